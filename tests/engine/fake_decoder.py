@@ -66,8 +66,9 @@ class FakeDecoder:
             if position:
                 last = position - 1
                 before = self.slots[blocks[last // SLOTS] * SLOTS + last % SLOTS]
-                for at in range(position):  # what it sees is one text, from its beginning on
-                    assert self.slots[blocks[at // SLOTS] * SLOTS + at % SLOTS] == before[: at + 1]
+                for at in range(position):
+                    here = self.slots[blocks[at // SLOTS] * SLOTS + at % SLOTS]
+                    assert here == before[: at + 1], "what a row sees is one text, from its beginning on"
             assert len(before) == position
             self.slots[slot] = (*before, int(batch.token_ids[row]))
             texts.append(self.slots[slot])

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch.nn import functional
 
 from qualgate.engine.draft_heads.eagle3 import eagle3_tensors
 from qualgate.engine.draft_heads.folder import HeadShape, HeadTarget, Layout
@@ -97,3 +98,36 @@ def save_eagle3(folder: Path, *, seed: int = 0, drafted: int = 130) -> Path:
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def eagle3_by_hand(
+    tensors: Mapping[str, torch.Tensor], shape: HeadShape, embedded: torch.Tensor, h: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The layer over a whole text in plain torch, as the authors' code has it: [rows, width], not normed; and its own
+    logits. h: what is read of the target's states, [rows, width]."""
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + shape.eps) * tensors[f"{name}.weight"].float()
+
+    def times(x: torch.Tensor, name: str) -> torch.Tensor:
+        return functional.linear(x, tensors[f"{name}.weight"].float())
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        half = torch.arange(0, shape.head_dim, 2) / shape.head_dim
+        angle = torch.outer(torch.arange(len(x)), shape.theta**-half)
+        cosine, sine = (torch.cat([one, one], -1)[:, None] for one in (angle.cos(), angle.sin()))
+        left, right = x.chunk(2, -1)
+        return x * cosine + torch.cat([-right, left], -1) * sine
+
+    both = torch.cat([norm(embedded, "input_layernorm"), norm(h, "hidden_norm")], -1)
+    query, key, value = (
+        times(both, f"self_attn.{name}_proj").view(len(h), -1, shape.head_dim) for name in ("q", "k", "v")
+    )
+    query, key = turned(query), turned(key)
+    key, value = (one.repeat_interleave(shape.heads // shape.kv_heads, 1) for one in (key, value))
+    logits = torch.einsum("ahd,bhd->hab", query, key) * shape.head_dim**-0.5
+    logits = logits.masked_fill(torch.ones(len(h), len(h)).triu(1).bool(), -torch.inf)
+    y = h + times(torch.einsum("hab,bhd->ahd", logits.softmax(-1), value).flatten(1), "self_attn.o_proj")
+    normed = norm(y, "post_attention_layernorm")
+    y = y + times(functional.silu(times(normed, "mlp.gate_proj")) * times(normed, "mlp.up_proj"), "mlp.down_proj")
+    return y, times(norm(y, "norm"), "lm_head")

@@ -17,7 +17,7 @@ from qualgate.engine.draft_heads.proposer import _Part
 from qualgate.engine.draft_heads.rows import Row
 from qualgate.engine.job import run_job
 from qualgate.records import DraftSource, Sampling, Speculation
-from tests.engine.draft_heads.heads import save_eagle3
+from tests.engine.draft_heads.heads import eagle3_by_hand, save_eagle3
 from tests.engine.jobs import INT4, job, loaded
 from tests.tiny_models import save_tiny_model
 
@@ -29,37 +29,6 @@ def model(tmp_path_factory):
     return save_tiny_model(tmp_path_factory.mktemp("target") / "model", layers=LAYERS)
 
 
-def by_hand(tensors, shape, embedded, states):
-    """The layer over a whole text in plain torch, as the authors' code has it: [rows, width], not normed."""
-
-    def norm(x, name):
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + shape.eps) * tensors[f"{name}.weight"].float()
-
-    def times(x, name):
-        return functional.linear(x, tensors[f"{name}.weight"].float())
-
-    def turned(x):
-        half = torch.arange(0, shape.head_dim, 2) / shape.head_dim
-        angle = torch.outer(torch.arange(len(x)), shape.theta**-half)
-        cosine, sine = (torch.cat([one, one], -1)[:, None] for one in (angle.cos(), angle.sin()))
-        left, right = x.chunk(2, -1)
-        return x * cosine + torch.cat([-right, left], -1) * sine
-
-    h = times(states, "fc")
-    both = torch.cat([norm(embedded, "input_layernorm"), norm(h, "hidden_norm")], -1)
-    query, key, value = (
-        times(both, f"self_attn.{name}_proj").view(len(h), -1, shape.head_dim) for name in ("q", "k", "v")
-    )
-    query, key = turned(query), turned(key)
-    key, value = (one.repeat_interleave(shape.heads // shape.kv_heads, 1) for one in (key, value))
-    logits = torch.einsum("ahd,bhd->hab", query, key) * shape.head_dim**-0.5
-    logits = logits.masked_fill(torch.ones(len(h), len(h)).triu(1).bool(), -torch.inf)
-    y = h + times(torch.einsum("hab,bhd->ahd", logits.softmax(-1), value).flatten(1), "self_attn.o_proj")
-    normed = norm(y, "post_attention_layernorm")
-    y = y + times(functional.silu(times(normed, "mlp.gate_proj")) * times(normed, "mlp.up_proj"), "mlp.down_proj")
-    return y, times(norm(y, "norm"), "lm_head")
-
-
 def test_the_layer_and_its_head_compute_what_the_authors_code_does(tmp_path):
     folder = read_head_folder(save_eagle3(tmp_path / "head"))
     tensors, head = read_head_tensors(folder), load_head(folder, LAYERS)
@@ -67,7 +36,8 @@ def test_the_layer_and_its_head_compute_what_the_authors_code_does(tmp_path):
     assert head.layer is not None
     assert head.head is not None
     embedded, states = torch.randn(20, 64), torch.randn(20, 192)
-    expected, drafted = by_hand(tensors, folder.shape, embedded, states)
+    entered = functional.linear(states, tensors["fc.weight"].float())
+    expected, drafted = eagle3_by_hand(tensors, folder.shape, embedded, entered)
     row, kept, found = Row(0, (), blocks=[1, 0]), KeysValues(), []
     for first, last in ((0, 13), (13, 14), (14, 20)):
         count = last - first

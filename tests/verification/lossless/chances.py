@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import fsum, inf
 from typing import TypeVar
 
@@ -63,10 +63,11 @@ class Enumerated(HashedChance):
 
     def token(self, weights: torch.Tensor) -> int:
         """See `Chance`."""
-        sums = weights.cumsum(0)
-        if weights.min() < 0.0 or not 0.0 < sums[-1] < inf:
-            raise ValueError(f"weights: no distribution: {weights.tolist()}")
-        return self.numbers.part(self.next_key(), (sums[:-1] / sums[-1]).tolist())
+        some = weights.tolist()
+        *sums, whole = accumulate(some)
+        if min(some) < 0.0 or not 0.0 < whole < inf:
+            raise ValueError(f"weights: no distribution: {some}")
+        return self.numbers.part(self.next_key(), [one / whole for one in sums])
 
 
 def every_way(drawing: Callable[[Enumerated], T]) -> Iterator[tuple[T, Numbers]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from qualgate.engine import constraint, draft_blocks, draft_model
+from qualgate.engine.constraint import GrammarMask
 from qualgate.speculation import accept, chance, rules
-from qualgate.speculation.propose import NO_DRAFT, Draft
-from tests.verification.lossless.chances import Enumerated
-from tests.verification.lossless.drafting import Laws, Level, likeliest
+from qualgate.speculation.propose import Asked, Draft, Proposer
+from tests.verification.lossless.cells import LENGTH
+from tests.verification.lossless.chances import Enumerated, Numbers
+from tests.verification.lossless.constrained import Constrained, fresh_mask
+from tests.verification.lossless.drafting import Laws, Level, Resting
 from tests.verification.lossless.known_mutants import by_cascade, by_rule
 from tests.verification.lossless.models import Family, Model, Tokens
 from tests.verification.lossless.mutants import Mutant, of_model
@@ -25,7 +28,7 @@ def _block(before: str, after: str) -> Callable[[Family], Speculated]:
 
 def _one_hot(before: str, after: str) -> Callable[[Family], Speculated]:
     rule = rewritten(rules, before, after).speculative_sampling
-    return lambda family: of_model(family, rule, likeliest(family.drafts[0]))
+    return lambda family: of_model(family, rule, Level(family.drafts[0], ""))
 
 
 def _accepted(before: str, after: str) -> Callable[[Family], Speculated]:
@@ -127,82 +130,153 @@ BY_ROUNDS = (
 # --------------------------------------------------------------------------------- numbers that are drawn twice
 
 
-class _NoRound(Speculated):
-    def round_of(self, chance: Enumerated, said: Tokens) -> Enumerated:
-        return chance.within(0)
+class _EveryRoundTheSame(Enumerated):
+    def next_key(self) -> tuple[int, ...]:
+        _, _, _, *behind = super().next_key()
+        return tuple(behind)
 
 
-class _OneNumber(Enumerated):
+class _OneNumberARound(Enumerated):
     def next_key(self) -> tuple[int, ...]:
         return self.round
 
 
-class _OneNumberARound(Speculated):
-    def round_of(self, chance: Enumerated, said: Tokens) -> Enumerated:
-        return _OneNumber(seed=0, case=0, round=(len(said),), numbers=chance.numbers)
+class _LevelsTheSame(Enumerated):
+    def next_key(self) -> tuple[int, ...]:
+        return (*self.round[:1], super().next_key()[-1])
 
 
-class _NoLevels(Enumerated):
-    def within(self, *call: int) -> Self:
-        return replace(self)
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Drafts by the numbers of its answer, otherwise than the product does. how: what was said, tokens, chances of a
+    round → a draft."""
 
+    how: Callable[[Tokens, int, Callable[..., Enumerated]], Draft]
+    by_last: bool = False
 
-class _DraftsByTheNumbersThatJudge(Speculated):
-    def round_of(self, chance: Enumerated, said: Tokens) -> Enumerated:
-        return _NoLevels(seed=0, case=0, round=(len(said),), numbers=chance.numbers)
+    def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
+        """See `Drafting`."""
 
+        def of_round(*round: int) -> Enumerated:
+            return chance(seed=0, case=0, round=round, numbers=numbers)
 
-class DraftsByPosition(Level):
-    """Every token is drawn by the number of its position, in whatever round."""
-
-    def draft(self, said: Tokens, most: int, chance: Enumerated) -> Draft:
-        text = said
-        for _ in range(most):
-            text = (*text, replace(chance, round=(-1, len(text))).token(self.model.after(text)))
-        if text == said:
-            return NO_DRAFT
-        return Draft(text[len(said) :], "by position", 8, self.model.behind(said, text[len(said) : -1]))
-
-
-class _AnswerOfAnotherArm:
-    """What another arm says to the same case, by the same numbers, is the draft."""
-
-    by_last = False
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    def draft(self, said: Tokens, most: int, chance: Enumerated) -> Draft:
-        text: Tokens = ()
-        while len(text) < len(said) + most:
-            text = (*text, replace(chance, round=(len(text),)).token(self.model.after(text)))
-        return Draft(text[len(said) :], "baseline") if most else NO_DRAFT
+        return _Drawn(lambda one: self.how(tuple(one.said), one.most, of_round))
 
     def drafts(self, said: Tokens, most: int) -> Laws:
-        raise NotImplementedError
+        """See `Drafting`."""
+        raise NotImplementedError("it is enumerated with what judges it")
 
 
-def _drawing(how: type[Speculated]) -> Callable[[Family], Speculated]:
-    return lambda family: how(target=family.target, drafting=Level(family.drafts[0]), rule=rules.speculative_sampling)
+@dataclass(slots=True)
+class _Drawn:
+    draft: Callable[[Asked], Draft]
+    name: str = "drawn"
+    runs_model: bool = True
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        """See `Proposer`."""
+        return [self.draft(one) for one in asked]
+
+    def ended(self, row: int) -> None:
+        """See `Proposer`."""
+
+
+def drafts_by_position(model: Model) -> Drawing:
+    """Every token is drawn by the number of its position, in whatever round."""
+
+    def drafted(said: Tokens, most: int, chance: Callable[..., Enumerated]) -> Draft:
+        text = said
+        for _ in range(most):
+            text = (*text, chance(-1, len(text)).token(model.after(text)))
+        return Draft(text[len(said) :], "by position", 8, model.behind(said, text[len(said) : -1]))
+
+    return Drawing(drafted)
+
+
+def _answer_of_another_arm(model: Model) -> Drawing:
+    """What another arm says to the same case, by the same numbers, is the draft."""
+
+    def drafted(said: Tokens, most: int, chance: Callable[..., Enumerated]) -> Draft:
+        text: Tokens = ()
+        while len(text) < len(said) + most:
+            text = (*text, chance(len(text)).token(model.after(text)))
+        return Draft(text[len(said) :], "baseline")
+
+    return Drawing(drafted)
+
+
+def _numbered(chance: type[Enumerated]) -> Callable[[Family], Speculated]:
+    return lambda family: Speculated(
+        target=family.target, drafting=Level(family.drafts[0]), rule=rules.speculative_sampling, chance=chance
+    )
+
+
+def draft_model_of(before: str, after: str) -> Callable[[Family], Speculated]:
+    """Drafts by a draft model, this text of which was replaced."""
+    made = rewritten(draft_model, before, after).DraftModel
+    return lambda family: of_model(family, rules.speculative_sampling, Level(family.drafts[0], made=made))
+
+
+def draft_blocks_of(before: str, after: str) -> Callable[[Family], Speculated]:
+    """Drafts by a draft model that is not always asked, this text of its blocks replaced."""
+    made = rewritten(draft_blocks, before, after).OwnBlocks
+    return lambda family: of_model(family, rules.speculative_sampling, Resting(Level(family.drafts[0], blocks=made)))
+
+
+def mask_of(made: type[GrammarMask]) -> Callable[[Family], Speculated]:
+    """Answers held to a constraint by this mask."""
+    return lambda family: Speculated(
+        target=Constrained(family.target, lambda vocabulary: fresh_mask(vocabulary, made)),
+        drafting=Level(family.drafts[0]),
+        rule=rules.speculative_sampling,
+    )
+
+
+def mask_not_rewound() -> type[GrammarMask]:
+    """Whose state stays behind what was rejected."""
+    before = "if same < len(self._read) and not self._matcher.rollback(len(self._read) - same):"
+    return rewritten(constraint, before, "if False:").GrammarMask
 
 
 AT_ONCE = (
-    Mutant(name="every round draws the same numbers", made=_drawing(_NoRound), at_once=True),
-    Mutant(name="a round draws one number", made=_drawing(_OneNumberARound), at_once=True),
+    Mutant(name="every round draws the same numbers", made=_numbered(_EveryRoundTheSame), at_once=True),
+    Mutant(name="a round draws one number", made=_numbered(_OneNumberARound), at_once=True),
+    Mutant(name="a draft is drawn by the numbers that judge it", made=_numbered(_LevelsTheSame), at_once=True),
     Mutant(
-        name="a draft is drawn by the numbers that judge it", made=_drawing(_DraftsByTheNumbersThatJudge), at_once=True
+        name="a draft model does not tell its passes' numbers from its asker's",
+        made=draft_model_of(
+            "ruling.drafted(row.index, (*row.round, len(row.said)), below", "ruling.drafted(row.index, row.round, below"
+        ),
+        at_once=True,
+    ),
+    Mutant(
+        name="stale draft cache: what was rejected stays among a draft model's keys and values",
+        made=draft_blocks_of("del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]",
+                             "del row.kept[len(row.text) - 1 :]"),
+        at_once=True,
+        length=LENGTH,
+    ),
+    Mutant(
+        name="mask not rewound: a constraint's state stays behind a draft that was rejected",
+        made=mask_of(mask_not_rewound()),
+        at_once=True,
+    ),
+    Mutant(
+        name="the mask of every row of a draft is that of the first",
+        made=mask_of(rewritten(constraint, "or not self._reads([*self._read, token]):", "or token < 0:").GrammarMask),
+        at_once=True,
     ),
     Mutant(
         name="block: drafts are drawn by position, whatever the round",
-        made=lambda family: of_model(family, rules.block_verification, DraftsByPosition(family.drafts[0])),
+        made=lambda family: of_model(family, rules.block_verification, drafts_by_position(family.drafts[0])),
         at_once=True,
     ),
     Mutant(
         name="the draft is another arm's answer, drawn by the same numbers",
-        made=lambda family: of_model(family, rules.speculative_sampling, _AnswerOfAnotherArm(family.drafts[0])),
+        made=lambda family: of_model(family, rules.speculative_sampling, _answer_of_another_arm(family.drafts[0])),
         at_once=True,
     ),
-)
+)  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------- a run's own numbers

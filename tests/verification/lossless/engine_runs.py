@@ -8,73 +8,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import cache
 from math import inf
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from qualgate.engine.draft_model import DraftModel
+from qualgate.engine.choice import choose_engine, open_engine
+from qualgate.engine.load import LoadedDraft
+from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Event, Request, Spoken
-from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.engine.schedule import Limits
 from qualgate.engine.steering import Steering
-from qualgate.records import Sampling
+from qualgate.records import DraftSource, Speculation
 from qualgate.speculation.chance import HashedChance
-from qualgate.speculation.propose import Asked, Draft, Proposer
-from qualgate.speculation.steps import Drafts, Step
-from tests.engine.engines import PACKED, Kind, laid_out, opened
+from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.steps import Drafts
+from tests.verification.lossless.constrained import fresh_mask
 from tests.verification.lossless.engine_law import (
     BELOW,
-    CASCADE,
     DRAFT,
     DRAFTED,
+    EXIT,
     LENGTH,
-    MODEL,
     PROMPT,
     TARGET,
-    TEXTS,
+    VOCABULARY,
     Drawn,
     counted,
+    head_shape,
     model,
     offered,
 )
 from tests.verification.lossless.fits import chance_bound, g_statistic
+from tests.verification.lossless.heads import laid_out
+from tests.verification.lossless.ways import CASCADE, CONSTRAINED, FIRST_LAYERS, HEADS, SAMPLINGS, TEXTS, Way
 
-CUT = {"temperature 1": Sampling(temperature=1.0), "top-k 3 at 0.7": Sampling(temperature=0.7, top_k=3)}
-PENALIZED = "penalized"
-_PENALTIES = Sampling(temperature=1.0, repetition_penalty=1.5, presence_penalty=0.5, frequency_penalty=0.6)
-SAMPLINGS = {**CUT, PENALIZED: _PENALTIES}
 SIDE_BY_SIDE = Limits(rows=2048, sequences=512)
-
-
-class Way(NamedTuple):
-    """How answers are drawn: by which engine, sampling and rule, and who drafts."""
-
-    engine: Kind
-    sampling: str
-    rule: str
-    drafts: str
-
-
-RESIDUAL: list[tuple[Kind, str, str]] = [  # engine, sampling, who drafts
-    ("packed", "temperature 1", TEXTS),
-    ("plain", "top-k 3 at 0.7", MODEL),
-    ("plain", "temperature 1", CASCADE),
-]
-WAYS = [
-    *(Way(kind, sampling, "keyed", TEXTS) for kind, sampling in product(PACKED, CUT)),
-    Way("plain", PENALIZED, "keyed", TEXTS),
-    Way("packed", PENALIZED, "speculative_sampling", MODEL),
-    Way("plain", "temperature 1", "keyed", CASCADE),
-    *(
-        Way(kind, sampling, rule, drafts)
-        for rule in ("speculative_sampling", "block_verification")
-        for kind, sampling, drafts in RESIDUAL
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +68,7 @@ class Fit:
 def fits(found: Drawn, way: Way) -> list[Fit]:
     """What was drawn, counted in every way."""
     made = []
-    for of, seen, expected in counted(found, SAMPLINGS[way.sampling], way.rule, way.drafts):
+    for of, seen, expected in counted(found, way.sampling, way.rule, way.drafts):
         statistic = g_statistic(seen, expected)
         bound = chance_bound(statistic, sum(p > 0.0 for p in expected.values()))
         told = None if statistic == inf else statistic
@@ -112,18 +85,50 @@ def drawn(way: Way, answers: int, seed: int) -> Drawn:
             for row, token in zip(event.requests, event.tokens, strict=True):
                 said[row].append(token)
 
-    sampling = SAMPLINGS[way.sampling]
+    sampling, whole = SAMPLINGS[way.sampling], runs(TARGET)
     requests = [Request(prompt=PROMPT, max_new_tokens=LENGTH)] * answers
-    if sampling.penalties:
-        requests = [replace(request, steering=Steering(PROMPT, sampling)) for request in requests]
+    if sampling.penalties or way.sampling == CONSTRAINED:
+        masks = [fresh_mask(VOCABULARY) if way.sampling == CONSTRAINED else None for _ in requests]
+        steered = [Steering(PROMPT, sampling, mask) for mask in masks]
+        requests = [replace(one, steering=how) for one, how in zip(requests, steered, strict=True)]
     draws = Draws(seed=seed, cases=torch.arange(answers), sampling=sampling)
-    steps: list[Step] = []
     with ExitStack() as stack:
-        engine = stack.enter_context(opened(way.engine, laid_out(model(TARGET)), limits=SIDE_BY_SIDE))
-        proposer = _proposer(stack, way, draws)
-        engine.run(requests, Drafts(proposer, DRAFTED, steps, rule=way.rule), hear, draws)
-    first = {step.row: step.accepted for step in steps if step.position == 1}
+        choice = replace(whole.choice, kind=way.engine)
+        engine: Any = stack.enter_context(open_engine(whole.model, choice, limits=SIDE_BY_SIDE))
+        drafts = Drafts(Offers(way.sampling), DRAFTED, [], rule=way.rule)
+        if way.drafts != TEXTS:
+            arm: Any = SimpleNamespace(**vars(whole) | {"choice": choice, "draft": _drafting(way)})
+            drafts, *_ = stack.enter_context(open_proposers(arm, engine, requests, frozenset(), draws))
+        engine.run(requests, drafts, hear, draws)
+    first = {step.row: step.accepted for step in drafts.steps or () if step.position == 1}
     return Drawn([tuple(tokens) for tokens in said], [first[row] for row in range(answers)])
+
+
+@cache
+def runs(seed: int) -> SimpleNamespace:
+    """The model of this seed as an arm has it."""
+    whole = model(seed)
+    choice = choose_engine(whole)
+    assert choice.kind == "plain", choice.because
+    return SimpleNamespace(
+        model=whole, choice=choice, spec=SimpleNamespace(name="tiny"), footprint=SimpleNamespace(facts={})
+    )
+
+
+def _drafting(way: Way) -> LoadedDraft:
+    """Who drafts, as an arm has it loaded."""
+    rule: Any = way.rule
+    if way.drafts in HEADS:
+        source = DraftSource(kind="head")
+        head = laid_out(layout := HEADS[way.drafts], head_shape(), (EXIT,) * 3 if layout == "eagle3" else ())
+        return LoadedDraft(spec=Speculation(draft=source, tokens=DRAFTED, rule=rule), arms=(None,), head=head)
+    if way.drafts == FIRST_LAYERS:
+        source, arms = DraftSource(kind="early_exit", layers=EXIT), (None,)
+    else:
+        under = Speculation(draft=DraftSource(kind="model"), tokens=2) if way.drafts == CASCADE else None
+        source, arms = DraftSource(kind="model", under=under), (runs(DRAFT), runs(BELOW))[: 1 + bool(under)]
+    loaded: Any = arms
+    return LoadedDraft(spec=Speculation(draft=source, tokens=DRAFTED, rule=rule), arms=loaded)
 
 
 @contextmanager
@@ -152,29 +157,18 @@ def keys_reused() -> Iterator[set[tuple[int, ...]]]:
         yield reused
 
 
-def _proposer(stack: ExitStack, way: Way, draws: Draws) -> Proposer:
-    if way.drafts == TEXTS:
-        return Offers()
-    by = draws if way.rule == "keyed" else Ruling(way.rule, draws)
-
-    def drafting(seed: int, under: Drafts | None) -> DraftModel:
-        engine: Any = stack.enter_context(opened(way.engine, laid_out(model(seed))))
-        return DraftModel(
-            "model", engine._decoder, engine.head, blocks=4096, threads=1, stop_ids=frozenset(), draws=by, under=under
-        )
-
-    return drafting(DRAFT, None if way.drafts == MODEL else Drafts(drafting(BELOW, None), 2, []))
-
-
 class Offers:
     """The proposer of `offered`."""
 
     name = "offers"
     runs_model = False
 
+    def __init__(self, sampling: str) -> None:
+        self._sampling = sampling
+
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
         """See `Proposer`."""
-        return [Draft(offered(tuple(one.said), one.most), self.name, 8) for one in asked]
+        return [Draft(offered(tuple(one.said), one.most, self._sampling), self.name, 8) for one in asked]
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""

@@ -10,12 +10,11 @@ import torch
 from qualgate.speculation import cascade, rules
 from qualgate.speculation.chance import Chance
 from qualgate.speculation.propose import Draft
-from tests.verification.lossless.chances import Enumerated
 from tests.verification.lossless.drafting import Level, Wary
 from tests.verification.lossless.models import Family, Tokens
 from tests.verification.lossless.mutants import Mutant, of_model
 from tests.verification.lossless.rewritten import rewritten
-from tests.verification.lossless.speculated import Speculated
+from tests.verification.lossless.speculated import Speculated, Target
 
 
 def by_rule(before: str, after: str) -> Callable[[Family], Speculated]:
@@ -39,11 +38,12 @@ def _by_drafts(drafted: Callable[..., Draft]) -> Callable[[Family], Speculated]:
 
 
 class _LastOfTheDraftsModel(Speculated):
-    def verified(self, said: Tokens, draft: Draft, chance: Enumerated) -> Tokens:
+    def behind(self, target: Target, said: Tokens, draft: Draft) -> torch.Tensor:
         assert isinstance(self.drafting, Level)
-        target = self.target.behind(said, draft.tokens)
-        target[-1] = self.drafting.model.after((*said, *draft.tokens)) if draft.tokens else target[-1]
-        return self.rule(target, draft.tokens, draft.drawn_from, chance).tokens
+        found = super().behind(target, said, draft)
+        if draft.tokens:
+            found[-1] = self.drafting.model.after((*said, *draft.tokens))
+        return found
 
 
 def _at_another_temperature(rule: str, own: torch.Tensor, below: Draft, chance: Chance, kind: str) -> Draft:

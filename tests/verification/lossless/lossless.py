@@ -6,10 +6,15 @@ of them, or with how they are used, has to show. What the engine itself draws is
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -19,56 +24,99 @@ from qualgate.records.speculation import LOSSY
 from qualgate.speculation import chance
 from qualgate.speculation.rules import RULES
 from tests.verification.goals import LOSSLESS
-from tests.verification.lossless.cells import Cell, at_once, by_rounds
+from tests.verification.lossless import cells
+from tests.verification.lossless.cells import Cell
 from tests.verification.lossless.code_mutants import AT_ONCE, BY_ROUNDS, numbers_mutants
-from tests.verification.lossless.engine_runs import WAYS, Fit, drawn, fits, keys_reused
+from tests.verification.lossless.engine_runs import Fit, drawn, fits, keys_reused
 from tests.verification.lossless.fits import ALARM
 from tests.verification.lossless.known_mutants import KNOWN
 from tests.verification.lossless.mutants import BOUND, Found, Mutant, judged, of_model
 from tests.verification.lossless.numbers import told_otherwise
-from tests.verification.lossless.wrong_engines import WRONG, Wrong
+from tests.verification.lossless.ways import WAYS, Way
+from tests.verification.lossless.wrong_engines import WRONG
 
-VOCABULARIES = {"keyed": 3, "speculative_sampling": 4, "block_verification": 4}
+VOCABULARIES = {3: ("keyed",), 4: ("speculative_sampling", "block_verification")}  # of rules that are enumerated by it
 SEED = 1
-ANSWERS, ANSWERS_QUICK, ANSWERS_OF_WRONG = 1500, 500, 2500  # in each way
+QUICK = 0.4  # of the engine's answers; all of engines that are wrong
 SEEN = 1e-3  # of total variation, where a rule changes the distribution
 SECONDS = 60
 
-Part = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # rows, rounds
+Job = Callable[[], Any]
+Rows = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # rows, rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """jobs: what any process may do; rows: of what came of them, in their order."""
+
+    jobs: Sequence[Job]
+    rows: Callable[[Sequence[Any]], Rows]
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """All of it: some 45 seconds of one core. quick: a third of the engine's answers, and all that is enumerated."""
-    before, threads = time.process_time(), torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        parts = [
-            part(ANSWERS_QUICK if quick else ANSWERS) for part in told("lossless", PARTS, lambda one: one.__name__)
-        ]
-    finally:
-        torch.set_num_threads(threads)
-    seconds = time.process_time() - before
-    unmet_because = "a third of the engine's answers (--quick)" if quick else None
+    """All of it, by a process a core. quick: fewer of the engine's answers, and all that is enumerated."""
+    began, processor = time.perf_counter(), _processor_seconds()
+    parts = [enumerated(), engines(QUICK if quick else 1.0), mutated()]
+    found = iter(list(side_by_side([job for part in parts for job in part.jobs])))
+    (exact, drawn_by, wrong) = (part.rows(list(islice(found, len(part.jobs)))) for part in parts)
+    seconds = time.perf_counter() - began
+    unmet_because = "fewer of the engine's answers (--quick)" if quick else None
     last = LOSSLESS.row("lossless.seconds", seconds, met=seconds < SECONDS, unmet_because=unmet_because)
+    last |= {"processor_seconds": _processor_seconds() - processor}  # fewer than cores x seconds: others were at work
+    told_in_order = (exact, wrong, drawn_by)
     return LOSSLESS.result(
-        rounds=[one for _, rounds in parts for one in rounds], rows=[*(row for rows, _ in parts for row in rows), last]
+        rounds=[one for _, rounds in told_in_order for one in rounds],
+        rows=[*(row for rows, _ in told_in_order for row in rows), last],
     )
 
 
-def enumerated(answers: int) -> Part:
+def _processor_seconds() -> float:
+    """Of this process and of those that it waited for."""
+    return sum(os.times()[:4])
+
+
+def side_by_side(jobs: Sequence[Job]) -> Iterator[Any]:
+    """What comes of each, in their order."""
+    cores = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), torch.set_num_threads, (1,)) as pool:
+        found = [pool.submit(job) for job in jobs]
+        for one in told("lossless", found, lambda one: f"job {found.index(one) + 1}"):
+            yield one.result()
+
+
+def enumerated() -> Part:
     """Every lossless rule with everyone who drafts, by rounds and at once; the numbers that a run draws."""
-    rounds, whole, otherwise = list(by_rounds(VOCABULARIES, SEED)), list(at_once(SEED)), told_otherwise(chance)
-    farthest, least = max(one.total_variation for one in rounds), _least_accepted(rounds)
-    covered = {one.rule for one in rounds} == RULES.keys() - LOSSY
-    at_once_farthest, reused = max(one.total_variation for one in whole), sum(one.reused is not False for one in whole)
-    met = at_once_farthest <= BOUND and not reused
-    rows = [
-        LOSSLESS.row("lossless.by_rounds", farthest, met=farthest <= BOUND and least > 0 and covered)
-        | {"cells": len(rounds), "least_accepted": least},
-        LOSSLESS.row("lossless.at_once", at_once_farthest, met=met) | {"cells": len(whole), "reused": reused},
-        LOSSLESS.row("lossless.numbers", otherwise, met=not otherwise),
+    by_rounds = [
+        partial(_cells_by_rounds, vocabulary, rules, kind)
+        for vocabulary, rules in VOCABULARIES.items()
+        for kind in range(len(cells.families(vocabulary, SEED)))
     ]
-    return rows, [asdict(one) for one in (*rounds, *whole)]
+    at_once = [partial(_cells_at_once, rule) for rule in cells.LOSSLESS]
+
+    def rows(found: Sequence[list[Cell]]) -> Rows:
+        rounds = [one for some in found[: len(by_rounds)] for one in some]
+        whole = [one for some in found[len(by_rounds) :] for one in some]
+        farthest, least = max(one.total_variation for one in rounds), _least_accepted(rounds)
+        covered = {one.rule for one in rounds} == RULES.keys() - LOSSY
+        at_once_farthest, reused = max(one.total_variation for one in whole), sum(one.reused is True for one in whole)
+        otherwise, met = told_otherwise(chance), at_once_farthest <= BOUND and not reused
+        made = [
+            LOSSLESS.row("lossless.by_rounds", farthest, met=farthest <= BOUND and least > 0 and covered)
+            | {"cells": len(rounds), "least_accepted": least},
+            LOSSLESS.row("lossless.at_once", at_once_farthest, met=met) | {"cells": len(whole), "reused": reused},
+            LOSSLESS.row("lossless.numbers", otherwise, met=not otherwise),
+        ]
+        return made, [asdict(one) for one in (*rounds, *whole)]
+
+    return Part([*by_rounds, *at_once], rows)
+
+
+def _cells_by_rounds(vocabulary: int, rules: Sequence[str], kind: int) -> list[Cell]:
+    return list(cells.by_rounds(vocabulary, rules, kind, SEED))
+
+
+def _cells_at_once(rule: str) -> list[Cell]:
+    return list(cells.at_once(rule, SEED))
 
 
 def _least_accepted(cells: Iterable[Cell]) -> float:
@@ -80,53 +128,67 @@ def _least_accepted(cells: Iterable[Cell]) -> float:
     return min(best.values())
 
 
-def mutated(answers: int) -> Part:
+def mutated() -> Part:
     """What is wrong is found."""
-    known = {name: judged(one, SEED) for name, one in KNOWN.items()}
+
+    def rows(found: Sequence[list[Found]]) -> Rows:
+        known, changed, lossy = found
+        found_known, found_changed = sum(one.killed for one in known), sum(one.killed for one in changed)
+        least = min(one.total_variation for one in lossy)
+        made = [
+            LOSSLESS.row("lossless.known_mutants", found_known, met=found_known == len(known) == 11),
+            LOSSLESS.row("lossless.code_mutants", found_changed, met=found_changed == len(changed) >= 10)
+            | {"mutants": len(changed)},
+            LOSSLESS.row("lossless.lossy_rules", least, met=least > SEEN) | {"rules": len(lossy)},
+        ]
+        named = [asdict(one) | {"known_as": name} for name, one in zip(KNOWN, known, strict=True)]
+        return made, [*named, *map(asdict, (*changed, *lossy))]
+
+    return Part([_known, _changed, _lossy], rows)
+
+
+def _known() -> list[Found]:
+    return [judged(one, SEED) for one in KNOWN.values()]
+
+
+def _changed() -> list[Found]:
     changed = [judged(one, SEED) for one in (*BY_ROUNDS, *AT_ONCE)]
-    changed += [Found(name=f"numbers: {name}", refused=how) for name, how in numbers_mutants().items()]
-    lossy = [_judged_rule(name) for name in sorted(LOSSY)]
-    found_known, found = sum(one.killed for one in known.values()), sum(one.killed for one in changed)
-    least = min(one.total_variation for one in lossy)
-    rows = [
-        LOSSLESS.row("lossless.known_mutants", found_known, met=found_known == len(known) == 11),
-        LOSSLESS.row("lossless.code_mutants", found, met=found == len(changed) >= 10) | {"mutants": len(changed)},
-        LOSSLESS.row("lossless.lossy_rules", least, met=least > SEEN) | {"rules": len(lossy)},
-    ]
-    return rows, [
-        *(asdict(one) | {"known_as": name} for name, one in known.items()),
-        *map(asdict, (*changed, *lossy)),
-    ]
+    return changed + [Found(name=f"numbers: {name}", refused=how) for name, how in numbers_mutants().items()]
 
 
-def _judged_rule(name: str) -> Found:
-    return judged(Mutant(name=name, made=lambda family: of_model(family, RULES[name])), SEED)
+def _lossy() -> list[Found]:
+    rules = [Mutant(name=name, made=partial(of_model, rule=RULES[name])) for name in sorted(LOSSY)]
+    return [judged(one, SEED) for one in rules]
 
 
-def engines(answers: int) -> Part:
-    """What the engine draws, in how many answers, and engines that are wrong."""
-    sound, reused = [], 0
-    for way in WAYS:
-        with keys_reused() as keys:
-            found = drawn(way, answers, SEED)
-        sound += fits(found, way)
-        reused += len(keys)
-    limit = ALARM / len(sound)
-    worst = min(one.bound for one in sound)
-    controls = [(name, _worst_of(one)) for name, one in WRONG.items()]
-    caught = sum(one.bound <= limit for _, one in controls)
-    rows = [
-        LOSSLESS.row("lossless.engine", worst, met=worst > limit and not reused)
-        | {"fits": len(sound), "limit": limit, "reused": reused},
-        LOSSLESS.row("lossless.wrong_engines", caught, met=caught == len(controls)),
-    ]
-    return rows, [*map(asdict, sound), *(asdict(one) | {"wrong": name} for name, one in controls)]
+def engines(share: float) -> Part:
+    """What the engine draws, in this share of each way's answers, and engines that are wrong."""
+
+    def rows(found: Sequence[Any]) -> Rows:
+        sound = [one for some, _ in found[: len(WAYS)] for one in some]
+        reused = sum(count for _, count in found[: len(WAYS)])
+        controls = list(zip(WRONG, found[len(WAYS) :], strict=True))
+        limit = ALARM / len(sound)
+        worst, caught = min(one.bound for one in sound), sum(one.bound <= limit for _, one in controls)
+        made = [
+            LOSSLESS.row("lossless.engine", worst, met=worst > limit and not reused)
+            | {"fits": len(sound), "limit": limit, "reused": reused},
+            LOSSLESS.row("lossless.wrong_engines", caught, met=caught == len(controls)) | {"engines": len(controls)},
+        ]
+        return made, [*map(asdict, sound), *(asdict(one) | {"wrong": name} for name, one in controls)]
+
+    return Part([*(partial(_drawn, way, share) for way in WAYS), *(partial(_worst_of, name) for name in WRONG)], rows)
 
 
-def _worst_of(wrong: Wrong) -> Fit:
+def _drawn(way: Way, share: float) -> tuple[list[Fit], int]:
+    """How they fit, and how many numbers were drawn twice."""
+    with keys_reused() as keys:
+        found = drawn(way, round(share * way.answers), SEED)
+    return fits(found, way), len(keys)
+
+
+def _worst_of(name: str) -> Fit:
+    wrong = WRONG[name]
     with wrong.planted():
-        found = drawn(wrong.way, ANSWERS_OF_WRONG, SEED)
+        found = drawn(wrong.way, wrong.way.answers, SEED)
     return min(fits(found, wrong.way), key=lambda one: one.bound)
-
-
-PARTS = (enumerated, mutated, engines)

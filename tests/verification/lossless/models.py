@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 Tokens = tuple[int, ...]
+NEVER = -1e30  # the logit of what is not said: a number, and exp of it is 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,6 +17,12 @@ class Model:
     """table: float64 [vocabulary + 1, vocabulary], what follows each token; the last row is an answer's beginning."""
 
     table: torch.Tensor
+
+    by_last: ClassVar[bool] = True
+
+    def begun(self) -> Model:
+        """As it runs for an answer: it keeps nothing."""
+        return self
 
     @property
     def vocabulary(self) -> int:
@@ -26,8 +34,11 @@ class Model:
 
     def behind(self, said: Sequence[int], draft: Sequence[int]) -> torch.Tensor:
         """float64 [drafted + 1, vocabulary], those behind each beginning of a draft."""
-        text = (*said, *draft)
-        return torch.stack([self.after(text[: len(said) + count]) for count in range(len(draft) + 1)])
+        return self.table[[*said[-1:], *draft] if said else [-1, *draft]]
+
+    def logits(self, texts: Sequence[Tokens]) -> torch.Tensor:
+        """float64 [texts, vocabulary], whose softmax these are."""
+        return self.table[[text[-1] if text else -1 for text in texts]].log().clamp_(min=NEVER)
 
     def likeliest(self) -> Model:
         """At temperature 0: all on the first of the likeliest tokens."""

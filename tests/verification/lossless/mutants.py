@@ -19,11 +19,12 @@ BOUND = 1e-12  # of total variation, where an answer has the target's law
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
     """made: how answers are made of the models of a family, or AssertionError. at_once: numbers are drawn twice, so
-    whole answers are enumerated."""
+    whole answers are enumerated. length: of an answer, 0 for the usual."""
 
     name: str
     made: Callable[[Family], Speculated]
     at_once: bool = False
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,10 @@ def judged(mutant: Mutant, seed: int) -> Found:
     """Over models of every kind; of two tokens where answers are enumerated at once."""
     found = Found(name=mutant.name)
     of = families(2, seed)[:1] if mutant.at_once else families(3, seed)
-    length = LENGTH_WHOLE if mutant.at_once else LENGTH
+    length = mutant.length or (LENGTH_WHOLE if mutant.at_once else LENGTH)
     for family in of:
-        how, expected = mutant.made(family), family.target.answers(length)
+        how = mutant.made(family)
+        expected = how.target.answers(length)
         try:
             answers = how.whole_law(length)[0] if mutant.at_once else how.answers_law(length)[0]
         except (AssertionError, ValueError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -17,13 +19,33 @@ def little(monkeypatch):
     """Models of one kind and two tokens, few ways to draft, few mutants."""
     whole, everyone = cells.families, cells.drafting
     monkeypatch.setattr(cells, "families", lambda *how: whole(*how)[:1])
-    monkeypatch.setattr(cells, "drafting", lambda family: dict(list(everyone(family).items())[:4]))
-    monkeypatch.setattr(lossless, "VOCABULARIES", dict.fromkeys(lossless.VOCABULARIES, 2))
+    monkeypatch.setattr(cells, "drafting", lambda family, **how: dict(list(everyone(family, **how).items())[:5]))
+    monkeypatch.setattr(lossless, "VOCABULARIES", {2: cells.LOSSLESS})
+    monkeypatch.setattr(lossless, "side_by_side", lambda jobs: (job() for job in jobs))
     monkeypatch.setattr(lossless, "KNOWN", {"M1": lossless.KNOWN["M1"]})
     monkeypatch.setattr(lossless, "BY_ROUNDS", lossless.BY_ROUNDS[:2])
     monkeypatch.setattr(lossless, "WRONG", dict(list(lossless.WRONG.items())[:1]))
     monkeypatch.setattr(lossless, "WAYS", lossless.WAYS[:1])
-    monkeypatch.setattr(lossless, "ANSWERS_QUICK", 600)
+
+
+def done(part: lossless.Part) -> list[dict[str, Any]]:
+    """Its rows."""
+    return part.rows([job() for job in part.jobs])[0]
+
+
+def test_jobs_are_done_side_by_side_and_told_in_their_order():
+    assert list(lossless.side_by_side([partial(pow, 2, exponent) for exponent in range(5)])) == [1, 2, 4, 8, 16]
+
+
+def test_the_seconds_are_those_of_a_clock_on_the_wall(little, monkeypatch):
+    clock = iter((100.0, 100.0 + lossless.SECONDS + 1))
+    monkeypatch.setattr(lossless.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(lossless, "enumerated", lambda: lossless.Part([], lambda _: ([], [])))
+    monkeypatch.setattr(lossless, "mutated", lossless.enumerated)
+    monkeypatch.setattr(lossless, "engines", lambda share: lossless.Part([], lambda _: ([], [])))
+    monkeypatch.setattr(type(LOSSLESS), "result", lambda self, *, rounds, rows: {"goals": rows})
+    [row] = lossless.run(quick=False)["goals"]
+    assert (row["measured"], row["met"]) == (lossless.SECONDS + 1, False)
 
 
 def test_goals_are_met_but_those_that_little_cannot_show(little):
@@ -39,7 +61,7 @@ def test_goals_are_met_but_those_that_little_cannot_show(little):
 def test_a_rule_that_is_wrong_misses_its_goal(little, monkeypatch):
     changed = rewritten(rules, "min(1.0, shares[-1] * _ratio(", "(shares[-1] * _ratio(")
     monkeypatch.setattr(cells, "RULES", {**rules.RULES, "block_verification": changed.block_verification})
-    rows = {row["id"]: row for row in lossless.enumerated(0)[0]}
+    rows = {row["id"]: row for row in done(lossless.enumerated())}
     assert rows["lossless.by_rounds"]["met"] is False
     assert rows["lossless.by_rounds"]["measured"] > 1e-3
     assert rows["lossless.at_once"]["met"] is False
@@ -47,12 +69,12 @@ def test_a_rule_that_is_wrong_misses_its_goal(little, monkeypatch):
 
 
 def test_a_rule_that_nothing_enumerates_misses_the_goal(little, monkeypatch):
-    monkeypatch.setattr(lossless, "VOCABULARIES", {"keyed": 2, "speculative_sampling": 2})
-    assert lossless.enumerated(0)[0][0]["met"] is False
+    monkeypatch.setattr(lossless, "VOCABULARIES", {2: ("keyed", "speculative_sampling")})
+    assert done(lossless.enumerated())[0]["met"] is False
 
 
 def test_a_mutant_that_lives_misses_the_goal(little, monkeypatch):
     alive = lossless.Mutant(name="none", made=lambda family: lossless.of_model(family, rules.speculative_sampling))
     monkeypatch.setattr(lossless, "BY_ROUNDS", (alive,))
-    rows = {row["id"]: row for row in lossless.mutated(0)[0]}
+    rows = {row["id"]: row for row in done(lossless.mutated())}
     assert rows["lossless.code_mutants"]["met"] is False

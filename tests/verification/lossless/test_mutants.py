@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from qualgate.engine import constraint
 from qualgate.speculation import accept, cascade, chance, rules
-from tests.verification.lossless.code_mutants import AT_ONCE, BY_ROUNDS, NUMBERS, numbers_mutants
+from tests.verification.lossless.code_mutants import (
+    AT_ONCE,
+    BY_ROUNDS,
+    NUMBERS,
+    draft_blocks_of,
+    mask_of,
+    numbers_mutants,
+)
 from tests.verification.lossless.drafting import Level
 from tests.verification.lossless.known_mutants import KNOWN, by_cascade, by_rule
 from tests.verification.lossless.mutants import Found, Mutant, judged, of_model
@@ -28,6 +36,10 @@ def test_a_line_that_is_rewritten_as_it_was_is_not_found():
         at_once=True,
     )
     assert not judged(at_once, 2).killed
+    same = "del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]"
+    assert not judged(Mutant(name="none", made=draft_blocks_of(same, same), at_once=True, length=4), 2).killed
+    mask = rewritten(constraint, "if same < len(self._read)", "if same < len(self._read)").GrammarMask
+    assert not judged(Mutant(name="none", made=mask_of(mask), at_once=True), 2).killed
     assert told_otherwise(rewritten(chance, "self._drawn += 1", "self._drawn += 1")) == ""
 
 
@@ -37,6 +49,12 @@ def test_known_mutants_are_found_by_other_models_too(name: str):
     assert found.total_variation > 0.01
     assert found.answers is not None
     assert found.answers < 1e5
+
+
+@pytest.mark.parametrize("name", ["stale draft cache", "mask not rewound"])
+def test_what_is_left_behind_a_rejected_draft_is_found_by_other_models_too(name: str):
+    [mutant] = [one for one in AT_ONCE if one.name.startswith(name)]
+    assert judged(mutant, 2).killed
 
 
 def test_what_is_refused_is_found_without_a_law():

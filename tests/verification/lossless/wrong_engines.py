@@ -12,16 +12,20 @@ import torch
 
 from qualgate.engine import packed, steering
 from qualgate.engine.advance import Advance, advance
+from qualgate.engine.constraint import GrammarMask
+from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.penalties import penalized
 from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, Said, greedy
 from qualgate.records import Sampling
 from qualgate.speculation.chance import HashedChance
+from qualgate.speculation.propose import Draft
 from qualgate.speculation.rules import RULES
-from tests.verification.lossless.engine_law import MODEL, TEXTS, VOCABULARY
-from tests.verification.lossless.engine_runs import PENALIZED, Way
+from tests.verification.lossless.code_mutants import mask_not_rewound
+from tests.verification.lossless.engine_law import VOCABULARY
+from tests.verification.lossless.ways import CONSTRAINED, MODEL, PENALIZED, PLAIN, TEXTS, Way
 
-_said = Draws.said
+_said, _admitted, _drafted = Draws.said, GrammarMask.admitted, DraftHead._drafted
 
 
 def _believed(
@@ -67,6 +71,15 @@ def _counts_of_rejected() -> Any:
     return wrong
 
 
+def _masks_of_the_first_row(mask: GrammarMask, said: Sequence[int], offered: Sequence[int]) -> list[bytes]:
+    return _admitted(mask, said, ())[:1] * (1 + len(offered))
+
+
+def _q_of_the_token_before(head: DraftHead, row: Any) -> Draft:
+    found = _drafted(head, row)
+    return replace(found, drawn_from=None if found.drawn_from is None else found.drawn_from.roll(1, 0))
+
+
 class Wrong(NamedTuple):
     """planted: makes engines of packed passes wrong, for the length of its block; way: in which it is to be seen."""
 
@@ -74,7 +87,7 @@ class Wrong(NamedTuple):
     way: Way
 
 
-_TEXTS = Way("plain", "temperature 1", "keyed", TEXTS)
+_TEXTS = Way("plain", PLAIN, "keyed", TEXTS)
 WRONG = {
     "the first token of a draft is believed": Wrong(lambda: patch.object(packed, "advance", _believed), _TEXTS),
     "greedy, whatever the temperature": Wrong(lambda: patch.object(Draws, "said", _only_greedy), _TEXTS),
@@ -92,6 +105,16 @@ WRONG = {
     "typical acceptance, said to be speculative sampling": Wrong(
         lambda: patch.dict(RULES, {"speculative_sampling": RULES["typical"]}),
         _TEXTS._replace(rule="speculative_sampling"),
+    ),
+    "a draft's tokens are all held to the mask of its first": Wrong(
+        lambda: patch.object(GrammarMask, "admitted", _masks_of_the_first_row), _TEXTS._replace(sampling=CONSTRAINED)
+    ),
+    "a constraint's state stays behind a draft that was rejected": Wrong(
+        lambda: patch.object(GrammarMask, "_reads", mask_not_rewound()._reads), _TEXTS._replace(sampling=CONSTRAINED)
+    ),
+    "a head's drafts are judged by what the token before was drawn from": Wrong(
+        lambda: patch.object(DraftHead, "_drafted", _q_of_the_token_before),
+        _TEXTS._replace(rule="speculative_sampling", drafts="eagle head"),
     ),
     "levels and rounds share their numbers": Wrong(
         lambda: patch.object(HashedChance, "next_key", _without_rounds),
