@@ -78,7 +78,7 @@ def test_the_wheel_holds_no_proof_and_no_attack(installed):
     of_speculation |= {"turns", "verify_cost", "widened"}
     of_all = {"__init__", "checkout", "goals", "memory", "shape"}
     assert speed <= bench.keys() <= speed | of_decode | of_speculation | of_all
-    assert sum(len(text.splitlines()) for text in bench.values()) <= 3_800
+    assert sum(len(text.splitlines()) for text in bench.values()) <= 3_850
     whole = "".join(path.read_text(encoding="utf-8") for path in installed.rglob("*.py"))
     attacks = [*FORGERIES.values(), *(text for text, _ in ESCAPES.values())]
     assert not [text for text in attacks if len(text) > 60 and text.strip() in whole]

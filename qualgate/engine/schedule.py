@@ -161,9 +161,13 @@ class Schedule:
         """The blocks of one that decodes, for who drafts behind its text: as many as so many positions take, None where
         they would be taken from others."""
         one = next((one for one in self.going if one.index == index), None)
-        if one is None or positions - len(one.text) > self._spare(one):
+        if one is None:
             return None
-        one.blocks += [self.pool.take() for _ in range(_blocks(positions) - len(one.blocks))]
+        wanted = _blocks(positions) - len(one.blocks)
+        if wanted > 0:
+            if wanted > self.pool.free - len(self.going):
+                return None
+            one.blocks += [self.pool.take() for _ in range(wanted)]
         return one.blocks
 
     def copies(self) -> list[tuple[int, int]]:

@@ -412,3 +412,16 @@ def test_an_abort_is_heard_before_the_next_pass_and_only_of_who_is_there():
     engine.run(cancel)
     assert engine.outcomes == [["end"], ["abort"]]
     assert len(engine.said[1]) == 2
+
+
+def test_a_text_that_has_just_left_its_last_block_is_lent_none_that_is_not_free():
+    """Sixteen tokens fill the one block there is for each; the seventeenth is not drafted behind."""
+    schedule = Schedule([Request(prompt=(1,) * SLOTS, max_new_tokens=2)], BlockPool(2), Limits())
+    [part] = schedule.next()
+    schedule.passed([part])
+    schedule.said(part.stream, [1])
+    assert len(part.stream.blocks) == 1
+    taken = schedule.pool.take()
+    assert schedule.lend(0, SLOTS + 1) is None
+    schedule.pool.release([taken])
+    assert schedule.lend(0, SLOTS) == part.stream.blocks
