@@ -22,10 +22,10 @@ types:
 tests:
 	$(PYTEST)
 
-# What is too long for every change: the proofs in full, every property on twice as many examples, and a slice of
-# each benchmark of the verdicts, the references and the sandbox, with its goals. Each test and row is named.
+# What is too long for every change: the proofs in full, every property on twice as many examples as `make test` takes,
+# and a slice of each benchmark of the verdicts, the references and the sandbox, with its goals. Each test and row is named.
 verify: $(VENV)/.installed bubblewrap
-	QUALGATE_TEST_DEPTH=2 $(PYTEST) -vv -m 'proof or hypothesis'
+	QUALGATE_TEST_DEPTH=1 $(PYTEST) -vv -m 'proof or hypothesis'
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification
 
 install: $(VENV)/.installed

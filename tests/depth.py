@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-DEPTH = float(os.environ.get("QUALGATE_TEST_DEPTH", "0.5"))  # `make verify` sets 2
+DEPTH = float(os.environ.get("QUALGATE_TEST_DEPTH", "0.5"))  # `make verify` sets 1
 
 
 def examples(count: int) -> settings:
-    """On DEPTH times `count` examples: half of them in `make test`, twice as many in `make verify`."""
+    """On DEPTH times `count` examples: half of them in `make test`, all in `make verify`."""
     return settings(max_examples=max(1, round(count * DEPTH)), deadline=None)
 
 

@@ -141,7 +141,7 @@ def test_without_a_block_there_is_no_draft_and_with_one_there_is_again():
     both = [Asked(row, (row, *PROMPT), (), 2) for row in (1, 2)]
     assert [bool(draft.tokens) for draft in proposer.propose(both)] == [True, False]
     proposer.ended(1)
-    assert drafted(proposer, (), 2, row=2).tokens
+    assert proposer.propose(both[1:])[0].tokens
 
 
 def test_a_token_that_the_draft_does_not_have_ends_its_drafts():
