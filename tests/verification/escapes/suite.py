@@ -29,13 +29,14 @@ def escapes(
     patient = replace(sandbox, limits=replace(sandbox.limits, wall_seconds=60 + 10 * at_once))
     with ground() as (place, changed), ThreadPoolExecutor(at_once) as pool:
         waiting = []
+        seeds = [(seed, mutated(seed)) for seed in range(mutants)]  # CPython 3.11 parses in one thread at a time
         for name in names if at_once == 1 else (*names, *names):
             waits = "timeout" in ESCAPES[name][1]  # the others end by themselves, however busy the machine
             limits = tight.limits if waits else replace(tight.limits, wall_seconds=patient.limits.wall_seconds)
             waiting.append(pool.submit(attempt, name, replace(sandbox, limits=limits), place))
         waiting += [pool.submit(_honest, name, text, patient) for name, text in honest.items()]
         waiting += [pool.submit(_secret_test, patient)]
-        waiting += [pool.submit(_mutant, seed, tight, place) for seed in range(mutants)]
+        waiting += [pool.submit(_mutant, seed, text, tight, place) for seed, text in seeds]
         if at_once > 1:
             waiting += [pool.submit(forgeries, patient, (name,)) for name in tuple(FORGERIES)[::5]]
         faults = [fault for task in waiting for fault in task.result()]
@@ -104,8 +105,8 @@ def _secret_test(sandbox: Sandbox) -> list[str]:
     return faults
 
 
-def _mutant(seed: int, sandbox: Sandbox, place: Ground) -> list[str]:
-    return _attacked(f"S16 seed {seed}", mutated(seed), None, sandbox, place)
+def _mutant(seed: int, text: str, sandbox: Sandbox, place: Ground) -> list[str]:
+    return _attacked(f"S16 seed {seed}", text, None, sandbox, place)
 
 
 def forgeries(sandbox: Sandbox, names: Sequence[str] = tuple(FORGERIES)) -> list[str]:
