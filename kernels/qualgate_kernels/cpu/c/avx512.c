@@ -133,60 +133,72 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
     }
 }
 
-#define AHEAD 2048 /* bytes: half a page, the stretch that a hardware prefetcher loses at each page's start */
+#define AHEAD 6144 /* bytes of codes: what a core goes through while memory answers */
 
-/* One tile of rows through segments first..last-1. codes: the first segment's, packed or (PANEL) values. fetch: what is
- * to be in a cache when its turn comes, `stride` bytes further a unit. ACCUMULATE is the step that differs: x float32,
- * or pairs of bfloat16. Everything but the pointers and the stride is a constant when inlined. */
-#define BODY(NAME, INLINED, ACCUMULATE)                                                                               \
+/* One tile of rows through segments first..last-1, `abreast` of them at a time: one row alone has too few sums under way
+ * to keep the multipliers busy. codes: the first segment's, packed or (PANEL) values. fetch: what is to be in a cache
+ * when its turn comes, `stride` bytes further a unit. ACCUMULATE is the step that differs: x float32, or pairs of
+ * bfloat16. Everything but the pointers and the stride is a constant when inlined. */
+#define BODY(NAME, INLINED, X_BYTES, ACCUMULATE)                                                                      \
     INLINED void NAME(const weight_t *w, int64_t block, int64_t first, int64_t last, const uint8_t *codes,            \
                       const uint8_t *x, const float *sums, float *acc, const int how, const int bits,                 \
-                      const int rows, __m512i table, const uint8_t *fetch, int64_t stride) {                          \
+                      const int rows, const int abreast, __m512i table, const uint8_t *fetch, int64_t stride) {       \
         const int pairs = pairs_of(how, bits), vectors = vectors_of(how, bits), strip = strip_bytes(how, bits);       \
-        const int units = (int)(w->segment / (2 * pairs));                                                            \
-        for (int64_t s = first; s < last; s++) {                                                                      \
-            const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;                     \
+        const int units = (int)(w->segment / (2 * pairs)), step = units * 4 * 64 * vectors;                           \
+        const int x_step = (int)w->segment * rows * X_BYTES;                                                          \
+        for (int64_t s = first; s < last; s += abreast) {                                                             \
+            int64_t at[2];                                                                                            \
             __m512 partial[TILE * 4];                                                                                 \
-            __m512i zero[4];                                                                                          \
-            _Pragma("GCC unroll 24") for (int i = 0; i < rows * 4; i++) partial[i] = _mm512_setzero_ps();             \
-            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) zero[v] =                                             \
-                how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();     \
-            for (int u = 0; u < units; u++, codes += 4 * 64 * vectors, fetch += stride) {                             \
-                if (how != PANEL) _Pragma("GCC unroll 20") for (int i = 0; i < 4 * vectors; i++)                      \
-                    _mm_prefetch((const char *)fetch + 64 * i, _MM_HINT_T0);                                          \
-                _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++) {                                            \
-                    values_t value[4];                                                                                \
-                    _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =                                    \
-                        values(codes + strip * v, how, bits, p, table, zero[v]);                                      \
-                    ACCUMULATE                                                                                        \
-                }                                                                                                     \
+            __m512i zero[2][4];                                                                                       \
+            _Pragma("GCC unroll 24") for (int i = 0; i < abreast * rows * 4; i++) partial[i] = _mm512_setzero_ps();   \
+            _Pragma("GCC unroll 2") for (int a = 0; a < abreast; a++) {                                               \
+                at[a] = (block * (w->segments / w->per_group) + (s + a) / w->per_group) * BLOCK;                      \
+                _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) zero[a][v] =                                      \
+                    how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at[a] + v * STRIP)                        \
+                                                       : _mm512_setzero_si512();                                      \
             }                                                                                                         \
-            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                                       \
-                end_segment(w, at + v * STRIP, v, rows, partial + v, sums, acc);                                      \
-            sums += w->offsets ? rows : 0;                                                                            \
+            for (int u = 0; u < units; u++, codes += 4 * 64 * vectors, fetch += abreast * stride) {                   \
+                if (how != PANEL) _Pragma("GCC unroll 40") for (int i = 0; i < abreast * 4 * vectors; i++)            \
+                    _mm_prefetch((const char *)fetch + 64 * i, _MM_HINT_T0);                                          \
+                _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++, x += 2 * X_BYTES * rows)                     \
+                    _Pragma("GCC unroll 2") for (int a = 0; a < abreast; a++) {                                       \
+                        const uint8_t *here = codes + a * step, *row = x + a * x_step;                                \
+                        __m512 *sum = partial + a * rows * 4;                                                         \
+                        values_t value[4];                                                                            \
+                        _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =                                \
+                            values(here + strip * v, how, bits, p, table, zero[a][v]);                                \
+                        ACCUMULATE                                                                                    \
+                    }                                                                                                 \
+            }                                                                                                         \
+            _Pragma("GCC unroll 2") for (int a = 0; a < abreast; a++) {                                               \
+                _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                                   \
+                    end_segment(w, at[a] + v * STRIP, v, rows, partial + a * rows * 4 + v, sums, acc);                \
+                sums += w->offsets ? rows : 0;                                                                        \
+            }                                                                                                         \
+            codes += (abreast - 1) * step, x += (abreast - 1) * x_step;                                               \
         }                                                                                                             \
     }
 
-BODY(tile_f32, INLINE,
+BODY(tile_f32, INLINE, 4,
      _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
-         __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * r));
-         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
-             _mm512_fmadd_ps(value[v].even, one, partial[r * 4 + v]);
+         __m512 one = _mm512_set1_ps(*(const float *)(row + 4 * r));
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) sum[r * 4 + v] =
+             _mm512_fmadd_ps(value[v].even, one, sum[r * 4 + v]);
      } if (how <= DENSE_F32) { /* read it again: 24 sums leave no registers to keep the odd half in */
          __asm__ volatile("" ::: "memory");
          _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =
-             values(codes + strip * v, how, bits, p, table, zero[v]);
+             values(here + strip * v, how, bits, p, table, zero[a][v]);
      } _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
-         __m512 one = _mm512_set1_ps(*(const float *)(x + 4 * (rows + r)));
-         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
-             _mm512_fmadd_ps(value[v].odd, one, partial[r * 4 + v]);
-     } x += 8 * rows;)
-BODY(tile_bf16, INLINE_BF16,
+         __m512 one = _mm512_set1_ps(*(const float *)(row + 4 * (rows + r)));
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) sum[r * 4 + v] =
+             _mm512_fmadd_ps(value[v].odd, one, sum[r * 4 + v]);
+     })
+BODY(tile_bf16, INLINE_BF16, 2,
      _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
-         __m512i both = _mm512_set1_epi32(*(const int *)(x + 4 * r));
-         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) partial[r * 4 + v] =
-             _mm512_dpbf16_ps(partial[r * 4 + v], (__m512bh)value[v].pair, (__m512bh)both);
-     } x += 4 * rows;)
+         __m512i both = _mm512_set1_epi32(*(const int *)(row + 4 * r));
+         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) sum[r * 4 + v] =
+             _mm512_dpbf16_ps(sum[r * 4 + v], (__m512bh)value[v].pair, (__m512bh)both);
+     })
 
 INLINE void fill_panel(const weight_t *w, const uint8_t *codes, int64_t at, __m512i *panel, const int how,
                        const int bits, __m512i table) {
@@ -250,11 +262,18 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
                 const float *sums = w->offsets ? rows->sums + row * w->segments + s * count : NULL;                   \
                 float *y = acc + (row - first * rows->tile) * BLOCK;                                                  \
                 if (able && straight) switch (count) {                                                                \
-                    case 1: TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 1, table, next, unit / tiles); \
+                    case 1:                                                                                           \
+                        if (tiles == 1 && w->segments % 2 == 0)                                                       \
+                            TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 1, 2, table, next, unit);      \
+                        else                                                                                          \
+                            TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 1, 1, table, next,             \
+                                    unit / tiles);                                                                    \
                         break;                                                                                        \
-                    case 2: TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 2, table, next, unit / tiles); \
+                    case 2:                                                                                           \
+                        TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 2, 1, table, next, unit / tiles);  \
                         break;                                                                                        \
-                    default: TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 4, table, next, unit / tiles);\
+                    default:                                                                                          \
+                        TILE_OF(w, block, s, end, codes, here, sums, y, how, bits, 4, 1, table, next, unit / tiles);  \
                     }                                                                                                 \
                 else                                                                                                  \
                     (how == DENSE_BF16  ? NAME##_dense_bf16                                                           \
@@ -294,10 +313,10 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
         const __m512i none = _mm512_setzero_si512();                                                                  \
         (void)tiles;                                                                                                  \
         switch (count) {                                                                                              \
-        case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 1, none, fetch, stride); return;            \
-        case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 2, none, fetch, stride); return;            \
-        case 4: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 4, none, fetch, stride); return;            \
-        default: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 6, none, fetch, stride); return;           \
+        case 1: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 1, 1, none, fetch, stride); return;         \
+        case 2: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 2, 1, none, fetch, stride); return;         \
+        case 4: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 4, 1, none, fetch, stride); return;         \
+        default: TILE_OF(w, block, s, s + 1, panel, x, sums, acc, HOW, 32, 6, 1, none, fetch, stride); return;        \
         }                                                                                                             \
     }
 
