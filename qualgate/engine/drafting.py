@@ -14,14 +14,13 @@ from time import perf_counter
 
 from qualgate.speculation.acceptance import Fate
 from qualgate.speculation.control import window
-from qualgate.speculation.lengths import FEW, Batch, Learned, Lengths, Prospect
+from qualgate.speculation.lengths import FEW, MOST_RESTS, RESTS, Batch, Learned, Lengths, Prospect
 from qualgate.speculation.plan import Plan
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer, Stepwise
 from qualgate.speculation.steps import Drafts, Step, step
 
 MOST = 32  # tokens of a draft
 BACK = 4  # tokens of a known answer that are said before a request is believed to have come back to it
-RESTS, MOST_RESTS = 15, 120  # passes without a look, once nobody paid
 
 
 @dataclass(slots=True, eq=False)
@@ -56,8 +55,7 @@ class Drafting:
         self._drafts: dict[int, Draft] = {}
         self._rows: dict[int, _Row] = {}
         self._back = set[int]()
-        self._rest = self._going = 0  # passes left without a look, in passes of so many
-        self._rests = RESTS  # passes of the next rest
+        self._rest = self._learned.rest
         self._over = 0  # rows that ended
         self._said: dict[int, int] = {}  # tokens of each row, where γ is chosen
         self._told = drafts.rests
@@ -65,13 +63,17 @@ class Drafting:
     def rests(self, going: int) -> bool:
         """Whether nothing is drafted in the next pass, which `going` texts share, as was found before."""
         self._told.passes += 1
-        if self._rest and going == self._going:
-            self._rest -= 1
+        rest = self._rest
+        if not going:  # prompts are read, which tells nothing of what is shared next
+            return False
+        if rest.left and going == rest.going:
+            self._told.because = self._told.because or self.because
             self._told.rested += 1
+            rest.left -= 1
             return True
-        if going != self._going:
-            self._rests = RESTS
-        self._rest = 0
+        if going != rest.going:
+            rest.next = RESTS
+        rest.left = 0
         return False
 
     def draft(self, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:
@@ -97,7 +99,7 @@ class Drafting:
                 self._told.because = self._learned.lengths(self._proposer.name).because
         if best is None:
             return {}
-        self._rests = RESTS
+        self._rest.next = RESTS
         if best.plan is not None:
             return self._draft_by(best, best.plan, asked, going)
         return self._verified(best)
@@ -142,7 +144,7 @@ class Drafting:
 
     def passed(self, sequences: int, rows: int, seconds: float) -> None:
         """A pass is over that read no prompt: that would tell nothing of what decoding costs."""
-        if not self._rest:  # while it rests, one pass of many tells enough
+        if not self._rest.left:  # while it rests, one pass of many tells enough
             self._learned.costs.observe(sequences, rows, seconds)
         if not self._tokens and self._proposer.runs_model:
             self._learned.lengths(self._proposer.name).passed(seconds)
@@ -150,7 +152,7 @@ class Drafting:
     @property
     def because(self) -> str:
         """Why nothing is drafted where a model was to draft; "" where it drafts, or nothing was decided."""
-        return self._learned.lengths(self._proposer.name).because if self._rest else ""
+        return self._learned.lengths(self._proposer.name).because if self._rest.left else ""
 
     def _batch(self, going: int) -> Batch:
         return Batch(going, waits=len(self._tasks) > self._over + going)
@@ -211,9 +213,10 @@ class Drafting:
                 return one
         if looked:  # what was found is judged by what is said in its place
             return replace(looked[0], windows=dict.fromkeys(looked[0].drafts, 0))
-        self._rest, self._going = self._rests, going
+        rest = self._rest
+        rest.left, rest.going = rest.next, going
         if all(self._learned.lengths(one.proposer.name).hopeless for one in offers):
-            self._rests = min(2 * self._rests, MOST_RESTS)
+            rest.next = min(2 * rest.next, MOST_RESTS)
         return None
 
     def _draft_by(self, offer: _Offer, plan: Plan, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:

@@ -28,6 +28,7 @@ DOUBT = 3.0  # times the reading of a text must be saved before that
 RIGHT = 0.98  # the chance of a token, as well as one may hope
 MEMORY = 0.9  # what is known of reading, and of the last drafts, counts so much at the next
 UNSEEN = PassCost(fixed=3e-4, sequence=3e-5, row=3e-5)  # of the draft, beside `control.UNSEEN` of its target
+RESTS, MOST_RESTS = 15, 120  # passes without a look, once nobody paid
 FEW = 8  # tokens of a row that are read beside a step of the draft; more are a text that is read
 
 
@@ -233,11 +234,20 @@ def _text(one: Prospect) -> int:
     return one.unread if one.unread > FEW else 0
 
 
+@dataclass(slots=True)
+class Rest:
+    """left: passes without a look at who might draft, while so many texts share them; next: passes of the next rest."""
+
+    left: int = 0
+    going: int = 0
+    next: int = RESTS
+
+
 class Learned:
     """What a verifier knows of its passes and of the drafts that it is offered: of one run, or of one after another."""
 
     def __init__(self) -> None:
-        self.costs, self.acceptance, self.remaining = Costs(), Acceptance(), Remaining()
+        self.costs, self.acceptance, self.remaining, self.rest = Costs(), Acceptance(), Remaining(), Rest()
         self._lengths: dict[str, Lengths] = {}
 
     def seed(self, passes: Mapping[tuple[int, int], float]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from qualgate.engine.drafting import RESTS, Drafting
-from qualgate.speculation.lengths import Learned
+from qualgate.engine.drafting import Drafting
+from qualgate.speculation.lengths import RESTS, Learned
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 from qualgate.speculation.steps import Drafts
 from tests.engine.drafting_world import Costs, Row, Task, World, rows_of, seconds
@@ -164,6 +164,20 @@ def test_where_nobody_pays_some_passes_go_by_without_a_look_and_are_counted_with
     assert drafts.rests.because == drafting.because
     assert not drafting.rests(2), "of another batch it is not known"
     assert (drafts.rests.passes, drafts.rests.rested) == (RESTS + 4, RESTS + 3)
+
+
+def test_a_rest_goes_on_in_the_next_run_and_while_its_prompt_is_read():
+    knows = learned(0, "model")
+    drafting = Drafting(Drafts(Model((1,)), learned=knows), lambda: 0.0)
+    assert not drafting.rests(1)
+    assert drafting.draft(asked(), 1) == {}
+    drafts = Drafts(Model((1,)), learned=knows)
+    drafting = Drafting(drafts, lambda: 0.0)
+    assert not drafting.rests(0)
+    assert drafting.draft([], 0) == {}
+    assert all(drafting.rests(1) for _ in range(RESTS))
+    assert drafts.rests.because != ""
+    assert not drafting.rests(1)
 
 
 def test_passes_that_leave_what_was_looked_up_unverified_rest_too_and_those_that_draft_do_not():
