@@ -1,5 +1,6 @@
-"""The flags with which other servers speculate alike, as far as they can: read in the documentation of vLLM 0.32 and
-SGLang as of November 2026. Where a server has no equal it says so; what it has instead is not called the same.
+"""The flags with which other servers speculate alike, as far as they can: vLLM 0.32 was run with them on a CPU (n-grams,
+a draft model, its rules of acceptance), SGLang's were read in its documentation as of November 2026. Where a server has
+no equal it says so; what it has instead is not called the same.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
             config |= {"method": "ngram", "prompt_lookup_min": MATCHED[0], "prompt_lookup_max": MATCHED[1]}
         case "suffix":
             config["method"] = "suffix"
-            notes = (*notes, f"its drafts adapt their length, {tokens} tokens at most")
+            adapts = f"its drafts adapt their length, {tokens} tokens at most"
+            notes = (*notes, adapts, "it asks for the package arctic-inference beside it")
         case _:
             config["model"] = draft.model if draft.quantize is None else MADE
     match spec.rule:
