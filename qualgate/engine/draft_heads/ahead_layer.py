@@ -78,6 +78,8 @@ class AheadLayer:
         try:
             parts, decoder = _Parts(model, self.place), model.get_decoder()
             self._turning: Any = decoder.rotary_emb  # of the target: it has no weights
+        except MemoryError:
+            raise
         except Exception as error:  # whatever an architecture's constructor does, or has not
             raise _unbuilt(where, model, one_line(error)) from error
         tensors = _numbers(ahead, parts, model, where)

@@ -32,6 +32,7 @@ from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_heads.published import WEIGHTS, own_names, taps, turning
 from qualgate.engine.draft_model import Head
 from qualgate.engine.head import OutputHead
+from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.errors import NotInThisVersion, UsageError, one_line
@@ -132,6 +133,8 @@ def load_own(
         same = (ours.scale, ours.soft_cap, ours.window) == (theirs.scale, theirs.soft_cap, theirs.window)
         why = "" if same and kept.numbers[layer.place] == folder.kept else "it attends as its config does not say"
     except Exception as error:  # whatever a layer does that its model does not call as others do
+        if is_short(error):
+            raise
         why = f"it fails with {one_line(error)}"
     if why:
         raise NotInThisVersion(

@@ -23,7 +23,7 @@ from qualgate.engine.packed import PackedEngine
 from qualgate.engine.request import Request
 from qualgate.records import CACHE_TOKEN, DRAFT_WEIGHTS, DraftSource, Sampling, Speculation
 from qualgate.speculation.propose import Asked
-from tests.engine.draft_heads.models_ahead import KINDS, NAMES, WEIGHTS, ModelAhead, save_model_ahead
+from tests.engine.draft_heads.models_ahead import KINDS, NAMES, WEIGHTS, ModelAhead, put, save_model_ahead
 from tests.engine.engines import answered
 from tests.engine.jobs import INT8, job, loaded
 
@@ -132,6 +132,19 @@ def test_no_bit_of_an_answer_depends_on_it(model, tmp_path, recipe, sampling, to
     mine, proposed = bits(drafted, sampling)
     assert mine == bits(plain, sampling)[0]
     assert not tokens or proposed > 0
+
+
+def test_what_it_drafts_as_its_target_says_it_is_accepted_to_the_last_token(tmp_path):
+    folder = save_model_ahead(tmp_path / "model").folder
+    held, at = load_file(folder / WEIGHTS), NAMES["DeepSeek-V3"][0]
+    silent = {name: torch.zeros_like(one) for name, one in held.items() if "o_proj" in name or "down_proj" in name}
+    alike = {f"{at}{name}.weight": torch.ones(64) for name in ("enorm", "hnorm")}
+    alike[f"{at}shared_head.norm.weight"] = held["model.norm.weight"]
+    put(folder, {**silent, **alike, f"{at}eh_proj.weight": torch.eye(64, 128)})  # both go by the last token alone
+    arm = loaded(folder, tmp_path, "v", dtype="float32", speculation=own())
+    steps = run_job(arm, job(arm, "")).draft_steps
+    assert [one.accepted for one in steps] == [one.proposed for one in steps]
+    assert sum(one.proposed for one in steps) > 50
 
 
 def test_its_numbers_are_counted_and_nothing_of_the_folder_is_left_out(model, tmp_path):
