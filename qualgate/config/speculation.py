@@ -11,7 +11,7 @@ from qualgate.config.paths import ModelPath
 from qualgate.config.recipes import Recipe
 from qualgate.documents import ABSENT, Written, nearest, quote, stated
 from qualgate.records import DraftSource, Speculation
-from qualgate.records.speculation import Rule
+from qualgate.records.speculation import OWN, Rule
 
 KNOWN_TEXTS = ("ngram", "suffix")  # proposers that run no model
 MOST_TOKENS = 32  # of a draft
@@ -39,6 +39,10 @@ def _named_or_made(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
 def _or_a_name(schema: dict[str, Any]) -> None:
     mapping = {"$ref": schema.pop("$ref")}
     schema["anyOf"] = [{"enum": list(KNOWN_TEXTS)}, mapping]
+
+
+def _own_or_a_folder(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    return value if value == OWN else read(value)
 
 
 Tokens = Annotated[
@@ -74,9 +78,9 @@ class DraftEntry(Written):
     """A folder of another model with the same tokenizer, quantized or not. Example: `model: ./models/support-small`"""
     early_exit: int = Field(default=ABSENT, ge=1)
     """How many of its target's layers draft. Example: `early_exit: 4`"""
-    head: ModelPath = ABSENT
-    """A folder that `qualgate draft train` made for the target: it drafts from the target's last hidden states.
-    Example: `head: ./heads/support`
+    head: Annotated[ModelPath, WrapValidator(_own_or_a_folder)] = ABSENT
+    """What drafts from the target's last hidden states: a folder that `qualgate draft train` made for the target, or
+    `own`, the layer that the target's folder holds for further tokens (MTP). Example: `head: ./heads/support`
     """
     under: CascadeEntry = ABSENT
     """Who drafts for this draft. Example: `under: {draft: ngram, tokens: 8}`"""
@@ -204,7 +208,7 @@ def _source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSourc
     return DraftSource(
         kind=_kind(draft),
         model=folder(draft.model) if draft.model is not None else "",
-        head=folder(draft.head) if draft.head is not None else "",
+        head=OWN if draft.head == OWN else folder(draft.head) if draft.head is not None else "",
         quantize=draft.quantize,
         layers=draft.early_exit or 0,
         under=as_record(draft.under, folder) if draft.under is not None else None,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, levels
-from qualgate.engine.draft_heads.folder import read_head_folder
+from qualgate.engine.draft_heads.folder import head_of_draft
 from qualgate.identity import content_hash, own_version
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
@@ -61,7 +60,7 @@ def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
             folder = folders[model.model]
             files = [weights_hash(model, folder), folder.config_sha256, folder.tokenizer_sha256]
         if level.draft.kind == "head":
-            files = [read_head_folder(Path(level.draft.head)).sha256]
+            files = [head_of_draft(level.draft, folders[spec.model]).sha256]
         known.append([replace(level, draft=replace(level.draft, model="", head="", under=None)).content, files])
     return content_hash(known)
 

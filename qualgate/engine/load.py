@@ -123,7 +123,7 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         _refuse_padded(draft)
         return draft
 
-    return _with_drafts(arm, spec.speculation, tuple(one and load(one) for one in drafts))
+    return _with_drafts(arm, folders[spec.model], spec.speculation, tuple(one and load(one) for one in drafts))
 
 
 def _refuse_padded(arm: LoadedArm) -> None:
@@ -135,7 +135,9 @@ def _refuse_padded(arm: LoadedArm) -> None:
         )
 
 
-def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]) -> LoadedArm:
+def _with_drafts(
+    arm: LoadedArm, folder: ModelFolder, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]
+) -> LoadedArm:
     """`arm` with what drafts for it, a level each. NotInThisVersion for first layers of a model that is not plain."""
     import torch
 
@@ -153,7 +155,7 @@ def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedA
                 )
             beside.append(first_layers(verifier.footprint, level.draft.layers / len(verifier.choice.seen)))
         if level.draft.kind == "head":
-            head = _head(arm, level)
+            head = _head(arm, folder, level)
             beside.append(of_head(arm.footprint, head.numbers, head.folder.kept, getattr(torch, arm.spec.dtype)))
         if model is not None:
             beside.append(model.footprint)
@@ -163,7 +165,9 @@ def _with_drafts(arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedA
     lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
     costs |= batch_costs((arm.model, arm.choice), speculation.tokens, _stepping(arm, speculation, drafts), lent)
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
-    return replace(arm, footprint=replace(sizes, facts=sizes.facts | costs), draft=draft)
+    ahead = head.folder.ahead if head is not None else None
+    left_out = {name: count for name, count in sizes.left_out.items() if ahead is None or not ahead.holds(name)}
+    return replace(arm, footprint=replace(sizes, facts=sizes.facts | costs, left_out=left_out), draft=draft)
 
 
 def _stepping(
@@ -179,13 +183,17 @@ def _stepping(
     return found
 
 
-def _head(arm: LoadedArm, level: Speculation) -> LoadedHead:
-    from qualgate.engine.draft_heads.folder import read_head_folder
-    from qualgate.engine.draft_heads.loading import check_fits, load_head, target_of
+def _head(arm: LoadedArm, folder: ModelFolder, level: Speculation) -> LoadedHead:
+    import torch
 
-    folder = read_head_folder(Path(level.draft.head))
-    check_fits(arm.spec, target_of(arm.spec, arm.identity), arm.model, arm.choice, folder, level.tokens)
-    return load_head(folder, len(arm.choice.seen))
+    from qualgate.engine.draft_heads.folder import head_of_draft
+    from qualgate.engine.draft_heads.loading import check_fits, load_head, load_own, target_of
+
+    head = head_of_draft(level.draft, folder)
+    check_fits(arm.spec, target_of(arm.spec, arm.identity), arm.model, arm.choice, head, level.tokens)
+    if head.ahead is not None:
+        return load_own(head, head.ahead, arm.model, arm.choice, getattr(torch, arm.spec.dtype))
+    return load_head(head, len(arm.choice.seen))
 
 
 def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:

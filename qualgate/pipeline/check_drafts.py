@@ -10,7 +10,7 @@ from pathlib import Path
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_arms, draft_models, levels
-from qualgate.engine.draft_heads.folder import HeadTarget, check_head, check_tokens, read_head_folder
+from qualgate.engine.draft_heads.folder import HeadTarget, check_head, check_tokens, head_of_draft, read_head_folder
 from qualgate.engine.identity import weights_hash
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
@@ -23,6 +23,7 @@ from qualgate.quant.recipes import BITS
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt, Speculation
+from qualgate.records.speculation import MTP, OWN
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -101,6 +102,8 @@ def _with_head(arm: ArmSpec, asked: Counter[str]) -> ArmSpec:
     spec = arm.speculation
     if spec is None or spec.draft.kind != "head":  # which stands in the first draft alone
         return arm
+    if spec.draft.head == OWN:
+        return replace(arm, speculation=replace(spec, draft=replace(spec.draft, layout=MTP)))
     head = read_head_folder(Path(spec.draft.head))
     known = sum(asked[one] for one in head.questions)
     return replace(arm, speculation=replace(spec, draft=replace(spec.draft, layout=head.layout, learned=known)))
@@ -121,7 +124,7 @@ def _check_early_exit(arm: ArmSpec, layers: int, there: int | None, verifier: Mo
 
 
 def _check_head(arm: ArmSpec, level: Speculation, folder: ModelFolder) -> None:
-    head = read_head_folder(Path(level.draft.head))
+    head = head_of_draft(level.draft, folder)
     text = folder.files.config.get("text_config") or folder.files.config
     width = text.get("hidden_size")
     target = HeadTarget(weights=weights_hash(arm, folder), tokenizer=folder.tokenizer_sha256, name=arm.target_name)

@@ -9,6 +9,7 @@ from qualgate.records.recipe import QuantizeRecipe
 
 Rule = Literal["keyed", "speculative_sampling", "block_verification", "typical", "lenient"]
 LOSSY: frozenset[str] = frozenset({"typical", "lenient"})  # rules that change the distribution
+OWN, MTP = "own", "mtp"  # the head that is a layer of the target's own, and its layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +18,10 @@ class DraftSource:
 
     kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if that is
     said; "early_exit": the target's first `layers`; "head": the draft head in the folder `head`, of what enters the
-    target's output head; "ngram": what followed the last tokens in prompt and answer before; "suffix": likewise, in
-    other answers too. under: what drafts for a draft that is a model itself (a cascade). layout, learned: of a head, as
-    the plan finds them: how it is laid out, and how many of the run's cases it learned on.
+    target's output head, or (OWN) the layer that the target has for further tokens; "ngram": what followed the last
+    tokens in prompt and answer before; "suffix": likewise, in other answers too. under: what drafts for a draft that is
+    a model itself (a cascade). layout, learned: of a head, as the plan finds them: how it is laid out, and how many of
+    the run's cases it learned on.
     """
 
     kind: Literal["quantize", "model", "early_exit", "head", "ngram", "suffix"]
@@ -85,6 +87,6 @@ class Speculation:
             "quantize": f"{draft.quantize.label if draft.quantize else ''} draft",
             "model": "draft model" + (f" {draft.quantize.label}" if draft.quantize else ""),
             "early_exit": f"early exit after {draft.layers}",
-            "head": "draft head",
+            "head": "MTP layer" if draft.head == OWN else "draft head",
         }.get(draft.kind, draft.kind)
         return (name, *(draft.under.names if draft.under else ()))

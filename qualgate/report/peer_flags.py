@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Any
 
 from qualgate.records import QuantizeRecipe, Speculation
+from qualgate.records.speculation import MTP
 
 MODEL, MADE = "MODEL", "DRAFT"  # the target's folder, and the one that is to be made of a draft
 MATCHED = 2, 8  # tokens that our n-grams have, at least and at most
@@ -49,6 +50,8 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
             return PeerFlags(server="vLLM", flags="", notes=("it has no drafts by the target's own first layers",))
         case "head" if draft.layout == EAGLE3:
             config |= {"method": "eagle3", "model": draft.head}
+        case "head" if draft.layout == MTP:
+            config["method"] = "mtp"
         case "head":
             return PeerFlags(server="vLLM", flags="", notes=(NO_HEAD,))
         case "ngram":
@@ -81,6 +84,8 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
             return PeerFlags(server="SGLang", flags="", notes=("it has no drafts by the target's own first layers",))
         case "head" if draft.layout == EAGLE3:
             flags = _chain("EAGLE3", quote(draft.head), tokens)
+        case "head" if draft.layout == MTP:
+            flags = _chain("EAGLE", "", tokens)
         case "head":
             return PeerFlags(server="SGLang", flags="", notes=(NO_HEAD,))
         case "ngram" | "suffix":
@@ -100,9 +105,10 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
 
 
 def _chain(algorithm: str, folder: str, tokens: int) -> str:
-    """Of SGLang, whose drafts are trees: one branch of so many tokens."""
+    """Of SGLang, whose drafts are trees: one branch of so many tokens. folder: "" where the target drafts itself."""
+    named = f"--speculative-draft-model-path {folder} " if folder else ""
     return (
-        f"--speculative-algorithm {algorithm} --speculative-draft-model-path {folder} "
+        f"--speculative-algorithm {algorithm} {named}"
         f"--speculative-num-steps {tokens} --speculative-eagle-topk 1 {_verified(tokens)}"
     )
 

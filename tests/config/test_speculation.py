@@ -36,6 +36,7 @@ TAKEN = {
         draft=DraftSource(kind="early_exit", layers=3), tokens=2, rule="typical"
     ),
     "{draft: {head: reference}, tokens: 3}": Speculation(draft=DraftSource(kind="head", head=str(PATH)), tokens=3),
+    "{draft: {head: own}}": Speculation(draft=DraftSource(kind="head", head="own")),
     "{draft: {model: reference}}": Speculation(draft=DraftSource(kind="model", model=str(PATH))),
     "{draft: {quantize: mxfp4, under: {draft: ngram, tokens: 8}}, tokens: 4}": Speculation(
         draft=DraftSource(

@@ -26,6 +26,7 @@ from qualgate.records import PLAIN, TWIN, ArmSpec, DraftSource, Job, ModelFacts,
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 from tests.engine.draft_heads.heads import save_random_head
+from tests.engine.draft_heads.models_ahead import save_model_ahead
 from tests.engine.jobs import loaded
 from tests.gated_model import write_evalset
 from tests.tiny_models import save_tiny_model
@@ -218,6 +219,19 @@ def test_a_head_is_planned_for_the_weights_that_it_learned_on_and_refused_for_ot
     save_random_head(room / "blocks", arm, layout="medusa", tokens=2)
     with pytest.raises(UsageError, match=r"`tokens: 3`, and the draft head .* says 2 at most"):
         planned(room, HEAD.replace("head:", "head: ./blocks #").replace("./blocks # ./head", "./blocks"))
+
+
+def test_a_model_s_own_layer_is_planned_for_it_and_one_without_is_refused(room):
+    with pytest.raises(UsageError, match="hold none"):
+        planned(room, "{draft: {head: own}}")
+    shutil.rmtree(room / "model")
+    save_model_ahead(room / "model")
+    plan = planned(room, "{draft: {head: own}}")
+    assert plan.identities["drafted"].weights == plan.identities["baseline"].weights
+    [drafted] = [arm for arm in plan.arms if arm.speculation]
+    assert (drafted.speculation.draft.head, drafted.speculation.draft.layout) == ("own", "mtp")
+    packed = planned(room, "{draft: {head: own}}", GATE_FILE.replace("{speculation", "{quantize: int8, speculation"))
+    assert len({one.identities["drafted"].speculation for one in (plan, packed)}) == 1
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,16 @@ def test_a_published_eagle_3_head_is_read_by_both_servers_as_it_lies_there():
     assert flags(ours) == {"vLLM": [], "SGLang": []}
 
 
+def test_a_model_s_own_layer_needs_no_folder_and_both_servers_draft_by_it():
+    own = DraftSource(kind="head", head="own", layout="mtp")
+    assert config(own, tokens=2) == {"method": "mtp", "num_speculative_tokens": 2}
+    given = flags(own, tokens=2)["SGLang"]
+    assert dict(zip(given[::2], given[1::2], strict=True)) == {
+        "--speculative-algorithm": "EAGLE", "--speculative-num-steps": "2", "--speculative-eagle-topk": "1",
+        "--speculative-num-draft-tokens": "3",
+    }  # fmt: skip
+
+
 def test_rules_of_acceptance_that_vllm_has_are_asked_for_by_its_names():
     assert config(SMALL, "block_verification")["rejection_sample_method"] == "block"
     assert config(SMALL, "speculative_sampling")["draft_sample_method"] == "probabilistic"

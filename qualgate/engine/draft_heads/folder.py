@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from qualgate.engine.draft_heads.ahead import Ahead, layer_ahead
 from qualgate.engine.draft_heads.published import (
     TOKENS,
     check_no_layers_ahead,
@@ -23,6 +24,9 @@ from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
 from qualgate.identity import content_hash
 from qualgate.quant.model_files import read_json, readable
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.records import DraftSource
+from qualgate.records.speculation import MTP, OWN
 
 FORMAT = "qualgate draft head 1"
 CONFIG, TENSORS = "config.json", "head.safetensors"
@@ -64,10 +68,10 @@ class HeadTarget:
 class HeadFolder:
     """A head as its folder says it. tokens: of the drafts that it learned to make; sha256: over both files; nbytes: of
     its numbers; trained: how it was made, as it was told then. target: None where the folder does not say it, as those
-    of others do not; published: their config."""
+    of others do not; published: their config; ahead: of the layout "mtp", what is in the target's own folder."""
 
     path: Path
-    layout: Layout | Literal["eagle3"]
+    layout: Layout | Literal["eagle3", "mtp"]
     tokens: int
     shape: HeadShape
     target: HeadTarget | None
@@ -75,6 +79,7 @@ class HeadFolder:
     nbytes: int
     published: Mapping[str, Any] = field(default_factory=dict)
     trained: Mapping[str, Any] = field(default_factory=dict)
+    ahead: Ahead | None = None
 
     @property
     def kept(self) -> int:
@@ -86,6 +91,23 @@ class HeadFolder:
         """Hashes of the questions that it learned on (`identity.question_hash`); none where its folder does not say."""
         said = self.trained.get("questions") if isinstance(self.trained, Mapping) else None
         return frozenset(one for one in said if isinstance(one, str)) if isinstance(said, list) else frozenset()
+
+
+def head_of_draft(draft: DraftSource, target: ModelFolder) -> HeadFolder:
+    """The head that a draft names, which drafts for the model in this folder. Errors as of `read_head_folder`."""
+    return own_head(target) if draft.head == OWN else read_head_folder(Path(draft.head))
+
+
+def own_head(target: ModelFolder) -> HeadFolder:
+    """The layer that a model has for further tokens. UsageError where it has none that can be read, NotInThisVersion
+    for what this version does not draft by."""
+    ahead, config = layer_ahead(target), target.files.config
+    text = config.get("text_config") or config
+    return HeadFolder(
+        path=target.path, layout=MTP, tokens=TOKENS, shape=_said_shape(target.path, text),
+        target=None, sha256=content_hash([MTP, ahead.layout.name, target.shards.sha256]),
+        nbytes=sum(entry.nbytes for entry in ahead.entries.values()), ahead=ahead,
+    )  # fmt: skip
 
 
 def read_head_folder(path: Path) -> HeadFolder:
@@ -127,17 +149,19 @@ def read_head_folder(path: Path) -> HeadFolder:
 def _published(path: Path, config: Mapping[str, Any]) -> HeadFolder:
     check_published(path, config)
     sha256, nbytes = hash_of(path, config)
-    try:
-        shape = _shape(shape_said(config))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{path / CONFIG} does not say the sizes of an EAGLE-3 head ({type(error).__name__}: {error}). Fetch it "
-            "again."
-        ) from None
     return HeadFolder(
-        path=path, layout="eagle3", tokens=TOKENS, shape=shape, target=None,
+        path=path, layout="eagle3", tokens=TOKENS, shape=_said_shape(path, config), target=None,
         sha256=sha256, nbytes=nbytes, published=config,
     )  # fmt: skip
+
+
+def _said_shape(path: Path, config: Mapping[str, Any]) -> HeadShape:
+    try:
+        return _shape(shape_said(config))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path / CONFIG} does not say the sizes of its layer ({type(error).__name__}: {error}). Fetch it again."
+        ) from None
 
 
 def config_of(layout: str, tokens: int, shape: HeadShape, target: HeadTarget, trained: Mapping[str, Any]) -> str:

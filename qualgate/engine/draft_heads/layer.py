@@ -54,16 +54,21 @@ def layer_tensors(shape: HeadShape) -> dict[str, tuple[int, ...]]:
     }
 
 
-def check_tensors(tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, tuple[int, ...]], where: str) -> None:
+AGAIN = "Train this head again, or fetch it again."
+
+
+def check_tensors(
+    tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, tuple[int, ...]], where: str, again: str = AGAIN
+) -> None:
     """UsageError naming the first tensor that is missing, too many, of another shape or holds what is no number."""
     for name in sorted(wanted.keys() | tensors.keys()):
         found = tensors.get(name)
         if found is None or name not in wanted or tuple(found.shape) != wanted[name]:
             there = "is missing" if found is None else f"holds {' x '.join(map(str, found.shape))} numbers"
             expected = " x ".join(map(str, wanted[name])) if name in wanted else "no such tensor"
-            raise UsageError(f"{where}: {name} {there}, expected {expected}. Train this head again, or fetch it again.")
+            raise UsageError(f"{where}: {name} {there}, expected {expected}. {again}")
         if not found.isfinite().all():
-            raise UsageError(f"{where}: {name} holds NaN or infinities. Train this head again, or fetch it again.")
+            raise UsageError(f"{where}: {name} holds NaN or infinities. {again}")
 
 
 class HeadLayer:

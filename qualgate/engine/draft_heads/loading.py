@@ -11,6 +11,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.batch import batch
+from qualgate.engine.draft_heads.ahead import Ahead
+from qualgate.engine.draft_heads.ahead_layer import AheadLayer
 from qualgate.engine.draft_heads.eagle3 import Eagle3Head, Eagle3Layer, eagle3_tensors
 from qualgate.engine.draft_heads.folder import (
     CONFIG,
@@ -28,9 +32,10 @@ from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_heads.published import WEIGHTS, own_names, taps, turning
 from qualgate.engine.draft_model import Head
 from qualgate.engine.head import OutputHead
+from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.quant.model_files import readable
 from qualgate.records import ArmIdentity, ArmSpec
 
@@ -42,15 +47,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedHead:
-    """A head laid out for the kernels. numbers: that it holds; layer: None of Medusa's, which are `blocks`; head: its
-    own output head, None: the target's; taps: behind how many of the target's layers it reads, (): what enters the
-    target's output head."""
+    """A head laid out for the kernels. numbers: that it holds; layer: None of Medusa's, which are `blocks`; head,
+    embed: its own output head and embedding, None: the target's; taps: behind how many of the target's layers it reads,
+    (): what enters the target's output head."""
 
     folder: HeadFolder
     numbers: int
-    layer: HeadLayer | Eagle3Layer | None = None
+    layer: HeadLayer | Eagle3Layer | AheadLayer | None = None
     blocks: tuple[Block, ...] = ()
-    head: Eagle3Head | None = None
+    head: Head | None = None
+    embed: Callable[[torch.Tensor], torch.Tensor] | None = None
     taps: tuple[int, ...] = ()
 
     @property
@@ -73,7 +79,7 @@ class LoadedHead:
         if self.layer is None:
             return MedusaHeads(name, self.blocks, head, stop_ids=stop_ids, draws=draws)
         return DraftHead(
-            name, self.layer, self.head or head, embed,
+            name, self.layer, self.head or head, self.embed or embed,
             blocks=blocks, threads=threads, stop_ids=stop_ids, draws=draws,
         )  # fmt: skip
 
@@ -99,6 +105,45 @@ def load_head(folder: HeadFolder, layers: int) -> LoadedHead:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Three:
+    """Rows of a text that nobody wrote, see `batch.Rows`."""
+
+    blocks: tuple[int, ...] = (0,)
+    first: int = 0
+    tokens: tuple[int, ...] = (0, 0, 0)
+    wants: int = 3
+
+    @property
+    def stream(self) -> _Three:
+        return self
+
+
+def load_own(
+    folder: HeadFolder, ahead: Ahead, model: PreTrainedModel, choice: Choice, dtype: torch.dtype
+) -> LoadedHead:
+    """The layer that a model has for further tokens, tried once. UsageError for tensors that are not its class's,
+    NotInThisVersion where it cannot be built alone or attends as no layer of the model does."""
+    layer, kept = AheadLayer(ahead, model, dtype, str(folder.path)), KeysValues()
+    try:
+        with torch.inference_mode():
+            three = torch.zeros(3, folder.shape.width)
+            layer.forward(layer.joined(three, three), batch([_Three()], 1), kept, 1)
+        ours, theirs = (states[layer.place] for states in (kept.seen, choice.seen))
+        same = (ours.scale, ours.soft_cap, ours.window) == (theirs.scale, theirs.soft_cap, theirs.window)
+        why = "" if same and kept.numbers[layer.place] == folder.kept else "it attends as its config does not say"
+    except Exception as error:  # whatever a layer does that its model does not call as others do
+        if is_short(error):
+            raise
+        why = f"it fails with {one_line(error)}"
+    if why:
+        raise NotInThisVersion(
+            f"{folder.path}: its layer for further tokens (MTP) does not draft in this version: {why}. `qualgate draft "
+            "train` makes a head for it."
+        )
+    return LoadedHead(folder=folder, numbers=layer.numbers, layer=layer, head=layer.head, embed=layer.embed)
+
+
 def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
     """By name, as they lie there."""
     path = folder.path / (WEIGHTS if folder.layout == "eagle3" else TENSORS)
@@ -111,6 +156,7 @@ def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
         tensors = own_names(tensors)
         _check_published(tensors, folder, str(path))
         return tensors
+    assert folder.layout != "mtp", "it lies in its target's files"
     check_tensors(tensors, head_tensors(folder.layout, folder.tokens, folder.shape), str(path))
     return tensors
 

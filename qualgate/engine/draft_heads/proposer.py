@@ -15,6 +15,7 @@ import torch
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch, batch
 from qualgate.engine.blocks import BlockPool
+from qualgate.engine.draft_heads.ahead_layer import AheadLayer
 from qualgate.engine.draft_heads.eagle3 import Eagle3Layer
 from qualgate.engine.draft_heads.layer import HeadLayer
 from qualgate.engine.draft_heads.rows import HELD, Row, adopt, begun, pairs_of
@@ -48,7 +49,7 @@ class DraftHead:
     def __init__(
         self,
         name: str,
-        layer: HeadLayer | Eagle3Layer,
+        layer: HeadLayer | Eagle3Layer | AheadLayer,
         head: Head,
         embed: Callable[[torch.Tensor], torch.Tensor],
         *,

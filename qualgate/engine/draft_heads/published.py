@@ -31,13 +31,13 @@ def is_published(config: Mapping[str, Any]) -> bool:
 
 
 def check_no_layers_ahead(path: Path, config: Mapping[str, Any]) -> None:
-    """NotInThisVersion for a model whose own folder holds layers that predict further tokens."""
+    """UsageError for a model whose own folder holds layers that predict further tokens: they are no head of another."""
     text = config.get("text_config")
     said = next((one for one in (config, text) if isinstance(one, dict) and one.get("num_nextn_predict_layers")), None)
     if said is not None:
-        raise NotInThisVersion(
-            f"{path}: a model with layers of its own that predict further tokens (MTP, `num_nextn_predict_layers`), "
-            "which do not draft in this version. `qualgate draft train` makes a head for it."
+        raise UsageError(
+            f"{path} holds a model, with a layer of its own that predicts further tokens (MTP, "
+            "`num_nextn_predict_layers`). A variant of that model drafts by it: draft: {head: own}"
         )
 
 

@@ -50,7 +50,6 @@ def test_names_of_later_releases_are_read_too(tmp_path):
         ({"architectures": ["DFlashDraftModel"]}, "layout DFlashDraftModel"),
         ({"architectures": ["MiMoMTPModel"]}, "layout MiMoMTPModel"),
         ({"speculators_model_type": "eagle3"}, "layout"),
-        ({"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}, "MTP, `num_nextn_predict_layers`"),
         ({"norm_before_residual": True}, "norm_before_residual"),
     ],
 )

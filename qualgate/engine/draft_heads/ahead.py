@@ -1,0 +1,146 @@
+"""The layer that a model has for further tokens (multi-token prediction, MTP), as its own folder holds it.
+
+x = W [norm of a token's embedding ; norm of the state before it], then a decoder layer of the model's own kind and a
+last norm: what comes out stands for the state at that token. DeepSeek-V3 named the parts first (2412.19437, section
+2.2); others have them by other names, as vLLM, SGLang and transformers read them. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.full_precision import FLOATS, has_no_say
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.quant.shards import TensorEntry
+
+SAID = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")  # how many there are, as configs say it
+EMBEDDING, HEAD = "embed_tokens.weight", "shared_head.head.weight"  # copies that some files hold
+_OTHERWISE = "`qualgate draft train` makes a head for it, and `draft: {quantize: mxfp4}` needs none."
+_AGAIN = "Fetch this checkpoint again; a library that saved it anew may have left these layers out."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AheadLayout:
+    """Names of one family. place: pattern of what stands before the names of the first layer's tensors; numbered: of
+    what is there for each layer, {at} its number; behind: numbers go on behind the model's own layers. The others are
+    modules below `place`; layer: what stands before the decoder layer's. state_first: of what W reads."""
+
+    name: str
+    place: str
+    numbered: str
+    embedded: str
+    state: str
+    joins: str
+    last: str
+    layer: str = ""
+    behind: bool = False
+    state_first: bool = False
+
+
+LAYOUTS = (
+    AheadLayout(
+        name="DeepSeek-V3", place=r"^(.*\.)?layers\.{at}\.", numbered=r"^(.*\.)?layers\.{at}\.", behind=True,
+        embedded="enorm", state="hnorm", joins="eh_proj", last="shared_head.norm",
+    ),
+    AheadLayout(
+        name="Qwen3-Next", place=r"^(model\.)?mtp\.", numbered=r"^(model\.)?mtp\.layers\.{at}\.",
+        embedded="pre_fc_norm_embedding", state="pre_fc_norm_hidden", joins="fc", last="norm", layer="layers.0.",
+    ),
+    AheadLayout(
+        name="MiMo", place=r"^(.*\.)?mtp_layers\.{at}\.", numbered=r"^(.*\.)?mtp_layers\.{at}\.",
+        embedded="token_layernorm", state="hidden_layernorm", joins="input_proj", last="final_layernorm",
+        state_first=True,
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ahead:
+    """A layer that is there. prefix: of its tensors' names; entries: they, by the rest of their names."""
+
+    layout: AheadLayout
+    prefix: str
+    entries: Mapping[str, TensorEntry]
+
+    def holds(self, name: str) -> bool:
+        """Whether a name of `ArmFootprint.left_out`, which has * for each number, is of tensors that it takes."""
+        place = re.sub(r"(?<=\.)\d+(?=\.)", "*", self.prefix)
+        return name.startswith(place) and not has_no_say(name.removeprefix(place), (0,))
+
+
+def layer_ahead(folder: ModelFolder) -> Ahead:
+    """The layer of a model's folder. UsageError where it has none, or not all that its config says; NotInThisVersion
+    for several, and for one that is quantized. What is within the decoder layer, loading says."""
+    text = folder.files.config.get("text_config") or folder.files.config
+    layers = text.get("num_hidden_layers")
+    for layout in LAYOUTS:
+        first = layers if layout.behind else 0
+        if type(first) is int and (found := _at(folder, layout, first)) is not None:
+            _check_count(folder, layout, first, text)
+            _check_floats(folder, found)
+            _check_outer(folder, found, text.get("hidden_size"))
+            return found
+    raise UsageError(
+        f"{folder.path}: `head: own` drafts by a layer that the model has for further tokens (MTP), and its files hold "
+        f"none{_although(text)}: no `layers.{layers}.eh_proj`, `mtp.fc` or `mtp_layers.0.input_proj`. {_OTHERWISE}"
+    )
+
+
+def _at(folder: ModelFolder, layout: AheadLayout, first: int) -> Ahead | None:
+    place = re.compile(layout.place.replace("{at}", str(first)))
+    entries, prefix = dict[str, TensorEntry](), ""
+    for name, entry in folder.shards.entries.items():
+        match = None if layout.behind and has_no_say(name, entry.shape) else place.match(name)  # layers of pictures
+        if match and match.group() == (prefix or match.group()) and not has_no_say(name[match.end() :], entry.shape):
+            entries[name[match.end() :]], prefix = entry, match.group()
+    return Ahead(layout=layout, prefix=prefix, entries=entries) if entries else None
+
+
+def _check_count(folder: ModelFolder, layout: AheadLayout, first: int, text: Mapping[str, Any]) -> None:
+    key = next((key for key in SAID if type(text.get(key)) is int), SAID[0])
+    said, there = text.get(key) or 1, 0
+    while any(re.match(layout.numbered.replace("{at}", str(first + there)), name) for name in folder.shards.entries):
+        there += 1
+    if there < said:
+        raise UsageError(
+            f"{folder.path}: its config says `{key}: {said}`, and its files hold {there} such layers ({layout.name}'s "
+            f"layout). {_AGAIN}"
+        )
+    if there > 1:
+        raise NotInThisVersion(
+            f"{folder.path}: {there} layers for further tokens (MTP), one for each place of a draft, and this version "
+            f"drafts by a model that has one. {_OTHERWISE}"
+        )
+
+
+def _check_floats(folder: ModelFolder, found: Ahead) -> None:
+    for name, entry in found.entries.items():
+        if entry.dtype not in FLOATS:
+            raise NotInThisVersion(
+                f"{folder.path}: its layer for further tokens (MTP) is quantized ({found.prefix}{name} holds "
+                f"{entry.dtype}), and in this version such a layer drafts as floats alone. {_OTHERWISE}"
+            )
+
+
+def _check_outer(folder: ModelFolder, found: Ahead, width: Any) -> None:
+    layout = found.layout
+    if type(width) is not int:
+        raise UsageError(f"{folder.path}: its config does not say `hidden_size` as a whole number. {_AGAIN}")
+    norms = {f"{name}.weight": (width,) for name in (layout.embedded, layout.state, layout.last)}
+    for name, shape in {**norms, f"{layout.joins}.weight": (width, 2 * width)}.items():
+        entry = found.entries.get(name)
+        if entry is None or entry.shape != shape:
+            there = "is missing" if entry is None else f"holds {' x '.join(map(str, entry.shape))} numbers"
+            raise UsageError(
+                f"{folder.path}: {found.prefix}{name} {there}, expected {' x '.join(map(str, shape))}, as {layout.name}"
+                f" has them. {_AGAIN}"
+            )
+
+
+def _although(text: Mapping[str, Any]) -> str:
+    said = next((f"{key}: {text[key]}" for key in SAID if text.get(key)), "")
+    return f", although its config says `{said}` (a library that saved it anew may have left them out)" if said else ""
