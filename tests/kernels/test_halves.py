@@ -64,7 +64,7 @@ def test_the_layout_gives_the_weight_back_to_the_bit(packed):
 
 
 def middles(packed: PackedWeight) -> torch.Tensor:
-    """float64 [out_features, in_features]: where a code's upper 4 bits are known and the lower may be any."""
+    """float64 [out_features, in_features]: where a code's upper 4 bits are known, and of the lower a group's mean."""
     rows, columns = packed.shape
     codes = unpack_codes(packed.codes, 8, columns).double()
     group = torch.arange(columns) // (packed.group_size or columns) if packed.g_idx is None else packed.g_idx.long()
@@ -77,15 +77,18 @@ def middles(packed: PackedWeight) -> torch.Tensor:
     if packed.tensor_scale is not None:
         scales = (scales.float() * packed.tensor_scale).double()
     known = 16 * (codes / 16).floor()
+    for one in group.unique():
+        here = group == one
+        known[:, here] += (codes[:, here] % 16).mean(1, keepdim=True)
     if packed.offsets is not None:
-        return (known + 7.5) * spread(scales) + spread(packed.offsets)
+        return known * spread(scales) + spread(packed.offsets)
     zero = 128 if packed.zero_points is None else spread(packed.zero_points)
-    return (known + 7.5 - zero) * spread(scales)
+    return (known - zero) * spread(scales)
 
 
 @compiled
 @every_weight
-def test_the_upper_half_is_a_weight_of_4_bits_in_the_middle_of_what_the_lower_tells_apart(packed):
+def test_the_upper_half_is_a_weight_of_4_bits_in_the_middle_of_its_group(packed):
     """A product with ones shows each weight: its rounding is that of a code times a scale, and of an offset."""
     rows, columns = packed.shape
     half, expected = upper_half(cpu.prepare(packed, halves=True)), middles(packed)
@@ -97,6 +100,13 @@ def test_the_upper_half_is_a_weight_of_4_bits_in_the_middle_of_what_the_lower_te
 
 
 @compiled
+def test_a_row_of_zeros_has_an_upper_half_of_zeros_whatever_its_scale():
+    packed = weight("int", 8, 70, 256, 0)
+    packed.codes[3], packed.scales[3] = 128, 1.0
+    assert not multiply(torch.eye(256), upper_half(cpu.prepare(packed, halves=True)), cpu.path())[:, 3].any()
+
+
+@compiled
 @every_weight
 def test_the_upper_half_holds_no_codes_of_its_own(packed):
     whole = cpu.prepare(packed, halves=True)
@@ -105,6 +115,7 @@ def test_the_upper_half_holds_no_codes_of_its_own(packed):
     assert half.codes.untyped_storage().data_ptr() == whole.codes.untyped_storage().data_ptr()
     assert 2 * half.codes.nbytes == whole.codes.nbytes
     assert half.gather is whole.gather
+    assert upper_half(whole) is half, "made once"
     before = multiply(torch.ones(1, packed.shape[1]), half, PATHS[0])
     whole.codes[whole.codes.nbytes // 2 :] = 0  # the lower half has no say
     assert same(multiply(torch.ones(1, packed.shape[1]), half, PATHS[0]), before)

@@ -6,6 +6,7 @@ PackedWeight back to the bit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,6 +120,15 @@ def restore(prepared: Prepared) -> PackedWeight:
         here = codes[first * BLOCK : last * BLOCK]
         here[:, to] = found[: here.shape[0], taken]
     return replace(rest, codes=pack_codes(codes, rest.bits))
+
+
+def lower_halves(prepared: Prepared) -> Iterator[torch.Tensor]:
+    """Of codes that lie in halves the lower ones, zero where padded: uint8 [rows, places], some blocks of 64 rows at a
+    time."""
+    places = prepared.segments * prepared.segment
+    lower = prepared.codes.view(2, -1, places * BLOCK // 2)[1]
+    for first, last in _slices(len(lower), places):
+        yield _unwoven(lower[first:last], 4)
 
 
 def _places(packed: PackedWeight) -> tuple[list[torch.Tensor], int]:
