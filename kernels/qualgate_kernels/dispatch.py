@@ -41,13 +41,13 @@ class Fused:
     layout: cpu.Prepared | int8.PreparedInt8 | None = None
 
 
-def fuse(packed: PackedWeight, activations: str = "") -> Fused | str:
+def fuse(packed: PackedWeight, activations: str = "", *, halves: bool = False) -> Fused | str:
     """`packed` laid out for the fused kernel of its device, or why the torch twin multiplies it.
 
     activations: what inputs are rounded to, where a kernel may do that itself: "int8", "fp8" (one scale a token),
-    "fp8 g128". A kernel that does not gets inputs that were rounded before.
+    "fp8 g128". A kernel that does not gets inputs that were rounded before. halves: of the CPU, see `cpu.prepare`.
     """
-    return _on_gpu(packed, activations) if packed.codes.device.type == "cuda" else _on_cpu(packed, activations)
+    return _on_gpu(packed, activations) if packed.codes.device.type == "cuda" else _on_cpu(packed, activations, halves)
 
 
 def drift(
@@ -137,7 +137,7 @@ def paged_path(blocks: Blocks) -> str:
     return _triton(device)
 
 
-def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
+def _on_cpu(packed: PackedWeight, activations: str, halves: bool) -> Fused | str:
     if activations == "int8":
         try:
             codes = int8.prepare_int8(packed)
@@ -152,7 +152,7 @@ def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
                 layout=codes,
             )
     try:
-        prepared = cpu.prepare(packed)
+        prepared = cpu.prepare(packed, halves=halves)
     except cpu.Unsupported as reason:
         return str(reason)
     weight = replace(prepared, rest=_hollow(prepared.rest))

@@ -11,6 +11,7 @@ from qualgate.engine.answers import Answers
 from qualgate.engine.batch_costs import batch_costs
 from qualgate.engine.choice import open_engine
 from qualgate.engine.draft_arms import lending
+from qualgate.engine.draft_part import WHOLE
 from qualgate.engine.load import LoadedArm, LoadedDraft
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.proposers import open_proposers
@@ -62,7 +63,7 @@ def drafted(target: LoadedArm, *levels: Level) -> LoadedArm:
     if found is None:
         raise ValueError("levels: expected one or more")
     arms = tuple(None if isinstance(level.by, str) else level.by for level in levels)
-    runs = [one and ((one.model, one.choice), None) for one in arms]
+    runs = [one and ((one.model, one.choice), WHOLE) for one in arms]
     lent = lending(target.choice, found, [one and one.choice for one in arms])
     costs = {} if found.tokens else batch_costs((target.model, target.choice), 0, runs, lent)
     return replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator, model_validator
 
@@ -52,20 +52,22 @@ Tokens = Annotated[
 ]
 
 
+def _alone(key: str, *others: str) -> dict[str, Any]:
+    return {"required": [key], "properties": dict.fromkeys(others, False)}
+
+
 class DraftEntry(Written):
     """A model that drafts: the target's own weights by `quantize`, another `model`, the target's first layers
-    (`early_exit`), or a draft head of the target (`head`)."""
+    (`early_exit`), the upper half of its int8 codes (`high_bits`), or a draft head of the target (`head`)."""
 
     model_config = {
         "json_schema_extra": {
             "oneOf": [
-                {"required": ["model"], "properties": {"early_exit": False, "head": False}},
-                {"required": ["quantize"], "properties": {"model": False, "early_exit": False, "head": False}},
-                {"required": ["early_exit"], "properties": {"model": False, "quantize": False, "head": False}},
-                {
-                    "required": ["head"],
-                    "properties": {"model": False, "quantize": False, "early_exit": False, "under": False},
-                },
+                _alone("model", "early_exit", "high_bits", "head"),
+                _alone("quantize", "model", "early_exit", "high_bits", "head"),
+                _alone("early_exit", "model", "quantize", "high_bits", "head"),
+                _alone("high_bits", "model", "quantize", "early_exit", "head"),
+                _alone("head", "model", "quantize", "early_exit", "high_bits", "under"),
             ]
         }
     }
@@ -78,6 +80,10 @@ class DraftEntry(Written):
     """A folder of another model with the same tokenizer, quantized or not. Example: `model: ./models/support-small`"""
     early_exit: int = Field(default=ABSENT, ge=1)
     """How many of its target's layers draft. Example: `early_exit: 4`"""
+    high_bits: Literal[4] = ABSENT
+    """Of its target's int8 weights the upper 4 bits of each draft, where they lie: no copy of them is made. Example:
+    `high_bits: 4`
+    """
     head: Annotated[ModelPath, WrapValidator(_own_or_a_folder)] = ABSENT
     """What drafts from the target's last hidden states: a folder that `qualgate draft train` made for the target, or
     `own`, the layer that the target's folder holds for further tokens (MTP). Example: `head: ./heads/support`
@@ -87,17 +93,21 @@ class DraftEntry(Written):
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> DraftEntry:
-        others = ("model", "quantize", "early_exit", "under")
+        others = ("model", "quantize", "early_exit", "high_bits", "under")
         if self.head is not None:
             if any(getattr(self, name) is not None for name in others):
                 raise stated("`head` drafts by itself, from its target's states: leave every other key of `draft` out")
             return self
+        if self.early_exit is not None and self.high_bits is not None:
+            raise stated("`early_exit` and `high_bits` are a draft each: put one `under` the other, or leave it out")
         if self.early_exit is not None and (self.model is not None or self.quantize is not None):
             raise stated("`early_exit` takes its target's own layers as they are: leave `model` and `quantize` out")
-        if self.early_exit is None and self.model is None and self.quantize is None:
+        if self.high_bits is not None and (self.model is not None or self.quantize is not None):
+            raise stated("`high_bits` takes its target's own codes as they are: leave `model` and `quantize` out")
+        if all(getattr(self, name) is None for name in ("model", "quantize", "early_exit", "high_bits")):
             raise stated(
                 "a draft has `quantize` (made of its target), `model` (a folder; with `quantize` made of that), "
-                "`early_exit` or `head`"
+                "`early_exit`, `high_bits` or `head`"
             )
         return self
 
@@ -197,9 +207,8 @@ def as_record(entry: SpeculationEntry | CascadeEntry, folder: Callable[[str], st
 
 
 def _kind(draft: DraftEntry) -> Any:
-    if draft.head is not None:
-        return "head"
-    return "model" if draft.model is not None else "quantize" if draft.quantize is not None else "early_exit"
+    kinds = ("head", "model", "quantize", "early_exit", "high_bits")
+    return next(kind for kind in kinds if getattr(draft, kind) is not None)
 
 
 def _source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSource:
@@ -211,5 +220,6 @@ def _source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSourc
         head=OWN if draft.head == OWN else folder(draft.head) if draft.head is not None else "",
         quantize=draft.quantize,
         layers=draft.early_exit or 0,
+        bits=draft.high_bits or 0,
         under=as_record(draft.under, folder) if draft.under is not None else None,
     )

@@ -16,6 +16,7 @@ import torch
 from qualgate.engine import dense
 from qualgate.engine.attention import KeysValues, recycled
 from qualgate.engine.decoder import ModelDecoder, open_model
+from qualgate.engine.draft_part import WHOLE, Part
 from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.padded.engine import open_padded
@@ -86,16 +87,16 @@ def open_engine(
 
 @contextmanager
 def open_decoder(
-    model: PreTrainedModel, choice: Choice, stored: str = "float32", *, first: int | None = None
+    model: PreTrainedModel, choice: Choice, stored: str = "float32", *, part: Part = WHOLE
 ) -> Iterator[tuple[ModelDecoder | FastDecoder, OutputHead]]:
-    """What makes packed passes of a model that these serve, in inference mode, for the length of the block. first: of
-    how many of its layers; NotInThisVersion where that is not all of them and the model does not pass through C."""
-    if first is not None and choice.kind != "plain":
-        raise NotInThisVersion(f"Passes of a model's first layers alone are made in C, and {choice.because}.")
+    """What makes packed passes of a model that these serve, in inference mode, for the length of the block. part: of
+    what of it; NotInThisVersion where that is not all and the model does not pass through C."""
+    if not part.whole and choice.kind != "plain":
+        raise NotInThisVersion(f"Passes of a part of a model are made in C, and {choice.because}.")
     head = OutputHead(model)
     head.whole = choice.whole
     with open_model(model, head, stored) as decoder:
-        yield FastDecoder(model, choice.seen, stored, first=first) if choice.kind == "plain" else decoder, head
+        yield FastDecoder(model, choice.seen, stored, part=part) if choice.kind == "plain" else decoder, head
 
 
 @contextmanager

@@ -63,9 +63,10 @@ def with_drafts(target: ArmFootprint, drafts: Sequence[ArmFootprint]) -> ArmFoot
     return replace(target, facts=target.facts | facts)
 
 
-def first_layers(model: ArmFootprint, share: float) -> ArmFootprint:
-    """Of a draft that is this share of a model's layers: their weights are there already, keys and values are not."""
-    return replace(model, facts={"memory.weights": 0.0, CACHE_TOKEN: share * model.facts[CACHE_TOKEN]})
+def of_part(model: ArmFootprint, share: float, made: int = 0) -> ArmFootprint:
+    """Of a draft that is this share of a model's layers: their weights are there already but for so many bytes that
+    were made of them, keys and values are not."""
+    return replace(model, facts={"memory.weights": float(made), CACHE_TOKEN: share * model.facts[CACHE_TOKEN]})
 
 
 def of_head(target: ArmFootprint, numbers: int, kept: int, dtype: torch.dtype) -> ArmFootprint:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.device import Device
-from qualgate.engine.draft_arms import draft_arms, lending, levels
+from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
+from qualgate.engine.draft_part import Part
 from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
@@ -112,18 +113,20 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     _refuse_unusable_gpu(device)
     engine, cache = engine_version(device), Path(cache_dir)
     identity = identify(spec, folders[spec.model], sampling, engine, folders)
-    arm = _loaded(spec, folders[spec.model], identity, cache, device)
+    halved = in_halves(spec.speculation)
+    arm = _loaded(spec, folders[spec.model], identity, cache, device, halves=0 in halved)
     if spec.speculation is None:
         return arm
     _refuse_padded(arm)
 
-    def load(one: ArmSpec) -> LoadedArm:
+    def load(depth: int, one: ArmSpec) -> LoadedArm:
         folder = folders[one.model]
-        draft = _loaded(one, folder, identify(one, folder, sampling, engine), cache, device)
+        draft = _loaded(one, folder, identify(one, folder, sampling, engine), cache, device, halves=depth in halved)
         _refuse_padded(draft)
         return draft
 
-    return _with_drafts(arm, folders[spec.model], spec.speculation, tuple(one and load(one) for one in drafts))
+    loaded = tuple(one and load(depth, one) for depth, one in enumerate(drafts, start=1))
+    return _with_drafts(arm, folders[spec.model], spec.speculation, loaded)
 
 
 def _refuse_padded(arm: LoadedArm) -> None:
@@ -138,32 +141,27 @@ def _refuse_padded(arm: LoadedArm) -> None:
 def _with_drafts(
     arm: LoadedArm, folder: ModelFolder, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]
 ) -> LoadedArm:
-    """`arm` with what drafts for it, a level each. NotInThisVersion for first layers of a model that is not plain."""
+    """`arm` with what drafts for it, a level each. NotInThisVersion for parts of a model that is not plain."""
     import torch
 
     from qualgate.engine.batch_costs import batch_costs
-    from qualgate.engine.footprint import first_layers, of_head, with_drafts
+    from qualgate.engine.footprint import of_head, with_drafts
     from qualgate.engine.pass_costs import pass_costs
 
-    verifier, beside, head = arm, list[ArmFootprint](), None
-    for level, model in zip(levels(speculation), drafts, strict=True):
-        if level.draft.kind == "early_exit":
-            if verifier.choice.kind != "plain":
-                raise NotInThisVersion(
-                    f"{arm.spec.name}: passes of a model's first layers alone are made in C, and {verifier.spec.model} "
-                    f"does not pass through it: {verifier.choice.because}. Draft by `quantize` or another `model`."
-                )
-            beside.append(first_layers(verifier.footprint, level.draft.layers / len(verifier.choice.seen)))
+    beside, head, steps = list[ArmFootprint](), None, _stepping(arm, speculation, drafts)
+    for level, model, step in zip(levels(speculation), drafts, steps, strict=True):
         if level.draft.kind == "head":
             head = _head(arm, folder, level)
             beside.append(of_head(arm.footprint, head.numbers, head.folder.kept, getattr(torch, arm.spec.dtype)))
-        if model is not None:
+        elif model is not None:
             beside.append(model.footprint)
-            verifier = model
+        elif step is not None:
+            beside.append(_footprint_of_part(arm.spec.name, *step))
     runs = [(model.model, model.choice) if model else None for model in drafts]
     sizes, costs = with_drafts(arm.footprint, beside), pass_costs((arm.model, arm.choice), speculation, runs, head)
     lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
-    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, _stepping(arm, speculation, drafts), lent)
+    stepping = [step and ((step[0].model, step[0].choice), step[1]) for step in steps]
+    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, stepping, lent)
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     ahead = head.folder.ahead if head is not None else None
     left_out = {name: count for name, count in sizes.left_out.items() if ahead is None or not ahead.holds(name)}
@@ -172,15 +170,27 @@ def _with_drafts(
 
 def _stepping(
     arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]
-) -> list[tuple[tuple[PreTrainedModel, Choice], int | None] | None]:
-    """Of each level the model that makes its steps, and of how many of its layers; None where none does."""
-    found, verifier = list[Any](), arm
-    for level, model in zip(levels(speculation), drafts, strict=True):
-        early = level.draft.layers if level.draft.kind == "early_exit" else None
-        runs = model or (verifier if early else None)
-        found.append(runs and ((runs.model, runs.choice), early))
-        verifier = model or verifier
+) -> list[tuple[LoadedArm, Part] | None]:
+    """Of each level the model that makes its steps, and what of it does; None where none does."""
+    found = list[tuple[LoadedArm, Part] | None]()
+    for part in parts(speculation):
+        holder = None if part is None else (arm, *drafts)[part.holder]
+        found.append(None if part is None or holder is None else (holder, part))
     return found
+
+
+def _footprint_of_part(name: str, holder: LoadedArm, part: Part) -> ArmFootprint:
+    from qualgate.engine.footprint import of_part
+    from qualgate.engine.high_bits import bytes_made
+
+    if holder.choice.kind != "plain":
+        raise NotInThisVersion(
+            f"{name}: passes of a model's first layers or upper bits alone are made in C, and {holder.spec.model} does "
+            f"not pass through it: {holder.choice.because}. Draft by `quantize` or another `model`."
+        )
+    layers = len(holder.choice.seen)
+    made = bytes_made(name, holder.model, part.layers) if part.upper else 0
+    return of_part(holder.footprint, (part.layers or layers) / layers, made)
 
 
 def _head(arm: LoadedArm, folder: ModelFolder, level: Speculation) -> LoadedHead:
@@ -196,8 +206,10 @@ def _head(arm: LoadedArm, folder: ModelFolder, level: Speculation) -> LoadedHead
     return load_head(head, len(arm.choice.seen))
 
 
-def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:
-    """`spec` alone, whoever drafts for it."""
+def _loaded(
+    spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device, *, halves: bool
+) -> LoadedArm:
+    """`spec` alone, whoever drafts for it. halves: see `choose_kernels`."""
     import torch
 
     from qualgate.engine.choice import choose_engine
@@ -210,7 +222,7 @@ def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Pa
     model, dtype = found.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
     torch.nn.Module.to(model, torch.device(device))
-    kernel = choose_kernels(model, spec.kernels)
+    kernel = choose_kernels(model, spec.kernels, halves=halves)
     floats = weights_held(model, dtype)
     choice = choose_engine(model)
     return LoadedArm(

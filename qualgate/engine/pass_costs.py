@@ -12,7 +12,8 @@ import torch
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
-from qualgate.engine.draft_arms import levels
+from qualgate.engine.draft_arms import levels, parts
+from qualgate.engine.draft_part import WHOLE, Part
 from qualgate.engine.drafting import MOST
 from qualgate.engine.sampling import greedy
 from qualgate.records import Speculation
@@ -57,29 +58,27 @@ def pass_costs(
     for nothing.
     """
     with threads_of_kernels() as threads:
-        plain, found, verifier = _seconds(target, None, 1, threads), dict[str, float](), target
-        for at, (level, model) in enumerate(zip(levels(speculation), drafts, strict=True), start=1):
-            early = level.draft.layers if level.draft.kind == "early_exit" else None
-            runs = model or (verifier if early else None)
+        plain, found = _seconds(target, WHOLE, 1, threads), dict[str, float]()
+        for at, (level, part) in enumerate(zip(levels(speculation), parts(speculation), strict=True), start=1):
+            runs = None if part is None else (target, *drafts)[part.holder]
             if level.draft.kind == "head" and head is not None:
                 found[f"{DRAFT_COST}{at}"] = _seconds_of_head(target, head, level.tokens, threads) / plain
             else:
-                found[f"{DRAFT_COST}{at}"] = _seconds(runs, early, 1, threads) / plain if runs else 0.0
-            verifier = model or verifier
+                found[f"{DRAFT_COST}{at}"] = _seconds(runs, part, 1, threads) / plain if runs and part else 0.0
         for rows in (speculation.tokens + 1,) if speculation.tokens else ROWS:
-            found[f"{VERIFY_COST}{rows}"] = _seconds(target, None, rows, threads) / plain
+            found[f"{VERIFY_COST}{rows}"] = _seconds(target, WHOLE, rows, threads) / plain
     return found
 
 
-def _seconds(runs: Runs, first: int | None, rows: int, threads: int) -> float:
-    """The least of a few passes over so many rows of one text, to the tokens that they say. first: see
+def _seconds(runs: Runs, part: Part, rows: int, threads: int) -> float:
+    """The least of a few passes over so many rows of one text, to the tokens that they say. part: see
     `open_decoder`."""
     blocks = -(-(POSITIONS + rows) // SLOTS)
-    part, states, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), KeysValues(), list[float]()
-    with open_decoder(*runs, first=first) as (decoder, head):
+    asked, states, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), KeysValues(), list[float]()
+    with open_decoder(*runs, part=part) as (decoder, head):
         for _ in range(1 + TIMES):  # the first makes what it keeps
             began = perf_counter()
-            greedy(head.logits(decoder.forward(batch([part], blocks), states, threads)))
+            greedy(head.logits(decoder.forward(batch([asked], blocks), states, threads)))
             taken.append(perf_counter() - began)
     return min(taken[1:])
 

@@ -10,7 +10,7 @@ import torch
 
 from qualgate.engine.batch_costs import learned_from
 from qualgate.engine.choice import BYTES, open_decoder
-from qualgate.engine.draft_arms import lending, levels
+from qualgate.engine.draft_arms import lending, levels, parts
 from qualgate.engine.draft_blocks import LentBlocks, OwnBlocks
 from qualgate.engine.draft_heads.medusa import MedusaHeads
 from qualgate.engine.draft_heads.proposer import DraftHead
@@ -85,7 +85,7 @@ def open_proposers(
 ) -> Iterator[tuple[Drafts, ...]]:
     """Who drafts for an arm: a level each, the one that it verifies first; each drafts for the one before it. They
     serve one run of its `engine` with these requests, whose `draws` they share: a draft that draws by the same noise
-    is accepted oftener. Early exit is from the layers of the model that verifies it. tasks: see `Drafts`."""
+    is accepted oftener. tasks: see `Drafts`."""
     draft, found = arm.draft, list[Drafts]()
     assert draft is not None, f"nobody drafts for {arm.spec.name}"
     rule, chances = draft.spec.rule, draws
@@ -95,17 +95,16 @@ def open_proposers(
     vocabulary = min(head.vocabulary for head in heads)
     with ExitStack() as stack:
         lent = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
+        steps = parts(draft.spec)
         for at, level in reversed(list(enumerate(levels(draft.spec)))):
-            name, model, first = level.names[0], draft.arms[at], None
-            if level.draft.kind == "early_exit":
-                model = next(one for one in (*reversed(draft.arms[:at]), arm) if one is not None)
-                first = level.draft.layers
+            name, part = level.names[0], steps[at]
+            model = None if part is None else (arm, *draft.arms)[part.holder]
             if level.draft.kind == "head":
                 proposer = stack.enter_context(_reading(name, arm, engine, requests, stop_ids, chances))
-            elif model is None:
+            elif part is None or model is None:
                 proposer = {"ngram": Ngram, "suffix": Suffix}[level.draft.kind]()
             else:
-                decoder, head = stack.enter_context(open_decoder(model.model, model.choice, first=first))
+                decoder, head = stack.enter_context(open_decoder(model.model, model.choice, part=part))
                 most = max(1, room() // (BYTES * (model.choice.numbers or 1) * SLOTS))
                 own = min(most, blocks_for(requests, engine.limits))
                 proposer = DraftModel(

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
-from qualgate.engine.draft_arms import draft_arms, draft_models, levels
+from qualgate.engine.draft_arms import draft_arms, draft_models, levels, parts
 from qualgate.engine.draft_heads.folder import HeadTarget, check_head, check_tokens, head_of_draft, read_head_folder
+from qualgate.engine.draft_part import WHOLE, Part
+from qualgate.engine.high_bits import check_high_bits
 from qualgate.engine.identity import weights_hash
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
@@ -75,7 +77,11 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
                 "which alone verify drafts. Write `workers: {devices: cpu}`, or take `speculation` out."
             )
         verifier, layers = arm, _layers(folders[arm.model])
-        for level, model in zip(levels(arm.speculation), draft_arms(arm), strict=True):
+        verifies = WHOLE
+        for level, model, part in zip(levels(arm.speculation), draft_arms(arm), parts(arm.speculation), strict=True):
+            if level.draft.kind == "high_bits":
+                _check_high_bits(arm, verifies, verifier, folders[verifier.model])
+            verifies = part or verifies
             if level.draft.kind == "early_exit":
                 _check_early_exit(arm, level.draft.layers, layers, folders[verifier.model])
                 layers = level.draft.layers
@@ -121,6 +127,15 @@ def _check_early_exit(arm: ArmSpec, layers: int, there: int | None, verifier: Mo
             f"{arm.name}: `early_exit: {layers}`, and what verifies that draft has {counted(there, 'layer')} "
             f"({verifier.path}): a draft has fewer than all of them."
         )
+
+
+def _check_high_bits(arm: ArmSpec, verifies: Part, verifier: ArmSpec, folder: ModelFolder) -> None:
+    if verifies.upper:
+        raise UsageError(
+            f"{arm.name}: `high_bits: 4` under `high_bits: 4` are the same bits, which would draft for themselves: "
+            "leave one out."
+        )
+    check_high_bits(arm.name, verifier, folder)
 
 
 def _check_head(arm: ArmSpec, level: Speculation, folder: ModelFolder) -> None:

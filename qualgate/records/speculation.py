@@ -17,18 +17,19 @@ class DraftSource:
     """Who proposes.
 
     kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if that is
-    said; "early_exit": the target's first `layers`; "head": the draft head in the folder `head`, of what enters the
-    target's output head, or (OWN) the layer that the target has for further tokens; "ngram": what followed the last
-    tokens in prompt and answer before; "suffix": likewise, in other answers too. under: what drafts for a draft that is
-    a model itself (a cascade). layout, learned: of a head, as the plan finds them: how it is laid out, and how many of
-    the run's cases it learned on.
+    said; "early_exit": the target's first `layers`; "high_bits": the upper `bits` of each of its codes, in place;
+    "head": the draft head in the folder `head`, of what enters the target's output head, or (OWN) the layer that the
+    target has for further tokens; "ngram": what followed the last tokens in prompt and answer before; "suffix":
+    likewise, in other answers too. under: what drafts for a draft that is a model itself (a cascade). layout, learned:
+    of a head, as the plan finds them: how it is laid out, and how many of the run's cases it learned on.
     """
 
-    kind: Literal["quantize", "model", "early_exit", "head", "ngram", "suffix"]
+    kind: Literal["quantize", "model", "early_exit", "high_bits", "head", "ngram", "suffix"]
     model: str = ""
     head: str = ""
     quantize: QuantizeRecipe | None = None
     layers: int = 0
+    bits: int = 0
     under: Speculation | None = None
     layout: str = ""
     learned: int = 0
@@ -87,6 +88,7 @@ class Speculation:
             "quantize": f"{draft.quantize.label if draft.quantize else ''} draft",
             "model": "draft model" + (f" {draft.quantize.label}" if draft.quantize else ""),
             "early_exit": f"early exit after {draft.layers}",
+            "high_bits": f"high {draft.bits} bits",
             "head": "MTP layer" if draft.head == OWN else "draft head",
         }.get(draft.kind, draft.kind)
         return (name, *(draft.under.names if draft.under else ()))

@@ -1,6 +1,6 @@
-"""The flags with which other servers speculate alike, as far as they can: vLLM 0.32 was run with them on a CPU (n-grams,
-a draft model, its rules of acceptance), SGLang's were read in its documentation as of November 2026. Where a server has
-no equal it says so; what it has instead is not called the same.
+"""The flags with which other servers speculate alike, as far as they can: vLLM 0.32 was run with those of n-grams, draft
+models and rules of acceptance; others, and SGLang's, were read in documentation of November 2026. Where a server has no
+equal it says so; what it has instead is not called the same.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from qualgate.records.speculation import MTP
 MODEL, MADE = "MODEL", "DRAFT"  # the target's folder, and the one that is to be made of a draft
 MATCHED = 2, 8  # tokens that our n-grams have, at least and at most
 NO_HEAD = "it has no heads of our layouts, but others (`eagle`, `medusa`): train one for it on the same prompts"
+NO_PART = "it has no drafts by the target's own first layers or upper bits"
 EAGLE3 = "eagle3"  # the layout of heads that both read as their authors publish them
 FIXED = ("mxfp4", "mxfp8", "nvfp4")  # methods whose groups have one size
 
@@ -46,8 +47,8 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
     draft, notes = spec.draft, _of_depth(spec)
     config: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": tokens}
     match draft.kind:
-        case "early_exit":
-            return PeerFlags(server="vLLM", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "early_exit" | "high_bits":
+            return PeerFlags(server="vLLM", flags="", notes=(NO_PART,))
         case "head" if draft.layout == EAGLE3:
             config |= {"method": "eagle3", "model": draft.head}
         case "head" if draft.layout == MTP:
@@ -80,8 +81,8 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
         said = f"it has no `{spec.rule}` rule of acceptance"
         return PeerFlags(server="SGLang", flags="", notes=(said,))
     match draft.kind:
-        case "early_exit":
-            return PeerFlags(server="SGLang", flags="", notes=("it has no drafts by the target's own first layers",))
+        case "early_exit" | "high_bits":
+            return PeerFlags(server="SGLang", flags="", notes=(NO_PART,))
         case "head" if draft.layout == EAGLE3:
             flags = _chain("EAGLE3", quote(draft.head), tokens)
         case "head" if draft.layout == MTP:

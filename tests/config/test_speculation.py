@@ -35,6 +35,9 @@ TAKEN = {
     "{draft: {early_exit: 3}, tokens: 2, rule: typical}": Speculation(
         draft=DraftSource(kind="early_exit", layers=3), tokens=2, rule="typical"
     ),
+    "{draft: {high_bits: 4, under: {draft: ngram}}}": Speculation(
+        draft=DraftSource(kind="high_bits", bits=4, under=Speculation(draft=NGRAM))
+    ),
     "{draft: {head: reference}, tokens: 3}": Speculation(draft=DraftSource(kind="head", head=str(PATH)), tokens=3),
     "{draft: {head: own}}": Speculation(draft=DraftSource(kind="head", head="own")),
     "{draft: {model: reference}}": Speculation(draft=DraftSource(kind="model", model=str(PATH))),

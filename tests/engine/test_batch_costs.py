@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.engine import batch_costs as timing
+from qualgate.engine.draft_part import WHOLE
 from qualgate.records import DraftSource, QuantizeRecipe, Speculation
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP, READING_COST, costs_of
 from tests.engine.jobs import loaded
@@ -30,7 +31,7 @@ def test_every_batch_has_a_cost_and_every_draft_model_a_step(tmp_path, tokens, r
     assert passes[1, 1] == 1.0
     assert f"{READING_COST}1" not in facts, "a self-draft reads no text"
     runs = (arm.model, arm.choice)
-    assert timing.batch_costs(runs, 3, [(runs, None)])[f"{READING_COST}1"] >= 0
+    assert timing.batch_costs(runs, 3, [(runs, WHOLE)])[f"{READING_COST}1"] >= 0
 
 
 def test_larger_passes_are_left_out_once_one_takes_long(tmp_path, monkeypatch):

@@ -11,11 +11,15 @@ import pytest
 import torch
 
 from qualgate.engine import choice
+from qualgate.engine.choice import open_decoder
 from qualgate.engine.determinism import read_batch
-from qualgate.engine.draft_arms import draft_arms, draft_models
+from qualgate.engine.draft_arms import draft_arms, draft_models, in_halves, parts
+from qualgate.engine.draft_part import Part
+from qualgate.engine.high_bits import check_high_bits
 from qualgate.engine.identity import identify
 from qualgate.engine.load import load_arm
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import (
     CACHE_TOKEN,
@@ -27,6 +31,7 @@ from qualgate.records import (
     Speculation,
 )
 from tests.engine.jobs import INT4, INT8
+from tests.quant.readers.models import gptq_folder
 from tests.tiny_models import save_tiny_model
 
 MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
@@ -98,6 +103,7 @@ def test_each_part_of_a_draft_is_another_identity_and_its_place_is_none(shipped,
         NGRAM,
         replace(NGRAM, draft=DraftSource(kind="suffix")),
         replace(NGRAM, draft=DraftSource(kind="early_exit", layers=1)),
+        replace(NGRAM, draft=DraftSource(kind="high_bits", bits=4)),
     ]
     found = [known(replace(arm, speculation=one)).speculation for one in (base, *others)]
     assert len(set(found)) == len(found)
@@ -190,6 +196,88 @@ def test_a_draft_that_is_not_there_is_named_before_anything_is_loaded(shipped, t
     with pytest.raises(UsageError, match="nowhere"):
         load_arm(spec, tmp_path / "cache", {}, device="cpu")
     assert not (tmp_path / "cache").exists()
+
+
+HIGH = Speculation(draft=DraftSource(kind="high_bits", bits=4))
+
+
+def test_of_high_bits_the_codes_are_the_targets_own_and_the_memory_of_scales_is_said(shipped, tmp_path):
+    spec = ArmSpec(name="v", model=str(shipped), quantize=INT8)
+    alone = load_arm(spec, tmp_path, {}, device="cpu")
+    arm = load_arm(replace(spec, speculation=HIGH), tmp_path, {}, device="cpu")
+    assert arm.draft is not None
+    assert arm.draft.arms == (None,)
+    assert arm.identity == replace(alone.identity, speculation=arm.identity.speculation)
+    assert torch.equal(logits(arm), logits(alone))
+    whole = {layer.layout.codes.data_ptr(): layer.layout.codes for layer in packed_layers(arm)}
+    rows = 0
+    for part, kept in ((Part(upper=True), 2), (Part(upper=True, layers=1), 1)):
+        with open_decoder(arm.model, arm.choice, part=part) as (decoder, _):
+            layers = decoder._plain.layers
+        assert len(layers) == kept
+        products = [one for layer in layers for one in (layer.heads, layer.out, layer.gates, layer.down)]
+        halves = [weight for one in products for weight in one.weights]
+        assert all(half.codes.untyped_storage().data_ptr() in whole for half in halves)
+        assert all(2 * half.codes.nbytes == whole[half.codes.data_ptr()].nbytes for half in halves)
+        rows = rows or sum(half.scales.numel() for half in halves)
+    facts = sizes(arm.footprint.facts)
+    own = facts[DRAFT_WEIGHTS]
+    assert 6 * rows <= own <= 8 * rows, "a scale and an offset for each of the target's scales"
+    assert facts == alone.footprint.facts | {
+        DRAFT_WEIGHTS: own,
+        "memory.weights": alone.footprint.facts["memory.weights"] + own,
+        CACHE_TOKEN: 2 * alone.footprint.facts[CACHE_TOKEN],
+    }
+    assert arm.footprint.bytes_in_memory == alone.footprint.bytes_in_memory
+
+
+def packed_layers(arm) -> list:
+    return [layer for layer in arm.model.modules() if isinstance(layer, QuantizedLinear)]
+
+
+def test_layers_of_other_precision_draft_as_they_are(shipped, tmp_path):
+    recipe = replace(INT8, keep=(("layers.0.*", "bf16"), ("mlp", "int4")))
+    arm = load_arm(ArmSpec(name="v", model=str(shipped), quantize=recipe, speculation=HIGH), tmp_path, {}, device="cpu")
+    with open_decoder(arm.model, arm.choice, part=Part(upper=True)) as (decoder, _):
+        first, second = decoder._plain.layers
+    assert {type(weight).__name__ for weight in first.heads.weights} == {"PreparedDense"}
+    assert {weight.rest.bits for weight in (*second.heads.weights, *second.gates.weights)} == {4}
+    assert second.down.weights[0].offsets is None, "its own 4 bits"
+    assert second.out.weights[0].offsets is not None
+
+
+def test_high_bits_of_weights_without_any_are_refused_with_what_to_do(shipped, tmp_path):
+    w8a8 = replace(INT8, activations="int8")
+    for recipe in (None, INT4, w8a8):
+        spec = ArmSpec(name="v", model=str(shipped), quantize=recipe, speculation=HIGH)
+        with pytest.raises(UsageError, match=r"v: `high_bits: 4` drafts by .* Give it `quantize: int8`"):
+            load_arm(spec, tmp_path, {}, device="cpu")
+    gemma = save_tiny_model(tmp_path / "gemma2", arch="gemma2")
+    with pytest.raises(NotInThisVersion, match=f"v: passes of a model's .* upper bits .*{gemma} does not pass"):
+        load_arm(ArmSpec(name="v", model=str(gemma), quantize=INT8, speculation=HIGH), tmp_path, {}, device="cpu")
+
+
+def test_a_quantized_folder_says_by_its_layers_whether_it_has_high_bits(shipped, tmp_path):
+    for bits, works in ((8, True), (4, False)):
+        folder = gptq_folder(shipped, tmp_path / f"int{bits}", bits=bits)
+        spec = ArmSpec(name="v", model=str(folder), speculation=HIGH)
+        if works:
+            check_high_bits("v", spec, read_model_folder(folder))
+            assert load_arm(spec, tmp_path, {}, device="cpu").footprint.facts[DRAFT_WEIGHTS] > 0
+            continue
+        with pytest.raises(UsageError, match="holds others"):
+            check_high_bits("v", spec, read_model_folder(folder))
+        with pytest.raises(UsageError, match="no layer of it was laid out so"):
+            load_arm(spec, tmp_path, {}, device="cpu")
+
+
+def test_whose_weights_are_laid_out_in_halves_follows_from_who_verifies():
+    early = Speculation(draft=DraftSource(kind="early_exit", layers=1, under=HIGH))
+    assert parts(early) == (Part(layers=1), Part(layers=1, upper=True))
+    assert (in_halves(None), in_halves(NGRAM), in_halves(early)) == (frozenset(), frozenset(), {0})
+    cascade = self_draft(INT8, under=replace(HIGH, draft=replace(HIGH.draft, under=NGRAM)))
+    assert parts(cascade) == (Part(holder=1), Part(holder=1, upper=True), None)
+    assert in_halves(cascade) == {1}
 
 
 def test_first_layers_draft_where_the_model_passes_through_c_and_hold_keys_and_values_of_their_own(shipped, tmp_path):

@@ -22,8 +22,9 @@ from qualgate.speculation.steps import Drafts
 from tests.depth import examples
 from tests.engine.engines import answered
 from tests.engine.fake_decoder import END, VOCABULARY, FakeDecoder, FakeHead, fake_engine, plainly
-from tests.engine.jobs import INT4, arms_under
+from tests.engine.jobs import INT4, INT8, arms_under
 
+HIGH = Speculation(draft=DraftSource(kind="high_bits", bits=4))
 HALVES = Speculation(draft=DraftSource(kind="quantize", quantize=INT4))
 
 
@@ -92,6 +93,8 @@ def test_an_engine_without_a_run_lends_nothing():
 CASES: Sequence[tuple[Speculation, int]] = (
     (HALVES, 1),
     (Speculation(draft=DraftSource(kind="early_exit", layers=2)), 1),
+    (Speculation(draft=DraftSource(kind="high_bits", bits=4)), 1),
+    (Speculation(draft=replace(HALVES.draft, quantize=INT8, under=HIGH)), 2),
     (Speculation(draft=replace(HALVES.draft, under=HALVES)), 2),
     (Speculation(draft=replace(HALVES.draft, under=Speculation(draft=DraftSource(kind="ngram")))), 1),
     (Speculation(draft=DraftSource(kind="ngram")), 0),
@@ -100,7 +103,7 @@ CASES: Sequence[tuple[Speculation, int]] = (
 
 @pytest.mark.parametrize(("speculation", "levels"), CASES)
 def test_what_is_made_of_the_model_that_verifies_it_drafts_behind_its_text(tmp_path, speculation, levels):
-    arm = arms_under("plain", tmp_path)("variant", speculation=speculation)
+    arm = arms_under("plain", tmp_path)("variant", INT8, speculation=speculation)
     assert arm.draft is not None
     own = [model and model.choice for model in arm.draft.arms]
     assert lending(arm.choice, speculation, own) == levels

@@ -13,9 +13,9 @@ from qualgate.engine.draft_heads.texts import read_texts
 from qualgate.engine.draft_heads.training import Lessons, learned
 from qualgate.engine.job import decode_first, run_job, warm_up
 from qualgate.engine.load import LoadedArm
-from qualgate.records import DraftSource, Job, QuantizeRecipe, Sampling, Speculation
+from qualgate.records import DraftSource, Job, JobResult, QuantizeRecipe, Sampling, Speculation
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP
-from tests.engine.jobs import INT4, arms_under, job
+from tests.engine.jobs import INT4, INT8, arms_under, job
 
 MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
 INT2 = QuantizeRecipe(method="int2", group_size=32)
@@ -45,6 +45,26 @@ EARLY = {
         tokens=4,
     ),
 }
+HIGH = {
+    "high bits": Speculation(draft=DraftSource(kind="high_bits", bits=4), tokens=5),
+    "high bits, as many as pay": Speculation(draft=DraftSource(kind="high_bits", bits=4)),
+    "first layers of the high bits": Speculation(
+        draft=DraftSource(
+            kind="high_bits",
+            bits=4,
+            under=Speculation(draft=DraftSource(kind="early_exit", layers=1, under=NGRAM), tokens=3),
+        ),
+        tokens=5,
+    ),
+    "high bits of a draft": Speculation(
+        draft=DraftSource(
+            kind="quantize",
+            quantize=INT8,
+            under=Speculation(draft=DraftSource(kind="high_bits", bits=4), tokens=2),
+        ),
+        tokens=4,
+    ),
+}
 HEADS: dict[str, tuple[Layout, int]] = {
     "head": ("eagle", 4),
     "head, as many as pay": ("eagle", 0),
@@ -61,7 +81,11 @@ def arms(request, tmp_path_factory):
 
 
 def bits(arm: LoadedArm, work: Job):
-    return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in run_job(arm, work).completions]
+    return said(run_job(arm, work))
+
+
+def said(told: JobResult):
+    return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in told.completions]
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +117,35 @@ def test_no_bit_of_an_answer_depends_on_who_drafts(arms, way, target, sampling, 
     work = job(plain, "")
     work = replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
     assert bits(drafted, work) == bits(plain, work)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("way", HIGH)
+def test_no_bit_of_an_int8_answer_depends_on_its_high_bits_drafting(arms, way, sampling):
+    kind, arm = arms
+    if kind == "packed":
+        pytest.skip("half of its codes alone pass through C, where this model does not")
+    plain, drafted = arm("variant", INT8), arm("variant", INT8, speculation=HIGH[way])
+    work = job(plain, "")
+    work = replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
+    told = run_job(drafted, work)
+    assert said(told) == bits(plain, work)
+    first = [one for one in told.draft_steps if one.level == 1]
+    proposed, accepted = sum(one.proposed for one in first), sum(one.accepted for one in first)
+    if HIGH[way].draft.kind == "high_bits" and HIGH[way].tokens:
+        assert accepted > proposed / 4, "the upper half of its codes is near to it"
+
+
+@pytest.mark.parametrize("rule", ["speculative_sampling", "block_verification", "typical"])
+def test_high_bits_draft_under_every_rule_and_say_the_same_twice(arms, rule):
+    kind, arm = arms
+    if kind == "packed":
+        pytest.skip("half of its codes alone pass through C, where this model does not")
+    drafted = arm("variant", INT8, speculation=replace(HIGH["high bits"], rule=rule))
+    work = job(drafted, "")
+    drawn = replace(work, prompts=tuple(replace(one, sampling=DRAWN) for one in work.prompts))
+    assert bits(drafted, drawn) == bits(drafted, drawn)
+    assert bits(drafted, work) == bits(arm("variant", INT8), work), "at temperature 0 every rule says the model's own"
 
 
 def test_what_became_of_each_draft_is_told_by_case_and_level(arms):

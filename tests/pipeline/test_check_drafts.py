@@ -122,6 +122,8 @@ def test_the_key_follows_who_drafts_and_how(room):
                      "{draft: suffix}", "{draft: {early_exit: 1}}")
     ]  # fmt: skip
     assert len(set(keys)) == len(keys)
+    under = "{draft: {quantize: int8, under: {draft: {high_bits: 4}}}}"
+    assert planned(room, under).key not in (*keys, planned(room, "{draft: {quantize: int8}}").key)
     raw = bytearray((room / "small" / "model.safetensors").read_bytes())
     raw[-1] ^= 1
     (room / "small" / "model.safetensors").write_bytes(raw)
@@ -175,6 +177,24 @@ REFUSED = {
     "all layers of a draft": (
         "{draft: {model: ./small, under: {draft: {early_exit: 1}}}}", lambda room: None, r"has 1 layer \(.*small\)",
     ),
+    "high bits of floats": (
+        "{draft: {high_bits: 4}}", lambda room: None, r"drafted: `high_bits: 4` .*model is of full precision.* int8",
+    ),
+    "high bits of a draft of floats": (
+        "{draft: {model: ./small, under: {draft: {high_bits: 4}}}}", lambda room: None, "small is of full precision",
+    ),
+    "high bits of four": (
+        "{draft: {quantize: {method: int4, group_size: 16}, under: {draft: {high_bits: 4}}}}", lambda room: None,
+        "its weights are int4 g16",
+    ),
+    "high bits of layers that round inputs": (
+        "{draft: {quantize: {method: int8, activations: int8}, under: {draft: {high_bits: 4}}}}", lambda room: None,
+        "its weights are int8 per row a-int8",
+    ),
+    "the same high bits twice": (
+        "{draft: {quantize: int8, under: {draft: {high_bits: 4, under: {draft: {high_bits: 4}}}}}}", lambda room: None,
+        "draft for themselves",
+    ),
     "data that is also asked": (
         "{draft: {quantize: {method: gptq, group_size: 16, calibration: ./cal.yaml}}}", lambda room: None, "echo/c",
     ),
@@ -187,7 +207,7 @@ def test_a_draft_that_cannot_work_is_refused_before_anything_is_generated(room, 
     (room / "cal.yaml").write_text("name: cal\nversion: '1'\nkind: calibration\n")
     (room / "cal.jsonl").write_text(json.dumps({"id": "a", "prompt": "x" * 5, "answer": "y"}) + "\n")
     if "data" not in fault:
-        planned(room, SELF if "early_exit" in said or "48" in said else said)
+        planned(room, SELF if any(part in said for part in ("early_exit", "48", "high_bits")) else said)
     spoil(room)
     with pytest.raises(UsageError, match=message) as refused:
         planned(room, said)

@@ -10,7 +10,7 @@ import pytest
 from qualgate.records import DraftSource, QuantizeRecipe, Speculation
 from qualgate.report.peer_flags import draft_command, peer_flags
 
-NGRAM, SUFFIX, EARLY = (DraftSource(kind=kind) for kind in ("ngram", "suffix", "early_exit"))
+NGRAM, SUFFIX, EARLY, HIGH = (DraftSource(kind=kind) for kind in ("ngram", "suffix", "early_exit", "high_bits"))
 HEAD = DraftSource(kind="head", head="./heads/support")
 SMALL = DraftSource(kind="model", model="./models/support small")
 INT4 = QuantizeRecipe(method="int4", group_size=32)
@@ -56,6 +56,7 @@ def test_sglang_counts_the_token_before_the_draft_and_takes_a_chain_for_a_tree_o
     ("draft", "rule", "without"),
     [
         (EARLY, "keyed", {"vLLM", "SGLang"}),
+        (HIGH, "keyed", {"vLLM", "SGLang"}),
         (HEAD, "keyed", {"vLLM", "SGLang"}),
         (SMALL, "typical", {"vLLM", "SGLang"}),
         (SMALL, "lenient", {"vLLM", "SGLang"}),
