@@ -1,6 +1,6 @@
-"""The flags with which other servers speculate alike, as far as they can: vLLM 0.32 was run with those of n-grams, draft
-models and rules of acceptance; others, and SGLang's, were read in documentation of November 2026. Where a server has no
-equal it says so; what it has instead is not called the same.
+"""The flags with which other servers speculate alike, as far as they can: vLLM 0.32 was run with those of n-grams, of
+draft models and of rules of acceptance; others, and SGLang's, were read in documentation of November 2026. Where a
+server has no equal it says so; what it has instead is not called the same.
 """
 
 from __future__ import annotations
