@@ -20,8 +20,9 @@ variants:
   early: {speculation: {draft: {early_exit: 1}, tokens: 2}}
   cascade: {speculation: {draft: {quantize: {method: int4, group_size: 32}, under: {draft: ngram}}}}
   both: {quantize: {method: int8, group_size: 32}, speculation: {draft: suffix}}
+  high: {quantize: {method: int8, group_size: 32}, speculation: {draft: {high_bits: 4}, tokens: 3}}
 """
-TARGETS = {"drafted": "baseline", "early": "baseline", "cascade": "baseline", "both": "int8"}
+TARGETS = {"drafted": "baseline", "early": "baseline", "cascade": "baseline", "both": "int8", "high": "int8"}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_what_was_drafted_is_stored_of_those_that_speculate_and_of_no_other(ran)
     folder, _ = ran
     counted = dict(rows(folder, "select arm, sum(draft_proposed) from units group by arm"))
     assert counted["baseline"] is counted["int8"] is None
-    assert min(counted[name] for name in ("drafted", "early", "cascade")) > 0
+    assert min(counted[name] for name in ("drafted", "early", "cascade", "high")) > 0
     read = rows(folder, "select distinct coalesce(draft_proposed, 0) from units where evalset = 'reads'")
     assert read == [(0,)], "nothing is generated there, so nothing is drafted"
     started = dict(rows(folder, "select arm, sum(baseline_proposed) from units where evalset = 'echo' group by arm"))
@@ -71,10 +72,11 @@ def test_the_report_holds_who_they_were_and_takes_none_for_a_copy(ran):
     _, body = ran
     identities = {arm["name"]: arm["identity"] for arm in body["arms"]}
     assert identities["drafted"]["weights"] == identities["baseline"]["weights"]
-    assert len({identities[name]["speculation"] for name in identities}) == 5, "'' twice, and four that draft"
+    assert len({identities[name]["speculation"] for name in identities}) == 6, "'' twice, and five that draft"
     facts = {arm["name"]: arm["footprint"]["facts"] for arm in body["arms"]}
     assert facts["drafted"]["memory.draft_weights"] == facts["int8"]["memory.weights"]
     assert "memory.draft_weights" not in facts["int8"]
+    assert 0 < facts["high"]["memory.draft_weights"] < facts["int8"]["memory.weights"] / 10, "scales alone"
     assert facts["both"]["memory.draft_weights"] == facts["early"]["memory.draft_weights"] == 0
     reasons = [reason for verdict in body["verdicts"] for reason in verdict["reasons"]]
     assert not [reason for reason in reasons if "A/A" in reason]
