@@ -49,11 +49,11 @@ def laid_out(nth: int, wrong: Callable[[Any], Any]) -> Serve:
     def serve(worker: Worker, job: Job) -> Outcome:
         count = 0
 
-        def fuse(packed: Any, activations: str = "") -> Any:
+        def fuse(packed: Any, activations: str = "", *, halves: bool = False) -> Any:
             nonlocal count
-            found = real(packed, activations)
+            found = real(packed, activations, halves=halves)
             count += isinstance(found, linear.Fused)
-            return real(wrong(packed), activations) if count == nth else found
+            return real(wrong(packed), activations, halves=halves) if count == nth else found
 
         with patch.object(linear, "fuse", fuse):
             worker.load(job.arm)
@@ -103,9 +103,9 @@ def rows_shifted(nth: int) -> Serve:
     def serve(worker: Worker, job: Job) -> Outcome:
         count, loading = 0, True
 
-        def fuse(packed: Any, activations: str = "") -> Any:
+        def fuse(packed: Any, activations: str = "", *, halves: bool = False) -> Any:
             nonlocal count
-            found = real(packed, activations)
+            found = real(packed, activations, halves=halves)
             count += isinstance(found, linear.Fused)
             if isinstance(found, str) or count != nth:
                 return found
