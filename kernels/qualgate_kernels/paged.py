@@ -247,7 +247,7 @@ def _check_blocks(blocks: Blocks) -> None:
     form, keys = form_of(blocks.form), blocks.keys
     if keys.dim() != 4:
         raise ValueError(f"blocks: expected keys of 4 dimensions, got {list(keys.shape)}")
-    wanted = _shapes(form, *keys.shape[:2], keys.shape[2] * form.packed)
+    wanted = _shapes(form, keys.shape[0], keys.shape[1], blocks.head_dim)
     if blocks.tensors.keys() != wanted.keys():
         raise ValueError(f"blocks: expected {', '.join(wanted)} of {form.name}, got {', '.join(blocks.tensors)}")
     for name, (dtype, shape) in wanted.items():

@@ -146,7 +146,7 @@ def _weight(form: str, rows: int, columns: int, generator: torch.Generator) -> t
 
 
 class Texts:
-    """Sequences of random embeddings, and blocks of every layer that may hold them, in any order. kept: their format."""
+    """Sequences of random embeddings, and blocks of every layer for them, in any order. kept: their format."""
 
     def __init__(self, made: Drawn, lengths: list[int], seed: int = 0, kept: str = "float32") -> None:
         self.made, generator = made, torch.Generator().manual_seed(seed)

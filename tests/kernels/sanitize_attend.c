@@ -1,6 +1,6 @@
-/* Random attention over random blocks, float32 and another format, through every path, in buffers of exactly their size: the sanitizers have to find
- * nothing. Results are held against double, a row's bits against those it has alone and on other threads; what does not
- * fit together has to be refused, with nothing written. Arguments: seed, draws. */
+/* Random attention over random blocks, float32 and in another format, through every path, in buffers of exactly their
+ * size: the sanitizers have to find nothing. Results are held against double, a row's bits against those it has alone
+ * and on other threads; what does not fit together has to be refused, with nothing written. Arguments: seed, draws. */
 #include "attend.h"
 #include "weight.h"
 #include <math.h>

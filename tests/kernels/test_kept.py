@@ -206,9 +206,8 @@ def test_what_is_kept_of_a_number_is_what_the_format_says(form, key, value, scal
 def filled(form: str, seed: int = 0, kv_heads: int = 2, dim: int = 32) -> Blocks:
     """Two blocks of any codes at all, and any scales: NaN and infinities too."""
     generator = torch.Generator().manual_seed(seed)
-    blocks = new_blocks(
-        2, kv_heads, dim, form=form, **({"key_scale": 0.3, "value_scale": 3.0} if form == "fp8" else {})
-    )
+    scales: dict[str, Any] = {"key_scale": 0.3, "value_scale": 3.0} if form == "fp8" else {}
+    blocks = new_blocks(2, kv_heads, dim, form=form, **scales)
     for tensor in blocks.tensors.values():
         raw = tensor.view(torch.uint8)
         raw.copy_(torch.randint(0, 256, raw.shape, generator=generator, dtype=torch.uint8))
@@ -363,7 +362,7 @@ def test_formats_take_a_part_of_bfloat16(form, most, dim):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_blocks_are_copied_whole_and_the_first_of_them_share_their_memory(form):
-    blocks = replace(filled(form), form=form)
+    blocks = filled(form)
     before = {name: tensor.clone().view(torch.uint8) for name, tensor in blocks.tensors.items()}
     blocks.copy(torch.tensor([0, 1]), torch.tensor([1, 0]))
     for name, tensor in blocks.first(1).tensors.items():
