@@ -5,33 +5,52 @@ sequences: one that decodes, a chunk of a prompt, a draft to be checked. Each ro
 itself. Sums run over positions in their order and over nothing else, so no row's bits depend on its neighbours, on how
 a sequence was cut into passes, or on the threads.
 
+Keys and values are kept in one of the formats of kept.py. Every row sees those that are kept, itself too; what it
+computes of them is float32 with any.
+
 `attend_torch` and `keep_torch` are the specification, cpu/paged.py the kernel in C, paged_gpu.py that for GPUs;
 `dispatch.attend_paged` chooses.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from qualgate_kernels.kept import Form, form_of
+from qualgate_kernels.kept_numbers import kept, numbers
 from qualgate_kernels.pages import zeros
 from qualgate_kernels.slots import SLOTS
 
 MOST_DIMS = 1024
 GPU_DIMS = 256  # the most that paged_gpu.py takes
-DTYPES = (torch.float32, torch.bfloat16)  # of keys and values; queries, products and sums are float32 with either
+LEAST_SCALE, MOST_SCALE = 2.0**-100, 2.0**100  # of fp8: float32 holds each code's number
+GPU_FORMS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Blocks:
-    """Keys and values of one layer, both float32 or both bfloat16. The record is fixed, `keep` fills its tensors.
+    """Keys and values of one layer in one format of kept.FORMS. The record is fixed, `keep` fills its tensors.
 
-    keys: [blocks, kv_heads, head_dim, SLOTS]; values: [blocks, kv_heads, SLOTS, head_dim]
+    keys: [blocks, kv_heads, head_dim, SLOTS]; values: [blocks, kv_heads, SLOTS, head_dim]; of int4 half of head_dim, an
+    element the numbers d in its low and d + head_dim / 2 in its high bits
+    key_scales, value_scales: bfloat16, of int8 [blocks, kv_heads, SLOTS], of int4 [blocks, kv_heads, 2, SLOTS] scales
+    and least numbers, else None; key_scale, value_scale: fp8's, else 1.0
+
+    ValueError for tensors that do not fit the format or each other.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
+    form: str = "float32"
+    key_scales: torch.Tensor | None = None
+    value_scales: torch.Tensor | None = None
+    key_scale: float = 1.0
+    value_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_blocks(self)
 
     @property
     def count(self) -> int:
@@ -46,7 +65,27 @@ class Blocks:
     @property
     def head_dim(self) -> int:
         """Numbers of a key, and of a value."""
-        return self.keys.shape[2]
+        return self.keys.shape[2] * form_of(self.form).packed
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All that it has, by field; a block is a row of each."""
+        named = {name: getattr(self, name) for name in ("keys", "values", "key_scales", "value_scales")}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def first(self, count: int) -> Blocks:
+        """So many of them, in the same memory."""
+        return replace(self, **{name: tensor[:count] for name, tensor in self.tensors.items()})
+
+    def copy(self, there: torch.Tensor, here: torch.Tensor) -> None:
+        """Blocks `there` into blocks `here`, int64 [n] each, as they all are before the first is written to."""
+        for tensor in self.tensors.values():
+            tensor[here] = tensor[there]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,9 +123,9 @@ class Seen:
 
 def new_blocks(
     count: int, kv_heads: int, head_dim: int,
-    *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
+    *, form: str = "float32", key_scale: float = 1.0, value_scale: float = 1.0, device: torch.device | str = "cpu",
 ) -> Blocks:  # fmt: skip
-    """Empty ones. head_dim: a multiple of 16; dtype: one of DTYPES."""
+    """Empty ones. head_dim: a multiple of 16; form: one of kept.FORMS; key_scale, value_scale: fp8's."""
     for name, value, most in (
         ("count", count, 2**31 - 1),
         ("kv_heads", kv_heads, 65_536),
@@ -96,12 +135,23 @@ def new_blocks(
             raise ValueError(f"{name}: expected 1 to {most}, got {value!r:.40}")
     if head_dim % 16:
         raise ValueError(f"head_dim: expected a multiple of 16, got {head_dim}")
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype: expected float32 or bfloat16, got {dtype}")
-    return Blocks(
-        keys=_zeros((count, kv_heads, head_dim, SLOTS), dtype, torch.device(device)),
-        values=_zeros((count, kv_heads, SLOTS, head_dim), dtype, torch.device(device)),
-    )
+    what, where = form_of(form), torch.device(device)
+    shapes = _shapes(what, count, kv_heads, head_dim)
+    tensors = {name: _zeros(shape, dtype, where) for name, (dtype, shape) in shapes.items()}
+    return Blocks(form=form, key_scale=key_scale, value_scale=value_scale, **tensors)
+
+
+def _shapes(form: Form, count: int, kv_heads: int, dim: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """Of the tensors that blocks have, by field."""
+    dtype, elements = getattr(torch, form.dtype), dim // form.packed
+    found = {
+        "keys": (dtype, (count, kv_heads, elements, SLOTS)),
+        "values": (dtype, (count, kv_heads, SLOTS, elements)),
+    }
+    if form.scales:
+        scales = (count, kv_heads, SLOTS) if form.scales == 1 else (count, kv_heads, form.scales, SLOTS)
+        found |= dict.fromkeys(("key_scales", "value_scales"), (torch.bfloat16, scales))
+    return found
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -110,14 +160,28 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 
 
 def keep_torch(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
-    """Write the rows' keys and values, float32 [rows, kv_heads, head_dim], where they stand: the torch twin.
-
-    They are rounded to the blocks' dtype.
-    """
+    """Write the rows' keys and values, float32 [rows, kv_heads, head_dim], where they stand, in the blocks' format: the
+    torch twin."""
     check_kept(blocks, places, key, value)
-    block, slot = places.slots // SLOTS, places.slots % SLOTS
-    blocks.keys[block, :, :, slot] = key.to(blocks.keys.dtype)
-    blocks.values[block, :, slot] = value.to(blocks.values.dtype)
+    form, block, slot = form_of(blocks.form), places.slots // SLOTS, places.slots % SLOTS
+    keys, key_scales = kept(form, key, blocks.key_scale)
+    values, value_scales = kept(form, value, blocks.value_scale)
+    blocks.keys[block, :, :, slot] = keys
+    blocks.values[block, :, slot] = values
+    for there, scales in ((blocks.key_scales, key_scales), (blocks.value_scales, value_scales)):
+        if there is not None and scales is not None:
+            there[block, ..., slot] = scales.view(len(slot), *there.shape[1:-1])
+
+
+def numbers_of(blocks: Blocks, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers in blocks `which`, int64 [n]: float32 keys [n, kv_heads, head_dim, SLOTS] and values
+    [n, kv_heads, SLOTS, head_dim]."""
+    form = form_of(blocks.form)
+    key_scales, value_scales = (
+        None if scales is None else scales[which] for scales in (blocks.key_scales, blocks.value_scales)
+    )
+    keys = numbers(form, blocks.keys[which], key_scales, blocks.key_scale, -2)
+    return keys, numbers(form, blocks.values[which], value_scales, blocks.value_scale, -1)
 
 
 def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> torch.Tensor:
@@ -132,8 +196,9 @@ def attend_torch(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen
         first = max(0, position - seen.window + 1) if seen.window else 0
         table = places.table[sequence, first // SLOTS : position // SLOTS + 1].long()
         here = slice(first % SLOTS, position - first // SLOTS * SLOTS + 1)
-        keys = blocks.keys[table].permute(1, 2, 0, 3).flatten(2)[..., here].float()  # [kv_heads, dim, positions]
-        values = blocks.values[table].transpose(0, 1).flatten(1, 2)[:, here].float()
+        keys, values = numbers_of(blocks, table)
+        keys = keys.permute(1, 2, 0, 3).flatten(2)[..., here]  # [kv_heads, dim, positions]
+        values = values.transpose(0, 1).flatten(1, 2)[:, here]
         logits = query[row].view(blocks.kv_heads, group, -1) @ keys * seen.scale
         if seen.soft_cap:
             logits = seen.soft_cap * torch.tanh(logits / seen.soft_cap)
@@ -175,6 +240,29 @@ def check_kept(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
             raise ValueError(f"{name}: expected float32 {list(wanted)}, got {tensor.dtype} {list(tensor.shape)}")
         _check_device(name, tensor, blocks)
     _check_places(blocks, places)
+
+
+def _check_blocks(blocks: Blocks) -> None:
+    """C believes what it is told of them, so it is looked at here."""
+    form, keys = form_of(blocks.form), blocks.keys
+    if keys.dim() != 4:
+        raise ValueError(f"blocks: expected keys of 4 dimensions, got {list(keys.shape)}")
+    wanted = _shapes(form, keys.shape[0], keys.shape[1], blocks.head_dim)
+    if blocks.tensors.keys() != wanted.keys():
+        raise ValueError(f"blocks: expected {', '.join(wanted)} of {form.name}, got {', '.join(blocks.tensors)}")
+    for name, (dtype, shape) in wanted.items():
+        tensor = blocks.tensors[name]
+        if tensor.dtype != dtype or tuple(tensor.shape) != shape or not tensor.is_contiguous():
+            raise ValueError(
+                f"blocks: expected {name} of {form.name} {dtype} {list(shape)}, contiguous, got {tensor.dtype} "
+                f"{list(tensor.shape)}"
+            )
+        _check_device(name, tensor, blocks)
+    for name, scale in (("key_scale", blocks.key_scale), ("value_scale", blocks.value_scale)):
+        if form.name != "fp8" and scale != 1.0:
+            raise ValueError(f"{name}: expected 1.0, which only fp8 has otherwise, got {scale!r:.40}")
+        if type(scale) is not float or not LEAST_SCALE <= scale <= MOST_SCALE:
+            raise ValueError(f"{name}: expected {LEAST_SCALE} to {MOST_SCALE}, got {scale!r:.40}")
 
 
 def _check_device(name: str, tensor: torch.Tensor, blocks: Blocks) -> None:

@@ -27,7 +27,7 @@ import triton
 import triton.language as tl
 
 from qualgate_kernels.availability import interpreted
-from qualgate_kernels.paged import Blocks, Places, Seen
+from qualgate_kernels.paged import GPU_FORMS, Blocks, Places, Seen
 from qualgate_kernels.slots import SLOTS
 
 PACK = 16  # pairs of a program: the least that tensor cores take
@@ -251,10 +251,12 @@ def keep_paged_kernel(
 def attend_paged_triton(
     query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, *, split: bool | None = None
 ) -> torch.Tensor:
-    """As paged.attend_torch, with arguments that paged.check has seen; head_dim at most GPU_DIMS.
+    """As paged.attend_torch, with arguments that paged.check has seen; head_dim at most GPU_DIMS. ValueError for blocks
+    of other formats than GPU_FORMS.
 
     `split` is for tests: the bits are the same.
     """
+    _check_form(blocks)
     heads, kv_heads, device = query.shape[1], blocks.kv_heads, query.device
     packs = packs_of(places, heads // kv_heads, seen.window)
     count, spans = len(packs.numbers), packs.spans
@@ -281,13 +283,23 @@ def attend_paged_triton(
 
 
 def keep_paged_triton(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
-    """As paged.keep_torch, with arguments that paged.check_kept has seen."""
+    """As paged.keep_torch, with arguments that paged.check_kept has seen. ValueError for blocks of other formats than
+    GPU_FORMS."""
+    _check_form(blocks)
     rows, kv_heads, _ = key.shape
     slots = places.slots.to(key.device)
     keep_paged_kernel[(rows, kv_heads)](
         key.contiguous(), value.contiguous(), slots, blocks.keys, blocks.values, kv_heads, **keep_constants(blocks),
         num_warps=1,
     )  # fmt: skip
+
+
+def _check_form(blocks: Blocks) -> None:
+    if blocks.form not in GPU_FORMS:
+        raise ValueError(
+            f"blocks: the kernel for GPUs reads {' and '.join(GPU_FORMS)}, got {blocks.form}: keep that on the CPU, or "
+            "ask dispatch.attend_paged, which takes the torch twin"
+        )
 
 
 def packs_of(places: Places, group: int, window: int) -> Packs:

@@ -48,7 +48,7 @@ class KeysValues:
                     for other in self.memory.keys() - self.layers.keys():
                         del self.memory[other]
                 there = self.memory[layer] = new_blocks(count, kv_heads, head_dim)
-            self.layers[layer] = Blocks(keys=there.keys[:count], values=there.values[:count])
+            self.layers[layer] = there.first(count)
         return self.layers[layer]
 
     def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
@@ -57,8 +57,7 @@ class KeysValues:
             return
         there, here = torch.tensor(blocks).T
         for one in self.layers.values():
-            one.keys[here] = one.keys[there]
-            one.values[here] = one.values[there]
+            one.copy(there, here)
 
     def emptied(self) -> KeysValues:
         """Others, in the same memory."""
@@ -67,7 +66,7 @@ class KeysValues:
     @property
     def size(self) -> int:
         """Bytes that they take when all are written to."""
-        return sum(one.keys.nbytes + one.values.nbytes for one in self.memory.values())
+        return sum(one.nbytes for one in self.memory.values())
 
 
 _MEMORY: dict[int, Blocks] = {}

@@ -23,7 +23,7 @@ from qualgate_kernels.paged_gpu import PACK, SPAN, attend_paged_triton, keep_pag
 from qualgate_kernels.slots import SLOTS
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
-DTYPES = (torch.float32, torch.bfloat16)
+FORMS = ("float32", "bfloat16")
 LENGTHS = [4, 20, 50, 34]
 
 
@@ -60,7 +60,7 @@ def seen_of(name, heads):
     return replace(SEEN[name], sinks=sinks)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("kv_heads", "heads", "dim", "name"),
     [
@@ -73,19 +73,19 @@ def seen_of(name, heads):
         (1, 1, 256, "all"),
     ],
 )
-def test_a_row_sees_its_sequence_up_to_itself(kv_heads, heads, dim, name, dtype):
-    sequences = Sequences(LENGTHS, kv_heads, dim, dtype=dtype).filled(keep_paged_triton)
+def test_a_row_sees_its_sequence_up_to_itself(kv_heads, heads, dim, name, form):
+    sequences = Sequences(LENGTHS, kv_heads, dim, form=form).filled(keep_paged_triton)
     query, seen = sequences.query(len(ROWS), heads), seen_of(name, heads)
     found = attend_paged_triton(query, sequences.blocks, sequences.places(ROWS), seen)
     close(found, query, sequences, ROWS, seen)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("window", [0, 1, 250, 300])
-def test_spans_side_by_side_have_the_bits_of_spans_in_a_row(window, dtype):
+def test_spans_side_by_side_have_the_bits_of_spans_in_a_row(window, form):
     """Positions of one to three spans; rows of a pack that begin in the one span or in the other."""
     rows = [(0, p) for p in (0, 255, 256, 300, 511, 512, 513, 555, 556, 699)] + [(1, 30), (0, 557)]
-    sequences = Sequences([700, 40], 1, 32, dtype=dtype).filled()
+    sequences = Sequences([700, 40], 1, 32, form=form).filled()
     query, seen = sequences.query(len(rows), 3), Seen(scale=0.2, window=window, sinks=torch.ones(3))
     places = sequences.places(rows)
     whole = attend_paged_triton(query, sequences.blocks, places, seen, split=False)
@@ -99,9 +99,9 @@ def test_spans_side_by_side_have_the_bits_of_spans_in_a_row(window, dtype):
         assert same(alone[0], whole[index]), index
 
 
-def cut_into_passes(length, group, dtype, edges, seen, seed):
+def cut_into_passes(length, group, form, edges, seen, seed):
     """A sequence in passes from edge to edge, other sequences' rows before and behind it; its rows' results."""
-    sequences = Sequences([length, 40, 70], 2, 32, seed, dtype)
+    sequences = Sequences([length, 40, 70], 2, 32, seed, form)
     query = torch.randn(length, 2 * group, 32, generator=torch.Generator().manual_seed(seed))
     found = []
     for begin, end in pairwise(edges):
@@ -116,30 +116,30 @@ def cut_into_passes(length, group, dtype, edges, seen, seed):
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_whole_in_chunks_or_singly_a_row_has_the_same_bits(dtype):
+@pytest.mark.parametrize("form", FORMS)
+def test_whole_in_chunks_or_singly_a_row_has_the_same_bits(form):
     length, group, seen = 21, 3, seen_of("all", 6)
-    whole = cut_into_passes(length, group, dtype, [0, length], seen, 0)
-    assert same(cut_into_passes(length, group, dtype, [0, 1, 16, 19, length], seen, 0), whole)
-    assert same(cut_into_passes(length, group, dtype, range(length + 1), seen, 0), whole)
+    whole = cut_into_passes(length, group, form, [0, length], seen, 0)
+    assert same(cut_into_passes(length, group, form, [0, 1, 16, 19, length], seen, 0), whole)
+    assert same(cut_into_passes(length, group, form, range(length + 1), seen, 0), whole)
 
 
 @pytest.mark.proof
 @settings(deadline=None, max_examples=40)
 @given(
-    st.integers(0, 2**20), st.integers(1, 60), st.sampled_from([1, 2, 5, 8, 17]), st.sampled_from(DTYPES),
+    st.integers(0, 2**20), st.integers(1, 60), st.sampled_from([1, 2, 5, 8, 17]), st.sampled_from(FORMS),
     st.sampled_from(sorted(SEEN)), st.lists(st.integers(1, 59), max_size=5),
 )  # fmt: skip
-def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, group, dtype, name, cuts):
+def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, group, form, name, cuts):
     seen = seen_of(name, 2 * group)
     edges = sorted({0, length, *(cut for cut in cuts if cut < length)})
-    whole = cut_into_passes(length, group, dtype, [0, length], seen, seed)
-    assert same(cut_into_passes(length, group, dtype, edges, seen, seed), whole)
+    whole = cut_into_passes(length, group, form, [0, length], seen, seed)
+    assert same(cut_into_passes(length, group, form, edges, seen, seed), whole)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_kept_keys_and_values_lie_where_the_twin_lays_them(dtype):
-    one, two = (Sequences([20, 7], 3, 48, 5, dtype) for _ in range(2))
+@pytest.mark.parametrize("form", FORMS)
+def test_kept_keys_and_values_lie_where_the_twin_lays_them(form):
+    one, two = (Sequences([20, 7], 3, 48, 5, form) for _ in range(2))
     key, value = torch.randn(2, 20, 3, 48, generator=one.generator)
     ties = torch.tensor([0x3F808000, 0x3F818000, 0x3F80FFFF, 0x7F7FFFFF, 0x3FFF8000, 0x00818000], dtype=torch.int32)
     key[3, 1, :6] = ties.view(torch.float32)  # ties down and up, above, to infinity, into the exponent, tiny
@@ -150,10 +150,10 @@ def test_kept_keys_and_values_lie_where_the_twin_lays_them(dtype):
     assert torch.equal(one.blocks.values, two.blocks.values)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_what_a_row_does_not_see_has_no_say_were_it_not_finite(dtype):
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_row_does_not_see_has_no_say_were_it_not_finite(form):
     """Behind it in its own pack, before its window, in other blocks: beside rows that do see it."""
-    sequences = Sequences([40, 40], 1, 32, dtype=dtype).filled(keep_paged_triton)
+    sequences = Sequences([40, 40], 1, 32, form=form).filled(keep_paged_triton)
     rows, seen = [(0, p) for p in range(20, 26)], Seen(scale=0.2, window=20)
     query = sequences.query(len(rows), 2)
     before = attend_paged_triton(query, sequences.blocks, sequences.places(rows), seen)
@@ -221,9 +221,19 @@ def test_every_pair_is_in_one_pack_of_its_run(runs, group, window):
     assert packs.spans == packs.numbers[:, 3].max()
 
 
+@pytest.mark.parametrize("form", ["fp8", "int8", "int4"])
+def test_formats_that_it_does_not_read_are_refused(form):
+    sequences = Sequences([5], 1, 16, form=form).filled()
+    places, query = sequences.places([(0, 2)]), sequences.query(1, 1)
+    with pytest.raises(ValueError, match=f"reads float32 and bfloat16, got {form}"):
+        attend_paged_triton(query, sequences.blocks, places, Seen(scale=1.0))
+    with pytest.raises(ValueError, match=f"reads float32 and bfloat16, got {form}"):
+        keep_paged_triton(sequences.blocks, places, query, query)
+
+
 def test_dispatch_asks_for_it_where_it_serves(monkeypatch):
     monkeypatch.setattr(dispatch, "paged_path", lambda blocks: "triton")
-    sequences = Sequences(LENGTHS, 2, 32, dtype=torch.bfloat16).filled(dispatch.keep_paged)
+    sequences = Sequences(LENGTHS, 2, 32, form="bfloat16").filled(dispatch.keep_paged)
     query, places, seen = sequences.query(len(ROWS), 8), sequences.places(ROWS), SEEN["all"]
     found = dispatch.attend_paged(query, sequences.blocks, places, seen)
     assert same(found, attend_paged_triton(query, sequences.blocks, places, seen))

@@ -146,16 +146,16 @@ def _weight(form: str, rows: int, columns: int, generator: torch.Generator) -> t
 
 
 class Texts:
-    """Sequences of random embeddings, and blocks of every layer that may hold them, in any order."""
+    """Sequences of random embeddings, and blocks of every layer for them, in any order. kept: their format."""
 
-    def __init__(self, made: Drawn, lengths: list[int], seed: int = 0) -> None:
+    def __init__(self, made: Drawn, lengths: list[int], seed: int = 0, kept: str = "float32") -> None:
         self.made, generator = made, torch.Generator().manual_seed(seed)
         width = -(-max(lengths) // SLOTS)
         blocks = torch.randperm(width * len(lengths) + 3, generator=generator).int()
         self.table = blocks[: width * len(lengths)].view(len(lengths), width).contiguous()
         self.x = [torch.randn(length, made.shape.width, generator=generator) for length in lengths]
         shape = made.decoder.kv_heads, made.decoder.head_dim
-        self.blocks = [new_blocks(len(blocks), *shape) for _ in made.decoder.layers]
+        self.blocks = [new_blocks(len(blocks), *shape, form=kept) for _ in made.decoder.layers]
 
     @cached_property
     def decode(self) -> Decode:

@@ -87,6 +87,23 @@ static int64_t blocks_of(const int64_t *lengths) {
     return all;
 }
 
+/* Blocks of one format, with codes and scales as keep may have left them. */
+static kept_t kept_of(int64_t kind, int64_t heads, int64_t dim) {
+    kept_t kept = {.kind = kind, .key_scale = 1, .value_scale = 0.5f};
+    void **const both[] = {&kept.keys, &kept.values};
+    uint16_t **const scales[] = {&kept.key_scales, &kept.value_scales};
+    const int64_t numbers = heads * elements_of(kind, dim);
+    for (int i = 0; i < 2; i++) {
+        if (kind == KEPT_F32) *both[i] = floats(numbers);
+        else *both[i] = memset(room((size_t)(numbers * (kind == KEPT_BF16 ? 2 : 1))), 0x3D, (size_t)numbers);
+        if (kind == KEPT_BF16) memset(*both[i], 0x3D, (size_t)numbers * 2);
+        if (!scales_of(kind)) continue;
+        *scales[i] = room(sizeof(uint16_t) * (size_t)(heads * scales_of(kind)));
+        for (int64_t n = 0; n < heads * scales_of(kind); n++) (*scales[i])[n] = (uint16_t)(0x3C00 + below(0x100));
+    }
+    return kept;
+}
+
 static decoder_t decoder(const int64_t *lengths, int64_t positions) {
     decoder_t d = {.bytes = sizeof d, .layers = 1 + below(LAYERS_MAX), .width = 16 * (1 + below(6)),
                    .kv_heads = 1 + below(3), .dim = 16 * (1 + below(3)), .inner = 16 * (1 + below(6)),
@@ -95,7 +112,7 @@ static decoder_t decoder(const int64_t *lengths, int64_t positions) {
     d.rotary = 2 * below(d.dim / 2 + 1);
     d.norm = floats(d.width), d.cosines = floats(positions * d.rotary / 2), d.sines = floats(positions * d.rotary / 2);
     decode_layer_t *layers = room(sizeof *layers * (size_t)d.layers);
-    const int64_t kept = d.kv_heads * d.dim, numbers = blocks_of(lengths) * kept * SLOTS;
+    const int64_t kept = d.kv_heads * d.dim, kind = below(KEPT_KINDS);
     for (int64_t l = 0; l < d.layers; l++) {
         decode_layer_t *one = &layers[l];
         memset(one, 0, sizeof *one);
@@ -105,7 +122,7 @@ static decoder_t decoder(const int64_t *lengths, int64_t positions) {
         one->down = linears(d.inner, &d.width, 1);
         one->attention_norm = floats(d.width), one->feed_norm = floats(d.width);
         if (below(2)) one->query_norm = floats(d.dim), one->key_norm = floats(d.dim);
-        one->keys = floats(numbers), one->values = floats(numbers);
+        one->kept = kept_of(kind, blocks_of(lengths) * d.kv_heads, d.dim);
         if (below(2)) one->sinks = floats(d.heads);
         one->scale = 0.2f, one->soft_cap = (float)below(2) * 3, one->window = below(2) * (1 + below(20));
     }
@@ -175,6 +192,11 @@ static void broken(decoder_t d, decode_pass_t p) {
         parts[i]->bytes++, refused(&d, &q, "another linear's size: accepted"), *parts[i] = kept;
         parts[i]->weight = NULL, parts[i]->codes = NULL, refused(&d, &q, "no weight: accepted"), *parts[i] = kept;
     }
+    const kept_t kept = layers[0].kept;
+    layers[0].kept.keys = NULL, refused(&d, &q, "no keys: accepted"), layers[0].kept = kept;
+    layers[0].kept.kind = KEPT_KINDS, refused(&d, &q, "no format: accepted"), layers[0].kept = kept;
+    layers[0].kept.kind = KEPT_INT4, layers[0].kept.key_scales = NULL, refused(&d, &q, "no scales: accepted");
+    layers[0].kept = kept;
     layers[0].heads.count = PARTS_MAX + 1, refused(&d, &q, "four parts: accepted");
 }
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from qualgate_kernels import cpu, dispatch, paged
 from qualgate_kernels.cpu import paged as in_c
+from qualgate_kernels.kept import FORMS
 from qualgate_kernels.paged import Places, Seen, attend_torch, keep_torch, new_blocks
 from qualgate_kernels.slots import SLOTS
 
@@ -22,12 +23,13 @@ needs_c = pytest.mark.skipif(not PATHS, reason="the kernels were not compiled he
 class Sequences:
     """Some sequences of random keys and values, and blocks that hold them in any order."""
 
-    def __init__(self, lengths, kv_heads=2, dim=32, seed=0, dtype=torch.float32):
+    def __init__(self, lengths, kv_heads=2, dim=32, seed=0, form="float32", **scales):
         self.generator = torch.Generator().manual_seed(seed)
         width = -(-max(lengths) // SLOTS)
         spare = torch.randperm(width * len(lengths) + 3, generator=self.generator).int()
         self.table = spare[: width * len(lengths)].view(len(lengths), width).contiguous()
-        self.blocks = new_blocks(len(spare), kv_heads, dim, dtype=dtype)
+        self.blocks = new_blocks(len(spare), kv_heads, dim, form=form, **scales)
+        dtype = torch.bfloat16 if form == "bfloat16" else torch.float32
         self.keys, self.values = (
             [torch.randn(n, kv_heads, dim, generator=self.generator).to(dtype).float() for n in lengths]
             for _ in range(2)
@@ -95,14 +97,14 @@ def test_a_row_sees_its_sequence_up_to_itself(path, name, kv_heads, dim):
 
 @pytest.mark.parametrize("name", SEEN)
 def test_keys_and_values_may_be_bfloat16(name):
-    sequences = Sequences([4, 20, 50, 34], 2, 48, dtype=torch.bfloat16).filled()
+    sequences = Sequences([4, 20, 50, 34], 2, 48, form="bfloat16").filled()
     query = sequences.query(len(ROWS), 8)
     found = dispatch.attend_paged(query, sequences.blocks, sequences.places(ROWS), SEEN[name])
     torch.testing.assert_close(found.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
 
 
 def test_what_is_kept_is_rounded_to_the_blocks():
-    sequences = Sequences([9], 2, 16, dtype=torch.bfloat16)
+    sequences = Sequences([9], 2, 16, form="bfloat16")
     key, value = torch.randn(2, 9, 2, 16, generator=sequences.generator)
     places = sequences.places([(0, p) for p in range(9)])
     dispatch.keep_paged(sequences.blocks, places, key, value)
@@ -113,27 +115,19 @@ def test_what_is_kept_is_rounded_to_the_blocks():
 
 def test_which_path_serves_is_said():
     assert dispatch.paged_path(new_blocks(1, 1, 16)) == ("c" if PATHS else f"torch twin: {in_c.missing()}")
-    assert dispatch.paged_path(new_blocks(1, 1, 16, dtype=torch.bfloat16)).startswith("torch twin: ")
+    assert dispatch.paged_path(new_blocks(1, 1, 16, form="int4")) == ("c" if PATHS else f"torch twin: {in_c.missing()}")
     assert dispatch.paged_path(new_blocks(1, 1, 16, device="meta")) == "torch twin: no kernel for meta"
     assert dispatch.paged_path(new_blocks(1, 1, 512, device="meta")) == "torch twin: head_dim is above 256"
-
-
-@needs_c
-def test_c_refuses_bfloat16():
-    sequences = Sequences([9], 2, 16, dtype=torch.bfloat16).filled()
-    places, query = sequences.places([(0, 3)]), sequences.query(1, 2)
-    with pytest.raises(ValueError, match="bfloat16, not float32"):
-        in_c.attend(query, sequences.blocks, places, Seen(scale=1.0), 1)
-    with pytest.raises(ValueError, match="bfloat16, not float32"):
-        in_c.keep(sequences.blocks, places.slots, query, query, 1)
+    said = "torch twin: keys and values are int8, which the kernel for GPUs does not read"
+    assert dispatch.paged_path(new_blocks(1, 1, 16, form="int8", device="meta")) == said
 
 
 @needs_c
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", SEEN)
-@pytest.mark.parametrize("heads", [2, 6, 8, 22])
-def test_a_rows_bits_are_those_it_has_alone(path, name, heads):
-    sequences = Sequences([4, 20, 50, 34], 2, 48).filled()
+@pytest.mark.parametrize(("heads", "form"), [(2, "float32"), (6, "bfloat16"), (8, "int4"), (22, "int8"), (22, "fp8")])
+def test_a_rows_bits_are_those_it_has_alone(path, name, heads, form):
+    sequences = Sequences([4, 20, 50, 34], 2, 48, form=form).filled()
     sinks = None if SEEN[name].sinks is None else torch.randn(heads, generator=sequences.generator)
     seen, query = replace(SEEN[name], sinks=sinks), sequences.query(len(ROWS), heads)
     together = attended(query, sequences, ROWS, seen, path)
@@ -146,10 +140,13 @@ def test_a_rows_bits_are_those_it_has_alone(path, name, heads):
 
 
 @needs_c
-@given(st.integers(0, 2**20), st.integers(1, 70), st.sampled_from([(1, 1), (2, 4), (4, 4), (2, 10)]))
-def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, heads):
+@given(
+    st.integers(0, 2**20), st.integers(1, 70), st.sampled_from([(1, 1), (2, 4), (4, 4), (2, 10)]),
+    st.sampled_from(list(FORMS)),
+)  # fmt: skip
+def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, heads, form):
     kv_heads, query_heads = heads
-    whole, pieces = (Sequences([length, 40], kv_heads, 32, seed) for _ in range(2))
+    whole, pieces = (Sequences([length, 40], kv_heads, 32, seed, form) for _ in range(2))
     query = torch.randn(length, query_heads, 32, generator=torch.Generator().manual_seed(seed))
     seen = Seen(scale=0.2)
 
@@ -171,8 +168,9 @@ def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed,
 
 
 @needs_c
-def test_what_stands_behind_a_row_or_in_other_blocks_has_no_say_were_it_infinite():
-    sequences = Sequences([40, 40], 2, 32).filled()
+@pytest.mark.parametrize("form", FORMS)
+def test_what_stands_behind_a_row_or_in_other_blocks_has_no_say_were_it_infinite(form):
+    sequences = Sequences([40, 40], 2, 32, form=form).filled()
     rows, seen = [(0, 10), (0, 11), (0, 12)], Seen(scale=0.2)
     query = sequences.query(3, 4)
     before = attended(query, sequences, rows, seen, PATHS[-1])
@@ -195,14 +193,15 @@ def test_what_is_not_finite_stays_so(path, number):
 
 
 @needs_c
-def test_kept_keys_and_values_lie_where_the_twin_lays_them():
-    one, two = (Sequences([40, 7], 3, 48, seed=5) for _ in range(2))
+@pytest.mark.parametrize("form", FORMS)
+def test_kept_keys_and_values_lie_where_the_twin_lays_them(form):
+    one, two = (Sequences([40, 7], 3, 48, seed=5, form=form) for _ in range(2))
     for number in range(2):
         rows = [(number, p) for p in range(len(one.keys[number]))]
         keep_torch(one.blocks, one.places(rows), one.keys[number], one.values[number])
         in_c.keep(two.blocks, two.places(rows).slots, two.keys[number], two.values[number], 1)
-    assert torch.equal(one.blocks.keys, two.blocks.keys)
-    assert torch.equal(one.blocks.values, two.blocks.values)
+    for name, tensor in one.blocks.tensors.items():
+        assert torch.equal(tensor, two.blocks.tensors[name]), name
 
 
 @pytest.mark.parametrize(
@@ -238,8 +237,8 @@ def test_arguments_that_do_not_fit_are_refused():
     elsewhere = replace(places, position=places.position.to("meta"))
     with pytest.raises(ValueError, match="position: expected it with the others"):
         dispatch.attend_paged(query, sequences.blocks, elsewhere, Seen(scale=1.0))
-    with pytest.raises(ValueError, match="dtype: expected float32 or bfloat16"):
-        new_blocks(1, 1, 16, dtype=torch.float16)
+    with pytest.raises(ValueError, match="form: expected one of float32, bfloat16, fp8, int8, int4, got 'float16'"):
+        new_blocks(1, 1, 16, form="float16")
     with pytest.raises(ValueError, match="window"):
         dispatch.attend_paged(query, sequences.blocks, places, Seen(scale=1.0, window=-1))
     with pytest.raises(ValueError, match="head_dim"):

@@ -19,8 +19,10 @@ from qualgate_kernels.cpu import decode as in_c
 from qualgate_kernels.cpu import library
 from qualgate_kernels.cpu.decode import PLACES, Decode
 from qualgate_kernels.dense import prepare_dense
-from qualgate_kernels.paged import Blocks, Seen, new_blocks
+from qualgate_kernels.kept import FORMS as KEPT
+from qualgate_kernels.paged import Blocks, Seen, keep_torch, new_blocks
 from qualgate_kernels.plain_decoder import Products, decode_torch
+from qualgate_kernels.slots import SLOTS
 from tests.kernels.plain_decoders import FORMS, POSITIONS, W8A8, Drawn, Shape, Texts, allowed, computed, drawn, shapes
 
 pytestmark = pytest.mark.skipif(bool(in_c.missing()), reason=in_c.missing())
@@ -80,15 +82,34 @@ def cut(texts: Texts, seed: int, **how) -> list[dict[int, torch.Tensor]]:
     return found
 
 
-@given(shapes((*FORMS, W8A8)), st.integers(0, 2**20))
-@example(WIDE, 0)
-@example(replace(WIDE, form=W8A8, stacked=True), 1)
-@example(EVERYTHING, 2)
-def test_however_texts_are_cut_and_mixed_every_row_has_the_bits_it_has_alone(shape, seed):
+@given(shapes((*FORMS, W8A8)), st.integers(0, 2**20), st.sampled_from(list(KEPT)))
+@example(WIDE, 0, "float32")
+@example(WIDE, 2, "int8")
+@example(replace(WIDE, form=W8A8, stacked=True), 1, "fp8")
+@example(EVERYTHING, 2, "int4")
+def test_however_texts_are_cut_and_mixed_every_row_has_the_bits_it_has_alone(shape, seed, kept):
     made, path = drawn(shape), PATHS[seed % len(PATHS)]
-    whole = Texts(made, LENGTHS, seed).whole(path=path)
-    found = cut(Texts(made, LENGTHS, seed), seed, path=path)
+    whole = Texts(made, LENGTHS, seed, kept).whole(path=path)
+    found = cut(Texts(made, LENGTHS, seed, kept), seed, path=path)
     assert all(same(state, whole[number][at]) for number, rows in enumerate(found) for at, state in rows.items())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kept", [form for form in KEPT if form != "float32"])
+def test_keys_and_values_are_kept_in_the_blocks_format_and_seen_as_they_are_kept(path, kept):
+    made = drawn(replace(WIDE, layers=1, window=0))
+    plain, narrow, twin = (Texts(made, LENGTHS, 0, form) for form in ("float32", kept, kept))
+    exact, states = plain.passed(plain.rows, path=path), narrow.passed(narrow.rows, path=path)
+    places = plain.places(plain.rows)
+    block, slot = places.slots // SLOTS, places.slots % SLOTS
+    there = plain.blocks[0]
+    keep_torch(twin.blocks[0], places, there.keys[block, :, :, slot], there.values[block, :, slot])
+    for name, tensor in narrow.blocks[0].tensors.items():
+        assert torch.equal(tensor, twin.blocks[0].tensors[name]), name
+    expected = decode_torch(made.decoder, torch.cat(twin.x), places, twin.blocks, torch.arange(len(states)))
+    assert float((states - expected).abs().max()) < 2e-3  # a code of the twin's may be the next
+    assert float((states - exact).abs().max()) > 2e-3
+    assert len(states) == sum(LENGTHS)
 
 
 def test_keys_and_values_are_kept_of_rows_that_nobody_wants():
@@ -333,11 +354,11 @@ def test_blocks_of_other_layers_are_refused():
         [new_blocks(6, 2, 16), new_blocks(6, 1, 16)],
         [new_blocks(6, 2, 16), new_blocks(6, 2, 32)],
         [new_blocks(6, 2, 16), new_blocks(5, 2, 16)],
+        [new_blocks(6, 2, 16), new_blocks(6, 2, 16, form="int8")],
     ):
         refused(made, "blocks: expected 2 layers", blocks=blocks)
-    there = new_blocks(6, 2, 16)
-    half = Blocks(keys=there.keys.bfloat16(), values=there.values.bfloat16())
-    refused(made, "expected torch.float32", blocks=[half, half])
+    elsewhere = new_blocks(6, 2, 16, device="meta")
+    refused(made, "blocks: expected them on the CPU", blocks=[elsewhere, elsewhere])
 
 
 def test_without_the_library_it_is_said_why(monkeypatch):
@@ -345,7 +366,7 @@ def test_without_the_library_it_is_said_why(monkeypatch):
     assert in_c.missing() == in_c.unfit(drawn(Shape()).decoder) == "not compiled"
 
 
-QUICK = {"attend.c", "decode.c", "int8.c", "layer_scalar.c", "layer_avx2.c", "matmul.c", "pool.c"}
+QUICK = {"attend.c", "attend_keep.c", "decode.c", "int8.c", "layer_scalar.c", "layer_avx2.c", "matmul.c", "pool.c"}
 """What is watched in a hurry: the AVX-512 products take the sanitizers ten times as long as all of these."""
 
 

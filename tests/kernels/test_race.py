@@ -49,8 +49,8 @@ def test_a_row_of_paged_attention_has_its_bits_alone_in_spans_side_by_side_and_i
     width = -(-1000 // SLOTS)
     generator = torch.Generator().manual_seed(0)
     table = torch.randperm(3 * width, generator=generator).int().view(3, width)
-    blocks = new_blocks(3 * width, 2, dim, dtype=dtype, device="cuda")
-    twin = new_blocks(3 * width, 2, dim, dtype=dtype)
+    blocks = new_blocks(3 * width, 2, dim, form=str(dtype).removeprefix("torch."), device="cuda")
+    twin = new_blocks(3 * width, 2, dim, form=str(dtype).removeprefix("torch."))
 
     def places(rows):
         sequence, position = torch.tensor(rows, dtype=torch.int32).T.contiguous()

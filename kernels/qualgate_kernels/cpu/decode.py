@@ -12,6 +12,7 @@ import torch
 
 from qualgate_kernels.cpu.int8 import PreparedInt8
 from qualgate_kernels.cpu.library import INT8_PATHS, PATHS, Library, check, described, load
+from qualgate_kernels.cpu.paged import Kept, kept
 from qualgate_kernels.paged import Blocks, Places
 from qualgate_kernels.plain_decoder import DecoderLayer, Layout, PlainDecoder, Products
 
@@ -44,7 +45,8 @@ class _Layer(ctypes.Structure):
     _fields_ = [
         *((name, _Linears) for name in ("heads", "out", "gates", "down")),
         *((name, _POINTER) for name in ("attention_norm", "feed_norm", "query_norm", "key_norm")),
-        *((name, _POINTER) for name in ("keys", "values", "sinks")),
+        ("kept", Kept),
+        ("sinks", _POINTER),
         ("scale", ctypes.c_float),
         ("soft_cap", ctypes.c_float),
         ("window", _INT),
@@ -110,14 +112,16 @@ class Decode:
 
     def __init__(self, decoder: PlainDecoder, blocks: Sequence[Blocks]) -> None:
         """ValueError for a decoder that `unfit` names, for tensors of other shapes or dtypes than its records give, and
-        for blocks of other heads."""
+        for blocks of other heads or of several formats."""
         if reason := unfit(decoder):
             raise ValueError(f"decoder: {reason}")
         shape, count = (decoder.kv_heads, decoder.head_dim), blocks[0].count if blocks else 0
-        alike = all((one.count, one.kv_heads, one.head_dim) == (count, *shape) for one in blocks)
+        form = blocks[0].form if blocks else ""
+        alike = all((one.count, one.kv_heads, one.head_dim, one.form) == (count, *shape, form) for one in blocks)
         if len(blocks) != len(decoder.layers) or not alike:
             raise ValueError(
-                f"blocks: expected {len(decoder.layers)} layers of as many blocks of {shape[0]} heads of {shape[1]}"
+                f"blocks: expected {len(decoder.layers)} layers of as many blocks of {shape[0]} heads of {shape[1]}, "
+                "in one format"
             )
         self.decoder, self.blocks = decoder, blocks
         layers = [_layer(decoder, *pair) for pair in zip(decoder.layers, blocks, strict=True)]
@@ -174,8 +178,8 @@ def _layer(decoder: PlainDecoder, layer: DecoderLayer, blocks: Blocks) -> _Layer
         heads=_linears(layer.heads), out=_linears(layer.out), gates=_linears(layer.gates), down=_linears(layer.down),
         attention_norm=_at(layer.attention_norm, width), feed_norm=_at(layer.feed_norm, width),
         query_norm=_at(layer.query_norm, dim), key_norm=_at(layer.key_norm, dim),
-        keys=_at(blocks.keys, *blocks.keys.shape), values=_at(blocks.values, *blocks.values.shape),
-        sinks=_at(seen.sinks, decoder.heads), scale=seen.scale, soft_cap=seen.soft_cap, window=seen.window,
+        kept=kept(blocks), sinks=_at(seen.sinks, decoder.heads), scale=seen.scale, soft_cap=seen.soft_cap,
+        window=seen.window,
     )  # fmt: skip
 
 

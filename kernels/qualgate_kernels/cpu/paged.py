@@ -9,9 +9,30 @@ from typing import Any
 import torch
 
 from qualgate_kernels.cpu.library import PATHS, Library, check, load
+from qualgate_kernels.kept import form_of
 from qualgate_kernels.paged import Blocks, Places, Seen
 
 _BEST = PATHS["avx512"]  # of the paths that attention has; better ones multiply in bfloat16
+
+
+class Kept(ctypes.Structure):
+    """Where a layer's blocks lie, and in which format."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales")),
+        ("key_scale", ctypes.c_float),
+        ("value_scale", ctypes.c_float),
+    ]
+
+
+def kept(blocks: Blocks) -> Kept:
+    """The record has seen that its tensors fit each other; that they are on the CPU is asked for here. ValueError."""
+    if not blocks.keys.is_cpu:
+        raise ValueError(f"blocks: expected them on the CPU, got {blocks.keys.device}")
+    places = {name: tensor.data_ptr() for name, tensor in blocks.tensors.items()}
+    kind = form_of(blocks.form).kind
+    return Kept(kind=kind, key_scale=blocks.key_scale, value_scale=blocks.value_scale, **places)
 
 
 class _Call(ctypes.Structure):
@@ -20,10 +41,9 @@ class _Call(ctypes.Structure):
             (name, ctypes.c_int64)
             for name in ("bytes", "rows", "heads", "kv_heads", "dim", "blocks", "sequences", "width")
         ),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("query", "keys", "values", "table", "sequence", "position", "sinks", "out")
-        ),
+        ("query", ctypes.c_void_p),
+        ("kept", Kept),
+        *((name, ctypes.c_void_p) for name in ("table", "sequence", "position", "sinks", "out")),
         ("scale", ctypes.c_float),
         ("soft_cap", ctypes.c_float),
         ("window", ctypes.c_int64),
@@ -39,7 +59,7 @@ def _entries() -> tuple[Any, Any] | str:
     attend, keep = library.handle.qualgate_attend, library.handle.qualgate_keep
     attend.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    keep.argtypes = [pointer, pointer, number, number, number, pointer, pointer, number, pointer, ctypes.c_int]
+    keep.argtypes = [pointer, pointer, number, number, number, pointer, number, pointer, ctypes.c_int]
     return attend, keep
 
 
@@ -51,21 +71,17 @@ def missing() -> str:
 
 def keep(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor, threads: int) -> None:
     """slots: `Places.slots` of the rows; key, value: float32 [rows, kv_heads, head_dim], contiguous."""
-    _, function = _there(blocks)
+    _, function = _there()
     rows, heads, dim = key.shape
-    keys, values = blocks.keys.data_ptr(), blocks.values.data_ptr()
-    check(
-        function(
-            key.data_ptr(), value.data_ptr(), rows, heads, dim, keys, values, blocks.count, slots.data_ptr(), threads
-        )
-    )
+    there = ctypes.byref(kept(blocks))
+    check(function(key.data_ptr(), value.data_ptr(), rows, heads, dim, there, blocks.count, slots.data_ptr(), threads))
 
 
 def attend(
     query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, threads: int, path: str = ""
 ) -> torch.Tensor:
     """query: float32 [rows, heads, head_dim], contiguous. path: one of the library's up to avx512, for tests."""
-    function, _ = _there(blocks)
+    function, _ = _there()
     library = load()
     assert isinstance(library, Library)
     out = torch.empty_like(query)
@@ -79,8 +95,7 @@ def attend(
         sequences=places.table.shape[0],
         width=places.table.shape[1],
         query=query.data_ptr(),
-        keys=blocks.keys.data_ptr(),
-        values=blocks.values.data_ptr(),
+        kept=kept(blocks),
         table=places.table.data_ptr(),
         sequence=places.sequence.data_ptr(),
         position=places.position.data_ptr(),
@@ -94,14 +109,7 @@ def attend(
     return out
 
 
-def unsupported(blocks: Blocks) -> str:
-    """Why C does not read such blocks; "" where it does."""
-    return "" if blocks.keys.dtype == torch.float32 else f"keys and values are {blocks.keys.dtype}, not float32"
-
-
-def _there(blocks: Blocks) -> tuple[Any, Any]:
-    if because := unsupported(blocks):
-        raise ValueError(f"blocks: {because}")
+def _there() -> tuple[Any, Any]:
     found = _entries()
     if isinstance(found, str):
         raise ValueError(f"the CPU kernels are not there: {found}")

@@ -166,7 +166,7 @@ def _paged(quick: bool) -> Iterator[Entry]:
     """Blocks of both dtypes, every width of heads up to the widest; what the kernel may do besides, all and none."""
     for dtype in (torch.bfloat16,) if quick else (torch.bfloat16, torch.float32):
         for dim in (128,) if quick else (64, 80, 96, 128, 192, 256):
-            blocks = new_blocks(1, 1, dim, dtype=dtype)
+            blocks = new_blocks(1, 1, dim, form=str(dtype).removeprefix("torch."))
             kept = dict.fromkeys(("keys", "values"), f"*{DTYPES[dtype]}")
             said = f"{DTYPES[dtype]}, {dim} dimensions"
             for split, much in ((True, True),) if quick else product((False, True), repeat=2):

@@ -1,4 +1,5 @@
-/* Attention of new rows over keys and values that lie in blocks, float32, causal, each row for itself.
+/* Attention of new rows over keys and values that lie in blocks, causal, each row for itself; float32, in whichever
+ * format they are kept.
  *
  * A block has SLOTS positions of every head: keys [kv_heads][dim][SLOTS], so that one query meets SLOTS positions at a
  * time without a sum across a vector; values [kv_heads][SLOTS][dim]. A sequence's blocks are those of its row of the
@@ -9,7 +10,6 @@
 #include "pool.h"
 #include "weight.h"
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct {
     const attend_t *call;
@@ -53,10 +53,10 @@ static void attend_one(void *context, int64_t task, int worker) {
 
 static int sound_call(const attend_t *a) {
     if (a->bytes != (int64_t)sizeof(attend_t) || a->rows < 1 || a->heads < 1 || a->kv_heads < 1 ||
-        a->heads % a->kv_heads || a->dim < 16 || a->dim % 16 || a->dim > 1024 || a->blocks < 1 || a->sequences < 1 ||
+        a->heads % a->kv_heads || a->dim < 16 || a->dim % 16 || a->dim > DIM_MAX || a->blocks < 1 || a->sequences < 1 ||
         a->table_width < 1 || a->window < 0 || !(a->soft_cap >= 0) || a->rows > INT32_MAX || a->heads > 65536)
         return 0;
-    if (!a->query || !a->keys || !a->values || !a->table || !a->sequence || !a->position || !a->out) return 0;
+    if (!a->query || !sound_kept(&a->kept) || !a->table || !a->sequence || !a->position || !a->out) return 0;
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t s = a->sequence[r], p = a->position[r];
         if (s < 0 || s >= a->sequences || p < 0 || p / SLOTS >= a->table_width) return 0;
@@ -99,6 +99,7 @@ __attribute__((visibility("default"))) int qualgate_attend(const attend_t *call,
     }
     round.tasks[round.runs] = tasks;
     round.each = QUERIES * (longest / SLOTS + 1) * SLOTS;
+    if (call->kept.kind != KEPT_F32) round.each += EXPANDED * call->dim * SLOTS;
     if (posix_memalign((void **)&round.scratch, 64, sizeof(float) * (size_t)(round.each * threads))) {
         free(starts);
         return 3;
@@ -108,36 +109,5 @@ __attribute__((visibility("default"))) int qualgate_attend(const attend_t *call,
     share(products < ALONE ? 1 : threads, tasks, attend_one, &round);
     free(round.scratch);
     free(starts);
-    return 0;
-}
-
-typedef struct {
-    int64_t rows, kv_heads, dim;
-    const float *key, *value; /* [rows][kv_heads][dim] */
-    float *keys, *values;
-    const int64_t *slot; /* [rows]: block * SLOTS + place in it */
-} keep_t;
-
-static void keep_row(void *context, int64_t row, int worker) {
-    (void)worker;
-    const keep_t *call = context;
-    const int64_t dim = call->dim, place = call->slot[row] % SLOTS;
-    for (int64_t h = 0; h < call->kv_heads; h++) {
-        const int64_t from = (row * call->kv_heads + h) * dim;
-        const int64_t to = (call->slot[row] / SLOTS * call->kv_heads + h) * dim * SLOTS;
-        for (int64_t d = 0; d < dim; d++) call->keys[to + d * SLOTS + place] = call->key[from + d];
-        memcpy(call->values + to + place * dim, call->value + from, (size_t)dim * sizeof(float));
-    }
-}
-
-/* Write rows of keys and values into their slots, which must be there and of one row each. */
-__attribute__((visibility("default"))) int qualgate_keep(const float *key, const float *value, int64_t rows,
-                                                         int64_t kv_heads, int64_t dim, float *keys, float *values,
-                                                         int64_t blocks, const int64_t *slot, int threads) {
-    if (!key || !value || !keys || !values || !slot || rows < 1 || kv_heads < 1 || dim < 1 || threads < 1) return 2;
-    for (int64_t r = 0; r < rows; r++)
-        if (slot[r] < 0 || slot[r] / SLOTS >= blocks) return 2;
-    keep_t call = {rows, kv_heads, dim, key, value, keys, values, slot};
-    share(rows * kv_heads * dim < 65536 ? 1 : threads, rows, keep_row, &call);
     return 0;
 }

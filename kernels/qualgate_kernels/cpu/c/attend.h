@@ -1,14 +1,15 @@
 /* What a call of attention is, and a tile of it; attend.c says how blocks lie. */
 #pragma once
-#include <stdint.h>
+#include "kept.h"
 
-enum { SLOTS = 16, QUERIES = 8, STRIDE = 32, KEYS = 64 }; /* STRIDE: dimensions of 8 pairs whose sums stay in registers;
-                                                             KEYS: blocks that every pair meets before the next */
+enum { QUERIES = 8, STRIDE = 32, KEYS = 64, EXPANDED = 8 }; /* STRIDE: dimensions of 8 pairs whose sums stay in registers;
+                                                               KEYS: blocks that every pair meets before the next, or
+                                                               EXPANDED, of those that are not kept as float32 */
 
 typedef struct {
     int64_t bytes, rows, heads, kv_heads, dim, blocks, sequences, table_width;
     const float *query; /* [rows][heads][dim] */
-    const float *keys, *values;
+    kept_t kept;
     const int32_t *table;              /* [sequences][table_width] */
     const int32_t *sequence, *position; /* [rows] */
     const float *sinks;                /* [heads]: a logit that takes weight and gives no value; or NULL */
@@ -30,6 +31,6 @@ typedef struct {
     int64_t query_head[QUERIES];
 } tile_t;
 
-/* scratch: floats, QUERIES for each position of the tile's blocks. */
+/* scratch: floats, QUERIES for each position of the tile's blocks, and behind them room for EXPANDED blocks. */
 typedef void tile_fn(const attend_t *call, const tile_t *tile, float *scratch);
 tile_fn attend_scalar, attend_avx2, attend_avx512;

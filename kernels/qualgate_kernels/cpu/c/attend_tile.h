@@ -6,6 +6,8 @@
  * Wanted: ATTEND (the function's name), INLINE, ENTRY (attributes), lanes_t (a vector of floats), FMA(a, b, c), ALL(x). */
 #include "lanes.h"
 
+#include "attend_kept.h"
+
 #define PARTS (SLOTS / LANES)
 
 /* logits, before scale: of `pairs` queries [dim] with each of `blocks` blocks of keys [dim][SLOTS]. A sum is a chain of
@@ -100,10 +102,22 @@ INLINE float weigh(const attend_t *call, const span_t *span, float *logits, floa
     return call->sinks ? total + exponential(ALL(sink - highest))[0] : total;
 }
 
-/* The place of a block's keys, and of its values. Between rows far apart there may be blocks that no pair sees: what the
+/* The place of a head in a block, which are `kv_heads` each. Between rows far apart there may be blocks that no pair sees: what the
  * table says of them is not checked, and what is found there is not looked at. */
 INLINE int64_t place_of(const attend_t *call, int32_t block, int64_t head) {
-    return ((block < 0 || block >= call->blocks ? 0 : block) * call->kv_heads + head) * call->dim * SLOTS;
+    return (block < 0 || block >= call->blocks ? 0 : block) * call->kv_heads + head;
+}
+
+/* A head's keys in a block, and its values: where they lie, or in `room`. */
+INLINE const float *keys_of(const attend_t *call, int64_t place, float *room, const int plain) {
+    if (plain) return (const float *)call->kept.keys + place * call->dim * SLOTS;
+    expand_keys(&call->kept, place, call->dim, room);
+    return room;
+}
+INLINE const float *values_of(const attend_t *call, int64_t place, float *room, const int plain) {
+    if (plain) return (const float *)call->kept.values + place * call->dim * SLOTS;
+    expand_values(&call->kept, place, call->dim, room);
+    return room;
 }
 
 INLINE int same_slots(const span_t *one, const span_t *other, int64_t start) {
@@ -123,7 +137,8 @@ INLINE int same_slots(const span_t *one, const span_t *other, int64_t start) {
         STEP_OF(8, total, DO) STEP_OF(4, total, DO) STEP_OF(2, total, DO) STEP_OF(1, total, DO) \
     }
 
-ENTRY void ATTEND(const attend_t *call, const tile_t *tile, float *scratch) {
+/* plain: a constant, whether keys and values are kept as float32. */
+INLINE void attend(const attend_t *call, const tile_t *tile, float *scratch, const int plain) {
     const int pairs = tile->pairs;
     const int64_t dim = call->dim, width = tile->blocks * SLOTS; /* of the tile, from its first block on */
     const int64_t low = tile->first / SLOTS, head = tile->head;
@@ -134,11 +149,14 @@ ENTRY void ATTEND(const attend_t *call, const tile_t *tile, float *scratch) {
         memset(tile->out[i], 0, (size_t)dim * sizeof(float));
     }
     const float *keys[KEYS];
-    for (int64_t b = 0; b < tile->blocks; b += KEYS) {
-        const int64_t here = tile->blocks - b < KEYS ? tile->blocks - b : KEYS;
+    float *const room = scratch + QUERIES * width;
+    const int64_t most = plain ? KEYS : EXPANDED;
+    for (int64_t b = 0; b < tile->blocks; b += most) {
+        const int64_t here = tile->blocks - b < most ? tile->blocks - b : most;
         float *out[QUERIES];
         for (int i = 0; i < pairs; i++) out[i] = rows[i] + b * SLOTS;
-        for (int64_t j = 0; j < here; j++) keys[j] = call->keys + place_of(call, table[low + b + j], head);
+        for (int64_t j = 0; j < here; j++)
+            keys[j] = keys_of(call, place_of(call, table[low + b + j], head), room + j % EXPANDED * dim * SLOTS, plain);
         BY_EIGHTS(pairs, all_products(tile->query + i, COUNT, keys, here, dim, out + i))
     }
     float total[QUERIES];
@@ -148,12 +166,14 @@ ENTRY void ATTEND(const attend_t *call, const tile_t *tile, float *scratch) {
         total[i] = weigh(call, span, rows[i] + (span->first / SLOTS - low) * SLOTS, sink);
     }
     for (int64_t b = 0; b < tile->blocks; b++) {
-        const float *values = call->values + place_of(call, table[low + b], head);
+        const int64_t place = place_of(call, table[low + b], head);
+        const float *values = plain ? values_of(call, place, NULL, 1) : NULL;
         const int64_t start = (low + b) * SLOTS;
         for (int from = 0, to; from < pairs; from = to) { /* pairs that see the same slots of this block */
             const span_t *span = &tile->span[from];
             for (to = from + 1; to < pairs && same_slots(span, &tile->span[to], start);) to++;
             if (span->first >= start + SLOTS || span->last < start) continue;
+            if (!values) values = values_of(call, place, room, plain);
             const int begin = span->first > start ? (int)(span->first - start) : 0;
             const int end = span->last < start + SLOTS - 1 ? (int)(span->last - start) + 1 : SLOTS;
             float *out[QUERIES];
@@ -167,4 +187,9 @@ ENTRY void ATTEND(const attend_t *call, const tile_t *tile, float *scratch) {
     }
     for (int i = 0; i < pairs; i++)
         for (int64_t d = 0; d < dim; d += LANES) put(tile->out[i] + d, at(tile->out[i] + d) / ALL(total[i]));
+}
+
+ENTRY void ATTEND(const attend_t *call, const tile_t *tile, float *scratch) {
+    if (call->kept.kind == KEPT_F32) attend(call, tile, scratch, 1);
+    else attend(call, tile, scratch, 0);
 }

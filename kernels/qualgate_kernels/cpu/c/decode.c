@@ -15,8 +15,7 @@ int qualgate_matmul(const weight_t *, const void *, int, int64_t, void *, int, i
 int qualgate_matmul_int8(const int8_t *, int64_t, const int32_t *, const float *, int64_t, int64_t, int64_t,
                          const int8_t *, const float *, int64_t, float *, int, int);
 int qualgate_attend(const attend_t *, int, int);
-int qualgate_keep(const float *, const float *, int64_t, int64_t, int64_t, float *, float *, int64_t, const int64_t *,
-                  int);
+int qualgate_keep(const float *, const float *, int64_t, int64_t, int64_t, const kept_t *, int64_t, const int64_t *, int);
 
 typedef struct {
     const float *at, *bias;
@@ -179,15 +178,15 @@ static int attention(state_t *s, int last) {
     each_row(s, heads_row);
     look(s, KEYS_KEPT, whole(s->key, d->kv_heads * d->dim), d->kv_heads * d->dim);
     look(s, VALUES_KEPT, whole(s->value, d->kv_heads * d->dim), d->kv_heads * d->dim);
-    failed = qualgate_keep(s->key, s->value, s->rows, d->kv_heads, d->dim, layer->keys, layer->values, pass->blocks,
-                           pass->slots, s->threads);
+    failed = qualgate_keep(s->key, s->value, s->rows, d->kv_heads, d->dim, &layer->kept, pass->blocks, pass->slots,
+                           s->threads);
     if (failed) return failed;
     if (last) keep_wanted(s);
     if (!s->rows) return DONE;
     const attend_t call = {.bytes = sizeof call, .rows = s->rows, .heads = d->heads, .kv_heads = d->kv_heads,
                            .dim = d->dim, .blocks = pass->blocks, .sequences = pass->sequences,
-                           .table_width = pass->table_width, .query = s->query, .keys = layer->keys,
-                           .values = layer->values, .table = pass->table, .sequence = s->sequence,
+                           .table_width = pass->table_width, .query = s->query, .kept = layer->kept,
+                           .table = pass->table, .sequence = s->sequence,
                            .position = s->position, .sinks = layer->sinks, .out = s->attended, .scale = layer->scale,
                            .soft_cap = layer->soft_cap, .window = layer->window};
     failed = qualgate_attend(&call, s->threads, s->path > PATH_AVX512 ? PATH_AVX512 : s->path);
@@ -268,7 +267,7 @@ static int sound(const decoder_t *d, const decode_pass_t *p) {
             columns_of(&layer->gates, d->width, d->inner, d->inner) != 2 * d->inner ||
             columns_of(&layer->out, heads, 0, 0) != d->width || columns_of(&layer->down, d->inner, 0, 0) != d->width)
             return 0;
-        if (!layer->attention_norm || !layer->feed_norm || !layer->keys || !layer->values) return 0;
+        if (!layer->attention_norm || !layer->feed_norm || !sound_kept(&layer->kept)) return 0;
     }
     if (p->rows < 1 || p->rows > INT32_MAX || p->wanted < 0 || p->wanted > p->rows || !p->x || !p->sequence ||
         !p->position || !p->slots || (p->wanted && (!p->want || !p->states)) || (p->limit > 0 && !p->beyond))

@@ -25,7 +25,7 @@ typedef struct {
 typedef struct {
     linears_t heads, out, gates, down; /* heads: queries, keys, values; gates: gate, up */
     const float *attention_norm, *feed_norm, *query_norm, *key_norm; /* the latter two [dim] or NULL */
-    float *keys, *values;
+    kept_t kept;
     const float *sinks;
     float scale, soft_cap;
     int64_t window;
