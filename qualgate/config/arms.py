@@ -13,11 +13,19 @@ from qualgate.config.speculation import SpeculationEntry
 from qualgate.documents import ABSENT, Written, planned, quote, stated
 from qualgate.errors import UsageError
 from qualgate.quantize.calibration_sets import located
+from qualgate.records.arms import Kept
 
 DTYPES = {  # as this file calls them, and as others do
     "bfloat16": ("bf16",),
     "float16": ("fp16", "f16", "half"),
     "float32": ("fp32", "f32", "float", "single", "float64", "fp64", "f64", "double"),
+}
+KEPT = {  # likewise, of keys and values
+    "float32": ("fp32", "f32"),
+    "bf16": ("bfloat16",),
+    "fp8": ("fp8_e4m3", "e4m3", "float8"),
+    "int8": ("int8_per_token_head", "q8_0"),
+    "int4": ("int4_per_token_head", "q4_0"),
 }
 VARIANT_NAME = "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 
@@ -44,6 +52,15 @@ def _dtype(name: Any) -> Any:
     return name
 
 
+def _kept(name: Any) -> Any:
+    said = name.casefold() if isinstance(name, str) else name
+    meant = next((right for right, others in KEPT.items() if said in (right, *others)), name)
+    if meant != name:
+        raise stated(f"unknown kv_cache {quote(name)}; did you mean {meant!r}?")
+    return name
+
+
+KeptAs = Annotated[Kept, BeforeValidator(_kept)]
 Dtype = Annotated[Literal["bfloat16", "float16", "float32"], BeforeValidator(_dtype)]
 
 
@@ -68,7 +85,7 @@ Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)
 class Baseline(Written):
     """What variants are held against: a model folder, at full precision unless `quantized` says otherwise."""
 
-    later: ClassVar = ("endpoint", "api_key_env", "kv_cache")
+    later: ClassVar = ("endpoint", "api_key_env")
     example: ClassVar = "{model: ./models/support}"
     model: ModelPath
     """The full-precision model: a folder with config.json, safetensors and tokenizer, relative to the gate file, or
@@ -77,6 +94,10 @@ class Baseline(Written):
     dtype: Dtype = "bfloat16"
     """What the weights are rounded to. Arithmetic is float32, whatever this says; activations beyond float16 are
     counted, and never approve. Example: `dtype: float16`"""
+    kv_cache: KeptAs = "float32"
+    """How keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; prompts see them so, too. Variants
+    without a `kv_cache` of their own have this one. Example: `kv_cache: bf16`
+    """
     quantized: bool = False
     """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
     refused. Example: `quantized: true`
@@ -101,7 +122,7 @@ class Variant(Written):
     """A model folder of its own, a way to make the weights from the baseline's, or the baseline's own weights that
     speculate."""
 
-    later: ClassVar = ("kv_cache", "endpoint", "api_key_env")
+    later: ClassVar = ("endpoint", "api_key_env")
     example: ClassVar = "{quantize: int8}"
     arm: Literal["quantization", "speculation", "both"] = ABSENT
     """Its role in a comparison of four arms. Example: `arm: quantization`"""
@@ -111,7 +132,7 @@ class Variant(Written):
                 {"required": ["model"], "properties": {"quantize": False}},
                 {"required": ["quantize"], "properties": {"model": False, "dtype": False, "calibration": False}},
                 {
-                    "required": ["speculation"],
+                    "anyOf": [{"required": ["speculation"]}, {"required": ["kv_cache"]}],
                     "properties": dict.fromkeys(("model", "quantize", "dtype", "calibration"), False),
                 },
             ]
@@ -141,6 +162,10 @@ class Variant(Written):
     """Who drafts for it, while this engine generates its answers. Beside neither `model` nor `quantize`, the weights
     are the baseline's own. Example: `speculation: {draft: {quantize: mxfp4}, tokens: 5}`
     """
+    kv_cache: KeptAs = ABSENT
+    """How its keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; the baseline's way where it is left
+    out. Alone, it is judged apart from the weights, which are the baseline's own. Example: `kv_cache: int8`
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -157,10 +182,10 @@ class Variant(Written):
     def _has_one_origin(self) -> Variant:
         if self.model is not None and self.quantize is not None:
             raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
-        if self.model is None and self.quantize is None and self.speculation is None:
+        if self.model is None and self.quantize is None and self.speculation is None and self.kv_cache is None:
             raise stated(
                 "a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two, or "
-                "`speculation` alone (the baseline's own weights)"
+                "`speculation` or `kv_cache` alone (the baseline's own weights)"
             )
         if self.model is None and self.dtype is not None:
             raise stated("`dtype` goes with `model`: weights that are the baseline's, quantized or not, keep its own")

@@ -83,6 +83,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         model=_folder(model.baseline.model, path),
         dtype=model.baseline.dtype,
         dtype_said="dtype" in model.baseline.model_fields_set,
+        kv_cache=model.baseline.kv_cache,
     )
     return GateFile(
         path=path,
@@ -196,7 +197,13 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
     if variant.speculation is not None:
         speculation = as_record(variant.speculation, lambda model: _folder(model, gate_file))
     if variant.model is None:
-        return replace(baseline, name=name, quantize=variant.quantize, speculation=speculation)
+        return replace(
+            baseline,
+            name=name,
+            quantize=variant.quantize,
+            speculation=speculation,
+            kv_cache=variant.kv_cache or baseline.kv_cache,
+        )
     calibration, digest = variant.calibration or ("", "")
     return ArmSpec(
         name=name,
@@ -206,6 +213,7 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
         calibration=calibration,
         calibration_sha256=digest,
         speculation=speculation,
+        kv_cache=variant.kv_cache or baseline.kv_cache,
     )
 
 

@@ -29,10 +29,12 @@ UNIT = 16  # numbers of a head that the kernel takes at a time
 class KeysValues:
     """Those of every layer, in as many blocks each; a layer's are made when it is first asked.
 
-    seen: how each layer weighs what it sees, as its model says it; numbers: that each keeps of a position, which
-    blocks may fill up with zeros; memory: blocks of each layer that may be written to, as many or more
+    form: how they are held, one of `kept.FORMS`; seen: how each layer weighs what it sees, as its model says it;
+    numbers: that each keeps of a position, which blocks may fill up with zeros; memory: blocks of each layer that may
+    be written to, as many or more
     """
 
+    form: str = "float32"
     layers: dict[int, Blocks] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
@@ -42,12 +44,13 @@ class KeysValues:
         """A layer's."""
         if layer not in self.layers:
             there = self.memory.get(layer)
-            if there is None or there.count < count or (there.kv_heads, there.head_dim) != (kv_heads, head_dim):
+            wanted = self.form, kv_heads, head_dim
+            if there is None or there.count < count or (there.form, there.kv_heads, there.head_dim) != wanted:
                 if there is not None:  # too few, or another model's: none of them is of use
                     there = None
                     for other in self.memory.keys() - self.layers.keys():
                         del self.memory[other]
-                there = self.memory[layer] = new_blocks(count, kv_heads, head_dim)
+                there = self.memory[layer] = new_blocks(count, kv_heads, head_dim, form=self.form)
             self.layers[layer] = there.first(count)
         return self.layers[layer]
 
@@ -61,7 +64,7 @@ class KeysValues:
 
     def emptied(self) -> KeysValues:
         """Others, in the same memory."""
-        return KeysValues(memory=self.memory)
+        return KeysValues(self.form, memory=self.memory)
 
     @property
     def size(self) -> int:
@@ -73,10 +76,10 @@ _MEMORY: dict[int, Blocks] = {}
 
 
 @contextmanager
-def recycled() -> Iterator[KeysValues]:
-    """None yet, in the memory of those that the process had last: to be given fresh memory takes as long as to attend
-    does. What lies there is of no sequence."""
-    states = KeysValues(memory=dict(_MEMORY))
+def recycled(form: str) -> Iterator[KeysValues]:
+    """None yet, of such a form, in the memory of those that the process had last: to be given fresh memory takes as
+    long as to attend does. What lies there is of no sequence."""
+    states = KeysValues(form, memory=dict(_MEMORY))
     _MEMORY.clear()
     try:
         yield states

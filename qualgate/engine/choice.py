@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -28,6 +28,7 @@ from qualgate.engine.schedule import Limits
 from qualgate.errors import NotInThisVersion, QualgateError, one_line
 from qualgate_kernels.cpu import decode, paged
 from qualgate_kernels.cpu.library import threaded
+from qualgate_kernels.kept import form_of
 from qualgate_kernels.paged import Seen
 
 if TYPE_CHECKING:
@@ -36,20 +37,27 @@ if TYPE_CHECKING:
     from qualgate.engine.request import Engine
 
 KINDS = {"full_attention", "sliding_attention"}
-BYTES = 4  # of a number that is kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """kind: "plain" passes through C, "packed" through the model's own modules, "padded" is neither; because: why not
-    the one before. seen: how each layer attends; numbers: that one position keeps, of all layers; whole: see
-    `OutputHead`."""
+    the one before. seen: how each layer attends; numbers: that one position keeps, of all layers, and heads: of keys in
+    all layers; whole: see `OutputHead`; kept: the form of keys and values, of `kept.FORMS`."""
 
     kind: Literal["plain", "packed", "padded"]
     because: str = ""
     seen: dict[int, Seen] = field(default_factory=dict)
     numbers: int | None = None
+    heads: int = 0
     whole: bool = True
+    kept: str = "float32"
+
+    @property
+    def position_bytes(self) -> int:
+        """Of the keys, values and scales of one position; 1 where that is not known."""
+        form = form_of(self.kept)
+        return max(1, (self.numbers or 0) // form.packed * form.size + 4 * form.scales * self.heads)
 
 
 def choose_engine(model: PreTrainedModel) -> Choice:
@@ -73,13 +81,14 @@ def open_engine(
         with open_padded(model, stored) as engine:
             yield engine
         return
-    with threads_of_kernels() as threads, open_decoder(model, choice, stored) as (decoder, head), recycled() as states:
+    decoding = open_decoder(model, choice, stored)
+    with threads_of_kernels() as threads, decoding as (decoder, head), recycled(choice.kept) as states:
         yield PackedEngine(
             decoder,
             head,
             states,
             room=room(states.size),
-            position_bytes=BYTES * (choice.numbers or 1),
+            position_bytes=choice.position_bytes,
             threads=threads,
             limits=limits or Limits(),
         )
@@ -153,7 +162,13 @@ def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> C
     head.whole = all(same_bits(*pair) for pair in zip(expected, finished, strict=True))
     if not head.whole:
         expected = finished
-    choice = Choice(kind="packed", seen=states.seen, numbers=sum(states.numbers.values()), whole=head.whole)
+    choice = Choice(
+        kind="packed",
+        seen=states.seen,
+        numbers=sum(states.numbers.values()),
+        heads=sum(one.kv_heads for one in states.layers.values()),
+        whole=head.whole,
+    )
     if reason := _other_windows(model.config.get_text_config(decoder=True), states.seen):
         return reason
     if all(logits.isfinite().all() for logits in expected):  # else the run names it, case by case
@@ -168,7 +183,7 @@ def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any,
     """The plain decoder's choice where it gives what the model's own modules give."""
 
     def without(because: str) -> Choice:
-        return Choice(kind="packed", because=because, seen=choice.seen, numbers=choice.numbers, whole=choice.whole)
+        return replace(choice, because=because)
 
     if not choice.whole:
         return without("it changes its logits after the head")
@@ -182,7 +197,7 @@ def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any,
             return without("in C it gives other logits than by its own modules")
         if reason := row_variant(fast, head, what, found):
             return without(f"in C it gives {reason}")
-    return Choice(kind="plain", seen=choice.seen, numbers=choice.numbers)
+    return replace(choice, kind="plain")
 
 
 def _other_windows(config: PreTrainedConfig, seen: dict[int, Seen]) -> str:

@@ -65,12 +65,12 @@ class Blocks(Protocol):
 
 
 class OwnBlocks:
-    """So many, which nobody else reads."""
+    """So many, which nobody else reads. form: of `kept.FORMS`."""
 
     reads = True
 
-    def __init__(self, count: int) -> None:
-        self.states, self._pool = KeysValues(), BlockPool(count)
+    def __init__(self, count: int, form: str = "float32") -> None:
+        self.states, self._pool = KeysValues(form), BlockPool(count)
 
     @property
     def count(self) -> int:

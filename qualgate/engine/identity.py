@@ -40,6 +40,7 @@ def identify(
         ),
         engine=engine,
         speculation=_speculation(spec, {**(folders or {}), spec.model: folder}),
+        kv_cache="" if spec.kv_cache == "float32" else spec.kv_cache,
     )
 
 

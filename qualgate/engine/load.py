@@ -224,7 +224,7 @@ def _loaded(
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels, halves=halves)
     floats = weights_held(model, dtype)
-    choice = choose_engine(model)
+    choice = _keeping(spec, choose_engine(model))
     return LoadedArm(
         spec=spec,
         model=model,
@@ -235,7 +235,7 @@ def _loaded(
             on_disk=found.on_disk,
             held=found.quantized + floats,
             quantized=found.quantized,
-            cache_token=None if choice.numbers is None else choice.numbers * dtype.itemsize,
+            cache_token=_cache_token(spec, choice, dtype.itemsize),
             weights=found.weights,
             stability=found.stability,
             left_out=found.left_out,
@@ -246,6 +246,25 @@ def _loaded(
         stored=spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype,
         stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
     )
+
+
+def _keeping(spec: ArmSpec, choice: Choice) -> Choice:
+    """The choice, with keys and values as the arm has them."""
+    if spec.kv_cache == "float32":
+        return choice
+    if choice.kind == "padded":
+        raise NotInThisVersion(
+            f"{spec.name}: {spec.model} runs in padded batches here ({choice.because}), and these hold keys and values "
+            f"in float32 alone in this version. Take `kv_cache: {spec.kv_cache}` out of this arm."
+        )
+    return replace(choice, kept={"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache))
+
+
+def _cache_token(spec: ArmSpec, choice: Choice, itemsize: int) -> int | None:
+    """Bytes that a server's cache holds of a token: where nothing is said of it, in the dtype of its weights."""
+    if choice.numbers is None:
+        return None
+    return choice.numbers * itemsize if spec.kv_cache == "float32" else choice.position_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

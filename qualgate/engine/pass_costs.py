@@ -74,7 +74,8 @@ def _seconds(runs: Runs, part: Part, rows: int, threads: int) -> float:
     """The least of a few passes over so many rows of one text, to the tokens that they say. part: see
     `open_decoder`."""
     blocks = -(-(POSITIONS + rows) // SLOTS)
-    asked, states, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), KeysValues(), list[float]()
+    asked, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), list[float]()
+    states = KeysValues(runs[1].kept)
     with open_decoder(*runs, part=part) as (decoder, head):
         for _ in range(1 + TIMES):  # the first makes what it keeps
             began = perf_counter()

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from qualgate.engine.batch_costs import learned_from
-from qualgate.engine.choice import BYTES, open_decoder
+from qualgate.engine.choice import open_decoder
 from qualgate.engine.draft_arms import lending, levels, parts
 from qualgate.engine.draft_blocks import LentBlocks, OwnBlocks
 from qualgate.engine.draft_heads.medusa import MedusaHeads
@@ -27,6 +27,8 @@ from qualgate.engine.schedule import blocks_for
 from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.steps import Drafts
 from qualgate_kernels.slots import SLOTS
+
+BYTES = 4  # of a number that a head keeps
 
 
 class _Within:
@@ -105,13 +107,13 @@ def open_proposers(
                 proposer = {"ngram": Ngram, "suffix": Suffix}[level.draft.kind]()
             else:
                 decoder, head = stack.enter_context(open_decoder(model.model, model.choice, part=part))
-                most = max(1, room() // (BYTES * (model.choice.numbers or 1) * SLOTS))
+                most = max(1, room() // (model.choice.position_bytes * SLOTS))
                 own = min(most, blocks_for(requests, engine.limits))
                 proposer = DraftModel(
                     name,
                     decoder,
                     _Within(head, vocabulary),
-                    blocks=LentBlocks(engine) if at < lent else OwnBlocks(own),
+                    blocks=LentBlocks(engine) if at < lent else OwnBlocks(own, model.choice.kept),
                     threads=engine.threads,
                     stop_ids=stop_ids,
                     draws=chances,

@@ -13,6 +13,7 @@ TWIN = "@torch"  # ends the name of the arm that runs a variant's weights throug
 PLAIN = "@plain"  # ends the name of the arm that decodes a variant's answers without its draft; likewise
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
+Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # how keys and values are held
 DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
 
 
@@ -29,6 +30,7 @@ class ArmSpec:
     calibration: str = ""  # of a folder: the cases that it was calibrated with, as the gate file says; "" = not told
     calibration_sha256: str = ""
     speculation: Speculation | None = None
+    kv_cache: Kept = "float32"
 
     @property
     def is_baseline(self) -> bool:
@@ -42,8 +44,9 @@ class ArmSpec:
 
     @property
     def weights_label(self) -> str:
-        """How the weights are held: "bfloat16", "int4 g32", …"""
-        return self.quantize.label if self.quantize else self.dtype
+        """How the weights are held: "bfloat16", "int4 g32", …; and keys and values, where it says: ", KV int8"."""
+        weights = self.quantize.label if self.quantize else self.dtype
+        return weights if self.kv_cache == "float32" else f"{weights}, KV {self.kv_cache}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +60,14 @@ class ArmIdentity:
     sampling: str  # sha256 of temperature, seed, repeats, stop rules
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
+    kv_cache: str = ""  # how keys and values are held; "" in float32
 
     @property
     def content(self) -> dict[str, str]:
-        """As plain JSON; an arm that does not speculate is what an earlier version knew it by."""
+        """As plain JSON; an arm that neither speculates nor rounds keys and values is what an earlier version knew it
+        by."""
         said = {item.name: getattr(self, item.name) for item in fields(self)}
-        return said if self.speculation else {name: said[name] for name in said if name != "speculation"}
+        return {name: value for name, value in said.items() if value or name not in ("speculation", "kv_cache")}
 
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype

@@ -99,6 +99,7 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
     mismatched = (*evidence.stale, *beyond, *_mismatches(evidence, variant, pairs))
     same = getattr(evidence.baseline.identity, "weights", 0) == getattr(variant.identity, "weights", 1)
     same = same and not getattr(variant.identity, "speculation", "")
+    same = same and getattr(evidence.baseline.identity, "kv_cache", "") == getattr(variant.identity, "kv_cache", "")
     by_set: dict[str, list[Pair]] = {name: [] for name in sorted(evidence.metrics)}
     for pair in pairs:
         by_set[pair.baseline.key.evalset].append(pair)
