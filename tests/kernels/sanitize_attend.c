@@ -10,7 +10,8 @@
 #include <string.h>
 
 int qualgate_attend(const attend_t *, int, int);
-int qualgate_keep(const float *, const float *, int64_t, int64_t, int64_t, const kept_t *, int64_t, const int64_t *, int);
+int qualgate_keep(const float *, const float *, int64_t, int64_t, int64_t, const kept_t *, int64_t, const int64_t *,
+                  int);
 
 enum { MOST_ROWS = 48, REFUSED = 2 };
 static const float UNTOUCHED = 12345.0f;
@@ -237,7 +238,8 @@ static void refuse_all(const attend_t *right) {
         refuse(&broken, 1, PATH_SCALAR, "a number out of range: accepted");
     }
     static const size_t pointers[] = {offsetof(attend_t, query), offsetof(attend_t, kept.keys),
-                                      offsetof(attend_t, kept.values), offsetof(attend_t, table), offsetof(attend_t, sequence),
+                                      offsetof(attend_t, kept.values), offsetof(attend_t, table),
+                                      offsetof(attend_t, sequence),
                                       offsetof(attend_t, position), offsetof(attend_t, out)};
     for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++) {
         attend_t broken = *right;
@@ -387,7 +389,8 @@ static void one_call(void) {
     refuse_kept(&narrow, attend_refuses);
     refuse_kept(&narrow, keep_refuses);
     release(&narrow.kept);
-    free(order), free(table), free((void *)whole.table), free(places[0]), free(places[1]), free(keys), free(values), free(query), free(sinks);
+    free(order), free(table), free((void *)whole.table), free(places[0]), free(places[1]);
+    free(keys), free(values), free(query), free(sinks);
     free(out);
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 #include "kept.h"
 
-enum { QUERIES = 8, STRIDE = 32, KEYS = 64, EXPANDED = 8 }; /* STRIDE: dimensions of 8 pairs whose sums stay in registers;
-                                                               KEYS: blocks that every pair meets before the next, or
-                                                               EXPANDED, of those that are not kept as float32 */
+/* STRIDE: dimensions of 8 pairs whose sums stay in registers; KEYS: blocks that every pair meets before the next, or
+ * EXPANDED, of those that are not kept as float32. */
+enum { QUERIES = 8, STRIDE = 32, KEYS = 64, EXPANDED = 8 };
 
 typedef struct {
     int64_t bytes, rows, heads, kv_heads, dim, blocks, sequences, table_width;

@@ -1,8 +1,8 @@
 /* Blocks that are not float32, made float32 for a tile: attend_tile.h includes this.
  *
- * What attention computes of them are the steps that it takes over float32, so that no format has bits of its own. Plain
- * loops: a line is SLOTS keys, or the numbers of one position's value. Subnormals are kept out of them: some processors
- * take a hundred times as long for such. */
+ * What attention computes of them are the steps that it takes over float32, so that no format has bits of its own.
+ * Plain loops, for the compiler to make vectors of. Subnormals are kept out of them where float32 has no need for any:
+ * some processors take a hundred times as long for such. */
 #define EXPAND static ENTRY __attribute__((noinline))
 #define TO_FLOAT static inline __attribute__((always_inline))
 

@@ -102,8 +102,8 @@ INLINE float weigh(const attend_t *call, const span_t *span, float *logits, floa
     return call->sinks ? total + exponential(ALL(sink - highest))[0] : total;
 }
 
-/* The place of a head in a block, which are `kv_heads` each. Between rows far apart there may be blocks that no pair sees: what the
- * table says of them is not checked, and what is found there is not looked at. */
+/* The place of a head in a block. Between rows far apart there may be blocks that no pair sees: what the table says of
+ * them is not checked, and what is found there is not looked at. */
 INLINE int64_t place_of(const attend_t *call, int32_t block, int64_t head) {
     return (block < 0 || block >= call->blocks ? 0 : block) * call->kv_heads + head;
 }

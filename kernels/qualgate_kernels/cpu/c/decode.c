@@ -15,7 +15,8 @@ int qualgate_matmul(const weight_t *, const void *, int, int64_t, void *, int, i
 int qualgate_matmul_int8(const int8_t *, int64_t, const int32_t *, const float *, int64_t, int64_t, int64_t,
                          const int8_t *, const float *, int64_t, float *, int, int);
 int qualgate_attend(const attend_t *, int, int);
-int qualgate_keep(const float *, const float *, int64_t, int64_t, int64_t, const kept_t *, int64_t, const int64_t *, int);
+int qualgate_keep(const float *, const float *, int64_t, int64_t, int64_t, const kept_t *, int64_t, const int64_t *,
+                  int);
 
 typedef struct {
     const float *at, *bias;
