@@ -81,7 +81,7 @@ MISTAKES = {
     "unknown key": (replaced("gate.yaml", "workers:", "wrokers:"), ["gate.yaml:", "wrokers", "workers"]),
     "misspelt metric": (replaced("gate.yaml", "exact_match", "exact_mach"), ["gate.yaml:", "exact_match"]),
     "key of a later version": (
-        replaced("gate.yaml", "int2: {", "int2: {kv_cache: int8, "),
+        replaced("gate.yaml", "int2: {", "int2: {endpoint: 'http://127.0.0.1:1', "),
         ["gate.yaml:", "not in this version"],
     ),
     "duplicate key": (replaced("gate.yaml", "version: 1", "version: 1\nversion: 1"), ["gate.yaml:2", "version"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -271,6 +272,16 @@ def test_four_arms_prices_and_objectives_are_taken(load, tmp_path):
     assert gate.feedback == tmp_path / "said.jsonl"
     assert gate.four_arm == FourArms(quantization="int4", speculation="drafted", both="two", seed=3, memory_share=0.95)
     assert gate.policy.four_arm is None  # `--four-arm` puts it there
+
+
+def test_keys_and_values_are_held_as_the_arm_says_or_else_as_the_baselines_are(load):
+    text = FOUR.partition("four_arm")[0].replace("baseline: {", "baseline: {kv_cache: bf16, ")
+    gate = load(text.replace("variants: {int4: {", "variants: {kv: {kv_cache: fp8}, int4: {kv_cache: int4, "))
+    held = {arm.name: arm.kv_cache for arm in (gate.baseline, *gate.variants)}
+    assert (held["baseline"], held["int4"], held["kv"], held["two"]) == ("bf16", "int4", "fp8", "bf16")
+    kv = next(arm for arm in gate.variants if arm.name == "kv")
+    assert replace(kv, name="baseline", kv_cache="bf16") == gate.baseline
+    assert load(FOUR).baseline.kv_cache == "float32"
 
 
 def test_what_servers_drafted_may_be_declared(load):

@@ -1,0 +1,131 @@
+"""Keys and values held in fewer bits: every row sees them so, and no bit of an answer depends on what rides along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+
+from qualgate.engine.choice import Choice
+from qualgate.engine.job import run_job
+from qualgate.errors import NotInThisVersion
+from qualgate.records import CACHE_TOKEN, DraftSource, Speculation
+from qualgate.records.arms import Kept
+from tests.engine.jobs import INT4, arms_under, job, loaded
+from tests.tiny_models import save_tiny_model
+
+FEWER_BITS = [kept for kept in get_args(Kept) if kept != "float32"]
+SELF_DRAFT = Speculation(draft=DraftSource(kind="quantize", quantize=INT4), tokens=4)
+OTHERS = {
+    "self-draft": SELF_DRAFT,
+    "as many as pay": replace(SELF_DRAFT, tokens=0),
+    "n-grams": Speculation(draft=DraftSource(kind="ngram"), tokens=3),
+}
+
+
+@pytest.fixture(scope="module", params=["plain", "packed"])
+def arms(request, tmp_path_factory):
+    return arms_under(request.param, tmp_path_factory.mktemp("model"))
+
+
+def said(told):
+    return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in told.completions]
+
+
+@pytest.mark.parametrize("kept", FEWER_BITS)
+@pytest.mark.parametrize("recipe", [None, INT4], ids=["full precision", "int4"])
+def test_an_answer_has_the_same_bits_drafted_from_the_baselines_and_plainly_and_alone(arms, kept, recipe, tmp_path):
+    artifact = tmp_path / "job-0.safetensors"
+    base, arm = arms(), arms("variant", recipe, kv_cache=kept)
+    run_job(base, job(base, artifact))
+    drafted, plain = (run_job(arm, job(arm, artifact, drafted=drafted)) for drafted in (True, False))
+    assert said(drafted) == said(plain)
+    assert drafted.drifts == plain.drifts
+    alone = [one for at in range(16) for one in said(run_job(arm, only(job(arm, ""), at)))]
+    assert alone == said(plain)
+
+
+def only(work, at):
+    return replace(work, prompts=work.prompts[at : at + 1])
+
+
+@pytest.mark.parametrize("kept", FEWER_BITS)
+@pytest.mark.parametrize("way", OTHERS)
+def test_no_bit_of_an_answer_depends_on_who_drafts(arms, kept, way):
+    plain, drafted = arms("variant", kv_cache=kept), arms("variant", kv_cache=kept, speculation=OTHERS[way])
+    assert said(run_job(drafted, job(drafted, ""))) == said(run_job(plain, job(plain, "")))
+
+
+class RoundedCache(DynamicCache):
+    """transformers' own, which holds and hands out what `rounded` makes of each key and value."""
+
+    def __init__(self, kept: str) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def update(self, key_states, value_states, layer_idx, *more: Any, **named: Any):
+        states = (rounded(self.kept, one.double()).float() for one in (key_states, value_states))
+        return super().update(*states, layer_idx, *more, **named)
+
+
+def rounded(kept: str, x: torch.Tensor) -> torch.Tensor:
+    """float64 [..., head_dim], from the definitions, without scales rounded to bfloat16."""
+    if kept == "bf16":
+        return x.bfloat16().double()
+    if kept == "fp8":
+        return x.clamp(-448, 448).to(torch.float8_e4m3fn).double()
+    if kept == "int8":
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).round() * scale
+    least = x.amin(-1, keepdim=True)
+    scale = (x.amax(-1, keepdim=True) - least) / 15
+    return least + ((x - least) / scale).round() * scale
+
+
+NEAR = {"bf16": 1e-4, "fp8": 1e-4, "int8": 4e-3, "int4": 6e-2}  # of a log-prob: scales are rounded up to bfloat16
+
+
+@pytest.mark.parametrize("kept", FEWER_BITS)
+def test_prompts_and_answers_see_keys_and_values_as_they_are_held(tmp_path, kept):
+    model = save_tiny_model(tmp_path / "model", arch="llama")
+    arm = loaded(model, tmp_path, kv_cache=kept)
+    work = job(arm, "", count=6)
+    for prompt, told in zip(work.prompts, run_job(arm, work).completions, strict=True):
+        tokens = torch.tensor([[*prompt.token_ids, *told.token_ids]])
+        logits = reference(model, kept, tokens)[len(prompt.token_ids) - 1 : -1]
+        expected = logits.log_softmax(-1)[range(len(told.token_ids)), torch.tensor(told.token_ids)]
+        assert (expected - torch.tensor(told.logprobs)).abs().max() < NEAR[kept]
+
+
+def reference(model, kept: str, tokens: torch.Tensor) -> torch.Tensor:
+    from transformers import AutoModelForCausalLM
+
+    theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).float().eval()
+    theirs.set_attn_implementation("eager")
+    with torch.inference_mode():
+        return theirs(tokens, past_key_values=RoundedCache(kept), use_cache=True).logits[0].double()
+
+
+def test_what_a_token_takes_is_counted_by_the_format(arms):
+    found = {kept: arms("variant", kv_cache=kept).footprint.facts[CACHE_TOKEN] for kept in FEWER_BITS}
+    assert found["bf16"] == arms("variant").footprint.facts[CACHE_TOKEN], "a server's cache is in the weights' dtype"
+    assert found["fp8"] == found["bf16"] / 2
+    assert found["bf16"] / 2 < found["int8"] < 0.6 * found["bf16"], "with a scale of each small head"
+    assert found["int4"] < found["fp8"]
+
+
+def test_how_they_are_held_is_a_part_of_an_arm_and_what_is_held_in_float32_is_what_it_was(arms):
+    plain, arm = arms("variant"), arms("variant", kv_cache="int8")
+    assert "kv_cache" not in plain.identity.content
+    assert arm.identity.content == plain.identity.content | {"kv_cache": "int8"}
+    assert arm.spec.weights_label == "bfloat16, KV int8"
+
+
+def test_padded_batches_hold_them_in_float32_alone(tmp_path, monkeypatch):
+    model = save_tiny_model(tmp_path / "model", arch="llama")
+    monkeypatch.setattr("qualgate.engine.choice.choose_engine", lambda model: Choice(kind="padded", because="so it is"))
+    with pytest.raises(NotInThisVersion, match=r"padded batches here \(so it is\).*Take `kv_cache: int8` out"):
+        loaded(model, tmp_path, kv_cache="int8")
