@@ -41,16 +41,21 @@ class Remaining:
 
     def said(self, task: str, position: int, tokens: int) -> None:
         """So many tokens of an answer from a position on."""
-        one = self._tasks.setdefault(task, _Task())
-        one.said[min(position // WIDTH, COUNTED - 1)] += tokens
+        self._task(task).said[min(position // WIDTH, COUNTED - 1)] += tokens
 
     def ended(self, task: str, tokens: int) -> None:
         """An answer is over that has so many."""
-        one = self._tasks.setdefault(task, _Task())
+        one = self._task(task)
         one.said = [MEMORY * count for count in one.said]
         one.ended = [MEMORY * count for count in one.ended]
         one.ended[min(max(0, tokens - 1) // WIDTH, COUNTED - 1)] += 1
         one.left = []
+
+    def _task(self, name: str) -> _Task:
+        found = self._tasks.get(name)
+        if found is None:
+            found = self._tasks[name] = _Task()
+        return found
 
     def tokens(self, task: str, said: int, most: int) -> float:
         """That an answer is expected to have still, which has so many and room for `most` more."""

@@ -7,6 +7,7 @@ decides when to stop, and it ends by itself when the coordinator's end of the pi
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -86,8 +87,11 @@ class _Arms:
             arm = None
             if not settings.keep:
                 self._loaded.clear()  # freed before the next one is loaded: two arms at once would double the memory
+            gc.unfreeze()
+            gc.collect()
             arm = load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device)
             self._loaded[name] = arm
+            gc.freeze()  # to look through libraries and models takes a fifth of a second, from whichever answer is due
             self._cold.add(name)
         if name in self._cold and job.timed:
             warm_up(arm, job)

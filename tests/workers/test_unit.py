@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import weakref
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -49,7 +51,8 @@ def answers_to(tmp_path, monkeypatch):
         serve(pipe, WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", keep=keep))
         return pipe.answers
 
-    return ask
+    yield ask
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -70,6 +73,33 @@ def test_an_unforeseen_error_is_a_failure_of_one_line(answer_to, monkeypatch):
     answer = answer_to("m")
     assert isinstance(answer, JobFailure)
     assert (answer.error, answer.keys) == ("IndexError: first line second line", (PROMPT.key,))
+
+
+def test_no_answer_waits_for_garbage_to_be_sought_in_loaded_models_and_an_arm_is_freed_before_the_next(
+    answers_to, monkeypatch
+):
+    class Arm:
+        def __init__(self, spec):
+            self.spec, self.itself = spec, self  # as models may
+
+    loaded, alive, frozen = list[weakref.ref](), list[int](), list[int]()
+
+    def load_arm(spec, *_, **__):
+        alive.append(sum(one() is not None for one in loaded))
+        arm = Arm(spec)
+        loaded.append(weakref.ref(arm))
+        return arm
+
+    def run_job(arm, job):
+        frozen.append(gc.get_freeze_count())
+        return SimpleNamespace()
+
+    monkeypatch.setattr(engine_job, "run_job", run_job)
+    monkeypatch.setattr(load, "load_arm", load_arm)
+    arms = [ArmSpec(name=name, model="m") for name in ("baseline", "a", "b")]
+    answers_to(*(Job(index=0, arm=arm, prompts=(PROMPT,), artifact="", drafted=False) for arm in arms))
+    assert alive == [0, 0, 0]
+    assert min(frozen) > 1000
 
 
 def test_a_config_that_transformers_chokes_on_is_the_users_to_mend(answer_to, tmp_path):
