@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -171,10 +172,24 @@ def _engine(url: str) -> Engine:
 
 def _configure(connection: sqlite3.Connection, record: object) -> None:
     connection.isolation_level = None  # the driver would start transactions of its own; `_begin` does
-    connection.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")  # an acknowledged job or decision survives a power cut
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA recursive_triggers = ON")  # without it REPLACE slips past the append-only triggers
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    # A file's first WAL needs it alone. Where two open a new store at once SQLite tells one of them "locked" without
+    # waiting (its busy handler is not asked: both hold a read lock), so the waiting is done here.
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 def _begin(connection: Connection) -> None:

@@ -26,9 +26,26 @@ def test_a_new_store_is_made_at_the_head_even_when_many_open_it_at_once(url):
         with open_store(url) as store:
             return queries.count_runs(store)
 
-    with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(first_use, range(4))) == {0}
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(first_use, range(8))) == {0}
     assert "already at" in upgrade(url)
+
+
+def test_a_file_that_two_turn_to_wal_at_once_is_waited_for(url):
+    """Before 2026-11-25 one opener in about a hundred was told that another had been writing for 30 s."""
+    file = database._path(url)
+    reader = sqlite3.connect(file, isolation_level=None)
+    reader.execute("CREATE TABLE t (n INTEGER)")
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM t").fetchall()  # a read lock: nobody turns the file to WAL beside it
+    other = sqlite3.connect(file, timeout=0, check_same_thread=False)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(database._write_ahead, other)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.05)
+        reader.execute("COMMIT")
+        waiting.result(timeout=database.BUSY_SECONDS)
+    assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_newer_store_is_refused_with_the_way_out(store, url):

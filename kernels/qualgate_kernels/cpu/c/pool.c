@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* Nanoseconds for which a helper looks out for the next round before it sleeps. To wake it takes some 50,000, as long as
- * many a product does; the products of a pass follow each other sooner than this, passes mostly do not. */
+/* Nanoseconds for which a helper looks out for the next round before it sleeps. To wake it takes as long as many a
+ * product does; the products of a pass follow each other sooner than this, passes mostly do not. */
 #define LOOKING_OUT 100000
 #define OPEN (1 << 30)
 #define SHARES 3 /* a thread's of what is left */
