@@ -1,12 +1,13 @@
 """What drafts gain, cell by cell: who drafts x how many tokens x batch x task, each beside what the law foretells.
 
 Three things are measured apart: acceptance on the un-widened model, passes by themselves (`pass_times`), and the gain
-itself, on the widened model in turns with plain decoding. Only the last is the gain's own run.
+itself, on the widened model in turns with plain decoding. Only the last is the gain's own run. Passes are measured
+anew beside each batch and task: how fast a machine reads memory changes within minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, log
@@ -66,15 +67,15 @@ def measure(
     prompts: Mapping[str, Sequence[Prompt]],
     batches: Sequence[int],
     fate: Fates,
-    times: Mapping[str, PassTimes],
+    passes: Callable[[], Mapping[str, PassTimes]],
 ) -> list[Cell]:
     """All cells. drafted: by who drafts and γ; prompts: of each task, as many for a batch as go on side by side, and
-    some for a batch of one; times: by who drafts."""
+    some for a batch of one; passes: measures what passes take now, by who drafts."""
     cells: list[Cell] = []
     places = [(batch, task) for batch in batches for task in prompts]
     for at in told("speculation, cells", range(len(places)), lambda at: f"{places[at][1]} by {places[at][0]}"):
         batch, task = places[at]
-        groups = _groups(prompts[task], batch)
+        groups, times = _groups(prompts[task], batch), passes()
         ways = [PLAIN, *drafted]
         runs: dict[tuple[str, int], list[Told]] = {way: [] for way in ways}
         for count, group in enumerate(groups):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import linear_regression, median
@@ -17,7 +17,6 @@ from qualgate.speculation.propose import Asked, Draft
 from qualgate.speculation.steps import Drafts
 
 PASSES = 16  # timed, of each kind
-ROUNDS = 3
 PROMPT = 96  # tokens
 LONG = 384  # tokens of a prompt by which reading is timed
 
@@ -38,27 +37,20 @@ class Wrong:
 
 def pass_times(target: LoadedArm, draft: LoadedArm | None, batches: Sequence[int], lengths: Sequence[int]) -> PassTimes:
     """Of a target with drafts of such lengths (0: none) and of a model that drafts, in batches of such sizes."""
-    sizes = [(count, length) for count in batches for length in lengths]
-    passes = _in_rounds(sizes, lambda count, length: pass_seconds(target, count, length))
+    passes = {(count, length): pass_seconds(target, count, length) for count in batches for length in lengths}
     if draft is None:
         return PassTimes(target=passes, draft={})
-    made = _in_rounds(
-        [one for one in sizes if one[1]],
-        lambda count, length: round_seconds(drafted(target, Level(by=draft, tokens=length)), count, length),
-    )
     drafting: dict[int, tuple[float, float]] = {}
     for count in batches:
-        mine = {length: made[count, length] - passes[count, length] for length in lengths if length}
-        slope, intercept = linear_regression(list(mine), list(mine.values()))
+        made = {
+            length: round_seconds(drafted(target, Level(by=draft, tokens=length)), count, length)
+            for length in lengths
+            if length
+        }
+        slope, intercept = linear_regression(list(made), [made[length] - passes[count, length] for length in made])
         drafting[count] = intercept, slope
     own = draft.spec.model == target.spec.model  # which sees the text by its target's keys and values
     return PassTimes(target=passes, draft=drafting, reading=0.0 if own else reading_seconds(draft))
-
-
-def _in_rounds(sizes: Sequence[tuple[int, int]], measure: Callable[[int, int], float]) -> dict[tuple[int, int], float]:
-    """The middle of what each took in some rounds over all: how fast memory is changes within seconds."""
-    rounds = [{size: measure(*size) for size in sizes} for _ in range(ROUNDS)]
-    return {size: median(one[size] for one in rounds) for size in sizes}
 
 
 def pass_seconds(arm: LoadedArm, sequences: int, tokens: int) -> float:

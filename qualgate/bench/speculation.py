@@ -200,7 +200,7 @@ def _law(ground: Ground, id: str) -> Found:
     }
 
 
-def _cells(ground: Ground) -> tuple[list[cells.Cell], dict[str, Any]]:
+def _cells(ground: Ground) -> tuple[list[cells.Cell], list[dict[str, Any]]]:
     prompts = {task: short(mine, LONGEST) for task, mine in ground.prompts(ground.size.of_cells).items()}
     target, packed, narrow = ground.target(), ground.target("mxfp4"), ground.reference()
     own, most = ground.reference("mxfp4"), max(cells.TOKENS)
@@ -214,18 +214,27 @@ def _cells(ground: Ground) -> tuple[list[cells.Cell], dict[str, Any]]:
         prompts,
         batches,
     )
-    with turns.uncollected():
-        times = pass_times(target, packed, batches, (0, *cells.TOKENS))
     ways = {
         (by, tokens): drafted(target, Level(by=packed if by == "mxfp4" else "ngram", tokens=tokens))
         for by in levels
         for tokens in (*cells.TOKENS, cells.AUTO)
     }
-    of_ngram = PassTimes(target=times.target, draft={})
+    told = list[PassTimes]()
+
+    def passes() -> dict[str, PassTimes]:
+        told.append(pass_times(target, packed, batches, (0, *cells.TOKENS)))
+        return {"mxfp4": told[-1], "ngram": replace(told[-1], draft={})}
+
     with turns.uncollected():
-        found = cells.measure(target, ways, prompts, batches, fate, {"mxfp4": times, "ngram": of_ngram})
-    passes = {f"{count} x (1 + {tokens})": seconds for (count, tokens), seconds in times.target.items()}
-    return found, {"passes": passes, "drafting": dict(times.draft), "reading a token": times.reading}
+        found = cells.measure(target, ways, prompts, batches, fate, passes)
+    return found, [
+        {
+            "passes": {f"{count} x (1 + {tokens})": seconds for (count, tokens), seconds in one.target.items()},
+            "drafting": dict(one.draft),
+            "reading a token": one.reading,
+        }
+        for one in told
+    ]
 
 
 def _control(ground: Ground, id: str) -> Found:
