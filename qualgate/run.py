@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of,
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
-from qualgate.records import JobFailure, Plan
+from qualgate.records import Job, JobFailure, JobResult, Plan
+from qualgate.served.launch import by_server, reached
 from qualgate.store import plain, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
@@ -96,13 +97,8 @@ def generate(
     settling = Settling(plan, record, store, labels_of(plan.evalsets))
     failures: list[tuple[str, str]] = []  # arm, and what happened
     progress("", done, total)
-    for outcome in run_jobs(
-        remaining([job for job in plan.jobs if settling.wants(job)], record.done),
-        worker_settings(gate, plan),
-        workers_for(gate, plan),
-        lambda: stop() is not None,
-        needed=settling.wants,
-    ):
+    wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
+    for outcome in _outcomes(wanted, plan, gate, lambda: stop() is not None, settling.wants):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
             failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))
@@ -117,3 +113,18 @@ def generate(
             Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
         )
     return tuple(failure for arm, failure in failures if settling.needed(arm))
+
+
+def _outcomes(
+    jobs: Sequence[Job],
+    plan: Plan,
+    gate: GateFile,
+    stop: Callable[[], bool],
+    needed: Callable[[Job], bool],
+) -> Iterator[JobResult | JobFailure]:
+    """Of each job, as it comes. Servers that the run starts run one after the other, each for its own jobs."""
+    for group in by_server(jobs):
+        if stop():
+            return
+        with reached(group, gate.path.parent, stop) as ready:
+            yield from run_jobs(ready, worker_settings(gate, plan), workers_for(gate, plan), stop, needed=needed)

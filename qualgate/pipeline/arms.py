@@ -59,7 +59,8 @@ def with_witnesses(gate: GateFile) -> GateFile:
     """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
     weights, no draft where it speculates; the twin, whose rows are in no packed passes, drafts nothing either.
     UsageError where no variant has such a part."""
-    packed = [arm for arm in gate.variants if arm.quantize or recognise(Path(arm.model)) is not None]
+    own = [arm for arm in gate.variants if arm.served is None]  # what a server leaves out, it is started without
+    packed = [arm for arm in own if arm.quantize or recognise(Path(arm.model)) is not None]
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
     if not packed and not drafting:
         raise UsageError(

@@ -22,8 +22,10 @@ Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
 
 
 def workers_for(gate: GateFile, plan: Plan) -> int:
-    """How many processes generate. Where times decide it is one: two would slow each other down."""
-    return 1 if times_decide(plan.policy) else gate.workers
+    """How many processes generate. Where times decide it is one: two would slow each other down. No more than a served
+    arm's server may be asked at once; one asks it as fast as many would, so one where no arm is our own engine's."""
+    served = [arm.served.concurrency for arm in plan.arms if arm.served is not None]
+    return 1 if times_decide(plan.policy) or len(served) == len(plan.arms) else min([gate.workers, *served])
 
 
 def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
@@ -36,6 +38,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         device=device,
         job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
+        workers=workers_for(gate, plan),
         keep=taking_turns
         and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device),
     )

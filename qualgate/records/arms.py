@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from qualgate.records.recipe import QuantizeRecipe
+from qualgate.records.served import Served
 from qualgate.records.speculation import Speculation
 
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
@@ -22,7 +23,7 @@ class ArmSpec:
     """One arm of a run as planned: which weights, made how."""
 
     name: str  # "baseline" or the variant's key in the gate file
-    model: str  # folder with config.json, tokenizer and safetensors
+    model: str  # folder with config.json, tokenizer and safetensors; of a served arm the server's name for its model
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
     quantize: QuantizeRecipe | None = None
     kernels: Literal["fused", "torch"] = "fused"  # "torch": packed weights through the torch twin, for `--blame`
@@ -31,6 +32,12 @@ class ArmSpec:
     calibration_sha256: str = ""
     speculation: Speculation | None = None
     kv_cache: Kept = "float32"
+    served: Served | None = None  # who answers; None: our own engine
+
+    @property
+    def reads(self) -> str:
+        """The folder whose tokenizer and template make its tokens; "" where its server makes them."""
+        return self.model if self.served is None else self.served.tokenizer
 
     @property
     def is_baseline(self) -> bool:
@@ -44,7 +51,10 @@ class ArmSpec:
 
     @property
     def weights_label(self) -> str:
-        """How the weights are held: "bfloat16", "int4 g32", …; and keys and values, where it says: ", KV int8"."""
+        """How the weights are held: "bfloat16", "int4 g32", …; and keys and values, where it says: ", KV int8". Of a
+        served arm who serves it: how its weights are held, nobody here knows."""
+        if self.served is not None:
+            return self.served.label
         weights = self.quantize.label if self.quantize else self.dtype
         return weights if self.kv_cache == "float32" else f"{weights}, KV {self.kv_cache}"
 
@@ -61,14 +71,17 @@ class ArmIdentity:
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
     kv_cache: str = ""  # how keys and values are held; "" in float32
+    served: str = ""  # what a server says of itself, which nobody here can check; "" of our own engine
 
     @property
     def content(self) -> dict[str, str]:
-        """As plain JSON; an arm that neither speculates nor rounds keys and values is what an earlier version knew it
-        by."""
+        """As plain JSON; an arm that neither speculates, nor rounds keys and values, nor is served is what an earlier
+        version knew it by."""
         said = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in said.items() if value or name not in ("speculation", "kv_cache")}
+        return {name: value for name, value in said.items() if value or name not in _LATER}
 
+
+_LATER = ("speculation", "kv_cache", "served")
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
-from qualgate.errors import QualgateError, UsageError, one_line
+from qualgate.errors import IntegrityError, QualgateError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
 from qualgate.workers.stderr import say_above_the_bar
 
@@ -34,13 +34,16 @@ class WorkerSettings:
     device: Device
     job_seconds: float = inf  # in which a job is to be answered, with the loading of its arm
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
+    workers: int = 1  # of the pool: they share how many requests a served arm's server may be asked at once
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The job showed a mistake in what the user supplied: the run stops with this message (exit 64)."""
+    """The job showed a mistake in what the user supplied, or (changed) that an arm is no longer what was planned: the
+    run stops with this message (exit 64 or 14)."""
 
     message: str
+    changed: bool = False
 
 
 def serve(pipe: Connection, settings: WorkerSettings) -> None:
@@ -75,6 +78,15 @@ class _Arms:
         self._settings = settings
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
+
+    def answer(self, job: Job) -> JobResult:
+        """The job's answers, by its server or by our own engine."""
+        from qualgate.engine.job import run_job
+        from qualgate.served.job import run_served
+
+        if job.arm.served is None:
+            return run_job(self.ready(job), job)
+        return run_served(job, self._settings.sampling, max(1, job.arm.served.concurrency // self._settings.workers))
 
     def ready(self, job: Job) -> LoadedArm:
         """The job's arm, loaded if it is not at hand; warmed up once, before its first timed job."""
@@ -115,7 +127,7 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
                 waiting.append((job, answer))
                 continue
         else:
-            answer = _caught(job, lambda job: run_job(arms.ready(job), job))
+            answer = _caught(job, arms.answer)
         yield answer
         if job.arm.is_baseline:
             unread.discard(job.index)
@@ -132,8 +144,8 @@ def _caught(job: Job, work: Callable[[Job], Any]) -> Any:
     """What `work` gives, or what went wrong with the job."""
     try:
         return work(job)
-    except UsageError as error:
-        return Refused(str(error))
+    except (UsageError, IntegrityError) as error:
+        return Refused(str(error), changed=isinstance(error, IntegrityError))
     except Exception as error:
         if not isinstance(error, QualgateError):
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
