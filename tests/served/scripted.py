@@ -61,7 +61,7 @@ def scripted(
     version: Reply | None = None,
     otherwise: Callable[[dict[str, Any]], Reply] | None = None,
 ) -> Iterator[Scripted]:
-    """`script`: what is answered in turn; otherwise: what is answered, by the request's body, when that is at its end."""
+    """script: what is answered in turn; otherwise: what is answered behind its end, by the request's body."""
     found: Scripted
 
     class Handler(BaseHTTPRequestHandler):

@@ -26,9 +26,11 @@ PROMPT = [7, 11, 13]
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     model = save_tiny_model(folder / "model", seed=1, dtype="float32", eos_token_ids=[END, *range(0, 256, 5)])
-    with serving(model, "tiny", folder / "cache") as (address, answering):
-        with httpx2.Client(base_url=address, timeout=60, trust_env=False) as client:
-            yield client, answering
+    with (
+        serving(model, "tiny", folder / "cache") as (address, answering),
+        httpx2.Client(base_url=address, timeout=60, trust_env=False) as client,
+    ):
+        yield client, answering
 
 
 def spoken(answering, prompt: list[int], most: int) -> tuple[list[int], str | None]:
