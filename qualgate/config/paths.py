@@ -34,7 +34,7 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     if "://" in model:
         raise stated(f"`model` is no address ({quote(model)}); a server's address is `endpoint`: {{endpoint: "
                      "http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
-    if info.data.get("endpoint") or info.data.get("serve"):  # the server's own name for it
+    if info.data and (info.data.get("endpoint") or info.data.get("serve")):  # the server's own name for it
         return model
     return _folder(model, info)
 

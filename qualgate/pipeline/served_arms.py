@@ -18,7 +18,6 @@ from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
 from qualgate.records import ArmSpec, Case, Evalset, Rule
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
-from qualgate.served.client import Client
 from qualgate.served.declared import declared
 
 TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # rules that hold answers' tokens together
@@ -34,10 +33,13 @@ UNSEEN = {
 def told_of(arms: Sequence[ArmSpec]) -> dict[str, str]:
     """Arm → what its server says of itself, of those at an address; each is asked once. Raises UsageError for a server
     that refuses, or serves no such model, and InfrastructureError where none answers."""
-    return asyncio.run(_ask([arm for arm in arms if arm.served is not None and arm.served.endpoint]))
+    asked = [arm for arm in arms if arm.served is not None and arm.served.endpoint]
+    return asyncio.run(_ask(asked)) if asked else {}
 
 
 async def _ask(arms: Sequence[ArmSpec]) -> dict[str, str]:
+    from qualgate.served.client import Client  # what has no served arm need not wait for an HTTP library
+
     told: dict[str, str] = {}
     for arm in arms:
         assert arm.served is not None, "chosen so"

@@ -26,12 +26,11 @@ from qualgate.escaping import visible_line
 from qualgate.identity import own_version
 from qualgate.records import Served
 from qualgate.served.answer import Answer, Gathering
-from qualgate.served.faults import NotServed, RequestRefused, WireFault
+from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
 from qualgate.served.replies import Completed, Reply
 from qualgate.served.retries import RETRIED, TRIES, pause, retry_after
 
 MOST_BYTES = 2**26  # of one answer, whole or in pieces
-ADDRESS = "`endpoint` is the API's address with its version, such as http://127.0.0.1:8000/v1"
 MOST_SAID = 300  # characters of a server's own words in a message
 # s: to connect, to send, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = httpx2.Timeout(None, connect=10.0, write=60.0, read=600.0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import close_names
 from qualgate.identity import content_hash, own_version, sha256_text
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
-from qualgate.served.client import ADDRESS, Client
-from qualgate.served.faults import NotServed
+from qualgate.served.faults import ADDRESS, NotServed
 from qualgate.served.replies import Models, Version
+
+if TYPE_CHECKING:
+    from qualgate.served.client import Client
 
 THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens: nobody here sees them
 

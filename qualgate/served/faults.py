@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from qualgate.errors import UsageError
 
+ADDRESS = "`endpoint` is the API's address with its version, such as http://127.0.0.1:8000/v1"
+
 
 class WireFault(Exception):
     """The machinery's: what was sent back is no whole answer. It is asked again, and never counts as an answer.

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import httpx2
-
 from qualgate.errors import InfrastructureError, Interrupted, UsageError
 from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, Served
@@ -107,6 +105,8 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
 
 def _answers(port: int) -> bool:
     """Whether a server that is healthy, where it says so, lists its models."""
+    import httpx2
+
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=5.0, trust_env=False) as asking:
             healthy = asking.get("/health").status_code in (200, 404)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from secrets import token_hex
 from time import time
@@ -81,7 +81,7 @@ def server(answering: Answering, name: str) -> uvicorn.Server:
     return uvicorn.Server(uvicorn.Config(app_of(answering, name), log_level="warning", timeout_graceful_shutdown=2))
 
 
-async def _streamed(asking: Asking, said: Said, head: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _streamed(asking: Asking, said: Said, head: dict[str, Any]) -> AsyncGenerator[bytes, None]:
     """Ended with the client: an answer that nobody waits for is said no further."""
     try:
         while isinstance(told := await asking.told.get(), Token):

@@ -94,7 +94,7 @@ ONE_LINE_CHANGES = [
     (3, "variants: {a: {quantize: int8, model: m, endpoint: 'http://x'}}", "is how an arm is generated here"),
     (3, "variants: {a: {model: m, endpoint: 'http://x', api_key_env: sk-abc123}}", "NAME of an environment variable"),
     (3, "variants: {a: {model: m, endpoint: 'http://x', concurrency: 0}}", "should be from 1 to 4096"),
-    (3, "variants: {a: {model: m, endpoint: 'http://x', extra_headers: {Authorization: Bearer x}}}", "no key stands in a file"),
+    (3, "variants: {a: {model: m, endpoint: 'http://x', extra_headers: {Authorization: x}}}", "`api_key_env: NAME`"),
     (3, "variants: {a: {model: m, endpoint: 'http://x', extra_headers: {X-Api-Key: x}}}", "`api_key_env: NAME`"),
     (3, "variants: {a: {model: m, endpoint: 'http://x', extra_headers: {'a b': x}}}", "which no header can be called"),
     (3, "variants: {a: {model: m, endpoint: 'http://x', extra_body: {temperature: 1}}}", "must not hold `temperature`"),

@@ -92,7 +92,7 @@ def scripted(
             if reply.promised is not None:
                 self.close_connection = True
 
-        def log_message(self, *_: Any) -> None: ...
+        def log_message(self, format: str, *args: Any) -> None: ...
 
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
