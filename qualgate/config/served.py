@@ -24,7 +24,11 @@ _KEYS_IN = "|".join(  # in either case, as a schema's patterns have no flag for 
     for word in ("authorization", "api-key", "token", "secret", "cookie", "password")
 )
 _HEADER = "^[A-Za-z0-9-]{1,64}$"
-_OURS = ("model", "messages", "prompt", "stream", "stream_options", "max_tokens", "seed", "stop", "temperature", "n")
+_OURS = (
+    "model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens", "seed",
+    "stop", "n", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "response_format", "return_token_ids", "logprobs",
+)  # fmt: skip
 _OUTSIDE = ("quantize", "dtype", "kv_cache", "speculation", "calibration", "quantized")
 _WITH = ("engine", "tokenizer", "api_key_env", "concurrency", "stream", "extra_body", "extra_headers")
 

@@ -7,15 +7,16 @@ that could only ever end undecided is refused before anything is generated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from qualgate.config import GateFile
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmSpec, Case, Evalset, Rule
+from qualgate.records import ArmSpec, Case, Evalset, Plan, Rule
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
@@ -46,6 +47,14 @@ async def _ask(arms: Sequence[ArmSpec]) -> dict[str, str]:
         async with Client(arm.name, arm.served, 1, tries=1) as client:
             told[arm.name] = await declared(client, arm)
     return told
+
+
+def leaves_the_machine(plan: Plan) -> Iterator[str]:
+    """A line for the user for each host elsewhere that prompts will be sent to."""
+    hosts = [urlsplit(arm.served.endpoint).hostname or "" for arm in plan.arms if arm.served and arm.served.endpoint]
+    for host in dict.fromkeys(hosts):
+        if host not in ("localhost", "::1") and not host.startswith("127."):
+            yield f"prompts leave this machine: those of every evalset here are sent to {host}"
 
 
 def tokenizers_of(arms: Sequence[ArmSpec]) -> dict[str, ModelFolder]:

@@ -32,14 +32,17 @@ async def declared(client: Client, arm: ArmSpec) -> str:
         raise NotServed(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
     model = next(one for one in models.data if one.id == arm.model)
     root = f", root {model.root}" if model.root not in (None, model.id) else ""
-    return f"{model.id}{root}; {await engine_of(client, arm)}"[:500]
+    return f"{model.id}{root}; {await _engine(client, arm)}"[:500]
 
 
-async def engine_of(client: Client, arm: ArmSpec) -> str:
+async def _engine(client: Client, arm: ArmSpec) -> str:
     """Engine and version as declared: "vllm 0.32.0"; without a version where the server does not tell one."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
-    found = await client.get("/version", Version, of_host=True)
+    try:
+        found = await client.get("/version", Version, of_host=True)
+    except NotServed:  # not every server has one, and some have a page for people at every address
+        found = None
     name = served.engine or (found.engine if found and found.engine else "engine not told")
     return f"{name} {found.version}" if found else name
 

@@ -23,7 +23,7 @@ from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
 from qualgate.served.asked import dialect_asked, request_of
 from qualgate.served.client import Client
-from qualgate.served.declared import declared, engine_of, identify_served
+from qualgate.served.declared import declared, identify_served
 from qualgate.served.faults import NotServed, RequestRefused
 
 NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
@@ -38,20 +38,23 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
     assert served is not None, "asked of served arms alone"
     folder = read_tokenizer_folder(Path(served.tokenizer)) if served.tokenizer else None
     began = time()
-    answers, told, engine = asyncio.run(_ask(job, at_once))
+    answers, told = asyncio.run(_ask(job, at_once))
     texts = _Texts(job, folder)
     return JobResult(
         index=job.index,
         arm=job.arm.name,
-        identity=identify_served(job.arm, folder, dict(sampling), told),
+        identity=identify_served(job.arm, folder, dict(sampling), served.command or told),
         footprint=NOT_TOLD,
         completions=tuple(_completion(job, row, answer, texts, began) for row, answer in enumerate(answers)),
-        generation=Generation(engine=engine, tokens=sum(answer.completion_tokens or 0 for answer in answers)),
+        generation=Generation(
+            engine=told.rpartition("; ")[2], tokens=sum(answer.completion_tokens or 0 for answer in answers)
+        ),
     )
 
 
-async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str, str]:
-    """The answers in the order of the prompts, what the server says that it is, and its engine."""
+async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str]:
+    """The answers in the order of the prompts, and what the server says that it is. IntegrityError where it says
+    something else before them than after them."""
     assert job.arm.served is not None, "asked of served arms alone"
     async with Client(job.arm.name, job.arm.served, at_once) as client:
         before = await _told(client, job)
@@ -64,18 +67,21 @@ async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str, str]:
         finally:
             for task in tasks:
                 task.cancel()
-        after = await _told(client, job)
-        return answers, before if after == before else f"{before}, then {after}", await engine_of(client, job.arm)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if (after := await _told(client, job)) != before:
+            raise IntegrityError(
+                f"{job.arm.name}: its server declared {before!r:.300} before these answers and {after!r:.300} after "
+                "them: it changed during the run."
+            )
+        return answers, before
 
 
 async def _told(client: Client, job: Job) -> str:
-    """Of a server that this run started its command, which the plan knows. IntegrityError where the model is gone."""
-    assert job.arm.served is not None, "asked of served arms alone"
+    """What the server declares. IntegrityError where the arm's model is gone."""
     try:
-        told = await declared(client, job.arm)
+        return await declared(client, job.arm)
     except NotServed as gone:
         raise IntegrityError(f"{gone}. It did when the run was planned: the server changed during the run.") from None
-    return job.arm.served.command or told
 
 
 async def _answer(client: Client, job: Job, prompt: Prompt) -> Answer:
