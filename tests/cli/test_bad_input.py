@@ -96,14 +96,6 @@ MISTAKES = {
         ),
         ["gate.yaml:4", "NAME of an environment variable"],
     ),
-    "a key that is not set": (
-        replaced(
-            "gate.yaml",
-            "same: {model: ./model, dtype: float32",
-            "same: {model: m, endpoint: 'http://127.0.0.1:1/v1', tokenizer: ./model, api_key_env: NO_SUCH_KEY",
-        ),
-        ["same", "export NO_SUCH_KEY="],
-    ),
     "duplicate key": (replaced("gate.yaml", "version: 1", "version: 1\nversion: 1"), ["gate.yaml:2", "version"]),
     "threshold out of range": (replaced("gate.yaml", "max_drop: 0.10", "max_drop: 1.5"), ["gate.yaml:", "max_drop"]),
     "threshold not a number": (replaced("gate.yaml", "max_drop: 0.10", "max_drop: .nan"), ["gate.yaml:", "max_drop"]),

@@ -211,6 +211,7 @@ def test_the_key_is_kept_nowhere(workspace):
 PLANNED = [
     ("model: mm", "serves no model 'mm'; did you mean 'm'?", Exit.USAGE),
     ("model: m, tokenizer: ./model", "is asked by messages", Exit.USAGE),
+    ("model: m, api_key_env: NO_SUCH_KEY", "export NO_SUCH_KEY=", Exit.USAGE),
 ]
 
 
