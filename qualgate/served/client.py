@@ -94,10 +94,8 @@ class Client:
             try:
                 async with self._turns:
                     return await once()
-            except ssl.SSLError as error:
-                raise self._tls(error) from None
-            except httpx2.TransportError as error:
-                if (broken := _of_tls(error)) is not None:
+            except httpx2.RequestError as error:
+                if isinstance(error, httpx2.ConnectError) and (broken := _of_tls(error)) is not None:
                     raise self._tls(broken) from None
                 fault = WireFault(f"{type(error).__name__}: {error}")
             except WireFault as found:

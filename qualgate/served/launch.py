@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from qualgate.errors import InfrastructureError, Interrupted, UsageError
+from qualgate.errors import InfrastructureError, UsageError
 from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, Served
 from qualgate.served import keeper
@@ -38,7 +38,7 @@ def reached(jobs: Sequence[Job], folder: Path, stop: Callable[[], bool]) -> Iter
     """Jobs of one of these groups with the address of their server, which runs for the length of the block.
 
     folder: in which the command is run. UsageError where there is no such command, InfrastructureError, with the last
-    lines that it wrote, for a server that ends, or does not answer, Interrupted where `stop()` comes before it does.
+    lines that it wrote, for a server that ends, or does not answer. No jobs where `stop()` comes before it does.
     """
     arm = jobs[0].arm
     if arm.served is None or not arm.served.command:
@@ -58,9 +58,9 @@ def reached(jobs: Sequence[Job], folder: Path, stop: Callable[[], bool]) -> Iter
         )
         assert started.stdin is not None, "asked for"
         try:
-            _wait(arm, port, started, log, stop)
+            answers = _wait(arm, port, started, log, stop)
             endpoint = f"http://127.0.0.1:{port}/v1"
-            yield [replace(job, arm=_at(job.arm, endpoint)) for job in jobs]
+            yield [replace(job, arm=_at(job.arm, endpoint)) for job in jobs if answers]
         finally:
             started.stdin.close()
             started.wait()
@@ -87,11 +87,12 @@ def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
         )
 
 
-def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> None:
+def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:
+    """Until it answers; False where it is to wait no longer."""
     last = time.monotonic() + START_SECONDS
     while not _answers(port):
         if stop():
-            raise Interrupted(f"stopped while the server of {arm.name} was starting; run the same command again")
+            return False
         if started.poll() is not None:
             raise InfrastructureError(
                 f"{arm.name}: its server ended while it started, with code {started.returncode}. {_last_lines(log)}"
@@ -101,6 +102,7 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
                 f"{arm.name}: its server has not answered at port {port} for {START_SECONDS:g} s. {_last_lines(log)}"
             )
         time.sleep(POLL_SECONDS)
+    return True
 
 
 def _answers(port: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.errors import InfrastructureError, Interrupted, UsageError
+from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import ArmSpec, Job, Served
 from qualgate.served.launch import by_server, reached
 
@@ -96,11 +96,14 @@ def test_a_command_that_is_not_there_is_the_users(tmp_path):
 
 
 def test_a_stop_while_it_starts_ends_it(tmp_path):
-    with (
-        pytest.raises(Interrupted),
-        reached([job(f"{sys.executable} -c 'import time; time.sleep(600)' {{port}}")], tmp_path, lambda: True),
-    ):
-        pass
+    (tmp_path / "slow.py").write_text(
+        "import os, pathlib, threading\npathlib.Path('pids').write_text(str(os.getpid()))\nthreading.Event().wait()\n"
+    )
+    started = (tmp_path / "pids").exists
+    with reached([job(f"{sys.executable} slow.py {{port}}")], tmp_path, started) as jobs:
+        assert jobs == []
+        assert len(alive(tmp_path)) == 1
+    assert alive(tmp_path) == []
 
 
 def test_jobs_of_one_command_share_a_server_and_the_others_need_none():
