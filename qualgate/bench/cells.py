@@ -80,8 +80,10 @@ def measure(
         runs: dict[tuple[str, int], list[Told]] = {way: [] for way in ways}
         for count, group in enumerate(groups):
             first = (at + count) % len(ways)
-            for way in ways[first:] + ways[:first]:
-                runs[way].append(answered(drafted.get(way, plain), group, batch=batch))
+            order = ways[first:] + ways[:first]
+            turns = [{way: answered(drafted.get(way, plain), group, batch=batch) for way in order} for _ in range(2)]
+            for way in ways:  # the sooner of two: what else a machine does only ever takes time
+                runs[way].append(min((turn[way] for turn in turns), key=_seconds))
         cells += [
             _cell(way, batch, task, (groups, runs[PLAIN], runs[way]), (fate[way[0], task, batch], times[way[0]]))
             for way in drafted

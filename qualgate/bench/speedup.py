@@ -93,17 +93,18 @@ def predicted(
 def _decoding(lengths: Sequence[int], tokens: int, fates: Sequence[Accepted], times: PassTimes) -> float:
     """Seconds until the last answer ends; the longest go on alone when others are over."""
     each = zip(lengths, fates, strict=True)
-    passes = sorted((passes_of(length - 1, tokens, fate), fate.drafted) for length, fate in each)
+    courses = sorted((*course_of(length - 1, tokens, fate), fate.drafted) for length, fate in each)
     seconds, before = 0.0, 0.0
-    for over, (count, _) in enumerate(passes):
-        going = len(passes) - over
-        drafted = sum(share for _, share in passes[over:]) / going
-        seconds += (count - before) * (_pass(going, tokens, drafted, times) + times.drafting(going, tokens))
+    for over, (count, _, _) in enumerate(courses):
+        going = len(courses) - over
+        drafted = sum(share for _, _, share in courses[over:]) / going
+        most = sum(length for _, length, _ in courses[over:]) / going
+        seconds += (count - before) * (_pass(going, most, drafted, times) + times.drafting(going, most))
         before = count
     return seconds
 
 
-def _pass(sequences: int, tokens: int, drafted: float, times: PassTimes) -> float:
+def _pass(sequences: int, tokens: float, drafted: float, times: PassTimes) -> float:
     """Expected seconds of a target's pass in which each sequence has a draft with probability `drafted`."""
     return sum(
         comb(sequences, count)
@@ -114,14 +115,19 @@ def _pass(sequences: int, tokens: int, drafted: float, times: PassTimes) -> floa
     )
 
 
-def passes_of(length: int, tokens: int, fate: Accepted) -> float:
-    """Expected passes until `length` tokens are said, each of which says those accepted of `tokens` and its own."""
+def course_of(length: int, tokens: int, fate: Accepted) -> tuple[float, float]:
+    """Expected passes until `length` tokens are said, each of which says those accepted of `tokens` and its own, and
+    how many are drafted in one of them on average: no draft goes on beyond the answer's end."""
     shares = _shares(tokens, fate)
-    expected = [0.0]
-    for said in range(1, length + 1):
-        rest = sum(share * expected[max(0, said - count)] for count, share in enumerate(shares, 1))
-        expected.append(1 + rest)
-    return expected[length] if length > 0 else 0.0
+    passes, drafted = [0.0], [0.0]
+    for left in range(1, length + 1):
+        passes.append(1 + _rest(passes, shares, left))
+        drafted.append(min(tokens, left) + _rest(drafted, shares, left))
+    return passes[max(0, length)], drafted[max(0, length)] / (passes[max(0, length)] or 1)
+
+
+def _rest(of: Sequence[float], shares: Sequence[float], left: int) -> float:
+    return sum(share * of[max(0, left - count)] for count, share in enumerate(shares, 1))
 
 
 def tokens_a_pass(tokens: int, fate: Accepted) -> float:
