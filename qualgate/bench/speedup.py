@@ -1,7 +1,7 @@
 """The law of speculation: what drafts of γ tokens gain, from what is accepted of them and what passes cost.
 
 Leviathan et al. (2211.17192, theorem 3.8) have S = τ / (v + γ c) for answers without end. Here answers end: some are
-short beside a draft, those of a batch end one by one, and a model that drafts has to read the prompts too.
+short beside a draft, and those of a batch end one by one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
+from typing import Any
 
 from qualgate.speculation.steps import Step
 
@@ -51,11 +52,16 @@ def accepted_of_each(steps: Sequence[Step], answers: int) -> list[Accepted]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTimes:
     """Seconds of the target's passes and of drafting. target: by sequences and γ, on a grid; draft: by sequences, once
-    and for each token, {} for drafts that are looked up; reading: of a prompt's token by the draft."""
+    and for each token, {} for drafts that are looked up. A self-draft reads no prompt: it sees its target's keys."""
 
     target: Mapping[tuple[int, int], float]
     draft: Mapping[int, tuple[float, float]]
-    reading: float = 0.0
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """As a result has it."""
+        target = {f"{count} x (1 + {tokens})": seconds for (count, tokens), seconds in self.target.items()}
+        return {"passes": target, "drafting": dict(self.draft)}
 
     def seconds(self, sequences: int, tokens: float) -> float:
         """Of a target's pass over so many sequences with drafts of so many tokens on average; between what was
@@ -76,18 +82,16 @@ class PassTimes:
         return once + tokens * each
 
 
-def predicted(
-    lengths: Sequence[int], prompts: int, tokens: int, fate: Accepted | Sequence[Accepted], times: PassTimes
-) -> float:
+def predicted(lengths: Sequence[int], tokens: int, fate: Accepted | Sequence[Accepted], times: PassTimes) -> float:
     """How much sooner answers of such lengths end, counted from their first tokens, with drafts of `tokens` tokens.
 
-    lengths: tokens of each answer of one batch; prompts: tokens of all its prompts together; fate: of all answers'
-    drafts, or of each answer's. 1 where no answer has a second token.
+    lengths: tokens of each answer of one batch; fate: of all answers' drafts, or of each answer's. 1 where no answer
+    has a second token.
     """
     if max(lengths) < 2:
         return 1.0
     fates = [fate] * len(lengths) if isinstance(fate, Accepted) else fate
-    return _decoding(lengths, 0, fates, times) / (_decoding(lengths, tokens, fates, times) + prompts * times.reading)
+    return _decoding(lengths, 0, fates, times) / _decoding(lengths, tokens, fates, times)
 
 
 def _decoding(lengths: Sequence[int], tokens: int, fates: Sequence[Accepted], times: PassTimes) -> float:
