@@ -73,7 +73,7 @@ class PassTimes:
         }
         return _between(sequences, widths, [of_width[width] for width in widths])
 
-    def drafting(self, sequences: int, tokens: int) -> float:
+    def drafting(self, sequences: int, tokens: float) -> float:
         """Of drafts of so many tokens."""
         if not self.draft or not tokens:
             return 0.0

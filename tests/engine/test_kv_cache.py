@@ -67,8 +67,8 @@ class RoundedCache(DynamicCache):
         self.kept = kept
 
     def update(self, key_states, value_states, layer_idx, *more: Any, **named: Any):
-        states = (rounded(self.kept, one.double()).float() for one in (key_states, value_states))
-        return super().update(*states, layer_idx, *more, **named)
+        keys, values = (rounded(self.kept, one.double()).float() for one in (key_states, value_states))
+        return super().update(keys, values, layer_idx, *more, **named)
 
 
 def rounded(kept: str, x: torch.Tensor) -> torch.Tensor:
