@@ -23,7 +23,7 @@ from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import Job, JobFailure, JobResult, Plan
-from qualgate.served.launch import by_server, reached
+from qualgate.served.launch import with_servers
 from qualgate.store import plain, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
@@ -98,7 +98,12 @@ def generate(
     failures: list[tuple[str, str]] = []  # arm, and what happened
     progress("", done, total)
     wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
-    for outcome in _outcomes(wanted, plan, gate, lambda: stop() is not None, settling.wants):
+    how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
+
+    def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
+        return run_jobs(jobs, *how, needed=settling.wants)
+
+    for outcome in with_servers(wanted, gate.path.parent, lambda: stop() is not None, answered):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
             failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))
@@ -113,18 +118,3 @@ def generate(
             Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
         )
     return tuple(failure for arm, failure in failures if settling.needed(arm))
-
-
-def _outcomes(
-    jobs: Sequence[Job],
-    plan: Plan,
-    gate: GateFile,
-    stop: Callable[[], bool],
-    needed: Callable[[Job], bool],
-) -> Iterator[JobResult | JobFailure]:
-    """Of each job, as it comes. Servers that the run starts run one after the other, each for its own jobs."""
-    for group in by_server(jobs):
-        if stop():
-            return
-        with reached(group, gate.path.parent, stop) as ready:
-            yield from run_jobs(ready, worker_settings(gate, plan), workers_for(gate, plan), stop, needed=needed)

@@ -31,7 +31,7 @@ def serve(
     from qualgate.engine.load import load_arm
     from qualgate.records import ArmSpec
     from qualgate.refmodel import PATH
-    from qualgate.server.app import serve as answer
+    from qualgate.served.server.app import serve as answer
 
     folder = PATH if model == "reference" else Path(model).expanduser().absolute()
     with socket.socket() as listening:

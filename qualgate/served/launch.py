@@ -16,7 +16,7 @@ from pathlib import Path
 
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.escaping import visible
-from qualgate.records import ArmSpec, Job, Served
+from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Served
 from qualgate.served import keeper
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
@@ -31,6 +31,21 @@ def by_server(jobs: Sequence[Job]) -> list[list[Job]]:
     for job in jobs:
         groups.setdefault(job.arm.served.command if job.arm.served else "", []).append(job)
     return [group for group in groups.values() if group]
+
+
+def with_servers(
+    jobs: Sequence[Job],
+    folder: Path,
+    stop: Callable[[], bool],
+    answered: Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]],
+) -> Iterator[JobResult | JobFailure]:
+    """What `answered` makes of the jobs, group by group, each while its server runs. Ends early once `stop()` is true;
+    folder, errors: see `reached`."""
+    for group in by_server(jobs):
+        if stop():
+            return
+        with reached(group, folder, stop) as ready:
+            yield from answered(ready)
 
 
 @contextmanager

@@ -25,7 +25,6 @@ ALLOWED: dict[str, set[str]] = {
     "engine": FLOOR | {"quant", "sandbox", "speculation", "qualgate_kernels"},
     "store": FLOOR,
     "served": FLOOR | {"engine", "quant", "scoring"},
-    "server": FLOOR | {"engine", "scoring"},
     "workers": FLOOR | {"engine", "served"},
     "refmodel": FLOOR | {"scoring", "qualgate_evalsets"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
@@ -41,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
     | {"qualgate", "bench", "config", "doctor", "drift", "engine", "evalsets", "gate", "intake", "pipeline", "quant"}
-    | {"quantize", "refmodel", "report", "scoring", "server", "store", "qualgate_app"},
+    | {"quantize", "refmodel", "report", "scoring", "served", "store", "qualgate_app"},
     "__main__": {"cli"},
     "qualgate_kernels": set(),
     "qualgate_evalsets": {"identity"},

@@ -17,7 +17,7 @@ from tests.command_line import in_a_process, qualgate
 from tests.gated_model import make_workspace
 from tests.run.commands import rows
 from tests.served.scripted import Reply, as_json, scripted, text_piece
-from tests.server.serving import serving
+from tests.served.server.serving import serving
 
 ANSWERS = (
     "SELECT evalset, case_id, text, finish_reason, token_ids, prompt_tokens FROM units WHERE arm = '{}' ORDER BY 1, 2"

@@ -12,11 +12,11 @@ import pytest
 from qualgate.engine.answers import Answers
 from qualgate.engine.choice import open_engine
 from qualgate.engine.request import Request
-from qualgate.server.answering import Asking, Token
-from qualgate.server.app import _streamed
-from qualgate.server.asked import Asked, question_of
-from qualgate.server.said import Said
-from tests.server.serving import serving
+from qualgate.served.server.answering import Asking, Token
+from qualgate.served.server.app import _streamed
+from qualgate.served.server.asked import Asked, question_of
+from qualgate.served.server.said import Said
+from tests.served.server.serving import serving
 from tests.tiny_models import END, save_tiny_model
 
 PROMPT = [7, 11, 13]

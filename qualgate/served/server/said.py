@@ -9,8 +9,8 @@ from typing import Any
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.stopping import Stops
 from qualgate.scoring.tools.dialects import BadCall, hermes
-from qualgate.server.answering import Token
-from qualgate.server.asked import Asked, Question
+from qualgate.served.server.answering import Token
+from qualgate.served.server.asked import Asked, Question
 
 WORDS = {"eos": "stop", "stop": "stop", "dead_end": "stop", "length": "length", "abort": "abort"}
 

@@ -18,7 +18,7 @@ from qualgate.engine.request import Ended, Engine, Event, Reason, Request, Spoke
 from qualgate.engine.sampling import Draws, noise_numbers
 from qualgate.engine.steering import Steering
 from qualgate.engine.stopping import Stops
-from qualgate.server.asked import Question
+from qualgate.served.server.asked import Question
 
 MOST_ROWS = 64  # of one batch
 

@@ -19,9 +19,9 @@ from starlette.routing import Route
 
 from qualgate.engine.load import LoadedArm
 from qualgate.identity import own_version
-from qualgate.server.answering import Answering, Asking, Token
-from qualgate.server.asked import Asked, Refused, question_of
-from qualgate.server.said import Said, event
+from qualgate.served.server.answering import Answering, Asking, Token
+from qualgate.served.server.asked import Asked, Refused, question_of
+from qualgate.served.server.said import Said, event
 
 
 def app_of(answering: Answering, name: str) -> Starlette:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from qualgate.engine.load import load_arm
 from qualgate.records import ArmSpec
-from qualgate.server.answering import Answering
-from qualgate.server.app import server
+from qualgate.served.server.answering import Answering
+from qualgate.served.server.app import server
 
 
 @contextmanager
