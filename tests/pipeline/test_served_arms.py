@@ -35,7 +35,7 @@ def checked(folder: Path, change: tuple[str, str] = ("", ""), body: dict | None 
 def test_answers_that_are_scored_may_be_asked_of_any_server(tmp_path):
     checked(tmp_path)
     checked(tmp_path, body={"constraint": {"json_schema": {}}})
-    checked(tmp_path, ("}, ", "}, "), body={"until": ["\n"]})
+    checked(tmp_path, body={"until": ["\n"]})
 
 
 @pytest.mark.parametrize(
