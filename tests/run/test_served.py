@@ -162,16 +162,17 @@ def test_answers_that_do_not_come_leave_a_run_incomplete_and_are_asked_again(wor
 
 
 def test_a_server_that_comes_back_with_another_model_breaks_the_runs_integrity(workspace):
-    with scripted(otherwise=echo) as one, scripted() as two:
+    """Between the plan and its first answer: here while the baseline is asked."""
+    with scripted() as one, scripted(otherwise=echo) as two:
 
         def replaced(body: dict) -> Reply:
             two.models = as_json({"data": [{"id": "m", "root": "./another"}]})
             return echo(body)
 
-        two.otherwise = replaced
+        one.otherwise = replaced
         done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
     assert done.returncode == Exit.INTEGRITY, done.stderr
-    assert "served differ" in done.stderr
+    assert "arm 'v': served differ" in done.stderr
 
 
 def test_a_server_whose_model_is_gone_breaks_the_runs_integrity(workspace):
@@ -242,7 +243,41 @@ def test_rules_that_could_never_be_decided_are_refused_by_plan(rule, said, works
     assert said in " ".join(done.stderr.split())
 
 
-def test_a_command_is_started_judged_and_ended(workspace):
+ECHO = """\
+import http.server, json, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.say({"data": [{"id": "support"}], "version": "3"})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.say({"choices": [{"index": 0, "text": asked["prompt"][:3], "finish_reason": "stop"}]})
+    def say(self, what):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(what).encode())
+    def log_message(self, *_): ...
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_command_is_started_asked_and_ended(workspace):
+    (workspace / "echo.py").write_text(ECHO)
+    command = f"{sys.executable} echo.py {{port}} --of-this-test"
+    done = run(
+        workspace,
+        f"baseline: {{serve: '{command} 1', model: support}}\n"
+        f"variants: {{v: {{serve: '{command} 2', engine: ours, model: support, stream: false}}}}\n",
+    )
+    assert done.returncode == Exit.UNDECIDED, done.stderr  # it is right on nothing, so it can show no loss
+    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("v"))
+    [arm] = [arm for arm in json.loads(done.stdout)["arms"] if arm["name"] == "v"]
+    assert arm["footprint"]["generation"]["engine"] == "ours 3"
+    assert arm["identity"]["served"] == f"{command} 2"
+    assert not [one for one in running() if "--of-this-test" in one]
+
+
+@pytest.mark.proof
+def test_our_own_server_is_started_and_answers_as_the_engine_does(workspace):
     command = f"{sys.executable} -m qualgate serve ./model --port {{port}} --name support --dtype float32"
     done = run(
         workspace,
@@ -251,10 +286,6 @@ def test_a_command_is_started_judged_and_ended(workspace):
     )
     assert done.returncode == Exit.APPROVE, done.stderr + done.stdout
     assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("served"))
-    [served] = [arm for arm in json.loads(done.stdout)["arms"] if arm["name"] == "served"]
-    assert served["footprint"]["generation"]["engine"].startswith("qualgate ")
-    assert served["identity"]["served"] == command
-    assert not [one for one in running() if "qualgate" in one and "--name support" in one]
 
 
 def running() -> list[str]:
