@@ -118,7 +118,9 @@ class ServedKeys(Written):
     )
     """The name of the environment variable that holds the server's key. Example: `api_key_env: SUPPORT_KEY`"""
     concurrency: Annotated[int, Field(ge=1, le=4096)] = ABSENT
-    """Requests that the server is asked at once, 16 unless you say so. Example: `concurrency: 64`"""
+    """Requests that the server is asked at once at most, 16 unless you say so; `workers.count` processes share them,
+    and each asks up to 64. Example: `concurrency: 64`
+    """
     stream: bool = ABSENT
     """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
     extra_body: Annotated[

@@ -23,9 +23,9 @@ Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
 
 def workers_for(gate: GateFile, plan: Plan) -> int:
     """How many processes generate. Where times decide it is one: two would slow each other down. No more than a served
-    arm's server may be asked at once; one asks it as fast as many would, so one where no arm is our own engine's."""
+    arm's server may be asked at once, which they share."""
     served = [arm.served.concurrency for arm in plan.arms if arm.served is not None]
-    return 1 if times_decide(plan.policy) or len(served) == len(plan.arms) else min([gate.workers, *served])
+    return 1 if times_decide(plan.policy) else min([gate.workers, *served])
 
 
 def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:

@@ -74,8 +74,9 @@ READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the s
 def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: None) -> Plan:
     """Check every model and evalset the gate file names and lay out the run.
 
-    Each model's folder and each evalset is read once. Raises UsageError for a model, evalset or prompt that cannot be
-    run as it stands. planning: told what is done and, where it takes long, about how long.
+    Each model's folder and each evalset is read once, and the servers of served arms are asked who they are. Raises
+    UsageError for a model, evalset or prompt that cannot be run as it stands, InfrastructureError where a server does
+    not answer. planning: told what is done and, where it takes long, about how long.
     """
     check_speculation(gate)
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")

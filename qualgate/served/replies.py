@@ -69,7 +69,7 @@ class Choice(Reply):
 class Completed(Reply):
     """A whole answer, or a piece of one. error: of servers that report one under the status 200."""
 
-    choices: list[Choice] = []
+    choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
 
