@@ -78,10 +78,10 @@ _MEMORY: dict[int, Blocks] = {}
 
 
 @contextmanager
-def recycled(form: str, scales: Mapping[int, tuple[float, float]]) -> Iterator[KeysValues]:
+def recycled(form: str = "float32", scales: Mapping[int, tuple[float, float]] | None = None) -> Iterator[KeysValues]:
     """None yet, of such a form and scales, in the memory of those that the process had last: to be given fresh memory
     takes as long as to attend does. What lies there is of no sequence."""
-    states = KeysValues(form, scales, memory=dict(_MEMORY))
+    states = KeysValues(form, scales or {}, memory=dict(_MEMORY))
     _MEMORY.clear()
     try:
         yield states
