@@ -96,7 +96,8 @@ class Baseline(Written):
     counted, and never approve. Example: `dtype: float16`"""
     kv_cache: KeptAs = "float32"
     """How keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; prompts see them so, too. Variants
-    without a `kv_cache` of their own have this one. Example: `kv_cache: bf16`
+    without a `kv_cache` of their own have this one. Left out: as the folder declares it, else `float32`. Example:
+    `kv_cache: bf16`
     """
     quantized: bool = False
     """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
@@ -163,8 +164,9 @@ class Variant(Written):
     are the baseline's own. Example: `speculation: {draft: {quantize: mxfp4}, tokens: 5}`
     """
     kv_cache: KeptAs = ABSENT
-    """How its keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; the baseline's way where it is left
-    out. Alone, it is judged apart from the weights, which are the baseline's own. Example: `kv_cache: int8`
+    """How its keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; left out, as the baseline says,
+    else as its folder declares. `fp8` uses the scales of the folder, if it has some. Alone, it is judged apart from
+    the weights, which are the baseline's own. Example: `kv_cache: int8`
     """
 
     @model_validator(mode="before")

@@ -84,6 +84,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         dtype=model.baseline.dtype,
         dtype_said="dtype" in model.baseline.model_fields_set,
         kv_cache=model.baseline.kv_cache,
+        kv_said="kv_cache" in model.baseline.model_fields_set,
     )
     return GateFile(
         path=path,
@@ -203,6 +204,7 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
             quantize=variant.quantize,
             speculation=speculation,
             kv_cache=variant.kv_cache or baseline.kv_cache,
+            kv_said=variant.kv_cache is not None or baseline.kv_said,
         )
     calibration, digest = variant.calibration or ("", "")
     return ArmSpec(
@@ -214,6 +216,7 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
         calibration_sha256=digest,
         speculation=speculation,
         kv_cache=variant.kv_cache or baseline.kv_cache,
+        kv_said=variant.kv_cache is not None or baseline.kv_said,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, levels
 from qualgate.engine.draft_heads.folder import head_of_draft
+from qualgate.engine.own_cache import cache_identity
 from qualgate.identity import content_hash, own_version
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
@@ -40,7 +41,7 @@ def identify(
         ),
         engine=engine,
         speculation=_speculation(spec, {**(folders or {}), spec.model: folder}),
-        kv_cache="" if spec.kv_cache == "float32" else spec.kv_cache,
+        kv_cache=cache_identity(spec, folder),
     )
 
 

@@ -15,8 +15,10 @@ from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
 from qualgate.engine.draft_part import Part
 from qualgate.engine.identity import engine_version, identify
+from qualgate.engine.own_cache import own_scales, with_own_cache
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
+from qualgate.quant.cache_scheme import is_cache_scale
 from qualgate.quant.full_precision import check_floats
 from qualgate.quant.model_files import readable
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
@@ -68,8 +70,10 @@ def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: boo
     itself, cannot be run here, does not fit its architecture, is to be quantized once more, or is the baseline without
     `quantized_baseline`. Full-precision models pass as they are: loading says the rest.
 
-    Every packed layer is read, one at a time, and put into the model without its numbers, which needs torch.
+    Every packed layer is read, one at a time, and put into the model without its numbers, which needs torch. So does
+    reading the scales of an arm's keys and values, of which UsageError says what is wrong, too.
     """
+    own_scales(with_own_cache(spec, folder.files), folder, range(folder.layers or 0))
     if folder.format is None:
         return
     method = folder.format.method
@@ -218,13 +222,15 @@ def _loaded(
     from qualgate.engine.prompts import load_tokenizer
     from qualgate.engine.rope import fix_rope
 
+    spec = with_own_cache(spec, folder.files)
     found = _read(spec, folder, cache, device)
     model, dtype = found.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels, halves=halves)
     floats = weights_held(model, dtype)
-    choice = _keeping(spec, choose_engine(model))
+    choice = _keeping(spec, folder, choose_engine(model))
+    left_out = {name: count for name, count in found.left_out.items() if not (choice.scales and is_cache_scale(name))}
     return LoadedArm(
         spec=spec,
         model=model,
@@ -238,7 +244,7 @@ def _loaded(
             cache_token=_cache_token(spec, choice, dtype.itemsize),
             weights=found.weights,
             stability=found.stability,
-            left_out=found.left_out,
+            left_out=left_out,
         ),
         kernel=kernel,
         choice=choice,
@@ -248,16 +254,17 @@ def _loaded(
     )
 
 
-def _keeping(spec: ArmSpec, choice: Choice) -> Choice:
+def _keeping(spec: ArmSpec, folder: ModelFolder, choice: Choice) -> Choice:
     """The choice, with keys and values as the arm has them."""
     if spec.kv_cache == "float32":
         return choice
     if choice.kind == "padded":
         raise NotInThisVersion(
             f"{spec.name}: {spec.model} runs in padded batches here ({choice.because}), and these hold keys and values "
-            f"in float32 alone in this version. Take `kv_cache: {spec.kv_cache}` out of this arm."
+            f"in float32 alone in this version. Write `kv_cache: float32` in place of {spec.kv_cache} for this arm."
         )
-    return replace(choice, kept={"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache))
+    kept = {"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache)
+    return replace(choice, kept=kept, scales=own_scales(spec, folder, sorted(choice.seen)))
 
 
 def _cache_token(spec: ArmSpec, choice: Choice, itemsize: int) -> int | None:
@@ -327,6 +334,7 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     from transformers.utils import logging
 
     from qualgate.engine.plain_decoder import PLAIN
+    from qualgate.engine.quantized import plain_config
     from qualgate.engine.unexpected import known_to_be_unused, left_out_of
 
     logging.disable_progress_bar()
@@ -335,6 +343,7 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder.path,
+            config=plain_config(folder.path),
             dtype=dtype if narrow else torch.float32,
             local_files_only=True,
             trust_remote_code=False,

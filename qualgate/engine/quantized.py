@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from qualgate.quant.readers.checkpoint import check_runnable, read_checkpoint
 from qualgate_kernels.dequantize import dequantize_torch
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,15 +94,12 @@ def _numbers(layer: Layer) -> torch.Tensor:
 
 def _empty(folder: Path) -> PreTrainedModel:
     """The architecture without its weights; buffers that it computes itself are there."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
-        config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        for key in ("quantization_config", "compression_config"):
-            if hasattr(config, key):
-                delattr(config, key)
+        config = plain_config(folder)
         with _weightless():
             return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except MemoryError:
@@ -111,6 +108,17 @@ def _empty(folder: Path) -> PreTrainedModel:
         raise UsageError(
             f"transformers cannot build {folder}: {' '.join(f'{type(error).__name__}: {error}'.split())[:400]}"
         ) from error
+
+
+def plain_config(folder: Path) -> PreTrainedConfig:
+    """The folder's, without what asks transformers for a quantizer of its own: weights are read here."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    for key in ("quantization_config", "compression_config"):
+        if hasattr(config, key):
+            delattr(config, key)
+    return config
 
 
 @contextmanager

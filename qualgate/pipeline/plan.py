@@ -22,6 +22,7 @@ from qualgate.gate.early import Question, lay_out, seeded_order
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
+from qualgate.pipeline.arms import with_own_caches
 from qualgate.pipeline.batches import (
     JOB_ROWS,
     JOB_TOKENS,
@@ -82,6 +83,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     models = tuple(dict.fromkeys(one.model for arm in arms for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
+    gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
     gate = with_heads(gate, sets)

@@ -55,6 +55,12 @@ class ModelFolder:
         return sum(weights_in(name, entry, self.format) for name, entry in entries.items())
 
     @property
+    def layers(self) -> int | None:
+        """How many decoder layers its config says."""
+        found = (self.files.config.get("text_config") or self.files.config).get("num_hidden_layers")
+        return found if type(found) is int else None
+
+    @property
     def rope(self) -> str:
         """Which set of frequencies turns the positions, where the config has two: "long" if it is made for more tokens
         than it was first trained on, else "short"; "" where it has one. For dynamic NTK "short": it never grows."""

@@ -22,6 +22,7 @@ from qualgate.records.arms import (
     PLAIN,
     TWIN,
     UNTOLD,
+    WIDE,
     ArmFootprint,
     ArmIdentity,
     ArmSpec,
@@ -47,12 +48,14 @@ from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
     Comparison,
+    Effect,
     FourArm,
     Interaction,
     RuleStatus,
     Seen,
     Verdict,
     VerdictWord,
+    WeightsAndCache,
 )
 from qualgate.records.work import Job, ModelFacts, Plan, Prompt, UnitKey, Window
 
@@ -74,6 +77,7 @@ __all__ = [
     "TWIN",
     "UNTOLD",
     "VERIFY_COST",
+    "WIDE",
     "ArmEvidence",
     "ArmFootprint",
     "ArmIdentity",
@@ -92,6 +96,7 @@ __all__ = [
     "Drafted",
     "Drift",
     "EarlyStop",
+    "Effect",
     "Evalset",
     "ExternalCases",
     "FinishReason",
@@ -131,5 +136,6 @@ __all__ = [
     "UnitKey",
     "Verdict",
     "VerdictWord",
+    "WeightsAndCache",
     "Window",
 ]

@@ -10,6 +10,7 @@ from qualgate.records.speculation import Speculation
 
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
+WIDE = "@kv"  # ends the name of the arm that holds a variant's keys and values as the baseline's; likewise
 PLAIN = "@plain"  # ends the name of the arm that decodes a variant's answers without its draft; likewise
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
@@ -31,6 +32,7 @@ class ArmSpec:
     calibration_sha256: str = ""
     speculation: Speculation | None = None
     kv_cache: Kept = "float32"
+    kv_said: bool = False  # by the gate file; False: servers take what the folder declares
 
     @property
     def is_baseline(self) -> bool:
@@ -60,7 +62,7 @@ class ArmIdentity:
     sampling: str  # sha256 of temperature, seed, repeats, stop rules
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
-    kv_cache: str = ""  # how keys and values are held; "" in float32
+    kv_cache: str = ""  # how keys and values are held, and whether by the checkpoint's scales; "" in float32
 
     @property
     def content(self) -> dict[str, str]:

@@ -281,7 +281,10 @@ def test_keys_and_values_are_held_as_the_arm_says_or_else_as_the_baselines_are(l
     assert (held["baseline"], held["int4"], held["kv"], held["two"]) == ("bf16", "int4", "fp8", "bf16")
     kv = next(arm for arm in gate.variants if arm.name == "kv")
     assert replace(kv, name="baseline", kv_cache="bf16") == gate.baseline
-    assert load(FOUR).baseline.kv_cache == "float32"
+    assert all(arm.kv_said for arm in (gate.baseline, *gate.variants))
+    silent = load(FOUR)
+    assert silent.baseline.kv_cache == "float32"
+    assert not any(arm.kv_said for arm in (silent.baseline, *silent.variants)), "servers then do as a folder declares"
 
 
 def test_what_servers_drafted_may_be_declared(load):

@@ -375,13 +375,16 @@ def test_blame_runs_a_variant_without_its_draft_too(room):
     arms = {arm.name: arm for arm in with_witnesses(gate).variants}
     assert list(arms) == ["int8", "both", "drafted", f"int8{TWIN}", f"both{TWIN}", f"both{PLAIN}", f"drafted{PLAIN}"]
     assert arms[f"both{PLAIN}"] == replace(arms["both"], name=f"both{PLAIN}", speculation=None)
-    assert arms[f"both{TWIN}"] == replace(arms["both"], name=f"both{TWIN}", kernels="torch", speculation=None)
+    wide = replace(arms["both"], name=f"both{TWIN}", kernels="torch", speculation=None, kv_said=True)
+    assert arms[f"both{TWIN}"] == wide, "keys and values in float32, whatever its folder declares"
     plan = make_plan(as_run(gate, blame=True))
     assert plan.identities[f"both{PLAIN}"] == plan.identities["int8"]
     assert {job.drafted for job in plan.jobs if job.arm.name == f"drafted{PLAIN}"} == {True}
     text = GATE_FILE.replace("  int8: {quantize: int8}\n", "").replace("{speculation: SAID}", "{model: ./model}")
     (room / "gate.yaml").write_text(text)
-    with pytest.raises(UsageError, match="no variant of this gate file has quantized weights or speculates"):
+    with pytest.raises(
+        UsageError, match="no variant of this gate file has quantized weights, speculates or has a `kv_cache`"
+    ):
         with_witnesses(load_gate_file(room / "gate.yaml"))
 
 

@@ -26,6 +26,8 @@ from qualgate.report.arms import (
     service_notes,
     service_row,
     step_rows,
+    weights_and_cache_heads,
+    weights_and_cache_rows,
 )
 from qualgate.report.summary import Report
 from qualgate.store.queries import Flip
@@ -78,6 +80,9 @@ def report_as_markdown(report: Report) -> str:
             lines += ["", f"Answers ended by: {escaped('; '.join(stop_texts(verdict.stop_reasons)))}."]
         if verdict.four_arm is None and verdict.services:
             lines += _services(verdict.services)
+        if (apart := verdict.weights_and_cache) is not None:
+            lines += ["", "### Weights and cache, apart and together"]
+            lines += _table(weights_and_cache_heads(apart), weights_and_cache_rows(apart))
         if verdict.speculated is not None:
             lines += speculation_section(verdict.speculated)
         flips = report.flips.get(verdict.variant, ())
