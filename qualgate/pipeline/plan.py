@@ -180,7 +180,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _facts(folder: ModelFolder) -> ModelFacts:
     method = folder.format.method if folder.format else ""
-    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes)
+    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes, kept=folder.kept)
 
 
 def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:
