@@ -202,7 +202,7 @@ def _layers(path: Path, config: Mapping[str, Any], entries: Mapping[str, TensorE
         if found is None:
             raise UsageError(
                 f"{path / TENSORS}: the tensor {name} is none of a LoRA of linear layers ({PREFIX}MODULE.lora_A.weight "
-                f"and .lora_B.weight). {_AGAIN}"
+                f"and .lora_B.weight). {MERGE}"
             )
         if entry.dtype not in FLOATS or len(entry.shape) != 2:
             raise UsageError(
@@ -251,8 +251,10 @@ def _of_pattern(path: Path, config: Mapping[str, Any], key: str, module: str, ot
 
 def _pattern(where: Path, pattern: str) -> Any:
     """Compiled by RE2, linear in any text: the pattern is a stranger's."""
-    import re2  # not on bare GPU machines, where adapters without patterns work
-
+    try:
+        import re2
+    except ImportError:  # on bare GPU machines
+        raise UsageError(f"{where}: to read the pattern {pattern!r:.120}: pip install google-re2") from None
     options = re2.Options()
     options.log_errors = False
     try:

@@ -20,9 +20,16 @@ from typing import Any
 from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.peak import with_peak
+from qualgate.engine.room import is_short
 from qualgate.errors import QualgateError, UsageError, one_line
 from qualgate.records import Generation, Job, JobFailure, JobResult
 from qualgate.workers.stderr import say_above_the_bar
+
+SHORT = (
+    "Memory was short, though passes were made smaller where they could be. What helps: fewer workers (`workers: "
+    "{count: 1}`), keys and values in fewer bits (`kv_cache: int8`), a smaller `max_new_tokens`, or more memory; then run "
+    "again"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +151,8 @@ def _caught(arms: _Arms, job: Job, work: Callable[[LoadedArm, Job], Any]) -> Any
     except Exception as error:
         if not isinstance(error, QualgateError):
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
-        return _failure(job, str(error) if isinstance(error, QualgateError) else one_line(error))
+        said = str(error) if isinstance(error, QualgateError) else one_line(error)
+        return _failure(job, f"{said}. {SHORT}" if is_short(error) else said)
 
 
 def _failure(job: Job, error: str) -> JobFailure:

@@ -11,15 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from qualgate.engine.adapters import LoraLinear
+from qualgate.engine.adapters import LoraLinear, check_adapter, keep_apart, merge
 from qualgate.engine.choice import open_engine
 from qualgate.engine.job import run_job
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.adapter_folder import read_adapter_folder
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import Adapter, ArmSpec, DraftSource, Speculation
 from qualgate_kernels.dequantize import dequantize_torch
-from tests.adapter_folders import EVERY, TWO, save_adapter
+from tests.adapter_folders import EVERY, TWO, save_adapter, write_config
 from tests.engine.jobs import INT4, INT8, job, loaded
 from tests.tiny_models import save_tiny_model
 
@@ -193,6 +194,35 @@ def test_activations_of_an_adapter_that_float16_cannot_hold_are_counted_by_its_n
         engine.run([Request(prompt=(1, 2, 3), max_new_tokens=2)], None, lambda event: None)
         beyond = {name for _, name, _ in engine.overflow}
     assert "model.layers.0.mlp.up_proj" in beyond
+
+
+@pytest.mark.parametrize("turned", [True, False], ids=["as config says", "as the layer is"])
+def test_layers_whose_weights_lie_turned_are_adapted_as_they_lie(tmp_path, turned):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model("gpt2", vocab_size=260, n_embd=64, n_layer=1, n_head=4)
+    apart, merged = (AutoModelForCausalLM.from_config(config).eval().requires_grad_(False) for _ in range(2))
+    merged.load_state_dict(apart.state_dict())
+    name = "transformer.h.0.attn.c_attn"
+    weight, bias = apart.get_submodule(name).weight.double(), apart.get_submodule(name).bias.double()
+    a, b = torch.randn(4, 64).bfloat16().float(), torch.randn(192, 4).bfloat16().float()
+    tensors = {f"base_model.model.{name}.lora_{part}.weight": one for part, one in (("A", a), ("B", b))}
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    write_config(tmp_path, {"target_modules": ["c_attn"], "fan_in_fan_out": turned})
+    adapter, x = read_adapter_folder(tmp_path), torch.randn(5, 64)
+    check_adapter(adapter, apart, merged=False)
+    expected = x.double() @ (weight + 2.0 * (b.double() @ a.double()).T) + bias
+    keep_apart(apart, adapter, torch.bfloat16)
+    merge(merged, adapter, torch.float32)
+    for model in (apart, merged):
+        assert torch.allclose(model.get_submodule(name)(x).double(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_file_that_changed_since_it_was_named_is_not_loaded(tmp_path):
+    folder = read_adapter_folder(save_adapter(tmp_path / "lora", parts=TWO))
+    save_adapter(tmp_path / "lora", parts=TWO, seed=1)
+    with pytest.raises(UsageError, match="changed while it was loaded"):
+        merge(torch.nn.Module(), folder, torch.float32)
 
 
 def check(model, adapter, **more):

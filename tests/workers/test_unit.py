@@ -16,8 +16,10 @@ import pytest
 from qualgate.engine import job as engine_job
 from qualgate.engine import load
 from qualgate.engine.packed import PackedEngine
+from qualgate.engine.peak import Peak
 from qualgate.engine.request import Spoken
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, Sampling, UnitKey
+from qualgate.workers import unit
 from qualgate.workers.unit import Refused, WorkerSettings, serve
 from tests.engine.jobs import INT4
 from tests.tiny_models import save_tiny_model
@@ -219,6 +221,23 @@ def test_a_failure_in_warming_up_is_the_jobs_and_the_next_job_is_warmed_up(answe
     assert (failed.error, failed.keys) == ("RuntimeError: out of memory", tuple(p.key for p in first.prompts))
     assert all(isinstance(answer, JobResult) for answer in answered)
     assert tried == [0, 1]
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_job_for_which_memory_was_short_fails_with_what_helps(answers_to, model, tmp_path, monkeypatch, short):
+    def fails(arm, job):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory" if short else "something else")
+
+    monkeypatch.setattr(engine_job, "run_job", fails)
+    [failed] = answers_to(jobs_of(model, tmp_path, timed=False)[0])
+    assert isinstance(failed, JobFailure)
+    assert ("`workers: {count: 1}`" in failed.error) == ("`kv_cache: int8`" in failed.error) == short
+
+
+def test_the_most_memory_that_a_job_took_goes_with_its_answers(answers_to, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(unit, "with_peak", lambda work, device: (work(), Peak(resident=7, device=3)))
+    for answer in answers_to(*jobs_of(model, tmp_path, timed=False), *turns_of(model, tmp_path)):
+        assert (answer.generation.peak, answer.generation.device_peak) == (7, 3)
 
 
 def turns_of(model: str, artifacts: Path) -> list[tuple[Job, ...]]:
