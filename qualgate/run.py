@@ -18,17 +18,8 @@ from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts, outlook
-from qualgate.pipeline.jobs import (
-    cases_of,
-    drop_damaged,
-    memory_for,
-    remaining,
-    scores_of,
-    worker_settings,
-    workers_for,
-)
+from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
-from qualgate.pipeline.memory import check_memory
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import JobFailure, Plan
@@ -59,7 +50,6 @@ def run_gate(
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
     plan = make_plan(gate, planning)
-    check_memory(memory_for(gate, plan))
     for line in doubts(plan):
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:

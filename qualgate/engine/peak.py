@@ -35,7 +35,8 @@ def _mark(device: Device) -> bool:
     if device == "cuda":
         import torch
 
-        torch.cuda.reset_peak_memory_stats()
+        if torch.cuda.is_available():  # else loading says what is wrong
+            torch.cuda.reset_peak_memory_stats()
     try:
         MARK.write_text(FROM_HERE_ON, encoding="ascii")
     except OSError:
@@ -56,4 +57,4 @@ def _on_device(device: Device) -> int:
         return 0
     import torch
 
-    return torch.cuda.max_memory_allocated()
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0

@@ -19,8 +19,7 @@ from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.check_adapters import trained_elsewhere
 from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_learned_on_it
 from qualgate.pipeline.forecast import Forecast, Past, forecast
-from qualgate.pipeline.jobs import memory_for, workers_for
-from qualgate.pipeline.memory import MemoryNeed, check_memory
+from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
 from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
@@ -71,8 +70,6 @@ def foretell(
     if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
         read_feedback(gate.feedback)
     plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm))
-    memory = memory_for(gate, plan)
-    check_memory(memory)
     for line in _of_models(plan):
         warn(line)
     held = hold(plan.policy, plan.expected, plain.now()[:10])
@@ -96,7 +93,7 @@ def foretell(
         plan=plan,
         workers=workers_for(gate, plan),
         takes=takes,
-        memory=memory,
+        memory=memory_for(gate, plan),
         held=held,
         rates=rates,
         early=early,

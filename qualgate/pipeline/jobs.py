@@ -12,24 +12,14 @@ from qualgate.engine.device import choose_device
 from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
-from qualgate.pipeline.memory import MemoryNeed, memory_need
+from qualgate.pipeline.memory import workers_for
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
-from qualgate.pipeline.residency import fit_together, held, memory
+from qualgate.pipeline.residency import fit_together, held
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.scoring import score
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
-
-
-def workers_for(gate: GateFile, plan: Plan) -> int:
-    """How many processes generate. Where times decide it is one: two would slow each other down."""
-    return 1 if times_decide(plan.policy) else gate.workers
-
-
-def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
-    """What the plan needs at least of what this machine gives it."""
-    return memory_need(plan, workers_for(gate, plan), memory(choose_device(gate.devices)))
 
 
 def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from qualgate.config import GateFile
+from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_models
 from qualgate.errors import UsageError
 from qualgate.formatting import counted, size_text
+from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.check_drafts import BYTES
+from qualgate.pipeline.residency import memory
 from qualgate.records import ArmSpec, Plan
 
 KEPT_BITS = {"float32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}  # of a key's or value's number
@@ -35,6 +39,16 @@ class MemoryNeed:
     def of(self, arm: str) -> int:
         """Of one arm in one worker."""
         return self.weights[arm] + self.cache[arm]
+
+
+def workers_for(gate: GateFile, plan: Plan) -> int:
+    """How many processes generate. Where times decide it is one: two would slow each other down."""
+    return 1 if times_decide(plan.policy) else gate.workers
+
+
+def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
+    """What the plan needs at least of what this machine gives it."""
+    return memory_need(plan, workers_for(gate, plan), memory(choose_device(gate.devices)))
 
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:

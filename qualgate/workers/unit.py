@@ -27,8 +27,8 @@ from qualgate.workers.stderr import say_above_the_bar
 
 SHORT = (
     "Memory was short, though passes were made smaller where they could be. What helps: fewer workers (`workers: "
-    "{count: 1}`), keys and values in fewer bits (`kv_cache: int8`), a smaller `max_new_tokens`, or more memory; then run "
-    "again"
+    "{count: 1}`), keys and values in fewer bits (`kv_cache: int8`), a smaller `max_new_tokens`, or more memory; then "
+    "run again"
 )
 
 

@@ -17,11 +17,13 @@ from qualgate.engine.job import run_job
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.adapter_folder import read_adapter_folder
+from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import Adapter, ArmSpec, DraftSource, Speculation
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.adapter_folders import EVERY, TWO, save_adapter, write_config
-from tests.engine.jobs import INT4, INT8, job, loaded
+from tests.engine.jobs import INT4, INT8, job, loaded, under
+from tests.quant.readers.models import gptq_folder
 from tests.tiny_models import save_tiny_model
 
 ARCHES = ["llama", "qwen2", "gemma2"]
@@ -124,6 +126,32 @@ def test_over_packed_weights_it_is_near_the_sum_of_the_packed_weights_and_its_ow
         packed = dequantize_torch(layer.packed).double()
         expected = x.double() @ (packed + 2.0 * b.bfloat16().double() @ a.bfloat16().double()).T
         assert torch.allclose(arm.model.get_submodule(name)(x).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_folder_that_is_quantized_takes_it_apart_and_not_merged(tmp_path):
+    model = save_tiny_model(tmp_path / "model", dtype="float32")
+    folder = gptq_folder(model, tmp_path / "gptq")
+    adapter = save_adapter(tmp_path / "lora")
+    check(folder, adapter)
+    with pytest.raises(UsageError, match=r"quantized checkpoint \(gptq.*Leave `merge` out"):
+        check(folder, adapter, merged=True)
+    with pytest.raises(UsageError, match=r"adapts model\.layers\.2"):
+        check(folder, save_adapter(tmp_path / "deep", layers=(0, 1, 2)))
+    arm = loaded(folder, tmp_path, "variant", adapter=Adapter(path=str(adapter)))
+    layer: Any = arm.model.get_submodule("model.layers.0.mlp.down_proj")
+    assert isinstance(layer, LoraLinear)
+    assert isinstance(layer.base, QuantizedLinear)
+    without = loaded(folder, tmp_path, "variant")
+    assert said(run_job(arm, job(arm, ""))) != said(run_job(without, job(without, "")))
+
+
+def test_padded_batches_say_what_packed_passes_say(tmp_path):
+    model = save_tiny_model(tmp_path / "model")
+    adapter = Adapter(path=str(save_adapter(tmp_path / "lora")))
+    packed = loaded(model, tmp_path, adapter=adapter)
+    expected = [one.token_ids for one in run_job(packed, job(packed, "")).completions]
+    padded = under("padded", packed)
+    assert [one.token_ids for one in run_job(padded, job(padded, "")).completions] == expected
 
 
 @pytest.mark.parametrize("draft", [DraftSource(kind="quantize", quantize=INT4), DraftSource(kind="ngram")])

@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_refused_with_what_would_help(need, said, unsaid):
 
 
 def test_plan_and_run_refuse_it_with_64_before_a_store_is_made(gate, monkeypatch):
-    monkeypatch.setattr("qualgate.pipeline.jobs.memory", lambda device: 1000)
+    monkeypatch.setattr("qualgate.pipeline.memory.memory", lambda device: 1000)
     done = qualgate("plan", "gate.yaml", cwd=gate.path.parent)
     assert done.returncode == Exit.USAGE
     assert "does not fit into memory" in done.stderr
@@ -97,7 +97,7 @@ def test_plan_and_run_refuse_it_with_64_before_a_store_is_made(gate, monkeypatch
 
 
 def test_plan_says_what_is_needed_as_text_and_as_json(gate, monkeypatch):
-    monkeypatch.setattr("qualgate.pipeline.jobs.memory", lambda device: 2 * GIB)
+    monkeypatch.setattr("qualgate.pipeline.memory.memory", lambda device: 2 * GIB)
     text = " ".join(qualgate("plan", "gate.yaml", cwd=gate.path.parent).stdout.split())
     assert "Memory: at least 0." in text
     assert "of 2.00 GiB that this machine gives; libraries and work space come on top." in text
