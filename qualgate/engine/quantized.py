@@ -45,7 +45,7 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
     path = folder.path
     checkpoint = read_checkpoint(folder.shards, folder.format, weightless=weightless)
     check_runnable(checkpoint)
-    model = _empty(path)
+    model = empty_model(path)
     unused, strange = known_to_be_unused(folder, model), checkpoint.tensors.keys() - own_names(model)
     packed_bytes = 0
     floats = {
@@ -92,8 +92,9 @@ def _numbers(layer: Layer) -> torch.Tensor:
     return torch.empty(weight.shape, device="meta") if weight.codes.is_meta else dequantize_torch(weight)
 
 
-def _empty(folder: Path) -> PreTrainedModel:
-    """The architecture without its weights; buffers that it computes itself are there."""
+def empty_model(folder: Path) -> PreTrainedModel:
+    """The architecture without its weights; buffers that it computes itself are there. UsageError where a config gives
+    none."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 

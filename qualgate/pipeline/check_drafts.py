@@ -79,6 +79,8 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
         verifier, layers = arm, folders[arm.model].layers
         verifies = WHOLE
         for level, model, part in zip(levels(arm.speculation), draft_arms(arm), parts(arm.speculation), strict=True):
+            if level.draft.kind in ("early_exit", "high_bits"):
+                _refuse_beside_adapter(arm, level.draft.kind)
             if level.draft.kind == "high_bits":
                 _check_high_bits(arm, verifies, verifier, folders[verifier.model])
             verifies = part or verifies
@@ -113,6 +115,15 @@ def _with_head(arm: ArmSpec, asked: Counter[str]) -> ArmSpec:
     head = read_head_folder(Path(spec.draft.head))
     known = sum(asked[one] for one in head.questions)
     return replace(arm, speculation=replace(spec, draft=replace(spec.draft, layout=head.layout, learned=known)))
+
+
+def _refuse_beside_adapter(arm: ArmSpec, kind: str) -> None:
+    if arm.adapter is not None and not arm.adapter.merged:
+        raise NotInThisVersion(
+            f"{arm.name}: `{kind}` drafts in passes of a part of the model, which are made in C, and a model whose "
+            "adapter is kept apart runs its own modules. Draft by `quantize`, or merge it: `adapter: {path: …, merge: "
+            "true}`."
+        )
 
 
 def _check_early_exit(arm: ArmSpec, layers: int, there: int | None, verifier: ModelFolder) -> None:

@@ -19,6 +19,19 @@ DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' w
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """A LoRA adapter over an arm's weights: kept apart of them, as servers do, or merged into them at load."""
+
+    path: str  # folder with adapter_config.json and adapter_model.safetensors
+    merged: bool = False
+
+    @property
+    def label(self) -> str:
+        """For people: "LoRA support-lora", "LoRA support-lora merged"."""
+        return f"LoRA {self.path.rstrip('/').rpartition('/')[2]}{' merged' if self.merged else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSpec:
     """One arm of a run as planned: which weights, made how."""
 
@@ -33,6 +46,7 @@ class ArmSpec:
     speculation: Speculation | None = None
     kv_cache: Kept = "float32"
     kv_said: bool = False  # by the gate file; False: servers take what the folder declares
+    adapter: Adapter | None = None
 
     @property
     def is_baseline(self) -> bool:
@@ -46,16 +60,21 @@ class ArmSpec:
 
     @property
     def weights_label(self) -> str:
-        """How the weights are held: "bfloat16", "int4 g32", …; and keys and values, where it says: ", KV int8"."""
-        weights = self.quantize.label if self.quantize else self.dtype
-        return weights if self.kv_cache == "float32" else f"{weights}, KV {self.kv_cache}"
+        """How the weights are held: "bfloat16", "int4 g32", …; and what is `beside` them."""
+        return (self.quantize.label if self.quantize else self.dtype) + self.beside
+
+    @property
+    def beside(self) -> str:
+        """An adapter, and how keys and values are held: " + LoRA support, KV int8"; "" where neither is said."""
+        adapter = f" + {self.adapter.label}" if self.adapter else ""
+        return adapter + ("" if self.kv_cache == "float32" else f", KV {self.kv_cache}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmIdentity:
     """What an arm really was, by content. Equal template, tokenizer and sampling make a pair comparable."""
 
-    weights: str  # sha256 over the safetensors files and the recipe
+    weights: str  # sha256 over the safetensors files, the recipe and the adapter
     config: str  # sha256 of config.json
     tokenizer: str  # sha256 of the tokenizer's files
     template: str  # sha256 of the chat template's text ("" hashed when there is none)
@@ -63,13 +82,16 @@ class ArmIdentity:
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
     kv_cache: str = ""  # how keys and values are held, and whether by the checkpoint's scales; "" in float32
+    adapter: str = ""  # sha256 of its adapter's files and how they are used, on which `weights` rests too; "" of none
 
     @property
     def content(self) -> dict[str, str]:
-        """As plain JSON; an arm that neither speculates nor rounds keys and values is what an earlier version knew it
-        by."""
+        """As plain JSON; an arm with none of what may be "" is what an earlier version knew it by."""
         said = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in said.items() if value or name not in ("speculation", "kv_cache")}
+        return {name: value for name, value in said.items() if value or name not in MAY_LACK}
+
+
+MAY_LACK = ("speculation", "kv_cache", "adapter")  # of an identity
 
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype
@@ -83,7 +105,8 @@ class Generation:
     left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
     tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
     were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
-    which none were, as they were not expected to pay, because: why, as found last.
+    which none were, as they were not expected to pay, because: why, as found last. peak: the most bytes that its
+    process held in any job, libraries and whatever else it had loaded among them, device_peak: of its GPU; 0: unknown.
     """
 
     engine: str = ""
@@ -97,6 +120,8 @@ class Generation:
     drafting: int = 0
     rested: int = 0
     because: str = ""
+    peak: int = 0
+    device_peak: int = 0
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -113,6 +138,8 @@ class Generation:
             drafting=self.drafting + other.drafting,
             rested=self.rested + other.rested,
             because=other.because or self.because,
+            peak=max(self.peak, other.peak),
+            device_peak=max(self.device_peak, other.device_peak),
         )
 
 

@@ -67,8 +67,8 @@ def report_as_markdown(report: Report) -> str:
         )
         done = (f"{arm.done} of {arm.expected}", str(arm.errors))
         lines.append(row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
-    if report.left_out:
-        lines += ["", *(f"- {escaped(line)}" for line in report.left_out)]
+    if notes := (*report.memory, *report.left_out):
+        lines += ["", *(f"- {escaped(line)}" for line in notes)]
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]
