@@ -29,7 +29,7 @@ _OURS = (
     "stop", "n", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "response_format", "return_token_ids", "logprobs",
 )  # fmt: skip
-_OUTSIDE = ("quantize", "dtype", "kv_cache", "speculation", "calibration", "quantized")
+_OUTSIDE = ("quantize", "dtype", "kv_cache", "adapter", "speculation", "calibration", "quantized")
 _WITH = ("engine", "tokenizer", "api_key_env", "concurrency", "stream", "extra_body", "extra_headers")
 
 # For the editor's schema: what does not stand beside each other, as `ServedKeys` refuses it.

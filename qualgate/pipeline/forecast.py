@@ -153,7 +153,8 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _weights(arm: ArmSpec, model: ModelFacts | None) -> str:
     """What an arm's weights are, in a word, and who drafts for it: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq
     checkpoint". model: None of a served arm's, which nobody here sees."""
-    label = f"{model.method} checkpoint" if model and model.method and not arm.quantize else arm.weights_label
+    quantized = model is not None and bool(model.method) and not arm.quantize
+    label = f"{model.method} checkpoint{arm.beside}" if model and quantized else arm.weights_label
     return f"{label} + {arm.speculation.label}" if arm.speculation else label
 
 

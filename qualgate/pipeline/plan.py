@@ -22,6 +22,7 @@ from qualgate.gate.early import Question, lay_out, seeded_order
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
+from qualgate.pipeline.arms import with_own_caches
 from qualgate.pipeline.batches import (
     JOB_ROWS,
     JOB_TOKENS,
@@ -43,6 +44,7 @@ from qualgate.pipeline.check_drafts import (
     with_heads,
 )
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
+from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, of_server, tokenizers_of, told_of
@@ -89,6 +91,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
     facts = {model: _facts(folder) for model, folder in folders.items()}
+    gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     folders = {**tokenizers_of(arms), **folders}
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
@@ -97,13 +100,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices))
-    told = told_of(arms)
-    identities = {
-        arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
-        if arm.served is None
-        else identify_served(arm, folders.get(arm.reads), sampling, told.get(arm.name, ""))
-        for arm in arms
-    }
+    identities = _identities(arms, folders, sampling, engine)
     check_targets(gate, identities)
     also = _asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
@@ -117,7 +114,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
             held(arms, {model: one.parameters for model, one in folders.items()}), choose_device(gate.devices)
         )
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
-    return Plan(
+    plan = Plan(
         key=key,
         gate_file=gate.text,
         gate_name=gate.path.name,
@@ -130,6 +127,21 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
         also=also,
         models=facts,
     )
+    check_memory(memory_for(gate, plan))
+    return plan
+
+
+def _identities(
+    arms: Sequence[ArmSpec], folders: Mapping[str, ModelFolder], sampling: dict[str, Any], engine: str
+) -> dict[str, ArmIdentity]:
+    """By arm name. Servers at an address are asked what they are."""
+    told = told_of(arms)
+    return {
+        arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
+        if arm.served is None
+        else identify_served(arm, folders.get(arm.reads), sampling, told.get(arm.name, ""))
+        for arm in arms
+    }
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -194,7 +206,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _facts(folder: ModelFolder) -> ModelFacts:
     method = folder.format.method if folder.format else ""
-    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes)
+    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes, kept=folder.kept)
 
 
 def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:

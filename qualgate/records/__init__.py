@@ -22,6 +22,8 @@ from qualgate.records.arms import (
     PLAIN,
     TWIN,
     UNTOLD,
+    WIDE,
+    Adapter,
     ArmFootprint,
     ArmIdentity,
     ArmSpec,
@@ -48,12 +50,14 @@ from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
     Comparison,
+    Effect,
     FourArm,
     Interaction,
     RuleStatus,
     Seen,
     Verdict,
     VerdictWord,
+    WeightsAndCache,
 )
 from qualgate.records.work import Job, ModelFacts, Plan, Prompt, UnitKey, Window
 
@@ -75,6 +79,8 @@ __all__ = [
     "TWIN",
     "UNTOLD",
     "VERIFY_COST",
+    "WIDE",
+    "Adapter",
     "ArmEvidence",
     "ArmFootprint",
     "ArmIdentity",
@@ -93,6 +99,7 @@ __all__ = [
     "Drafted",
     "Drift",
     "EarlyStop",
+    "Effect",
     "Evalset",
     "ExternalCases",
     "FinishReason",
@@ -133,5 +140,6 @@ __all__ = [
     "UnitKey",
     "Verdict",
     "VerdictWord",
+    "WeightsAndCache",
     "Window",
 ]
