@@ -11,7 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-PROOFS = ("architectures", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring", "static")
+PROOFS = (
+    "architectures", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring",
+    "served-arithmetic", "static",
+)  # fmt: skip
 NOT_HERE = (
     "proofs stand in tests/verification of a checkout and not in an installed wheel; "
     "there `make install`, then `.venv/bin/qualgate bench NAME`"

@@ -84,6 +84,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         dtype=model.baseline.dtype,
         dtype_said="dtype" in model.baseline.model_fields_set,
         kv_cache=model.baseline.kv_cache,
+        arithmetic=model.arithmetic,
     )
     return GateFile(
         path=path,
@@ -214,6 +215,7 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
         calibration_sha256=digest,
         speculation=speculation,
         kv_cache=variant.kv_cache or baseline.kv_cache,
+        arithmetic=baseline.arithmetic,
     )
 
 

@@ -1,8 +1,9 @@
 """From a model folder to an arm that can run.
 
-Arithmetic is float32 on every device: the dtype of an arm says what its weights hold (they are rounded to it), not
-how they are multiplied. On CPUs without bfloat16 units that is 5 times faster, and it keeps the noise of the
-arithmetic far below the differences that quantization makes.
+Products and sums are float32 on every device: the dtype of an arm says what its weights hold (they are rounded to it),
+not how they are multiplied. On CPUs without bfloat16 units that is 5 times faster, and it keeps the noise of the
+arithmetic far below the differences that quantization makes. With `arithmetic: served` what a server stores between
+them is rounded to that dtype as well.
 """
 
 from __future__ import annotations
@@ -91,6 +92,30 @@ def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: boo
         _refuse_packed_head(spec, load_quantized(folder, torch.float32, weightless=True).model)
 
 
+def check_arithmetic(spec: ArmSpec, folder: ModelFolder) -> None:
+    """Raise UsageError where `spec` is to be computed as served, and the dtype in which a server would store what it
+    computes is float32, in which nothing is rounded, or not that of its weights here."""
+    stored = _stored(spec, folder)
+    if spec.arithmetic == "float32" or stored == spec.dtype != "float32":
+        return
+    if stored == "float32":
+        raise UsageError(
+            f"{spec.name}: `arithmetic: served` rounds what a server stores to the model's dtype, and that of "
+            f"{folder.path} is float32, in which nothing is rounded. Write the dtype that it is served in beside the "
+            "model, as in `dtype: bfloat16`, or leave `arithmetic` out."
+        )
+    raise UsageError(
+        f"{spec.name}: `arithmetic: served` computes in {stored}, as {folder.path} says, but its weights would be "
+        f"rounded to {spec.dtype}; no server does both. Write `dtype: {stored}` beside the model, or the one it is "
+        "served in."
+    )
+
+
+def _stored(spec: ArmSpec, folder: ModelFolder) -> str:
+    """The dtype in which a server stores activations: what the gate file says, else what the folder does."""
+    return spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype
+
+
 def _refuse_packed_head(spec: ArmSpec, model: PreTrainedModel) -> None:
     head = model.get_output_embeddings()
     if spec.is_baseline and head is not None and next(head.parameters(), None) is None:
@@ -111,7 +136,8 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     names = dict.fromkeys([spec.model, *(one.model for one in drafts if one is not None)])
     folders = {name: read_model_folder(Path(name)) for name in names}
     _refuse_unusable_gpu(device)
-    engine, cache = engine_version(device), Path(cache_dir)
+    check_arithmetic(spec, folders[spec.model])
+    engine, cache = engine_version(device, spec.arithmetic), Path(cache_dir)
     identity = identify(spec, folders[spec.model], sampling, engine, folders)
     halved = in_halves(spec.speculation)
     arm = _loaded(spec, folders[spec.model], identity, cache, device, halves=0 in halved)
@@ -224,7 +250,8 @@ def _loaded(
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels, halves=halves)
     floats = weights_held(model, dtype)
-    choice = _keeping(spec, choose_engine(model))
+    stored = _stored(spec, folder)
+    choice = _keeping(spec, _rounding(spec, model, choose_engine(model), stored))
     return LoadedArm(
         spec=spec,
         model=model,
@@ -243,9 +270,21 @@ def _loaded(
         kernel=kernel,
         choice=choice,
         context_length=folder.files.context_length,
-        stored=spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype,
+        stored=stored,
         stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
     )
+
+
+def _rounding(spec: ArmSpec, model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
+    """The choice, with the arithmetic that the arm has. A draft in float32 stays so: it changes no answer."""
+    from qualgate.engine.choice import rounding
+
+    if spec.arithmetic == "float32" or stored == "float32":
+        return choice
+    try:
+        return rounding(model, choice, stored)
+    except NotInThisVersion as error:
+        raise NotInThisVersion(f"{spec.name}: {spec.model}: {error}") from None
 
 
 def _keeping(spec: ArmSpec, choice: Choice) -> Choice:

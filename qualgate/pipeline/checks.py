@@ -7,7 +7,7 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import check_weights
+from qualgate.engine.load import check_arithmetic, check_weights
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
@@ -24,6 +24,7 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
     checked: set[str] = {""}
     for arm in (gate.baseline, *gate.variants):
         check_weights(arm, folders[arm.model], quantized_baseline=gate.quantized_baseline)
+        check_arithmetic(arm, folders[arm.model])
         check_same_question(arm, folders[arm.model], folders[gate.baseline.model])
         if arm.quantize:
             check_fits(folders[arm.model].shards, arm.quantize)

@@ -86,7 +86,7 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
             held = sum(one.seconds for one in seen.values()) / len(seen) * len(prompts)
         else:
             expected, held, seconds = round(limits * ASSUMED_LENGTH), None, None
-            if plan.identities[arm.name].engine.endswith("cpu float32"):
+            if plan.identities[arm.name].engine.endswith(("cpu float32", "cpu served")):
                 probe = probe or _matmul_flops()
                 drafted = any(job.drafted for job in jobs)
                 rows = (read + expected * drafted) / READING
@@ -153,7 +153,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _weights(arm: ArmSpec, model: ModelFacts) -> str:
     """What an arm's weights are, in a word, and who drafts for it: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq
     checkpoint"."""
-    label = f"{model.method} checkpoint" if model.method and not arm.quantize else arm.weights_label
+    label = f"{model.method} checkpoint{arm.computed_label}" if model.method and not arm.quantize else arm.weights_label
     return f"{label} + {arm.speculation.label}" if arm.speculation else label
 
 

@@ -88,7 +88,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     arms = (gate.baseline, *gate.variants)
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
-    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices))
+    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
     identities = {arm.name: identify(arm, folders[arm.model], sampling, engine, folders) for arm in arms}
     check_targets(gate, identities)
     also = _asked_by_rules(gate, sets)

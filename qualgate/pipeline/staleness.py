@@ -33,7 +33,7 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
         try:
             models = dict.fromkeys(one.model for one in (now[name], *draft_models(now[name])))
             folders = {model: read_model_folder(Path(model)) for model in models}
-            engine = engine_version(choose_device(gate.devices))
+            engine = engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
             today = identify(now[name], folders[now[name].model], sampling_settings(gate), engine, folders)
         except UsageError as error:
             changes.append(f"{name} cannot be held against run {run.run_id}: {error}")

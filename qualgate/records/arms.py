@@ -14,6 +14,7 @@ PLAIN = "@plain"  # ends the name of the arm that decodes a variant's answers wi
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
 Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # how keys and values are held
+Arithmetic = Literal["float32", "served"]  # of a run: exact float32, or rounded where a server stores
 DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
 
 
@@ -31,6 +32,7 @@ class ArmSpec:
     calibration_sha256: str = ""
     speculation: Speculation | None = None
     kv_cache: Kept = "float32"
+    arithmetic: Arithmetic = "float32"  # of the whole run, each of its arms the same
 
     @property
     def is_baseline(self) -> bool:
@@ -44,9 +46,14 @@ class ArmSpec:
 
     @property
     def weights_label(self) -> str:
-        """How the weights are held: "bfloat16", "int4 g32", …; and keys and values, where it says: ", KV int8"."""
-        weights = self.quantize.label if self.quantize else self.dtype
-        return weights if self.kv_cache == "float32" else f"{weights}, KV {self.kv_cache}"
+        """How the weights are held: "bfloat16", "int4 g32", …; and what `computed_label` adds."""
+        return (self.quantize.label if self.quantize else self.dtype) + self.computed_label
+
+    @property
+    def computed_label(self) -> str:
+        """How it computes, where not in float32: ", KV int8", ", served"; else ""."""
+        kept = "" if self.kv_cache == "float32" else f", KV {self.kv_cache}"
+        return kept if self.arithmetic == "float32" else f"{kept}, {self.arithmetic}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

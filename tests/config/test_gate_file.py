@@ -284,6 +284,13 @@ def test_keys_and_values_are_held_as_the_arm_says_or_else_as_the_baselines_are(l
     assert load(FOUR).baseline.kv_cache == "float32"
 
 
+def test_arithmetic_is_the_whole_runs_and_float32_where_nothing_is_said(load):
+    gate = load(f"arithmetic: served\n{FOUR}")
+    assert {arm.arithmetic for arm in (gate.baseline, *gate.variants)} == {"served"}
+    gate = load(FOUR)
+    assert {arm.arithmetic for arm in (gate.baseline, *gate.variants)} == {"float32"}
+
+
 def test_what_servers_drafted_may_be_declared(load):
     told = "drafting: {drafted: {proposed: 12000, accepted: 8100}, two: {proposed: 1, accepted: 0}}"
     gate = load(FOUR.replace("seed: 3", f"seed: 3, {told}"))
