@@ -49,9 +49,12 @@ def logits_of(arm, what=TEXTS, cuts: Any = None, threads: int = 1) -> list[torch
         return read(decoder, head, what, whole(what) if cuts is None else cuts, threads=threads)
 
 
-def served_llama(folder: Path, text: list[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def served_llama(
+    folder: Path, text: list[int], dtype: torch.dtype, *, eager: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """What enters the head, and logits, of a Llama or Qwen2 in tensors of `dtype`, from their definition: sums are
-    float32, and whatever a server writes is rounded."""
+    float32, and whatever a server writes is rounded. eager: as do operations that write what kernels of servers hold:
+    halves of heads before they are added, scores and weights of an attention."""
     config = json.loads((folder / "config.json").read_text())
     weights = {
         name.removeprefix("model."): one.to(dtype) for name, one in load_file(folder / "model.safetensors").items()
@@ -72,9 +75,18 @@ def served_llama(folder: Path, text: list[int], dtype: torch.dtype) -> tuple[tor
         scaled = (wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt()).to(dtype)
         return scaled * weights[f"{name}.weight"]
 
+    def written(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.to(dtype).to(numbers.dtype) if eager else numbers
+
     def turned(x: torch.Tensor) -> torch.Tensor:
         left, right = x.float().chunk(2, -1)
-        return torch.cat([left * cosine - right * sine, right * cosine + left * sine], -1).to(dtype)
+        return torch.cat(
+            [
+                written(left * cosine) - written(right * sine),
+                written(right * cosine) + written(left * sine),
+            ],
+            -1,
+        ).to(dtype)
 
     x = weights["embed_tokens.weight"][text]
     for at in range(config["num_hidden_layers"]):
@@ -84,9 +96,9 @@ def served_llama(folder: Path, text: list[int], dtype: torch.dtype) -> tuple[tor
         )
         query, key = turned(query).double(), turned(key).double().repeat_interleave(heads // kv_heads, 1)
         value = value.double().repeat_interleave(heads // kv_heads, 1)
-        scores = torch.einsum("qhd,khd->hqk", query, key) * dim**-0.5
+        scores = written(written(torch.einsum("qhd,khd->hqk", query, key)) * dim**-0.5)
         scores = scores.masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), -torch.inf)
-        attended = torch.einsum("hqk,khd->qhd", scores.softmax(-1), value).flatten(1).to(dtype)
+        attended = torch.einsum("hqk,khd->qhd", written(scores.softmax(-1)), value).flatten(1).to(dtype)
         x = x + linear(f"layers.{at}.self_attn.o_proj", attended)
         entering = norm(f"layers.{at}.post_attention_layernorm", x)
         gate = linear(f"layers.{at}.mlp.gate_proj", entering).double()
@@ -106,7 +118,8 @@ def test_it_is_what_the_definition_gives(tmp_path, arch, dtype, kind):
     for text, found, unrounded in zip(TEXTS, logits_of(arm), logits_of(exact), strict=True):
         _, expected = served_llama(model, text, getattr(torch, dtype))
         assert torch.equal(found, found.to(getattr(torch, dtype)).float())
-        assert apart(found, expected) < 0.5 * apart(unrounded, expected)
+        # Sums in another order may end on the other side of a half: of float16, whose steps are small, more of them do.
+        assert apart(found, expected) < (0.5 if dtype == "bfloat16" else 0.8) * apart(unrounded, expected)
         top = expected.topk(2).values
         told = top[:, 0] - top[:, 1] > 2 * STEP[dtype] * top[:, 0].abs()
         assert told.float().mean() > 0.7
@@ -114,12 +127,12 @@ def test_it_is_what_the_definition_gives(tmp_path, arch, dtype, kind):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_numbers_on_the_way_are_the_definitions_but_for_those_halfway_between_two(tmp_path, dtype):
+def test_numbers_on_the_way_are_the_definitions_but_for_those_halfway_between_two(tmp_path, dtype, monkeypatch):
     model = save_tiny_model(tmp_path / "model", layers=1, dtype=dtype)
     arm = loaded(model, tmp_path, dtype=dtype, arithmetic="served")
     with threads_of_kernels(), open_decoder(arm.model, arm.choice) as (decoder, head):
-        states: list[torch.Tensor] = []
-        logits, head.logits = head.logits, lambda entering: states.append(entering) or logits(entering)
+        states, logits = list[torch.Tensor](), head.logits
+        monkeypatch.setattr(head, "logits", lambda entering: states.append(entering) or logits(entering))
         read(decoder, head, TEXTS, whole(TEXTS))
     expected = torch.cat([served_llama(model, text, getattr(torch, dtype))[0].float() for text in TEXTS])
     found = torch.cat(states)
@@ -127,19 +140,19 @@ def test_numbers_on_the_way_are_the_definitions_but_for_those_halfway_between_tw
     assert float((found - expected).abs().max()) <= 4 * STEP[dtype] * float(expected.abs().max())
 
 
-@pytest.mark.parametrize("kind", ["plain", "packed"])
-def test_it_is_nearer_to_transformers_in_that_dtype_than_float32_is(tmp_path, kind):
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("arch", ["llama", "qwen2"])
+def test_the_definition_is_transformers_own_but_for_what_its_eager_attention_stores(tmp_path, arch, dtype):
     from transformers import AutoModelForCausalLM
 
-    model = save_tiny_model(tmp_path / "model")
-    theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
-    with torch.inference_mode():
-        expected = [theirs(torch.tensor([text])).logits[0].float() for text in TEXTS]
-    far = {}
-    for arithmetic in ("float32", "served"):
-        arm = under(kind, loaded(model, tmp_path, arithmetic=arithmetic))
-        far[arithmetic] = sum(apart(*pair) for pair in zip(logits_of(arm), expected, strict=True))
-    assert far["served"] < 0.8 * far["float32"]
+    model, form = save_tiny_model(tmp_path / "model", arch=arch, dtype=dtype), getattr(torch, dtype)
+    theirs = AutoModelForCausalLM.from_pretrained(model, dtype=form, attn_implementation="eager").eval()
+    for text in TEXTS:
+        with torch.inference_mode():
+            expected = theirs(torch.tensor([text])).logits[0].float()
+        found = served_llama(model, text, form, eager=True)[1]
+        assert apart(found, expected) < 1e-3
+        assert dtype == "float16" or (found == expected).float().mean() > 0.95
 
 
 @pytest.mark.parametrize("recipe", [None, INT4, W8A8], ids=["full precision", "int4", "W8A8"])

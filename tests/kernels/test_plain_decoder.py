@@ -96,7 +96,7 @@ def test_however_texts_are_cut_and_mixed_every_row_has_the_bits_it_has_alone(sha
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stored", ["bfloat16", "float16"])
-@pytest.mark.parametrize("shape", [replace(WIDE, window=0), Shape(stacked=True, rotary=8)])
+@pytest.mark.parametrize("shape", [replace(WIDE, window=0, layers=1), Shape(stacked=True, rotary=8, layers=1)])
 def test_a_pass_stores_what_the_twin_stores_but_for_numbers_halfway_between_two(path, stored, shape):
     made, dtype = drawn(shape), getattr(torch, stored)
     tables = {name: getattr(made.decoder, name).to(dtype).float() for name in ("cosines", "sines")}
