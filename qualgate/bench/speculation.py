@@ -10,7 +10,7 @@ after the first, what a draft reads of prompts counted in; those to others are o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from math import exp, log
 from pathlib import Path
@@ -25,10 +25,9 @@ from qualgate.bench.pass_times import pass_times
 from qualgate.bench.race import MOST_UNLIKE, Contender, race, shown, standing
 from qualgate.bench.speculating import Level, answered, drafted, fates, short
 from qualgate.bench.speculation_ground import Ground, Size
-from qualgate.bench.speedup import Accepted, PassTimes, accepted, predicted
+from qualgate.bench.speedup import PassTimes
 from qualgate.bench.turns import Gain, Turns
 from qualgate.engine.load import LoadedArm
-from qualgate.records import Prompt
 
 AT_LEAST = {
     "specqd_1": 2.0, "specqd_2": 2.7, "assistant": 1.3, "lookup": 1.3, "vllm_ngram": 1.2, "vllm_draft": 1.2,
@@ -41,7 +40,6 @@ TOKENS = 7  # γ of a self-draft: eight rows to verify, which is what the kernel
 BATCHES = (1, 4, 16)
 LONGEST = 64  # tokens of an answer in a cell
 LOOKED_UP = (3, 10)  # tokens that transformers' prompt lookup is tried with
-BFLOAT16_UNLIKE = 0.05  # of the cases: vLLM multiplies in bfloat16 what is float32 here
 VLLM_NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
 
 FULL = Size(per_task=25, of_peers=8, of_cells=16, of_bits=25, of_costs=15, rounds=3)
@@ -123,7 +121,7 @@ def _specqd(ground: Ground, id: str) -> Found:
         "cases_widened_otherwise": other,
     }
     if id == "specqd_1":
-        return turns.shown("specqd", raced), row | _explained(ground, raced)
+        return turns.shown("specqd", raced), row | {"costs": _costs(ground)}
     return [], row | {"by": way, "crossover": {name: asdict(one) for name, one in gains.items()}}
 
 
@@ -142,37 +140,15 @@ def _specqd_race(ground: Ground) -> Turns:
     return turns.in_turns("speculation, specqd", contenders, ground.prompts(ground.size.per_task))
 
 
-def _explained(ground: Ground, raced: Turns) -> dict[str, Any]:
-    """What the self-draft's gain comes from: its costs in plain passes, and the gain that the law foretells by them
-    and by a draft's step that takes its bytes' share."""
-    target, packed = ground.target(), ground.target("mxfp4")
-    times = pass_times(target, packed, (1,), (0, 2, TOKENS))
+def _costs(ground: Ground) -> dict[str, Any]:
+    """Of the self-draft's step and of verifying its tokens, in plain passes."""
+    times = pass_times(ground.target(), ground.target("mxfp4"), (1,), (0, 2, TOKENS))
     plain = times.seconds(1, 0)
-    share = packed.footprint.facts["memory.weights"] / target.footprint.facts["memory.weights"]
-    costs = {"as it is": times, "at its bytes": replace(times, draft={1: (0, share * plain)})}
-    fate = accepted([step for one in ground.told["mxfp4"] for step in one.levels[0]])
-    prompts = ground.prompts(ground.size.per_task)
     return {
-        "costs": {
-            "draft_step": times.drafting(1, TOKENS) / TOKENS / plain,
-            "verify": times.seconds(1, TOKENS) / plain,
-            "plain_pass_seconds": plain,
-        },
-        "foretold": {name: _foretold(raced, prompts, fate, one) for name, one in costs.items()},
+        "draft_step": times.drafting(1, TOKENS) / TOKENS / plain,
+        "verify": times.seconds(1, TOKENS) / plain,
+        "plain_pass_seconds": plain,
     }
-
-
-def _foretold(raced: Turns, prompts: Mapping[str, Sequence[Prompt]], fate: Accepted, times: PassTimes) -> float:
-    """The geometric mean over tasks, of all plain seconds over all that the law has instead."""
-    ratios = []
-    for task, mine in prompts.items():
-        found = [one["plain"] for one in raced[task]]
-        expected = [
-            (one.decoding or 0.0) / predicted([len(one.tokens)], len(prompt.token_ids), TOKENS, fate, times)
-            for prompt, one in zip(mine, found, strict=True)
-        ]
-        ratios.append(sum(one.decoding or 0.0 for one in found) / sum(expected))
-    return exp(mean(map(log, ratios)))
 
 
 def _reference(ground: Ground, raced: Turns) -> tuple[int, dict[str, Any]]:
@@ -227,14 +203,7 @@ def _cells(ground: Ground) -> tuple[list[cells.Cell], list[dict[str, Any]]]:
 
     with turns.uncollected():
         found = cells.measure(target, ways, prompts, batches, fate, passes)
-    return found, [
-        {
-            "passes": {f"{count} x (1 + {tokens})": seconds for (count, tokens), seconds in one.target.items()},
-            "drafting": dict(one.draft),
-            "reading a token": one.reading,
-        }
-        for one in told
-    ]
+    return found, [one.shown for one in told]
 
 
 def _control(ground: Ground, id: str) -> Found:
@@ -332,7 +301,7 @@ def _vllm(ground: Ground, id: str) -> Found:
     with vllm_peer.serving(ground.widened[0], "bfloat16", prompts, ground.work, more) as vllm:
         rounds = race(f"speculation, {id}", {"ours": ours, "vllm": vllm.contender}, list(prompts), ground.size.rounds)
     stood = standing(rounds, "ours", "vllm")
-    met = stood.ratio >= AT_LEAST[id] and stood.unlike <= BFLOAT16_UNLIKE * stood.cases
+    met = stood.ratio >= AT_LEAST[id] and stood.unlike <= MOST_UNLIKE * stood.cases
     row = SPECULATION.row(id, stood.ratio, met=met, spread=[min(stood.ratios), max(stood.ratios)])
     return shown(id, rounds), row | stood.shown | {"vllm": vllm.version}
 

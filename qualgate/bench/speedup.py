@@ -1,7 +1,7 @@
 """The law of speculation: what drafts of γ tokens gain, from what is accepted of them and what passes cost.
 
 Leviathan et al. (2211.17192, theorem 3.8) have S = τ / (v + γ c) for answers without end. Here answers end: some are
-short beside a draft, those of a batch end one by one, and a model that drafts has to read the prompts too.
+short beside a draft, and those of a batch end one by one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
+from typing import Any
 
 from qualgate.speculation.steps import Step
 
@@ -51,11 +52,16 @@ def accepted_of_each(steps: Sequence[Step], answers: int) -> list[Accepted]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTimes:
     """Seconds of the target's passes and of drafting. target: by sequences and γ, on a grid; draft: by sequences, once
-    and for each token, {} for drafts that are looked up; reading: of a prompt's token by the draft."""
+    and for each token, {} for drafts that are looked up. A self-draft reads no prompt: it sees its target's keys."""
 
     target: Mapping[tuple[int, int], float]
     draft: Mapping[int, tuple[float, float]]
-    reading: float = 0.0
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """As a result has it."""
+        target = {f"{count} x (1 + {tokens})": seconds for (count, tokens), seconds in self.target.items()}
+        return {"passes": target, "drafting": dict(self.draft)}
 
     def seconds(self, sequences: int, tokens: float) -> float:
         """Of a target's pass over so many sequences with drafts of so many tokens on average; between what was
@@ -67,7 +73,7 @@ class PassTimes:
         }
         return _between(sequences, widths, [of_width[width] for width in widths])
 
-    def drafting(self, sequences: int, tokens: int) -> float:
+    def drafting(self, sequences: int, tokens: float) -> float:
         """Of drafts of so many tokens."""
         if not self.draft or not tokens:
             return 0.0
@@ -76,34 +82,33 @@ class PassTimes:
         return once + tokens * each
 
 
-def predicted(
-    lengths: Sequence[int], prompts: int, tokens: int, fate: Accepted | Sequence[Accepted], times: PassTimes
-) -> float:
+def predicted(lengths: Sequence[int], tokens: int, fate: Accepted | Sequence[Accepted], times: PassTimes) -> float:
     """How much sooner answers of such lengths end, counted from their first tokens, with drafts of `tokens` tokens.
 
-    lengths: tokens of each answer of one batch; prompts: tokens of all its prompts together; fate: of all answers'
-    drafts, or of each answer's. 1 where no answer has a second token.
+    lengths: tokens of each answer of one batch; fate: of all answers' drafts, or of each answer's. 1 where no answer
+    has a second token.
     """
     if max(lengths) < 2:
         return 1.0
     fates = [fate] * len(lengths) if isinstance(fate, Accepted) else fate
-    return _decoding(lengths, 0, fates, times) / (_decoding(lengths, tokens, fates, times) + prompts * times.reading)
+    return _decoding(lengths, 0, fates, times) / _decoding(lengths, tokens, fates, times)
 
 
 def _decoding(lengths: Sequence[int], tokens: int, fates: Sequence[Accepted], times: PassTimes) -> float:
     """Seconds until the last answer ends; the longest go on alone when others are over."""
     each = zip(lengths, fates, strict=True)
-    passes = sorted((passes_of(length - 1, tokens, fate), fate.drafted) for length, fate in each)
+    courses = sorted((*course_of(length - 1, tokens, fate), fate.drafted) for length, fate in each)
     seconds, before = 0.0, 0.0
-    for over, (count, _) in enumerate(passes):
-        going = len(passes) - over
-        drafted = sum(share for _, share in passes[over:]) / going
-        seconds += (count - before) * (_pass(going, tokens, drafted, times) + times.drafting(going, tokens))
+    for over, (count, _, _) in enumerate(courses):
+        going = len(courses) - over
+        drafted = sum(share for _, _, share in courses[over:]) / going
+        most = sum(length for _, length, _ in courses[over:]) / going
+        seconds += (count - before) * (_pass(going, most, drafted, times) + times.drafting(going, most))
         before = count
     return seconds
 
 
-def _pass(sequences: int, tokens: int, drafted: float, times: PassTimes) -> float:
+def _pass(sequences: int, tokens: float, drafted: float, times: PassTimes) -> float:
     """Expected seconds of a target's pass in which each sequence has a draft with probability `drafted`."""
     return sum(
         comb(sequences, count)
@@ -114,14 +119,19 @@ def _pass(sequences: int, tokens: int, drafted: float, times: PassTimes) -> floa
     )
 
 
-def passes_of(length: int, tokens: int, fate: Accepted) -> float:
-    """Expected passes until `length` tokens are said, each of which says those accepted of `tokens` and its own."""
+def course_of(length: int, tokens: int, fate: Accepted) -> tuple[float, float]:
+    """Expected passes until `length` tokens are said, each of which says those accepted of `tokens` and its own, and
+    how many are drafted in one of them on average: no draft goes on beyond the answer's end."""
     shares = _shares(tokens, fate)
-    expected = [0.0]
-    for said in range(1, length + 1):
-        rest = sum(share * expected[max(0, said - count)] for count, share in enumerate(shares, 1))
-        expected.append(1 + rest)
-    return expected[length] if length > 0 else 0.0
+    passes, drafted = [0.0], [0.0]
+    for left in range(1, length + 1):
+        passes.append(1 + _rest(passes, shares, left))
+        drafted.append(min(tokens, left) + _rest(drafted, shares, left))
+    return passes[max(0, length)], drafted[max(0, length)] / (passes[max(0, length)] or 1)
+
+
+def _rest(of: Sequence[float], shares: Sequence[float], left: int) -> float:
+    return sum(share * of[max(0, left - count)] for count, share in enumerate(shares, 1))
 
 
 def tokens_a_pass(tokens: int, fate: Accepted) -> float:

@@ -29,8 +29,7 @@ class Turn:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Python collects no garbage meanwhile: with its models loaded that takes a quarter of a second, as long as forty
-    answers, from whoever is answering."""
+    """Python collects no garbage meanwhile, which with models loaded takes a quarter of a second from who answers."""
     gc.collect()
     gc.disable()
     try:

@@ -43,9 +43,6 @@ def test_self_drafts_say_what_the_target_says_and_are_accepted_as_the_reference_
     assert one["drafts"] == [one["unwidened_drafts"]]
     assert one["drafts"][0]["tokens_a_pass"] > 3
     assert all(0 < cost < 100 for cost in one["costs"].values())
-    told = one["foretold"]
-    assert 0 < told["as it is"] < told["at its bytes"]
-    assert set(told) == {"as it is", "at its bytes"}
     assert len(two["drafts"]) == 2
     assert set(two["crossover"]) == {"mxfp4", "ngram", "small", "both", "small under"}
     assert two["crossover"][two["by"]]["ratio"] == two["measured"]

@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from qualgate.bench.speedup import Accepted, PassTimes, accepted, accepted_of_each, passes_of, predicted, tokens_a_pass
+from qualgate.bench.speedup import Accepted, PassTimes, accepted, accepted_of_each, course_of, predicted, tokens_a_pass
 from qualgate.speculation.steps import Step
 
 FREE = PassTimes(target={(1, 0): 1.0, (1, 8): 1.0, (4, 0): 1.0, (4, 8): 1.0}, draft={})
@@ -21,9 +21,11 @@ def step(position, proposed, agreed):
 
 
 def simulated(length, tokens, fate, draw):
-    """Passes until so many tokens are said, one draft after the other."""
-    passes = said = 0
+    """Passes until so many tokens are said, one draft after the other, and tokens of all drafts, which end where the
+    answer does."""
+    passes = said = drafted = 0
     while said < length:
+        drafted += min(tokens, length - said)
         passes, said = passes + 1, said + 1
         if draw.random() >= fate.drafted:
             continue
@@ -31,7 +33,7 @@ def simulated(length, tokens, fate, draw):
             if draw.random() >= fate.chances[min(place, len(fate.chances) - 1)]:
                 break
             said += 1
-    return passes
+    return passes, drafted
 
 
 def test_chances_are_of_those_that_were_reached():
@@ -51,15 +53,15 @@ def test_chances_are_of_those_that_were_reached():
 )
 def test_passes_are_as_many_as_a_simulation_takes(length, tokens, fate):
     draw = random.Random(0)
-    found = mean(simulated(length, tokens, fate, draw) for _ in range(20_000))
-    assert passes_of(length, tokens, fate) == pytest.approx(found, rel=0.01)
+    passes, drafted = map(mean, zip(*(simulated(length, tokens, fate, draw) for _ in range(20_000)), strict=True))
+    assert course_of(length, tokens, fate) == pytest.approx((passes, drafted / passes), rel=0.01)
 
 
 def test_passes_of_what_needs_none_and_of_what_is_always_accepted():
     sure = Accepted(drafted=1.0, chances=[1.0])
-    assert passes_of(0, 4, sure) == 0
-    assert [passes_of(length, 4, sure) for length in (1, 5, 6, 10, 11)] == [1, 1, 2, 2, 3]
-    assert passes_of(9, 4, Accepted(drafted=1.0, chances=[])) == 9  # nothing was ever accepted
+    assert course_of(0, 4, sure) == (0, 0)
+    assert [course_of(length, 4, sure) for length in (1, 5, 6, 10, 11)] == [(1, 1), (1, 4), (2, 2.5), (2, 4), (3, 3)]
+    assert course_of(9, 4, Accepted(drafted=1.0, chances=[]))[0] == 9  # nothing was ever accepted
 
 
 def test_answers_without_end_gain_what_leviathan_s_theorem_says():
@@ -68,24 +70,25 @@ def test_answers_without_end_gain_what_leviathan_s_theorem_says():
     times = PassTimes(target={(1, 0): 2.0, (1, 5): 3.0}, draft={1: (0.0, 0.5)})
     told = (1 - chance ** (tokens + 1)) / (1 - chance)
     assert tokens_a_pass(tokens, fate) == pytest.approx(told)
-    assert predicted([20_000], 0, tokens, fate, times) == pytest.approx(told / (3 / 2 + tokens * 0.5 / 2), rel=1e-3)
+    assert predicted([20_000], tokens, fate, times) == pytest.approx(told / (3 / 2 + tokens * 0.5 / 2), rel=1e-3)
 
 
-def test_who_is_over_makes_passes_smaller_and_prompts_are_read_by_the_draft():
+def test_who_is_over_makes_passes_smaller():
     sure = Accepted(drafted=1.0, chances=[1.0])
-    times = PassTimes(target={(1, 0): 1.0, (1, 3): 2.0, (2, 0): 3.0, (2, 3): 5.0}, draft={1: (0.5, 0.0)}, reading=0.25)
-    # Plain: 4 passes of both, 4 of the longer. Drafted: one pass of both, one of the longer, 2 tokens of prompts.
-    assert predicted([5, 9], 2, 3, sure, times) == pytest.approx((4 * 3 + 4 * 1) / ((5 + 0.5) + (2 + 0.5) + 2 * 0.25))
+    times = PassTimes(target={(1, 0): 1.0, (1, 3): 2.0, (2, 0): 3.0, (2, 3): 5.0}, draft={1: (0.5, 0.0)})
+    # Plain: 4 passes of both, 4 of the longer. Drafted: one pass of both, one of the longer.
+    assert predicted([5, 9], 3, sure, times) == pytest.approx((4 * 3 + 4 * 1) / ((5 + 0.5) + (2 + 0.5)))
 
 
 def test_an_answer_of_one_token_gains_nothing():
-    assert predicted([1, 1], 8, 3, Accepted(drafted=1.0, chances=[1.0]), FREE) == 1
+    assert predicted([1, 1], 3, Accepted(drafted=1.0, chances=[1.0]), FREE) == 1
 
 
 def test_a_pass_in_which_some_have_no_draft_costs_what_the_mean_of_passes_does():
     half = Accepted(drafted=0.5, chances=[0.0])  # never accepted: as many passes as plain
     times = PassTimes(target={(1, 0): 1.0, (1, 8): 3.0}, draft={})
-    assert predicted([11], 0, 8, half, times) == pytest.approx(1 / 2)
+    drafted = sum(min(8, left) for left in range(1, 11)) / 10  # no draft goes on beyond the end
+    assert predicted([11], 8, half, times) == pytest.approx(1 / (1 + drafted * (2 / 8) / 2))
 
 
 def test_between_what_was_measured_times_are_on_a_line_and_beyond_it_the_last():
@@ -107,5 +110,5 @@ def test_an_answer_that_is_drafted_for_worse_than_others_ends_last_and_is_told_a
     assert each[0].chances[0] > 0.95 > 0.05 > each[1].chances[0]
     assert each[2] == Accepted(drafted=1.0, chances=alike.chances), "nothing was seen of it"
     times = PassTimes(target={(1, 0): 1.0, (2, 0): 1.0, (1, 2): 1.0, (2, 2): 1.0}, draft={})
-    apart = predicted([31, 31], 0, 2, each[:2], times)
-    assert 1 < apart < 1.1 < predicted([31, 31], 0, 2, alike, times)
+    apart = predicted([31, 31], 2, each[:2], times)
+    assert 1 < apart < 1.1 < predicted([31, 31], 2, alike, times)
