@@ -39,7 +39,7 @@ def test_activations_beyond_the_declared_dtype_never_approve(tmp_path, dtype, ex
 
 @pytest.mark.parametrize(("dtype", "exit"), [("float16", Exit.INFRASTRUCTURE), ("bfloat16", Exit.APPROVE)])
 def test_a_served_run_stops_where_the_dtype_does_not_hold_an_activation_and_else_approves(tmp_path, dtype, exit):
-    gate_file = make_workspace(tmp_path, cases=60, tokens=4)
+    gate_file = make_workspace(tmp_path, cases=60, tokens=16)
     scaled(tmp_path / "model", 2.0**15)
     text = gate_file.read_text().replace("dtype: float32}\nvariants", f"dtype: {dtype}}}\nvariants")
     start, end = text.index("variants:"), text.index("evalsets:")
