@@ -18,6 +18,7 @@ from qualgate.engine.row_check import apart, read, same_bits, whole
 from qualgate.errors import InfrastructureError, NotInThisVersion, UsageError
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import ArmSpec, DraftSource, QuantizeRecipe, Speculation
+from tests.engine.draft_heads.heads import save_eagle3
 from tests.engine.jobs import INT4, arms_under, job, loaded, under
 from tests.tiny_models import VOCABULARY, save_tiny_model
 
@@ -184,6 +185,15 @@ def test_no_bit_of_an_answer_depends_on_who_drafts(tmp_path, way):
     arm = arms_under("plain", tmp_path)
     plain, drafted = arm("v", arithmetic="served"), arm("v", arithmetic="served", speculation=OTHERS[way])
     assert said(run_job(drafted, job(drafted, ""))) == said(run_job(plain, job(plain, "")))
+
+
+def test_no_bit_depends_on_a_head_that_reads_states_between_layers(tmp_path):
+    model = save_tiny_model(tmp_path / "model", layers=6)
+    head = Speculation(draft=DraftSource(kind="head", head=str(save_eagle3(tmp_path / "head"))), tokens=4)
+    plain, drafted = (loaded(model, tmp_path, "v", arithmetic="served", speculation=one) for one in (None, head))
+    told = run_job(drafted, job(drafted, ""))
+    assert told.generation.passes > 0
+    assert said(told) == said(run_job(plain, job(plain, "")))
 
 
 def test_keys_and_values_take_half_of_the_memory_and_keep_their_bits(arms):
