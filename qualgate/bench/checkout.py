@@ -1,7 +1,4 @@
-"""Where the proofs are: a checkout holds them beside this package, a wheel does not.
-
-A checkout is known by `tests/verification` beside the folder that this package lies in, wherever it is called from.
-"""
+"""Where the proofs are: a checkout holds them in `tests/verification` beside this package, a wheel does not."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ class FastDecoder:
         rotary = self._body.rotary_emb
         both = rotary(torch.zeros(1), torch.arange(positions)[None])
         half = both[0].shape[-1] // 2
-        return tuple(self._held(table[0, :, :half]).contiguous() for table in both)
+        cosines, sines = (self._held(table[0, :, :half]).contiguous() for table in both)
+        return cosines, sines
 
 
 def _names(at: int, layer: Any) -> dict[str, Any]:
