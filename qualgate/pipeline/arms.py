@@ -57,14 +57,16 @@ def with_nel_policy(gate: GateFile) -> GateFile:
 
 def with_witnesses(gate: GateFile) -> GateFile:
     """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
-    weights, no draft where it speculates; the twin, whose rows are in no packed passes, drafts nothing either.
+    weights, no draft where it speculates; the twin, whose rows are in no packed passes, drafts nothing either, and is
+    left out of a run whose arithmetic is a server's, which padded batches do not have.
     UsageError where no variant has such a part."""
     packed = [arm for arm in gate.variants if arm.quantize or recognise(Path(arm.model)) is not None]
+    packed = packed if gate.baseline.arithmetic == "float32" else []
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
     if not packed and not drafting:
         raise UsageError(
             "--blame leaves kernels and drafts out, and no variant of this gate file has quantized weights or "
-            "speculates."
+            "speculates; with `arithmetic: served` kernels are not left out."
         )
     twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None) for arm in packed]
     plain = [replace(arm, name=f"{arm.name}{PLAIN}", speculation=None) for arm in drafting]
