@@ -12,6 +12,7 @@ from qualgate_app.verdict.four_arms import show_four_arms
 from qualgate_app.verdict.rules import show_rules, show_sizes
 from qualgate_app.verdict.setting import show_setting
 from qualgate_app.verdict.speculation import show_speculation
+from qualgate_app.verdict.weights_and_cache import show_weights_and_cache
 
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
@@ -50,6 +51,7 @@ def show() -> None:
         show_decision(run, found)
     show_four_arms(run)
     show_rules(found)
+    show_weights_and_cache(found.verdict)
     show_speculation(found.verdict)
     if found.verdict.word != "invalid":  # its evidence is nothing to draw
         show_flips(run, variant, counts)

@@ -43,7 +43,8 @@ BlameOption = Annotated[
     bool,
     typer.Option(
         "--blame",
-        help="also run packed weights through the torch twin, and what speculates without a draft: whose fault is it?",
+        help="also run packed weights through the torch twin, what speculates without a draft, and what rounds keys "
+        "and values with the baseline's cache: whose fault is it?",
     ),
 ]
 LimitOption = Annotated[

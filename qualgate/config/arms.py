@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 
-from qualgate.config.paths import ModelPath
+from qualgate.config.paths import AdapterPath, ModelPath
 from qualgate.config.recipes import Recipe
 from qualgate.config.speculation import SpeculationEntry
 from qualgate.documents import ABSENT, Written, planned, quote, stated
@@ -95,6 +95,33 @@ VariantName = Annotated[str, AfterValidator(_variant_name)]
 Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 
+class AdapterEntry(Written):
+    """A LoRA adapter as PEFT saves it, over an arm's weights; a folder alone stands for `{path: FOLDER}`."""
+
+    example: ClassVar = "{path: ./support-lora}"
+    path: AdapterPath
+    """The folder with adapter_config.json and adapter_model.safetensors, relative to the gate file. Example: `path:
+    ./support-lora`
+    """
+    merge: bool = False
+    """`true` adds it to the weights at load, as PEFT's `merge_and_unload` does; else it is kept apart of them, as by
+    servers, and as quantized weights need it. Example: `merge: true`
+    """
+
+
+def _as_entry(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+def _or_a_folder(schema: dict[str, Any]) -> None:
+    mapping = {"$ref": schema.pop("$ref")}
+    schema["anyOf"] = [{"type": "string", "minLength": 1, "not": {"pattern": "://"}}, mapping]
+
+
+_MERGED = {"type": "object", "required": ["merge"], "properties": {"merge": {"const": True}}}  # to the schema
+AdapterOf = Annotated[AdapterEntry, BeforeValidator(_as_entry)]
+
+
 class Baseline(Written):
     """What variants are held against: a model folder, at full precision unless `quantized` says otherwise."""
 
@@ -109,7 +136,12 @@ class Baseline(Written):
     are counted, and never approve. Example: `dtype: float16`"""
     kv_cache: KeptAs = "float32"
     """How keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; prompts see them so, too. Variants
-    without a `kv_cache` of their own have this one. Example: `kv_cache: bf16`
+    without a `kv_cache` of their own have this one. Left out: as the folder declares it, else `float32`. Example:
+    `kv_cache: bf16`
+    """
+    adapter: AdapterOf = Field(default=ABSENT, json_schema_extra=_or_a_folder)
+    """A LoRA adapter over it: a folder that PEFT saved, or a mapping with `merge`. Variants without a `model` of their
+    own have it too, kept apart where they are quantized. Example: `adapter: ./support-lora`
     """
     quantized: bool = False
     """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
@@ -143,9 +175,15 @@ class Variant(Written):
         "json_schema_extra": {
             "oneOf": [
                 {"required": ["model"], "properties": {"quantize": False}},
-                {"required": ["quantize"], "properties": {"model": False, "dtype": False, "calibration": False}},
                 {
-                    "anyOf": [{"required": ["speculation"]}, {"required": ["kv_cache"]}],
+                    "required": ["quantize"],
+                    "properties": {
+                        **dict.fromkeys(("model", "dtype", "calibration"), False),
+                        "adapter": {"not": _MERGED},
+                    },
+                },
+                {
+                    "anyOf": [{"required": [key]} for key in ("speculation", "kv_cache", "adapter")],
                     "properties": dict.fromkeys(("model", "quantize", "dtype", "calibration"), False),
                 },
             ]
@@ -176,8 +214,13 @@ class Variant(Written):
     are the baseline's own. Example: `speculation: {draft: {quantize: mxfp4}, tokens: 5}`
     """
     kv_cache: KeptAs = ABSENT
-    """How its keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; the baseline's way where it is left
-    out. Alone, it is judged apart from the weights, which are the baseline's own. Example: `kv_cache: int8`
+    """How its keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; left out, as the baseline says,
+    else as its folder declares. `fp8` uses the scales of the folder, if it has some. Alone, it is judged apart from
+    the weights, which are the baseline's own. Example: `kv_cache: int8`
+    """
+    adapter: AdapterOf = Field(default=ABSENT, json_schema_extra=_or_a_folder)
+    """A LoRA adapter over its weights: a folder that PEFT saved, or a mapping with `merge`; without a `model` the
+    baseline's where it is left out. Alone, its weights are the baseline's own. Example: `adapter: ./support-lora`
     """
 
     @model_validator(mode="before")
@@ -195,10 +238,16 @@ class Variant(Written):
     def _has_one_origin(self) -> Variant:
         if self.model is not None and self.quantize is not None:
             raise stated("a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two")
-        if self.model is None and self.quantize is None and self.speculation is None and self.kv_cache is None:
+        alone = self.speculation, self.kv_cache, self.adapter
+        if self.model is None and self.quantize is None and all(key is None for key in alone):
             raise stated(
                 "a variant has `model` (a folder) or `quantize` (made from the baseline), one of the two, or "
-                "`speculation` or `kv_cache` alone (the baseline's own weights)"
+                "`speculation`, `kv_cache` or `adapter` alone (the baseline's own weights)"
+            )
+        if self.quantize is not None and self.adapter is not None and self.adapter.merge:
+            raise stated(
+                "an adapter over weights that are made by `quantize` is kept apart of them: leave `merge` out, or "
+                "merge it with PEFT, save that model, and quantize it"
             )
         if self.model is None and self.dtype is not None:
             raise stated("`dtype` goes with `model`: weights that are the baseline's, quantized or not, keep its own")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from qualgate import evalsets
-from qualgate.config.arms import Variant
+from qualgate.config.arms import AdapterEntry, Variant
 from qualgate.config.contradictions import ROLES, contradictions, roles
 from qualgate.config.model import JOB_TIMEOUT, GateFileModel
 from qualgate.config.paths import SHIPPED_MODEL, expanded
@@ -21,6 +21,7 @@ from qualgate.errors import UsageError
 from qualgate.identity import own_version
 from qualgate.records import (
     GREEDY,
+    Adapter,
     ArmSpec,
     Drafted,
     EarlyStop,
@@ -84,6 +85,8 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         dtype=model.baseline.dtype,
         dtype_said="dtype" in model.baseline.model_fields_set,
         kv_cache=model.baseline.kv_cache,
+        kv_said="kv_cache" in model.baseline.model_fields_set,
+        adapter=_adapter(model.baseline.adapter, path),
         arithmetic=model.arithmetic,
     )
     return GateFile(
@@ -197,13 +200,17 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
     speculation = None
     if variant.speculation is not None:
         speculation = as_record(variant.speculation, lambda model: _folder(model, gate_file))
+    adapter = _adapter(variant.adapter, gate_file)
     if variant.model is None:
+        adapter = adapter or baseline.adapter
         return replace(
             baseline,
             name=name,
             quantize=variant.quantize,
             speculation=speculation,
             kv_cache=variant.kv_cache or baseline.kv_cache,
+            kv_said=variant.kv_cache is not None or baseline.kv_said,
+            adapter=replace(adapter, merged=False) if adapter and variant.quantize else adapter,
         )
     calibration, digest = variant.calibration or ("", "")
     return ArmSpec(
@@ -215,8 +222,14 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
         calibration_sha256=digest,
         speculation=speculation,
         kv_cache=variant.kv_cache or baseline.kv_cache,
+        kv_said=variant.kv_cache is not None or baseline.kv_said,
+        adapter=adapter,
         arithmetic=baseline.arithmetic,
     )
+
+
+def _adapter(entry: AdapterEntry | None, gate_file: Path) -> Adapter | None:
+    return None if entry is None else Adapter(path=_folder(entry.path, gate_file), merged=entry.merge)
 
 
 def _rule(entry: RuleEntry, line: int) -> Rule:

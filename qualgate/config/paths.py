@@ -47,6 +47,19 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     return model
 
 
+def _adapter_folder(path: str, info: ValidationInfo) -> str:
+    if not path:
+        raise stated("`adapter` is empty; write a folder that PEFT saved, such as ./support-lora")
+    if "://" in path:
+        raise planned(f"an adapter at an address ({quote(path)})")
+    expanded(path)
+    if info.context and info.context["files"]:
+        folder = info.context["folder"] / expanded(path)
+        if not os.path.isdir(folder):
+            raise stated(f"no adapter's folder {quote(str(folder), 200)}{nearest_path(folder)}")
+    return path
+
+
 def _plain_file(path: str, info: ValidationInfo) -> str:
     if not path:
         raise stated("a file's name is empty")
@@ -73,6 +86,7 @@ def _store_url(url: str) -> str:
 
 _NOT_AN_ADDRESS = Field(json_schema_extra={"minLength": 1, "not": {"pattern": "://"}})
 ModelPath = Annotated[str, AfterValidator(_model_folder), _NOT_AN_ADDRESS]
+AdapterPath = Annotated[str, AfterValidator(_adapter_folder), _NOT_AN_ADDRESS]
 PlainFile = Annotated[str, AfterValidator(_plain_file), _NOT_AN_ADDRESS]
 StoreUrl = Annotated[
     str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})

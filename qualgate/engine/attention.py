@@ -6,10 +6,10 @@ no mask for a name that its mask interface does not know, and none is needed: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,12 +29,13 @@ UNIT = 16  # numbers of a head that the kernel takes at a time
 class KeysValues:
     """Those of every layer, in as many blocks each; a layer's are made when it is first asked.
 
-    form: how they are held, one of `kept.FORMS`; seen: how each layer weighs what it sees, as its model says it;
-    numbers: that each keeps of a position, which blocks may fill up with zeros; memory: blocks of each layer that may
-    be written to, as many or more
+    form: how they are held, one of `kept.FORMS`; scales: fp8's, of keys and of values of each layer, 1 of those that
+    are not there; seen: how each layer weighs what it sees, as its model says it; numbers: that each keeps of a
+    position, which blocks may fill up with zeros; memory: blocks of each layer that may be written to, as many or more
     """
 
     form: str = "float32"
+    scales: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     layers: dict[int, Blocks] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
@@ -51,7 +52,8 @@ class KeysValues:
                     for other in self.memory.keys() - self.layers.keys():
                         del self.memory[other]
                 there = self.memory[layer] = new_blocks(count, kv_heads, head_dim, form=self.form)
-            self.layers[layer] = there.first(count)
+            keys, values = self.scales.get(layer, (1.0, 1.0))  # the memory may be of an arm with others
+            self.layers[layer] = replace(there.first(count), key_scale=keys, value_scale=values)
         return self.layers[layer]
 
     def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
@@ -64,7 +66,7 @@ class KeysValues:
 
     def emptied(self) -> KeysValues:
         """Others, in the same memory."""
-        return KeysValues(self.form, memory=self.memory)
+        return KeysValues(self.form, self.scales, memory=self.memory)
 
     @property
     def size(self) -> int:
@@ -76,10 +78,10 @@ _MEMORY: dict[int, Blocks] = {}
 
 
 @contextmanager
-def recycled(form: str) -> Iterator[KeysValues]:
-    """None yet, of such a form, in the memory of those that the process had last: to be given fresh memory takes as
-    long as to attend does. What lies there is of no sequence."""
-    states = KeysValues(form, memory=dict(_MEMORY))
+def recycled(form: str = "float32", scales: Mapping[int, tuple[float, float]] | None = None) -> Iterator[KeysValues]:
+    """None yet, of such a form and scales, in the memory of those that the process had last: to be given fresh memory
+    takes as long as to attend does. What lies there is of no sequence."""
+    states = KeysValues(form, scales or {}, memory=dict(_MEMORY))
     _MEMORY.clear()
     try:
         yield states

@@ -92,7 +92,7 @@ def _timed(runs: Runs, part: Part, shapes: Sequence[tuple[int, int]], threads: i
     anew each time is weights."""
     seen, found = POSITIONS // SLOTS, dict[tuple[int, int], float]()
     most = max(count * _own(rows // count) for count, rows in shapes)
-    states, too_many = KeysValues(runs[1].kept), inf
+    states, too_many = KeysValues(runs[1].kept, runs[1].scales), inf
     with open_decoder(*runs, part=part) as (decoder, head):
         for count, rows in shapes:
             if rows >= too_many:

@@ -6,7 +6,7 @@ rows do not depend on each other to the bit. Plain decoders pass through C. All 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,8 +43,9 @@ KINDS = {"full_attention", "sliding_attention"}
 class Choice:
     """kind: "plain" passes through C, "packed" through the model's own modules, "padded" is neither; because: why not
     the one before. seen: how each layer attends; numbers: that one position keeps, of all layers, and heads: of keys in
-    all layers; whole: see `OutputHead`; kept: the form of keys and values, of `kept.FORMS`; rounded: the dtype to which
-    what a server stores is rounded, "float32" where nothing is."""
+    all layers; whole: see `OutputHead`; kept: the form of keys and values, of `kept.FORMS`; scales: fp8's, of keys and
+    of values of each layer, {} where all are 1; rounded: the dtype to which what a server stores is rounded, "float32"
+    where nothing is."""
 
     kind: Literal["plain", "packed", "padded"]
     because: str = ""
@@ -53,6 +54,7 @@ class Choice:
     heads: int = 0
     whole: bool = True
     kept: str = "float32"
+    scales: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     rounded: str = "float32"
 
     @property
@@ -107,7 +109,7 @@ def open_engine(
             yield engine
         return
     decoding = open_decoder(model, choice, stored)
-    with threads_of_kernels() as threads, decoding as (decoder, head), recycled(choice.kept) as states:
+    with threads_of_kernels() as threads, decoding as (decoder, head), recycled(choice.kept, choice.scales) as states:
         yield PackedEngine(
             decoder,
             head,

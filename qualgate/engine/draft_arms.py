@@ -47,7 +47,7 @@ def draft_arms(arm: ArmSpec) -> tuple[ArmSpec | None, ...]:
     """Who drafts for `arm`, a level each, the one that it verifies first; () where nobody does.
 
     None for a level that holds no weights of its own. A self-draft is made from the folder of the model that verifies
-    it, never from that model's own packed weights.
+    it, never from that model's own packed weights, and has its adapter.
     """
     found: list[ArmSpec | None] = []
     verifier = replace(arm, speculation=None, calibration="", calibration_sha256="")
@@ -60,6 +60,7 @@ def draft_arms(arm: ArmSpec) -> tuple[ArmSpec | None, ...]:
             name=f"{arm.name} (draft{f' {depth}' if depth > 1 else ''})",
             model=level.draft.model or verifier.model,
             quantize=level.draft.quantize,
+            adapter=None if level.draft.model or verifier.adapter is None else replace(verifier.adapter, merged=False),
         )
         found.append(verifier)
     return tuple(found)

@@ -8,7 +8,7 @@ nothing: what it writes stands behind the text, where the target's next pass wri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from qualgate.engine.attention import KeysValues
@@ -65,12 +65,14 @@ class Blocks(Protocol):
 
 
 class OwnBlocks:
-    """So many, which nobody else reads. form: of `kept.FORMS`."""
+    """So many, which nobody else reads. form, scales: see `KeysValues`."""
 
     reads = True
 
-    def __init__(self, count: int, form: str = "float32") -> None:
-        self.states, self._pool = KeysValues(form), BlockPool(count)
+    def __init__(
+        self, count: int, form: str = "float32", scales: Mapping[int, tuple[float, float]] | None = None
+    ) -> None:
+        self.states, self._pool = KeysValues(form, scales or {}), BlockPool(count)
 
     @property
     def count(self) -> int:

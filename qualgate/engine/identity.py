@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, levels
 from qualgate.engine.draft_heads.folder import head_of_draft
+from qualgate.engine.own_cache import cache_identity
 from qualgate.identity import content_hash, own_version
+from qualgate.quant.adapter_folder import read_adapter_folder
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
 from qualgate.records.arms import Arithmetic
@@ -41,14 +44,23 @@ def identify(
         ),
         engine=engine,
         speculation=_speculation(spec, {**(folders or {}), spec.model: folder}),
-        kv_cache="" if spec.kv_cache == "float32" else spec.kv_cache,
+        kv_cache=cache_identity(spec, folder),
+        adapter=adapter_hash(spec),
     )
 
 
 def weights_hash(spec: ArmSpec, folder: ModelFolder) -> str:
     """`ArmIdentity.weights` of an arm: its files and what is made of them."""
     recipe = spec.quantize.content if spec.quantize else None
-    return content_hash([folder.shards.sha256, spec.dtype, recipe])
+    beside = [adapter_hash(spec)] if spec.adapter else []
+    return content_hash([folder.shards.sha256, spec.dtype, recipe, *beside])
+
+
+def adapter_hash(spec: ArmSpec) -> str:
+    """`ArmIdentity.adapter`: of the files, and whether they are merged; "" of an arm without one."""
+    if spec.adapter is None:
+        return ""
+    return content_hash([read_adapter_folder(Path(spec.adapter.path)).sha256, spec.adapter.merged])
 
 
 def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:

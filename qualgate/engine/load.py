@@ -16,8 +16,11 @@ from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
 from qualgate.engine.draft_part import Part
 from qualgate.engine.identity import engine_version, identify
+from qualgate.engine.own_cache import own_scales, with_own_cache
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
+from qualgate.quant.adapter_folder import AdapterFolder, read_adapter_folder
+from qualgate.quant.cache_scheme import is_cache_scale
 from qualgate.quant.full_precision import check_floats
 from qualgate.quant.model_files import readable
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
@@ -67,11 +70,19 @@ class LoadedDraft:
 def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:
     """Raise UsageError when `folder`, the model of `spec`, is a quantized checkpoint that is damaged, contradicts
     itself, cannot be run here, does not fit its architecture, is to be quantized once more, or is the baseline without
-    `quantized_baseline`. Full-precision models pass as they are: loading says the rest.
+    `quantized_baseline`; and for an adapter that is damaged or another base's. Full-precision models pass as they are:
+    loading says the rest.
 
-    Every packed layer is read, one at a time, and put into the model without its numbers, which needs torch.
+    Every packed layer is read, one at a time, and put into the model without its numbers, which needs torch. So does
+    reading an adapter, and the scales of an arm's keys and values.
     """
+    own_scales(with_own_cache(spec, folder.files), folder, range(folder.layers or 0))
     if folder.format is None:
+        if spec.adapter is not None:
+            from qualgate.engine.quantized import empty_model
+
+            with readable(folder.path):
+                _check_adapter(spec, empty_model(folder.path))
         return
     method = folder.format.method
     if spec.is_baseline and not quantized_baseline:
@@ -84,12 +95,26 @@ def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: boo
         raise UsageError(
             f"{folder.path} is a quantized checkpoint ({method}) already. Quantize the model it was made from."
         )
+    if spec.adapter is not None and spec.adapter.merged:
+        raise UsageError(
+            f"{spec.name}: {folder.path} is a quantized checkpoint ({method}), and an adapter merged into its weights "
+            "would have them quantized anew. Leave `merge` out: it is kept apart of them, as servers do."
+        )
     import torch
 
     from qualgate.engine.quantized import load_quantized
 
     with readable(folder.path):
-        _refuse_packed_head(spec, load_quantized(folder, torch.float32, weightless=True).model)
+        model = load_quantized(folder, torch.float32, weightless=True).model
+        _refuse_packed_head(spec, model)
+        _check_adapter(spec, model)
+
+
+def _check_adapter(spec: ArmSpec, model: PreTrainedModel) -> None:
+    if spec.adapter is not None:
+        from qualgate.engine.adapters import check_adapter
+
+        check_adapter(read_adapter_folder(Path(spec.adapter.path)), model, merged=spec.adapter.merged)
 
 
 def check_arithmetic(spec: ArmSpec, folder: ModelFolder) -> None:
@@ -238,20 +263,26 @@ def _loaded(
     """`spec` alone, whoever drafts for it. halves: see `choose_kernels`."""
     import torch
 
+    from qualgate.engine.adapters import keep_apart
     from qualgate.engine.choice import choose_engine
     from qualgate.engine.footprint import footprint, weights_held
     from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
     from qualgate.engine.rope import fix_rope
 
-    found = _read(spec, folder, cache, device)
+    spec = with_own_cache(spec, folder.files)
+    adapter = read_adapter_folder(Path(spec.adapter.path)) if spec.adapter else None
+    found = _read(spec, folder, adapter, cache, device)
     model, dtype = found.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
     torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels, halves=halves)
+    if adapter is not None and found.beside:
+        keep_apart(model, adapter, dtype)
     floats = weights_held(model, dtype)
     stored = _stored(spec, folder)
-    choice = _keeping(spec, _rounding(spec, model, choose_engine(model), stored))
+    choice = _keeping(spec, folder, _rounding(spec, model, choose_engine(model), stored))
+    left_out = {name: count for name, count in found.left_out.items() if not (choice.scales and is_cache_scale(name))}
     return LoadedArm(
         spec=spec,
         model=model,
@@ -259,13 +290,13 @@ def _loaded(
         identity=identity,
         footprint=footprint(
             model,
-            on_disk=found.on_disk,
+            on_disk=found.on_disk + (adapter.nbytes if adapter else 0),
             held=found.quantized + floats,
             quantized=found.quantized,
             cache_token=_cache_token(spec, choice, dtype.itemsize),
-            weights=found.weights,
+            weights=found.weights + found.beside,
             stability=found.stability,
-            left_out=found.left_out,
+            left_out=left_out,
         ),
         kernel=kernel,
         choice=choice,
@@ -287,16 +318,17 @@ def _rounding(spec: ArmSpec, model: PreTrainedModel, choice: Choice, stored: str
         raise NotInThisVersion(f"{spec.name}: {spec.model}: {error}") from None
 
 
-def _keeping(spec: ArmSpec, choice: Choice) -> Choice:
+def _keeping(spec: ArmSpec, folder: ModelFolder, choice: Choice) -> Choice:
     """The choice, with keys and values as the arm has them."""
     if spec.kv_cache == "float32":
         return choice
     if choice.kind == "padded":
         raise NotInThisVersion(
             f"{spec.name}: {spec.model} runs in padded batches here ({choice.because}), and these hold keys and values "
-            f"in float32 alone in this version. Take `kv_cache: {spec.kv_cache}` out of this arm."
+            f"in float32 alone in this version. Write `kv_cache: float32` in place of {spec.kv_cache} for this arm."
         )
-    return replace(choice, kept={"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache))
+    kept = {"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache)
+    return replace(choice, kept=kept, scales=own_scales(spec, folder, sorted(choice.seen)))
 
 
 def _cache_token(spec: ArmSpec, choice: Choice, itemsize: int) -> int | None:
@@ -309,17 +341,19 @@ def _cache_token(spec: ArmSpec, choice: Choice, itemsize: int) -> int | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
     """A model as its files have it, or packed. on_disk, quantized: bytes of its files and of its packed weights;
-    weights: numbers that it stands for; see `footprint` for the others."""
+    weights: numbers that it stands for, beside: of an adapter that is yet to be put beside them; see `footprint` for
+    the others."""
 
     model: PreTrainedModel
     on_disk: int
     quantized: int
     weights: int
+    beside: int
     left_out: dict[str, int]
     stability: dict[str, WeightStability]
 
 
-def _read(spec: ArmSpec, folder: ModelFolder, cache_dir: Path, device: Device) -> _Read:
+def _read(spec: ArmSpec, folder: ModelFolder, adapter: AdapterFolder | None, cache_dir: Path, device: Device) -> _Read:
     import torch
 
     dtype, on_disk, quantized, weights = getattr(torch, spec.dtype), folder.shards.nbytes, 0, folder.parameters
@@ -333,6 +367,12 @@ def _read(spec: ArmSpec, folder: ModelFolder, cache_dir: Path, device: Device) -
         _refuse_packed_head(spec, model)
     else:
         model, left_out = _load_model(folder, dtype)
+    if spec.adapter is not None and adapter is not None:
+        from qualgate.engine.adapters import check_adapter, merge
+
+        check_adapter(adapter, model, merged=spec.adapter.merged)
+        if spec.adapter.merged:
+            merge(model, adapter, dtype)
     if recipe := spec.quantize:
         from qualgate.engine.calibration import calibration_prompts
         from qualgate.quant.checkpoint import checkpoint_name, pack
@@ -342,7 +382,13 @@ def _read(spec: ArmSpec, folder: ModelFolder, cache_dir: Path, device: Device) -
         replaced, quantized, stability = _quantize(model, folder.shards, packed)
         on_disk += (packed / "packed.safetensors").stat().st_size - replaced
     return _Read(
-        model=model, on_disk=on_disk, quantized=quantized, weights=weights, left_out=left_out, stability=stability
+        model=model,
+        on_disk=on_disk,
+        quantized=quantized,
+        weights=weights,
+        beside=adapter.numbers if adapter and spec.adapter and not spec.adapter.merged else 0,
+        left_out=left_out,
+        stability=stability,
     )
 
 
@@ -366,6 +412,7 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     from transformers.utils import logging
 
     from qualgate.engine.plain_decoder import PLAIN
+    from qualgate.engine.quantized import plain_config
     from qualgate.engine.unexpected import known_to_be_unused, left_out_of
 
     logging.disable_progress_bar()
@@ -374,6 +421,7 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder.path,
+            config=plain_config(folder.path),
             dtype=dtype if narrow else torch.float32,
             local_files_only=True,
             trust_remote_code=False,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from qualgate.engine.adapters import LoraLinear
 from qualgate.engine.dense import DenseLinear
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.records import Overflow
@@ -81,7 +82,7 @@ def looked_at(model: PreTrainedModel, dtype: str, *, infinite: bool = False) -> 
     for name, module in model.named_modules():
         kind = type(module).__name__
         norm = "norm" in kind.lower()
-        linear = isinstance(module, nn.Linear | QuantizedLinear | DenseLinear) or kind == "Conv1D"
+        linear = isinstance(module, nn.Linear | QuantizedLinear | DenseLinear | LoraLinear) or kind == "Conv1D"
         if norm or linear or kind.endswith("Experts"):
             hooks.append(module.register_forward_hook(_hook(found, name, norm=norm)))
     try:

@@ -75,7 +75,7 @@ def _seconds(runs: Runs, part: Part, rows: int, threads: int) -> float:
     `open_decoder`."""
     blocks = -(-(POSITIONS + rows) // SLOTS)
     asked, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), list[float]()
-    states = KeysValues(runs[1].kept)
+    states = KeysValues(runs[1].kept, runs[1].scales)
     with open_decoder(*runs, part=part) as (decoder, head):
         for _ in range(1 + TIMES):  # the first makes what it keeps
             began = perf_counter()

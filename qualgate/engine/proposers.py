@@ -113,7 +113,7 @@ def open_proposers(
                     name,
                     decoder,
                     _Within(head, vocabulary),
-                    blocks=LentBlocks(engine) if at < lent else OwnBlocks(own, model.choice.kept),
+                    blocks=LentBlocks(engine) if at < lent else OwnBlocks(own, model.choice.kept, model.choice.scales),
                     threads=engine.threads,
                     stop_ids=stop_ids,
                     draws=chances,

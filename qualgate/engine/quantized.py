@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from qualgate.quant.readers.checkpoint import check_runnable, read_checkpoint
 from qualgate_kernels.dequantize import dequantize_torch
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +45,7 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
     path = folder.path
     checkpoint = read_checkpoint(folder.shards, folder.format, weightless=weightless)
     check_runnable(checkpoint)
-    model = _empty(path)
+    model = empty_model(path)
     unused, strange = known_to_be_unused(folder, model), checkpoint.tensors.keys() - own_names(model)
     packed_bytes = 0
     floats = {
@@ -92,17 +92,15 @@ def _numbers(layer: Layer) -> torch.Tensor:
     return torch.empty(weight.shape, device="meta") if weight.codes.is_meta else dequantize_torch(weight)
 
 
-def _empty(folder: Path) -> PreTrainedModel:
-    """The architecture without its weights; buffers that it computes itself are there."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+def empty_model(folder: Path) -> PreTrainedModel:
+    """The architecture without its weights; buffers that it computes itself are there. UsageError where a config gives
+    none."""
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
-        config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        for key in ("quantization_config", "compression_config"):
-            if hasattr(config, key):
-                delattr(config, key)
+        config = plain_config(folder)
         with _weightless():
             return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except MemoryError:
@@ -111,6 +109,17 @@ def _empty(folder: Path) -> PreTrainedModel:
         raise UsageError(
             f"transformers cannot build {folder}: {' '.join(f'{type(error).__name__}: {error}'.split())[:400]}"
         ) from error
+
+
+def plain_config(folder: Path) -> PreTrainedConfig:
+    """The folder's, without what asks transformers for a quantizer of its own: weights are read here."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    for key in ("quantization_config", "compression_config"):
+        if hasattr(config, key):
+            delattr(config, key)
+    return config
 
 
 @contextmanager

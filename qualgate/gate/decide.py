@@ -19,6 +19,7 @@ from qualgate.gate.growing import (
 )
 from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
 from qualgate.gate.verdict import decide_plain, overall_exit
+from qualgate.gate.weights_and_cache import with_weights_and_cache
 from qualgate.records import Policy, RunEvidence, Verdict
 
 MOST_ALPHA = 0.2  # above it a verdict says so in its first line
@@ -48,6 +49,9 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     does not fit the evidence.
     """
     decided = _decide(evidence, policy, now)
+    if decided.policy.stop is None and decided.policy.four_arm is None:
+        told = with_weights_and_cache(decided.verdicts, evidence, decided.policy, now)
+        decided = replace(decided, verdicts=told)
     decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
+from qualgate.engine.own_cache import with_own_cache
 from qualgate.errors import UsageError
 from qualgate.gate.peers.nel_policy import as_text
 from qualgate.intake.nel_policy import read_nel_policy
 from qualgate.quant.formats import recognise
-from qualgate.records import NOISE, PLAIN, TWIN
+from qualgate.quant.model_files import CONFIG_FILES, ModelFiles, read_files
+from qualgate.records import NOISE, PLAIN, TWIN, WIDE, ArmSpec
 
 
 def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> GateFile:
@@ -55,22 +58,34 @@ def with_nel_policy(gate: GateFile) -> GateFile:
     return replace(gate, policy=replace(gate.policy, nel=as_text(read_nel_policy(gate.nel_policy))))
 
 
+def with_own_caches(gate: GateFile, files_of: Callable[[ArmSpec], ModelFiles]) -> GateFile:
+    """The gate file with keys and values of each arm as its folder declares them, where it says nothing itself."""
+    baseline, *variants = (with_own_cache(arm, files_of(arm)) for arm in (gate.baseline, *gate.variants))
+    return replace(gate, baseline=baseline, variants=tuple(variants))
+
+
 def with_witnesses(gate: GateFile) -> GateFile:
     """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
-    weights, no draft where it speculates; the twin, whose rows are in no packed passes, drafts nothing either, and is
-    left out of a run whose arithmetic is a server's, which padded batches do not have.
-    UsageError where no variant has such a part."""
+    weights, no draft where it speculates, keys and values as the baseline's where they are not; the twin, whose rows
+    are in no packed passes, drafts nothing either, holds keys and values in float32, and is left out of a run whose
+    arithmetic is a server's, which padded batches do not have. UsageError where no variant has such a part."""
+    gate = with_own_caches(gate, lambda arm: read_files(Path(arm.model), CONFIG_FILES))
     packed = [arm for arm in gate.variants if arm.quantize or recognise(Path(arm.model)) is not None]
     packed = packed if gate.baseline.arithmetic == "float32" else []
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
-    if not packed and not drafting:
+    kept = gate.baseline.kv_cache
+    rounding = [arm for arm in gate.variants if arm.kv_cache != kept]
+    if not packed and not drafting and not rounding:
         raise UsageError(
-            "--blame leaves kernels and drafts out, and no variant of this gate file has quantized weights or "
-            "speculates; with `arithmetic: served` kernels are not left out."
+            "--blame leaves kernels, drafts and a KV cache in fewer bits out, and no variant of this gate file has "
+            "quantized weights, speculates or has a `kv_cache` that the baseline has not; with `arithmetic: served` "
+            "kernels are not left out."
         )
-    twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None) for arm in packed]
+    whole = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
+    twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None, **whole) for arm in packed]
     plain = [replace(arm, name=f"{arm.name}{PLAIN}", speculation=None) for arm in drafting]
-    return replace(gate, variants=(*gate.variants, *twins, *plain))
+    wide = [replace(arm, name=f"{arm.name}{WIDE}", kv_cache=kept, kv_said=True) for arm in rounding]
+    return replace(gate, variants=(*gate.variants, *twins, *plain, *wide))
 
 
 def with_noise_arm(gate: GateFile) -> GateFile:

@@ -76,9 +76,11 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
                 f"{gate.path.name}: {arm.name} speculates, and there are no packed passes on a GPU in this version, "
                 "which alone verify drafts. Write `workers: {devices: cpu}`, or take `speculation` out."
             )
-        verifier, layers = arm, _layers(folders[arm.model])
+        verifier, layers = arm, folders[arm.model].layers
         verifies = WHOLE
         for level, model, part in zip(levels(arm.speculation), draft_arms(arm), parts(arm.speculation), strict=True):
+            if level.draft.kind in ("early_exit", "high_bits"):
+                _refuse_beside_adapter(arm, level.draft.kind)
             if level.draft.kind == "high_bits":
                 _check_high_bits(arm, verifies, verifier, folders[verifier.model])
             verifies = part or verifies
@@ -94,7 +96,7 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
             if model.quantize and model.quantize.calibration:
                 check_leaks(model.quantize, sets)
                 check_calibration(model.quantize.calibration, folders[model.model], f"the draft of {arm.name}")
-            verifier, layers = model, _layers(folders[model.model])
+            verifier, layers = model, folders[model.model].layers
 
 
 def with_heads(gate: GateFile, sets: Sequence[Evalset]) -> GateFile:
@@ -115,10 +117,13 @@ def _with_head(arm: ArmSpec, asked: Counter[str]) -> ArmSpec:
     return replace(arm, speculation=replace(spec, draft=replace(spec.draft, layout=head.layout, learned=known)))
 
 
-def _layers(folder: ModelFolder) -> int | None:
-    """How many its config says."""
-    found = (folder.files.config.get("text_config") or folder.files.config).get("num_hidden_layers")
-    return found if type(found) is int else None
+def _refuse_beside_adapter(arm: ArmSpec, kind: str) -> None:
+    if arm.adapter is not None and not arm.adapter.merged:
+        raise NotInThisVersion(
+            f"{arm.name}: `{kind}` drafts in passes of a part of the model, which are made in C, and a model whose "
+            "adapter is kept apart runs its own modules. Draft by `quantize`, or merge it: `adapter: {path: …, merge: "
+            "true}`."
+        )
 
 
 def _check_early_exit(arm: ArmSpec, layers: int, there: int | None, verifier: ModelFolder) -> None:

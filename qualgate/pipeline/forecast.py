@@ -153,7 +153,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _weights(arm: ArmSpec, model: ModelFacts) -> str:
     """What an arm's weights are, in a word, and who drafts for it: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq
     checkpoint"."""
-    label = f"{model.method} checkpoint{arm.computed_label}" if model.method and not arm.quantize else arm.weights_label
+    label = f"{model.method} checkpoint{arm.beside}" if model.method and not arm.quantize else arm.weights_label
     return f"{label} + {arm.speculation.label}" if arm.speculation else label
 
 

@@ -16,9 +16,10 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_policy
 from qualgate.intake.feedback import read_feedback
 from qualgate.pipeline.arms import as_run
+from qualgate.pipeline.check_adapters import trained_elsewhere
 from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_learned_on_it
 from qualgate.pipeline.forecast import Forecast, Past, forecast
-from qualgate.pipeline.jobs import workers_for
+from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
 from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
@@ -36,6 +37,7 @@ class Foretold:
     plan: Plan
     workers: int
     takes: Forecast
+    memory: MemoryNeed
     held: Held
     rates: PlannedPolicy | None  # None: nothing of the policy can be foreseen
     early: UntilSettled | None  # with `stop: early`
@@ -68,7 +70,7 @@ def foretell(
     if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
         read_feedback(gate.feedback)
     plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm))
-    for line in (*asked_in_two_sets(plan), *heads_that_learned_on_it(plan), *drafts_that_cannot_pay(plan)):
+    for line in _of_models(plan):
         warn(line)
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     earlier = earlier_evidence(gate)
@@ -91,6 +93,7 @@ def foretell(
         plan=plan,
         workers=workers_for(gate, plan),
         takes=takes,
+        memory=memory_for(gate, plan),
         held=held,
         rates=rates,
         early=early,
@@ -108,9 +111,7 @@ def doubts(plan: Plan) -> Iterator[str]:
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     yield from held.faults
-    yield from asked_in_two_sets(plan)
-    yield from heads_that_learned_on_it(plan)
-    yield from drafts_that_cannot_pay(plan)
+    yield from _of_models(plan)
     sets = _sets(plan, held)
     policy, _ = foreseeable(sets, _rules(plan))
     if policy is None:
@@ -121,6 +122,14 @@ def doubts(plan: Plan) -> Iterator[str]:
             f"this policy would approve an identical variant in about {rates.approve:.0%} of runs; "
             "`qualgate plan` says what would change that"
         )
+
+
+def _of_models(plan: Plan) -> Iterator[str]:
+    """What sets ask, and what models, drafts and adapters say of themselves."""
+    yield from asked_in_two_sets(plan)
+    yield from heads_that_learned_on_it(plan)
+    yield from drafts_that_cannot_pay(plan)
+    yield from trained_elsewhere(plan)
 
 
 def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:

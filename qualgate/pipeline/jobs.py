@@ -12,6 +12,7 @@ from qualgate.engine.device import choose_device
 from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
+from qualgate.pipeline.memory import workers_for
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
@@ -19,11 +20,6 @@ from qualgate.scoring import score
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
-
-
-def workers_for(gate: GateFile, plan: Plan) -> int:
-    """How many processes generate. Where times decide it is one: two would slow each other down."""
-    return 1 if times_decide(plan.policy) else gate.workers
 
 
 def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:

@@ -22,6 +22,7 @@ from qualgate.gate.early import Question, lay_out, seeded_order
 from qualgate.harness import tasks
 from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
+from qualgate.pipeline.arms import with_own_caches
 from qualgate.pipeline.batches import (
     JOB_ROWS,
     JOB_TOKENS,
@@ -43,6 +44,7 @@ from qualgate.pipeline.check_drafts import (
     with_heads,
 )
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
+from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.trial import tried
@@ -82,6 +84,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     models = tuple(dict.fromkeys(one.model for arm in arms for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
+    gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
     gate = with_heads(gate, sets)
@@ -103,7 +106,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
             held(arms, {model: one.parameters for model, one in folders.items()}), choose_device(gate.devices)
         )
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
-    return Plan(
+    plan = Plan(
         key=key,
         gate_file=gate.text,
         gate_name=gate.path.name,
@@ -116,6 +119,8 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
         also=also,
         models={model: _facts(folder) for model, folder in folders.items()},
     )
+    check_memory(memory_for(gate, plan))
+    return plan
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -180,7 +185,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _facts(folder: ModelFolder) -> ModelFacts:
     method = folder.format.method if folder.format else ""
-    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes)
+    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes, kept=folder.kept)
 
 
 def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:

@@ -71,7 +71,7 @@ def said_by_config(files: ModelFiles) -> Format | None:
             raise UsageError(f"{where}: {key} is {type(settings).__name__}, expected a JSON object. {AGAIN}")
         if settings and settings == files.config.get("quantization"):  # mlx-lm writes it under both names
             raise _of_mlx(where)
-        if settings:
+        if settings and not _of_the_cache_alone(settings):
             return Format(method=_method(where, settings), settings=settings, where=where)
     if isinstance(of_mlx := files.config.get("quantization"), dict) and "bits" in of_mlx:
         raise _of_mlx(where)
@@ -118,6 +118,17 @@ def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
         bits = _bits(format) if entry.dtype == "I32" else 4
         return count * {"I32": 32}.get(entry.dtype, 8) // bits
     return count
+
+
+def _of_the_cache_alone(settings: dict[str, Any]) -> bool:
+    """Whether keys and values are quantized and no weight is: those are what they were."""
+    method = settings.get("quant_method")
+    if method == "modelopt":
+        about = settings.get("quantization", settings)
+        return isinstance(about, dict) and "quant_algo" in about and about["quant_algo"] in (None, "NO_QUANT")
+    return (
+        method == "compressed-tensors" and bool(settings.get("kv_cache_scheme")) and not settings.get("config_groups")
+    )
 
 
 def _modelopt(where: Path, settings: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ REBUILT = re.compile(
 )
 _MASK = re.compile(r"(^|\.)(attn|attention|self_attn|self_attention|transformer)\.(masked_)?bias$")
 # Heads that say nothing of the next token of a text: more tokens at once, pictures and sound, a reward.
-_UNUSED_HEAD = re.compile(
+UNUSED_HEAD = re.compile(
     r"(^|\.)(mtp(_\w+)?|nextn\w*|medusa_heads?|v_head)\."
     r"|(^|\.)(visual|vision_\w+|vit|image_\w+|img_\w+|multi_?modal_\w+|mm_\w+|patch_\w+|audio_\w+|audio|speech_\w+)\."
     r"|^(model\.)?(talker|token2wav|code2wav|embed_vision|embed_audio|resampler|vpm|apm|tts)\.|(^|\.)image_newline$"
@@ -51,7 +51,7 @@ def check_full_precision(shards: Shards) -> None:
         for name, entry in shards.entries.items()
         if (entry.dtype in _CODES or entry.dtype.startswith(("F8", "F6"))) and not has_no_say(name, entry.shape)
     ]
-    packed = [name for name in shards.entries if name.endswith(_PACKED) and not _UNUSED_HEAD.search(name)]
+    packed = [name for name in shards.entries if name.endswith(_PACKED) and not UNUSED_HEAD.search(name)]
     if low or packed:
         raise quantized_unsaid(shards, (low or packed)[0])
 
@@ -96,7 +96,7 @@ def has_no_say(name: str, shape: tuple[int, ...]) -> bool:
     """Rebuilt with the architecture, no part of reading and saying text, or of a cache that is not the weights'."""
     if _MASK.search(name):  # a mask is a square, or the one number that it hides with; a real bias is neither
         return prod(shape) == 1 or (len(shape) >= 2 and shape[-1] == shape[-2] and prod(shape[:-2]) == 1)
-    return any(pattern.search(name) for pattern in (REBUILT, _UNUSED_HEAD, _CACHE_SCALE))
+    return any(pattern.search(name) for pattern in (REBUILT, UNUSED_HEAD, _CACHE_SCALE))
 
 
 def quantized_unsaid(shards: Shards, name: str) -> UsageError:

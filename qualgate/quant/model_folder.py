@@ -55,6 +55,24 @@ class ModelFolder:
         return sum(weights_in(name, entry, self.format) for name, entry in entries.items())
 
     @property
+    def layers(self) -> int | None:
+        """How many decoder layers its config says."""
+        found = (self.files.config.get("text_config") or self.files.config).get("num_hidden_layers")
+        return found if type(found) is int else None
+
+    @property
+    def kept(self) -> int:
+        """Numbers that one position keeps as keys and values, by the config; 0 where it does not say."""
+        config = self.files.config.get("text_config") or self.files.config
+        heads, width = config.get("num_attention_heads"), config.get("hidden_size")
+        dim = config.get("head_dim")
+        if dim is None and type(heads) is int and type(width) is int and heads > 0:
+            dim = width // heads
+        said = config.get("num_hidden_layers"), config.get("num_key_value_heads") or heads, dim
+        sizes = [size for size in said if type(size) is int and size > 0]
+        return 2 * prod(sizes) if len(sizes) == len(said) and "kv_lora_rank" not in config else 0
+
+    @property
     def rope(self) -> str:
         """Which set of frequencies turns the positions, where the config has two: "long" if it is made for more tokens
         than it was first trained on, else "short"; "" where it has one. For dynamic NTK "short": it never grows."""

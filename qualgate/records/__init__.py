@@ -22,6 +22,8 @@ from qualgate.records.arms import (
     PLAIN,
     TWIN,
     UNTOLD,
+    WIDE,
+    Adapter,
     ArmFootprint,
     ArmIdentity,
     ArmSpec,
@@ -47,12 +49,14 @@ from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
     Comparison,
+    Effect,
     FourArm,
     Interaction,
     RuleStatus,
     Seen,
     Verdict,
     VerdictWord,
+    WeightsAndCache,
 )
 from qualgate.records.work import Job, ModelFacts, Plan, Prompt, UnitKey, Window
 
@@ -74,6 +78,8 @@ __all__ = [
     "TWIN",
     "UNTOLD",
     "VERIFY_COST",
+    "WIDE",
+    "Adapter",
     "ArmEvidence",
     "ArmFootprint",
     "ArmIdentity",
@@ -92,6 +98,7 @@ __all__ = [
     "Drafted",
     "Drift",
     "EarlyStop",
+    "Effect",
     "Evalset",
     "ExternalCases",
     "FinishReason",
@@ -131,5 +138,6 @@ __all__ = [
     "UnitKey",
     "Verdict",
     "VerdictWord",
+    "WeightsAndCache",
     "Window",
 ]

@@ -10,12 +10,26 @@ from qualgate.records.speculation import Speculation
 
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
+WIDE = "@kv"  # ends the name of the arm that holds a variant's keys and values as the baseline's; likewise
 PLAIN = "@plain"  # ends the name of the arm that decodes a variant's answers without its draft; likewise
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
 Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # how keys and values are held
 Arithmetic = Literal["float32", "served"]  # of a run: exact float32, or rounded where a server stores
 DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """A LoRA adapter over an arm's weights: kept apart of them, as servers do, or merged into them at load."""
+
+    path: str  # folder with adapter_config.json and adapter_model.safetensors
+    merged: bool = False
+
+    @property
+    def label(self) -> str:
+        """For people: "LoRA support-lora", "LoRA support-lora merged"."""
+        return f"LoRA {self.path.rstrip('/').rpartition('/')[2]}{' merged' if self.merged else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,8 @@ class ArmSpec:
     calibration_sha256: str = ""
     speculation: Speculation | None = None
     kv_cache: Kept = "float32"
+    kv_said: bool = False  # by the gate file; False: servers take what the folder declares
+    adapter: Adapter | None = None
     arithmetic: Arithmetic = "float32"  # of the whole run, each of its arms the same
 
     @property
@@ -46,35 +62,40 @@ class ArmSpec:
 
     @property
     def weights_label(self) -> str:
-        """How the weights are held: "bfloat16", "int4 g32", …; and what `computed_label` adds."""
-        return (self.quantize.label if self.quantize else self.dtype) + self.computed_label
+        """How the weights are held: "bfloat16", "int4 g32", …; and what is `beside` them."""
+        return (self.quantize.label if self.quantize else self.dtype) + self.beside
 
     @property
-    def computed_label(self) -> str:
-        """How it computes, where not in float32: ", KV int8", ", served"; else ""."""
+    def beside(self) -> str:
+        """An adapter, how keys and values are held, and how it computes where not in float32: " + LoRA support, KV
+        int8, served"; "" where none is said."""
+        adapter = f" + {self.adapter.label}" if self.adapter else ""
         kept = "" if self.kv_cache == "float32" else f", KV {self.kv_cache}"
-        return kept if self.arithmetic == "float32" else f"{kept}, {self.arithmetic}"
+        return adapter + kept + ("" if self.arithmetic == "float32" else f", {self.arithmetic}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmIdentity:
     """What an arm really was, by content. Equal template, tokenizer and sampling make a pair comparable."""
 
-    weights: str  # sha256 over the safetensors files and the recipe
+    weights: str  # sha256 over the safetensors files, the recipe and the adapter
     config: str  # sha256 of config.json
     tokenizer: str  # sha256 of the tokenizer's files
     template: str  # sha256 of the chat template's text ("" hashed when there is none)
     sampling: str  # sha256 of temperature, seed, repeats, stop rules
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
-    kv_cache: str = ""  # how keys and values are held; "" in float32
+    kv_cache: str = ""  # how keys and values are held, and whether by the checkpoint's scales; "" in float32
+    adapter: str = ""  # sha256 of its adapter's files and how they are used, on which `weights` rests too; "" of none
 
     @property
     def content(self) -> dict[str, str]:
-        """As plain JSON; an arm that neither speculates nor rounds keys and values is what an earlier version knew it
-        by."""
+        """As plain JSON; an arm with none of what may be "" is what an earlier version knew it by."""
         said = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in said.items() if value or name not in ("speculation", "kv_cache")}
+        return {name: value for name, value in said.items() if value or name not in MAY_LACK}
+
+
+MAY_LACK = ("speculation", "kv_cache", "adapter")  # of an identity
 
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype
@@ -88,7 +109,8 @@ class Generation:
     left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
     tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
     were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
-    which none were, as they were not expected to pay, because: why, as found last.
+    which none were, as they were not expected to pay, because: why, as found last. peak: the most bytes that its
+    process held in any job, libraries and whatever else it had loaded among them, device_peak: of its GPU; 0: unknown.
     """
 
     engine: str = ""
@@ -102,6 +124,8 @@ class Generation:
     drafting: int = 0
     rested: int = 0
     because: str = ""
+    peak: int = 0
+    device_peak: int = 0
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -118,6 +142,8 @@ class Generation:
             drafting=self.drafting + other.drafting,
             rested=self.rested + other.rested,
             because=other.because or self.because,
+            peak=max(self.peak, other.peak),
+            device_peak=max(self.device_peak, other.device_peak),
         )
 
 

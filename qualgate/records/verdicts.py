@@ -69,7 +69,7 @@ class ArmStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """What quantization and speculation do together beyond what each does alone."""
+    """What two changes do together beyond what each does alone."""
 
     metric: str  # a quality metric, or "cost_per_accepted_answer" (then the logarithm of a ratio)
     slice: str
@@ -99,6 +99,29 @@ class FourArm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one variant's changes did to a score: the difference of its comparison, with one-sided bounds."""
+
+    metric: str
+    slice: str
+    variant: str
+    difference: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsAndCache:
+    """Other weights and keys and values held otherwise, apart and together: four arms of one run."""
+
+    weights: str  # the variant with the other weights alone
+    cache: str  # that which holds keys and values otherwise, and has the baseline's weights
+    both: str
+    effects: tuple[Effect, ...]  # of the three, for each critical quality metric and slice
+    interactions: tuple[Interaction, ...]  # of these metrics and slices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """How much of the run an early verdict rests on. It is an anytime-valid test's, so looking has no price."""
 
@@ -125,3 +148,4 @@ class Verdict:
     four_arm: FourArm | None = None  # on the verdict about the arm that does both
     seen: Seen | None = None  # where generation may stop early
     speculated: Speculated | None = None  # of an arm that our own engine drafted for
+    weights_and_cache: WeightsAndCache | None = None  # on the verdict about the arm in which both are changed

@@ -71,6 +71,7 @@ class ModelFacts:
     method: str  # of its quantized format; "": full precision
     parameters: int
     nbytes: int = 0  # of its weight files
+    kept: int = 0  # numbers that a position keeps as keys and values; 0: its config does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

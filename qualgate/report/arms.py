@@ -1,11 +1,11 @@
-"""A four-arm comparison, and what serving each arm took and gave, as plain lines."""
+"""A four-arm comparison, weights and cache apart and together, and what serving each arm took and gave: plain lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from qualgate.escaping import visible_line
-from qualgate.records import ArmService, ArmStep, FourArm, Interaction, Verdict
+from qualgate.records import ArmService, ArmStep, Effect, FourArm, Interaction, Verdict, WeightsAndCache
 
 UNAVAILABLE, NOT_ASKED = "unavailable", "not asked"
 
@@ -85,6 +85,43 @@ def arm_lines(verdict: Verdict) -> list[str]:
     if verdict.four_arm is not None:
         return four_arm_lines(verdict.four_arm)
     return service_lines(verdict.services)
+
+
+def weights_and_cache_heads(found: WeightsAndCache) -> tuple[str, ...]:
+    """What `weights_and_cache_rows` holds."""
+    changed = ("weights alone", "keys and values alone", "both")
+    named = zip(changed, (found.weights, found.cache, found.both), strict=True)
+    return ("metric", "slice", *(f"{what} ({name})" for what, name in named), "both beyond the sum of the two")
+
+
+def weights_and_cache_rows(found: WeightsAndCache) -> list[tuple[str, ...]]:
+    """Of each metric and slice what each change did alone, what both did, and their interaction, each with bounds."""
+    effects = {(one.metric, one.slice, one.variant): _effect(one) for one in found.effects}
+    return [
+        (
+            one.metric,
+            one.slice,
+            *(effects.get((one.metric, one.slice, arm), "–") for arm in (found.weights, found.cache, found.both)),
+            interaction_numbers(one),
+        )
+        for one in found.interactions
+    ]
+
+
+def weights_and_cache_lines(found: WeightsAndCache) -> list[str]:
+    """The same as lines, one a metric and slice."""
+    heads = weights_and_cache_heads(found)[2:]
+    told = ((row[:2], zip(heads, row[2:], strict=True)) for row in weights_and_cache_rows(found))
+    return [
+        visible_line(f"{metric} [{part}]: {'; '.join(f'{head} {cell}' for head, cell in cells)}")
+        for (metric, part), cells in told
+    ]
+
+
+def _effect(one: Effect) -> str:
+    parts = (one.difference, one.lower, one.upper)
+    middle, low, high = ("…" if part is None else f"{100 * part:+.2f}" for part in parts)
+    return f"{middle} [{low}, {high}] points"
 
 
 def interaction_text(one: Interaction) -> str:

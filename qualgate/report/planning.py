@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qualgate.escaping import visible_line
-from qualgate.formatting import counted, money_text, time_text, version_text
+from qualgate.formatting import counted, money_text, size_text, time_text, version_text
 from qualgate.records import Plan
 from qualgate.report.planned_policy import early_as_lines, policy_as_lines, unforeseen_as_lines
 from qualgate.report.screen import WIDEST, fit, indented, table_lines, width
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from qualgate.gate.evidence.quarantine import Held
     from qualgate.pipeline.forecast import Forecast
     from qualgate.pipeline.foretell import Foretold
+    from qualgate.pipeline.memory import MemoryNeed
 
 NOTES_SHOWN = 5
 
 
 def foretold_as_text(found: Foretold) -> str:
     """All of it: what would run, how surely the policy would decide, what stopping early saves, what is not known."""
-    lines = [plan_as_text(found.plan, found.takes, found.workers, found.held)]
+    lines = [plan_as_text(found.plan, found.takes, found.workers, found.held), fit(_memory(found.memory))]
     lines += ["", *policy_as_lines(found.rates, found.takes, found.after)] if found.rates is not None else []
     lines += early_as_lines(found.early) if found.early is not None else []
     return "\n".join([*lines, *unforeseen_as_lines(found.unforeseen)])
@@ -94,6 +95,14 @@ def _money(takes: Forecast) -> list[str]:
         ]
     most = f", at most {money_text(takes.most)} with every answer as long as its limit" if takes.most else ""
     return [visible_line(f"Cost: about {money_text(takes.cost)} {table}{most}.")]
+
+
+def _memory(need: MemoryNeed) -> str:
+    each = (
+        f"Memory: at least {size_text(need.of(need.largest))} of weights, keys and values ({need.largest}) in each of "
+    )
+    limit = f", of {size_text(need.limit)} that this machine gives" if need.limit else ""
+    return visible_line(f"{each}{counted(need.workers, 'worker')}{limit}; libraries and work space come on top.")
 
 
 def _time_or(seconds: float | None) -> str:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from qualgate.gate.planning.planner import PlannedPolicy
     from qualgate.pipeline.forecast import ArmForecast, Forecast
     from qualgate.pipeline.foretell import Foretold
+    from qualgate.pipeline.memory import MemoryNeed
 
 
 def foretold_as_json(found: Foretold) -> str:
     """All that the text says. What is not known is null."""
-    return plan_as_json(found.plan, found.takes, found.held, found.rates, found.unforeseen, found.early, found.after)
+    told = found.unforeseen, found.early, found.after, found.memory
+    return plan_as_json(found.plan, found.takes, found.held, found.rates, *told)
 
 
 def plan_as_json(
@@ -31,6 +33,7 @@ def plan_as_json(
     unforeseen: Sequence[str] = (),
     early: UntilSettled | None = None,
     after: Mapping[int, UntilSettled] | None = None,
+    memory: MemoryNeed | None = None,
 ) -> str:
     """All that the text says. What is not known is null."""
     out = Counter(item.name for item in plan.evalsets for case in item.cases if (item.name, case.id) in held.cases)
@@ -57,6 +60,7 @@ def plan_as_json(
         "policy": None if policy is None else policy_as_body(policy, after),
         "not_foretold": list(unforeseen),
         "stop": None if early is None else asdict(early),
+        "memory": None if memory is None else asdict(memory),
     }  # fmt: skip
     return json.dumps(body, indent=2)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.escaping import visible_line
-from qualgate.formatting import counted, seen_text
+from qualgate.formatting import counted, seen_text, size_text
 from qualgate.records import FourArm, Policy, Verdict
 from qualgate.report.arms import choice_line
 from qualgate.report.source import Source, stored_source
@@ -77,6 +77,22 @@ class Report:
                     visible_line(f"{arm.name}: {all_} of its files left out, no answer rests on them: {shown}")
                 )
         return tuple(lines)
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Lines of the most memory that was held while each arm ran, where that was measured."""
+        made = {visible_line(arm.name): arm.footprint.generation for arm in self.run.arms if arm.footprint}
+        kinds = {
+            "most memory of its process, libraries and loading included": {
+                name: one.peak for name, one in made.items()
+            },
+            "most memory of its GPU": {name: one.device_peak for name, one in made.items()},
+        }
+        return tuple(
+            f"{what}: {', '.join(f'{name} {size_text(size)}' for name, size in held.items() if size)}"
+            for what, held in kinds.items()
+            if any(held.values())
+        )
 
     @property
     def four_arm(self) -> FourArm | None:

@@ -10,7 +10,7 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
 from qualgate.records import Comparison
 from qualgate.report import screen
-from qualgate.report.arms import arm_lines
+from qualgate.report.arms import arm_lines, weights_and_cache_lines
 from qualgate.report.screen import fit, indented
 from qualgate.report.speculation import speculation_lines
 from qualgate.report.summary import Report
@@ -33,7 +33,7 @@ def print_report(report: Report) -> None:
     for remark in report.remarks:
         console.print(Text(fit(f"{remark}\n"), style="yellow"))
     console.print(_arms(report, wide=console.width >= WIDE))
-    for line in report.left_out:
+    for line in (*report.memory, *report.left_out):
         console.print(Text(fit(line), style="dim"))
     if not report.verdicts:
         console.print(
@@ -63,6 +63,10 @@ def print_report(report: Report) -> None:
             console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
         for line in arm_lines(verdict):
             console.print(Text(fit(f"  {line}")))
+        if verdict.weights_and_cache is not None:
+            console.print(Text("  weights and cache"))
+            for line in weights_and_cache_lines(verdict.weights_and_cache):
+                console.print(Text(fit(f"    {line}")))
         if verdict.speculated is not None:
             console.print(Text("  speculation"))
             for line in speculation_lines(verdict.speculated):

@@ -1,6 +1,6 @@
 """Do two changes together do to a score what each does alone? The difference of differences over the same cases.
 
-d = (both − speculation) − (quantization − baseline), a case at a time: 0 in the mean where the two changes leave each
+d = (both − one) − (the other − neither), a case at a time: 0 in the mean where the two changes leave each
 other alone, below 0 where together they lose what neither loses by itself.
 """
 
@@ -36,7 +36,7 @@ class Interacting:
 
 
 def interaction(outcomes: ArrayLike, clusters: ArrayLike, alpha: float = 0.05) -> Interacting:
-    """outcomes: [n, 4] scores in 0..1 of baseline, quantization, speculation, both. clusters: label of each case.
+    """outcomes: [n, 4] scores in 0..1 of neither change, one, the other, both. clusters: label of each case.
 
     Scores of 0 and 1 and independent cases, none of which changes by two: the exact unconditional test of
     `compare_pairs`, so the error is at most alpha at every n and every share of changed cases. Otherwise the

@@ -48,9 +48,9 @@ def policy_to_json(policy: Policy) -> str:
 
 
 def verdict_to_json(verdict: Verdict) -> str:
-    """Without what it does not say (cause, services, four arms, what was seen, drafts): saying again what an earlier
-    version said is not another verdict."""
-    later = ("cause", "services", "four_arm", "seen", "speculated")
+    """Without what it does not say (cause, services, four arms, what was seen, drafts, weights and cache): saying again
+    what an earlier version said is not another verdict."""
+    later = ("cause", "services", "four_arm", "seen", "speculated", "weights_and_cache")
     return to_json({name: value for name, value in asdict(verdict).items() if value or name not in later})
 
 

@@ -12,16 +12,24 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing.connection import Connection
 from typing import Any
 
 from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
+from qualgate.engine.peak import with_peak
+from qualgate.engine.room import is_short
 from qualgate.errors import QualgateError, UsageError, one_line
-from qualgate.records import Job, JobFailure, JobResult
+from qualgate.records import Generation, Job, JobFailure, JobResult
 from qualgate.workers.stderr import say_above_the_bar
+
+SHORT = (
+    "Memory was short, though passes were made smaller where they could be. What helps: fewer workers (`workers: "
+    "{count: 1}`), keys and values in fewer bits (`kv_cache: int8`), a smaller `max_new_tokens`, or more memory; then "
+    "run again"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +81,7 @@ class _Arms:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
+        self.device: Device = settings.device
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
 
@@ -110,12 +119,12 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
         if reads and job.index in failed:
             answer = _failure(job, failed[job.index])
         elif reads and job.index in unread:
-            answer = _caught(job, lambda job: decode_first(arms.ready(job), job))
+            answer = _caught(arms, job, decode_first)
             if not isinstance(answer, JobFailure | Refused):
                 waiting.append((job, answer))
                 continue
         else:
-            answer = _caught(job, lambda job: run_job(arms.ready(job), job))
+            answer = _caught(arms, job, run_job)
         yield answer
         if job.arm.is_baseline:
             unread.discard(job.index)
@@ -125,19 +134,25 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
         if job.index in failed:
             yield _failure(job, failed[job.index])
         else:
-            yield _caught(job, lambda job, decoded=decoded: run_job(arms.ready(job), job, decoded))
+            yield _caught(arms, job, lambda arm, job, decoded=decoded: run_job(arm, job, decoded))
 
 
-def _caught(job: Job, work: Callable[[Job], Any]) -> Any:
-    """What `work` gives, or what went wrong with the job."""
+def _caught(arms: _Arms, job: Job, work: Callable[[LoadedArm, Job], Any]) -> Any:
+    """What `work` gives of the job and its arm, with the most memory that loading and running took; or what went wrong
+    with the job."""
     try:
-        return work(job)
+        answer, peak = with_peak(lambda: work(arms.ready(job), job), arms.device)
+        if answer is None:
+            return None
+        took = Generation(peak=peak.resident, device_peak=peak.device)
+        return replace(answer, generation=answer.generation + took)
     except UsageError as error:
         return Refused(str(error))
     except Exception as error:
         if not isinstance(error, QualgateError):
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
-        return _failure(job, str(error) if isinstance(error, QualgateError) else one_line(error))
+        said = str(error) if isinstance(error, QualgateError) else one_line(error)
+        return _failure(job, f"{said}. {SHORT}" if is_short(error) else said)
 
 
 def _failure(job: Job, error: str) -> JobFailure:

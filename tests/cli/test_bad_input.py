@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import Exit
+from tests.adapter_folders import TWO, save_adapter
 from tests.command_line import in_a_process, qualgate
 from tests.gated_model import make_workspace, write_evalset
 from tests.run.commands import rows
@@ -71,6 +72,16 @@ def duplicate_id(folder: Path) -> None:
     path.write_text("".join([*lines, lines[0]]))
 
 
+def adapted(config: dict | None = None, parts: tuple[str, ...] = TWO, layers: tuple[int, ...] = (0, 1)):
+    """The variant int2 with such an adapter."""
+
+    def apply(folder: Path) -> None:
+        save_adapter(folder / "lora", parts=parts, layers=layers, config=config)
+        replaced("gate.yaml", "int2: {", "int2: {adapter: ./lora, ")(folder)
+
+    return apply
+
+
 MISTAKES = {
     "no weights": (lambda f: (f / "model" / "model.safetensors").unlink(), ["model"]),
     "truncated weights": (truncated_weights, ["model.safetensors"]),
@@ -91,6 +102,11 @@ MISTAKES = {
     "duplicate case id": (duplicate_id, ["echo.jsonl:25", "echo-000"]),
     "malformed line": (first_line(lambda line: line[:-3] + b"\n"), ["echo.jsonl:1"]),
     "invalid UTF-8": (first_line(lambda line: line.replace(b"echo-000", b"echo-\xff")), ["echo.jsonl:1"]),
+    "adapter of rank 0": (adapted({"r": 0}), ["adapter_config.json", "the rank of", "is 0"]),
+    "adapter with alpha NaN": (adapted({"lora_alpha": float("nan")}), ["adapter_config.json", "lora_alpha", "nan"]),
+    "adapter of another base": (adapted(layers=(0, 1, 2)), ["lora", "model.layers.2", "another base"]),
+    "adapter with layers missing": (adapted(layers=(0,)), ["adapter_model.safetensors", "lacks tensors"]),
+    "adapter that is no LoRA": (adapted({"use_dora": True}), ["adapter_config.json", "DoRA", "not in this version"]),
     "prompt over the context": (first_line(long_prompt), ["echo-000", "512"]),
 }
 

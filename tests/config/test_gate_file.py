@@ -15,7 +15,7 @@ from qualgate.documents import read_yaml
 from qualgate.errors import UsageError
 from qualgate.intake.feedback import read_feedback
 from qualgate.metrics import METRICS
-from qualgate.records import Drafted, FourArms, Prices, QuantizeRecipe, Slo
+from qualgate.records import Adapter, Drafted, FourArms, Prices, QuantizeRecipe, Slo
 from tests.config.gate_files import BEFORE_RULES, SMALL, WHOLE
 
 FOUR = """\
@@ -281,7 +281,38 @@ def test_keys_and_values_are_held_as_the_arm_says_or_else_as_the_baselines_are(l
     assert (held["baseline"], held["int4"], held["kv"], held["two"]) == ("bf16", "int4", "fp8", "bf16")
     kv = next(arm for arm in gate.variants if arm.name == "kv")
     assert replace(kv, name="baseline", kv_cache="bf16") == gate.baseline
-    assert load(FOUR).baseline.kv_cache == "float32"
+    assert all(arm.kv_said for arm in (gate.baseline, *gate.variants))
+    silent = load(FOUR)
+    assert silent.baseline.kv_cache == "float32"
+    assert not any(arm.kv_said for arm in (silent.baseline, *silent.variants)), "servers then do as a folder declares"
+
+
+def test_an_adapter_is_the_arms_own_or_else_the_baselines_where_the_weights_are(load, tmp_path):
+    for name in ("models/prod", "ours", "theirs"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    gate = load("""\
+version: 1
+baseline: {model: reference, adapter: {path: ./ours, merge: true}}
+variants:
+  own: {adapter: ./theirs}
+  int4: {quantize: int4}
+  int4+own: {quantize: int4, adapter: ./theirs}
+  kv: {kv_cache: int8}
+  folder: {model: ./models/prod}
+  folder+own: {model: ./models/prod, adapter: {path: ./ours}}
+evalsets: [arithmetic]
+gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
+""")
+    ours, theirs = (Adapter(path=str(tmp_path / name)) for name in ("ours", "theirs"))
+    assert {arm.name: arm.adapter for arm in (gate.baseline, *gate.variants)} == {
+        "baseline": replace(ours, merged=True),
+        "own": theirs,
+        "int4": ours,  # packed weights have it beside them
+        "int4+own": theirs,
+        "kv": replace(ours, merged=True),
+        "folder": None,
+        "folder+own": ours,
+    }
 
 
 def test_arithmetic_is_the_whole_runs_and_float32_where_nothing_is_said(load):

@@ -9,11 +9,13 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
+from qualgate.engine.attention import recycled
 from qualgate.engine.choice import Choice
 from qualgate.engine.job import run_job
 from qualgate.errors import NotInThisVersion
 from qualgate.records import CACHE_TOKEN, DraftSource, Speculation
 from qualgate.records.arms import Kept
+from qualgate_kernels.slots import SLOTS
 from tests.engine.jobs import INT4, arms_under, job, loaded
 from tests.tiny_models import save_tiny_model
 
@@ -125,6 +127,18 @@ def test_what_a_token_takes_is_counted_by_the_format(arms):
     assert found["int4"] < found["fp8"]
 
 
+@pytest.mark.parametrize("kept", get_args(Kept))
+def test_blocks_take_the_memory_that_is_counted(arms, kept):
+    arm = arms("variant", kv_cache=kept)
+    run_job(arm, job(arm, ""))
+    with recycled(arm.choice.kept, arm.choice.scales) as states:
+        blocks = [states.memory[layer] for layer in arm.choice.seen]
+    measured = sum(tensor.element_size() * tensor.numel() for one in blocks for tensor in one.tensors.values())
+    assert measured == sum({one.count for one in blocks}) * SLOTS * arm.choice.position_bytes
+    if kept != "float32":  # there a server's cache is counted, in the dtype of its weights
+        assert arm.choice.position_bytes == arm.footprint.facts[CACHE_TOKEN]
+
+
 def test_how_they_are_held_is_a_part_of_an_arm_and_what_is_held_in_float32_is_what_it_was(arms):
     plain, arm = arms("variant"), arms("variant", kv_cache="int8")
     assert "kv_cache" not in plain.identity.content
@@ -135,5 +149,7 @@ def test_how_they_are_held_is_a_part_of_an_arm_and_what_is_held_in_float32_is_wh
 def test_padded_batches_hold_them_in_float32_alone(tmp_path, monkeypatch):
     model = save_tiny_model(tmp_path / "model", arch="llama")
     monkeypatch.setattr("qualgate.engine.choice.choose_engine", lambda model: Choice(kind="padded", because="so it is"))
-    with pytest.raises(NotInThisVersion, match=r"padded batches here \(so it is\).*Take `kv_cache: int8` out"):
+    with pytest.raises(
+        NotInThisVersion, match=r"padded batches here \(so it is\).*Write `kv_cache: float32` in place of int8"
+    ):
         loaded(model, tmp_path, kv_cache="int8")

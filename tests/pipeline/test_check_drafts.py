@@ -25,6 +25,7 @@ from qualgate.pipeline.staleness import changes_since
 from qualgate.records import PLAIN, TWIN, ArmSpec, DraftSource, Job, ModelFacts, Plan, QuantizeRecipe, Speculation
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
+from tests.adapter_folders import TWO, save_adapter
 from tests.engine.draft_heads.heads import save_random_head
 from tests.engine.draft_heads.models_ahead import save_model_ahead
 from tests.engine.jobs import loaded
@@ -102,6 +103,14 @@ def test_an_arm_that_speculates_says_every_token_by_its_own_draft(room):
     assert [job.prompts[0].token_ids for job in by_arm["int8"]] == [
         job.prompts[0].token_ids for job in by_arm["drafted"]
     ]
+
+
+@pytest.mark.parametrize("draft", ["{early_exit: 1}", "{high_bits: 4}"])
+def test_a_part_of_a_model_does_not_draft_where_an_adapter_is_kept_apart(room, draft):
+    save_adapter(room / "lora", parts=TWO)
+    text = GATE_FILE.replace("{speculation: SAID}", "{quantize: int8, adapter: ./lora, speculation: SAID}")
+    with pytest.raises(NotInThisVersion, match="whose adapter is kept apart runs its own modules"):
+        planned(room, f"{{draft: {draft}}}", text)
 
 
 def test_arms_without_speculation_are_planned_as_they_were_beside_one_that_has_it(room):
@@ -375,13 +384,16 @@ def test_blame_runs_a_variant_without_its_draft_too(room):
     arms = {arm.name: arm for arm in with_witnesses(gate).variants}
     assert list(arms) == ["int8", "both", "drafted", f"int8{TWIN}", f"both{TWIN}", f"both{PLAIN}", f"drafted{PLAIN}"]
     assert arms[f"both{PLAIN}"] == replace(arms["both"], name=f"both{PLAIN}", speculation=None)
-    assert arms[f"both{TWIN}"] == replace(arms["both"], name=f"both{TWIN}", kernels="torch", speculation=None)
+    wide = replace(arms["both"], name=f"both{TWIN}", kernels="torch", speculation=None, kv_said=True)
+    assert arms[f"both{TWIN}"] == wide, "keys and values in float32, whatever its folder declares"
     plan = make_plan(as_run(gate, blame=True))
     assert plan.identities[f"both{PLAIN}"] == plan.identities["int8"]
     assert {job.drafted for job in plan.jobs if job.arm.name == f"drafted{PLAIN}"} == {True}
     text = GATE_FILE.replace("  int8: {quantize: int8}\n", "").replace("{speculation: SAID}", "{model: ./model}")
     (room / "gate.yaml").write_text(text)
-    with pytest.raises(UsageError, match="no variant of this gate file has quantized weights or speculates"):
+    with pytest.raises(
+        UsageError, match="no variant of this gate file has quantized weights, speculates or has a `kv_cache`"
+    ):
         with_witnesses(load_gate_file(room / "gate.yaml"))
 
 

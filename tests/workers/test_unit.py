@@ -16,8 +16,10 @@ import pytest
 from qualgate.engine import job as engine_job
 from qualgate.engine import load
 from qualgate.engine.packed import PackedEngine
+from qualgate.engine.peak import Peak
 from qualgate.engine.request import Spoken
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, Sampling, UnitKey
+from qualgate.workers import unit
 from qualgate.workers.unit import Refused, WorkerSettings, serve
 from tests.engine.jobs import INT4
 from tests.tiny_models import save_tiny_model
@@ -169,8 +171,8 @@ def test_warming_up_changes_no_answer_no_drift_and_no_time(answers_to, model, tm
 
 
 def told_once(result: JobResult) -> JobResult:
-    """Without what was said once more, which is not where times decide."""
-    return replace(result, generation=replace(result.generation, checked=0, otherwise=0))
+    """Without what was said once more, which is not where times decide, and the memory that it took."""
+    return replace(result, generation=replace(result.generation, checked=0, otherwise=0, peak=0))
 
 
 def test_an_arm_just_loaded_is_warmed_up_once_and_only_where_times_decide(answers_to, model, tmp_path, monkeypatch):
@@ -221,6 +223,23 @@ def test_a_failure_in_warming_up_is_the_jobs_and_the_next_job_is_warmed_up(answe
     assert tried == [0, 1]
 
 
+@pytest.mark.parametrize("short", [True, False])
+def test_a_job_for_which_memory_was_short_fails_with_what_helps(answers_to, model, tmp_path, monkeypatch, short):
+    def fails(arm, job):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory" if short else "something else")
+
+    monkeypatch.setattr(engine_job, "run_job", fails)
+    [failed] = answers_to(jobs_of(model, tmp_path, timed=False)[0])
+    assert isinstance(failed, JobFailure)
+    assert ("`workers: {count: 1}`" in failed.error) == ("`kv_cache: int8`" in failed.error) == short
+
+
+def test_the_most_memory_that_a_job_took_goes_with_its_answers(answers_to, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(unit, "with_peak", lambda work, device: (work(), Peak(resident=7, device=3)))
+    for answer in answers_to(*jobs_of(model, tmp_path, timed=False), *turns_of(model, tmp_path)):
+        assert (answer.generation.peak, answer.generation.device_peak) == (7, 3)
+
+
 def turns_of(model: str, artifacts: Path) -> list[tuple[Job, ...]]:
     """Each of two arms' jobs of the same cases, the variant first in the first and the last turn."""
     every = jobs_of(model, artifacts, timed=True)
@@ -235,7 +254,7 @@ def test_a_variant_that_comes_before_the_baseline_gives_the_same_answers_and_dri
     assert found.keys() == expected.keys()
     for key, one in found.items():
         assert isinstance(one, JobResult)
-        assert (one.drifts, one.generation) == (expected[key].drifts, expected[key].generation)
+        assert (one.drifts, told_once(one).generation) == (expected[key].drifts, told_once(expected[key]).generation)
         assert [a.token_ids for a in one.completions] == [a.token_ids for a in expected[key].completions]
     first, second = (found[arm, 0].completions[0].began for arm in ("int4", "baseline"))
     assert first < second, "what was decoded first began first, though it was weighed last"

@@ -1,8 +1,8 @@
 """Which part of a variant causes a block: its kernel, KV cache or speculation, or the recipe that made the weights.
 
-The witness is an arm that lacks one part (no draft, packed weights through the torch twin, a plain KV cache), judged by
-the same rules on the same cases. The torch twin of what speculates drafts nothing either, so it speaks of what is
-broken without a draft as well. What every witness breaks is the recipe's.
+The witness is an arm that lacks one part (no draft, packed weights through the torch twin, keys and values held as the
+baseline's), judged by the same rules on the same cases. The torch twin drafts nothing either and holds keys and values
+in float32, so it speaks of what is broken without those parts as well. What every witness breaks is the recipe's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from qualgate.records import PLAIN, TWIN, Verdict
+from qualgate.records import PLAIN, TWIN, WIDE, Verdict
 
-# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes the first two.
-WITNESSES = {PLAIN: "speculation", TWIN: "kernel", "@kv": "KV"}
-SAID = {TWIN: "the torch twin", "@kv": "a KV cache that is not quantized", PLAIN: "decoding without a draft"}
+# What ends the name of an arm that lacks a part, which no variant's can: the part. `run --blame` makes them.
+WITNESSES = {PLAIN: "speculation", TWIN: "kernel", WIDE: "KV"}
+SAID = {TWIN: "the torch twin", WIDE: "the baseline's KV cache", PLAIN: "decoding without a draft"}
 
 
 def with_causes(judged: Sequence[Verdict]) -> tuple[Verdict, ...]:
@@ -32,9 +32,9 @@ def _with_cause(verdict: Verdict, witnesses: Mapping[str, Verdict]) -> Verdict:
     if verdict.word != "block" or not witnesses:
         return verdict
     causes, whys, all_broken = [], [], _broken(verdict)
-    undrafted = _broken(witnesses[PLAIN]) if PLAIN in witnesses else all_broken
+    without = [_broken(witness) for end, witness in witnesses.items() if end != TWIN]
     for end, witness in witnesses.items():
-        broken = all_broken & undrafted if end == TWIN else all_broken
+        broken = all_broken.intersection(*without) if end == TWIN else all_broken
         if not broken:
             continue
         found, why = _cause(broken, witness, WITNESSES[end], SAID[end])

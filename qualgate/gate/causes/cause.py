@@ -11,7 +11,8 @@ Facts that no loss of quality can fake come first, each read off the stored unit
 - parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
 What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`causes.blame`). Without one
-a single suspect is enough: other weights, and nothing packed, cached or drafted in between. Two suspects are none.
+a single suspect is enough: other weights, and nothing packed, cached or drafted in between; or keys and values held
+otherwise, and the same weights. Two suspects are none.
 """
 
 from __future__ import annotations
@@ -138,7 +139,15 @@ def _by_elimination(
     ours, theirs = baseline.identity, arm.identity
     told = all(v.token_ids and v.prompt_tokens for _, v in pairs)  # else the facts above could not have shown
     packed = {v.kernel for _, v in pairs} | {b.kernel for b, _ in pairs}
-    if ours is None or theirs is None or not told or packed != {""} or ours.weights == theirs.weights:
+    if ours is None or theirs is None or not told or len(packed) > 1:
+        return None
+    parts = ("weights", "kv_cache", "speculation")
+    other = [part for part in parts if getattr(ours, part) != getattr(theirs, part)]
+    if other == ["kv_cache"]:
+        return Cause(
+            word="KV", why="how keys and values are held alone differs: same weights, prompts, engine and ends"
+        )
+    if other != ["weights"] or packed != {""}:
         return None
     return Cause(word="recipe", why="the weights alone differ: same prompts, engine and ends, and nothing is packed")
 

@@ -1,4 +1,4 @@
-"""Do quantization and speculation together lose, or cost, more than each by itself?"""
+"""Do two changes, as quantization and speculation, together lose, or cost, more than each by itself?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qualgate.stats.interaction import interaction
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
-_LEAST = np.array([1.0, 0.0, 0.0, 1.0])  # baseline, quantization, speculation, both: what speaks least for one
+_LEAST = np.array([1.0, 0.0, 0.0, 1.0])  # baseline, one change, the other, both: what speaks least for one
 
 
 def interactions(
@@ -28,7 +28,8 @@ def interactions(
     clusters: NDArray,
     policy: Policy,
 ) -> tuple[Interaction, ...]:
-    """Of every critical quality metric and slice of the policy, Holm-corrected; order: baseline, the three arms.
+    """Of every critical quality metric and slice of the policy, Holm-corrected; order: baseline, either change
+    alone, both.
 
     A score that nobody could give is taken as it speaks least for an interaction; the lower bound, as it speaks most.
     """

@@ -150,8 +150,6 @@ def _block(where: str, block: Any) -> tuple[int, int]:
 
 def _activations(source: Source, module: str, args: Any) -> Activations:
     """What the config says of the inputs, with the scales that the layer has for it."""
-    if source.format.settings.get("kv_cache_scheme"):
-        return Activations(unsupported="a quantized KV cache (kv_cache_scheme)")
     found = _rounding(source, module, args) if args else Activations()
     for name in (f"{module}.{part}" for part in ("input_scale", "input_zero_point", "input_global_scale")):
         if source.has(name) and not source.taken(name):

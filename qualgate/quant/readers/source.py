@@ -114,10 +114,10 @@ class Source:
             raise UsageError(f"{self.where(name)}: tensor {name} holds NaN or infinite values. {AGAIN}")
         return bias, () if bias.any() else ("a bias of zeros, as AutoGPTQ writes for layers without one",)
 
-    def scale(self, name: str) -> float:
+    def scale(self, name: str, meaning: str = "one scale for all inputs") -> float:
         """The one number of a tensor, finite and above 0. Raises UsageError naming the tensor."""
         found = self.tensor(name)
-        number = float(self.expect(name, FLOATS, [1] * found.dim(), "one scale for all inputs"))
+        number = float(self.expect(name, FLOATS, [1] * found.dim(), meaning))
         if not 0 < number < float("inf"):
             raise UsageError(f"{self.where(name)}: tensor {name} is {number:g}, expected a positive number. {AGAIN}")
         return number

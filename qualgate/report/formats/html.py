@@ -21,9 +21,17 @@ from qualgate.formatting import (
     value_text,
     version_text,
 )
-from qualgate.records import ArmService, Comparison, FourArm, Speculated
+from qualgate.records import ArmService, Comparison, FourArm, Speculated, WeightsAndCache
 from qualgate.report import diff, plots, speculation
-from qualgate.report.arms import SERVICE_HEADS, STEPS, service_notes, service_row, step_rows
+from qualgate.report.arms import (
+    SERVICE_HEADS,
+    STEPS,
+    service_notes,
+    service_row,
+    step_rows,
+    weights_and_cache_heads,
+    weights_and_cache_rows,
+)
 from qualgate.report.page import page
 from qualgate.report.summary import Report
 from qualgate.store.queries import ArmLine, Flip, StoredVerdict
@@ -140,7 +148,7 @@ def _setting(report: Report) -> str:
         f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}"
         f"{'; generation stops early' if policy.stop else ''}.</p>"
         f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}"
-        f"{_list(report.left_out)}{failures}</section>"
+        f"{_list((*report.memory, *report.left_out))}{failures}</section>"
     )
 
 
@@ -164,6 +172,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(_services(verdict.services))
     if verdict.word == "invalid":  # then its evidence is nothing to draw
         return "\n".join([*parts, end])
+    if verdict.weights_and_cache is not None:
+        parts.append(_weights_and_cache(verdict.weights_and_cache))
     if verdict.speculated is not None:
         parts.append(_speculation(verdict.speculated))
     if drawn := plots.flips(report.flip_counts.get(name, ())):
@@ -187,6 +197,16 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
             parts.append(f"<p class=quiet>{RANKED}</p>")
         parts += map(_flip, quoted)
     return "\n".join([*parts, end])
+
+
+def _weights_and_cache(found: WeightsAndCache) -> str:
+    """What each of two changes did alone, what both did, and what they do together beyond that."""
+    rows = ([_text(cell) for cell in row] for row in weights_and_cache_rows(found))
+    table = _table([_text(head) for head in weights_and_cache_heads(found)], rows, numbers=range(2, 6))
+    drawn = plots.interactions(found.interactions)
+    caption = "Both together beyond the sum of what each does alone, in points"
+    figure = f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>" if drawn else ""
+    return f"<h3>Weights and cache, apart and together</h3>{table}{figure}"
 
 
 def _speculation(found: Speculated) -> str:

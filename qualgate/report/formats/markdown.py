@@ -26,6 +26,8 @@ from qualgate.report.arms import (
     service_notes,
     service_row,
     step_rows,
+    weights_and_cache_heads,
+    weights_and_cache_rows,
 )
 from qualgate.report.summary import Report
 from qualgate.store.queries import Flip
@@ -65,8 +67,8 @@ def report_as_markdown(report: Report) -> str:
         )
         done = (f"{arm.done} of {arm.expected}", str(arm.errors))
         lines.append(row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
-    if report.left_out:
-        lines += ["", *(f"- {escaped(line)}" for line in report.left_out)]
+    if notes := (*report.memory, *report.left_out):
+        lines += ["", *(f"- {escaped(line)}" for line in notes)]
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]
@@ -78,6 +80,9 @@ def report_as_markdown(report: Report) -> str:
             lines += ["", f"Answers ended by: {escaped('; '.join(stop_texts(verdict.stop_reasons)))}."]
         if verdict.four_arm is None and verdict.services:
             lines += _services(verdict.services)
+        if (apart := verdict.weights_and_cache) is not None:
+            lines += ["", "### Weights and cache, apart and together"]
+            lines += _table(weights_and_cache_heads(apart), weights_and_cache_rows(apart))
         if verdict.speculated is not None:
             lines += speculation_section(verdict.speculated)
         flips = report.flips.get(verdict.variant, ())

@@ -45,7 +45,7 @@ class ArmLine:
     def weights(self) -> str:
         """How its weights are held: "bfloat16", "int4 g32", "quantized folder" (as its own files have them)."""
         if not self.spec.quantize and self.footprint and self.footprint.quantized_bytes:
-            return f"quantized folder{self.spec.computed_label}"
+            return f"quantized folder{self.spec.beside}"
         return self.spec.weights_label
 
 

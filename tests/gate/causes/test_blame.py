@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qualgate.gate.verdict import decide_plain, overall_exit
-from qualgate.records import PLAIN, TWIN, RunEvidence, UnitKey
+from qualgate.records import PLAIN, TWIN, WIDE, RunEvidence, UnitKey
 from tests.gate.planted import POLICY, of, run
 
 
@@ -88,3 +88,27 @@ def test_a_kernel_is_blamed_for_what_is_lost_without_a_draft_as_well(plain, twin
     witnesses = {TWIN: run(lost=twin) if twin else GOOD, PLAIN: run(lost=plain) if plain else GOOD}
     (verdict,) = decide_plain(beside(run(lost={TOOLS: 0.5, CODE: 0.5}), witnesses), POLICY)
     assert (verdict.word, verdict.cause) == ("block", cause)
+
+
+@pytest.mark.parametrize(
+    ("wide", "twin", "cause"),
+    [
+        ({}, {}, "KV"),  # the twin keeps them because it holds keys and values in float32
+        ({TOOLS: 0.5, CODE: 0.5}, {}, "kernel"),
+        ({TOOLS: 0.5, CODE: 0.5}, {TOOLS: 0.5, CODE: 0.5}, "recipe"),
+        ({CODE: 0.5}, {}, "kernel and KV"),
+        ({CODE: 0.5}, {CODE: 0.5}, "KV and recipe"),
+    ],
+)
+def test_a_cache_is_blamed_for_what_the_same_weights_keep_with_the_baselines(wide, twin, cause):
+    witnesses = {TWIN: run(lost=twin) if twin else GOOD, WIDE: run(lost=wide) if wide else GOOD}
+    (verdict,) = decide_plain(beside(run(lost={TOOLS: 0.5, CODE: 0.5}), witnesses), POLICY)
+    assert (verdict.word, verdict.cause) == ("block", cause)
+    assert "through the baseline's KV cache the same weights" in verdict.reasons[-1]
+
+
+def test_what_only_both_parts_together_lose_is_neither_the_kernels_nor_the_recipes():
+    """Without the draft and without the cache alone nothing is lost: the twin, which has neither, is not asked."""
+    witnesses = {TWIN: BAD, WIDE: GOOD, PLAIN: GOOD}
+    (verdict,) = decide_plain(beside(BAD, witnesses), POLICY)
+    assert (verdict.word, set(verdict.cause.split(" and "))) == ("block", {"KV", "speculation"})

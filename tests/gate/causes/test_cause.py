@@ -158,6 +158,22 @@ def test_where_the_evidence_is_silent_or_names_two_suspects_no_cause_is_named():
     assert judged(answered(run(), other_words)).cause == "", "an approval has no cause"
 
 
+def test_without_a_witness_a_single_suspect_is_enough():
+    lost = answered(run(lost=0.3), other_words)
+    ours = lost.baseline.identity
+    cached, drafted = replace(ours, kv_cache="int4"), replace(ours, speculation="d")
+    assert judged(with_variant(lost, identity=cached)).cause == "KV"
+    for two in (
+        replace(cached, weights="another"),
+        replace(cached, speculation="d"),
+        replace(drafted, weights="another"),
+        drafted,
+    ):
+        assert judged(with_variant(lost, identity=two)).cause == "", two
+    fused = tuple(replace(unit, kernel="int4 in C") for unit in lost.variants[0].units)
+    assert judged(with_variant(lost, identity=cached, units=fused)).cause == "", "the kernel is another, too"
+
+
 def test_a_twin_decides_between_kernel_and_recipe_and_the_end_of_an_answer_goes_before_both():
     def with_twin(evidence: RunEvidence, other: RunEvidence) -> RunEvidence:
         arm = other.variants[0]

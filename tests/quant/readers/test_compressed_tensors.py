@@ -9,6 +9,7 @@ import torch
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import Rounding
 from qualgate.quant.readers import read_quantized
+from qualgate.quant.readers.source import Activations
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.quant.readers.made import MODULE, dequantized, folder_of, words
 
@@ -248,11 +249,11 @@ def test_scales_of_inputs_must_be_there_and_be_numbers(tmp_path, args, tensors, 
         read(tmp_path, tensors, config("int-quantized", integer(8, "channel"), inputs=args))
 
 
-def test_a_quantized_kv_cache_is_named_and_not_passed_over(tmp_path):
+def test_a_quantized_kv_cache_is_no_part_of_what_enters_a_layer(tmp_path):
     tensors = {"weight": torch.ones(4, 8, dtype=torch.int8), "weight_scale": torch.full((4, 1), 0.5)}
     cache = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
     layer = read(tmp_path, tensors, config("int-quantized", integer(8, "channel"), kv_cache_scheme=cache))
-    assert "KV cache" in layer.activations.unsupported
+    assert layer.activations == Activations()
 
 
 def test_zero_points_of_symmetric_weights_must_be_zero(tmp_path):

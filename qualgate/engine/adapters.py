@@ -1,0 +1,153 @@
+"""LoRA adapters at work: merged into a model's weights at load, or kept apart of them.
+
+Apart is what servers do, and the only way over packed weights: y = W x + scale · up (down x), its matrices rounded to
+the arm's dtype. Merged, a weight is round(W + scale · up down), the adapter's numbers as they are stored: what PEFT's
+`merge_and_unload` gives, but for sums in float64, which no count of threads changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from qualgate.errors import NotInThisVersion, UsageError, close_names
+from qualgate.quant.adapter_folder import MERGE, TENSORS, AdapterFolder, AdapterLayer, some
+from qualgate.quant.linear import QuantizedLinear
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+LINEARS = (nn.Linear, Conv1D, QuantizedLinear)
+ROWS = 1024  # of a weight that are merged at a time, in float64
+
+
+class LoraLinear(nn.Module):
+    """y = base(x) + scale · up(down(x)): no sum over rows, so a row's bits are its own where those of its parts are."""
+
+    def __init__(self, base: nn.Module, down: nn.Linear, up: nn.Linear, scale: float) -> None:
+        super().__init__()
+        self.base, self.down, self.up, self.scale = base, down, up, scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., in_features] → [..., out_features]."""
+        # Two operators: one that multiplies and adds may round otherwise in the last elements of a tensor.
+        return self.base(x).add_(self.up(self.down(x)).mul_(self.scale))
+
+    def extra_repr(self) -> str:
+        """What torch prints of it."""
+        return f"scale={self.scale:.4g}"
+
+
+def check_adapter(adapter: AdapterFolder, model: nn.Module, *, merged: bool) -> None:
+    """Raise UsageError for an adapter of another base than `model`, whose weights need not be there; NotInThisVersion
+    for one of parts that are not adapted here."""
+    head, embedded = (_name_of(model, part) for part in ("get_output_embeddings", "get_input_embeddings"))
+    linears = {name: module for name, module in model.named_modules() if isinstance(module, LINEARS)}
+    for layer in adapter.layers:
+        if layer.module == head:
+            _check_head(adapter, model, merged=merged)
+        if layer.module not in linears:
+            near = close_names(layer.module, linears)
+            raise UsageError(
+                f"{adapter.path} adapts {layer.module}, and {type(model).__name__} has no linear layer of that name"
+                f"{f' ({near[0]} is near)' if near else ''}: it is an adapter of another base. Name the model that it "
+                "was trained on."
+            )
+        _check_shape(adapter, layer, linears[layer.module])
+    found, wanted = {layer.module for layer in adapter.layers}, {name for name in linears if name in adapter.targets}
+    wanted -= {head} if adapter.config.get("target_modules") == "all-linear" else set()
+    if embedded in adapter.targets and adapter.config.get("target_modules") != "all-linear":
+        raise NotInThisVersion(f"{adapter.path} adapts the embedding {embedded}, which is not in this version. {MERGE}")
+    for what, names in (("lacks tensors of", wanted - found), ("holds unnamed tensors of", found - wanted)):
+        if names:
+            raise UsageError(
+                f"{adapter.path / TENSORS} {what} {some(names)}: by its config it adapts {some(wanted)} of this model. "
+                "It is damaged, or an adapter of another base."
+            )
+
+
+def merge(model: nn.Module, adapter: AdapterFolder, dtype: torch.dtype) -> None:
+    """Add it to the float weights of `model`, rounded to `dtype`. UsageError where the sum is no finite number."""
+    for layer, down, up in _tensors(adapter):
+        module: Any = model.get_submodule(layer.module)
+        weight = module.weight.T if isinstance(module, Conv1D) else module.weight
+        narrow, wide = down.double(), up.double()
+        for first in range(0, len(weight), ROWS):
+            rows = slice(first, first + ROWS)
+            added = weight[rows].double() + layer.scale * (wide[rows] @ narrow)
+            whole = added.float().to(dtype)
+            if not whole.isfinite().all():
+                raise UsageError(
+                    f"{adapter.path}: merged into {layer.module} it gives numbers that {dtype} does not hold. It is "
+                    "another model's adapter, or damaged."
+                )
+            weight[rows] = whole.to(weight.dtype)
+
+
+def keep_apart(model: PreTrainedModel, adapter: AdapterFolder, dtype: torch.dtype) -> None:
+    """Put it beside the layers of `model`, which is on its device and whose packed layers are fused: in float32,
+    rounded to `dtype`."""
+    for layer, down, up in _tensors(adapter):
+        parent, _, last = layer.module.rpartition(".")
+        holder, base = model.get_submodule(parent), model.get_submodule(layer.module)
+        narrow, wide = (_linear(matrix.to(dtype).float().to(model.device)) for matrix in (down, up))
+        setattr(holder, last, LoraLinear(base, narrow, wide, layer.scale).eval())
+
+
+def _tensors(adapter: AdapterFolder) -> Iterator[tuple[AdapterLayer, torch.Tensor, torch.Tensor]]:
+    """Each layer's matrices as stored. UsageError for a file that is no longer what was read, or no numbers."""
+    from safetensors.torch import load
+
+    body = (adapter.path / TENSORS).read_bytes()
+    if hashlib.sha256(body).hexdigest() != adapter.tensors_sha256:
+        raise UsageError(f"{adapter.path / TENSORS} changed while it was loaded. Run again when it stays as it is.")
+    tensors = load(body)
+    for layer in adapter.layers:
+        both = [tensors[f"base_model.model.{layer.module}.lora_{part}.weight"] for part in "AB"]
+        if not all(tensor.isfinite().all() for tensor in both):
+            raise UsageError(f"{adapter.path / TENSORS}: the tensors of {layer.module} hold NaN or infinities.")
+        yield layer, both[0], both[1]
+
+
+def _linear(weight: torch.Tensor) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return linear
+
+
+def _check_shape(adapter: AdapterFolder, layer: AdapterLayer, module: Any) -> None:
+    turned = isinstance(module, Conv1D)
+    if adapter.config.get("fan_in_fan_out") and not turned:
+        raise UsageError(
+            f"{adapter.path}: `fan_in_fan_out` says that the weight of {layer.module} lies turned, as GPT-2's do, and "
+            "it does not. It is an adapter of another base."
+        )
+    shape = tuple(reversed(module.weight.shape)) if turned else (module.out_features, module.in_features)
+    found = layer.up.shape[0], layer.down.shape[1]
+    if found != shape:
+        raise UsageError(
+            f"{adapter.path}: its part of {layer.module} is for a weight of {found[0]} x {found[1]}, and this model's "
+            f"has {shape[0]} x {shape[1]}: it is an adapter of another base. Name the model that it was trained on."
+        )
+
+
+def _check_head(adapter: AdapterFolder, model: Any, *, merged: bool) -> None:
+    if not merged:
+        raise NotInThisVersion(
+            f"{adapter.path} adapts the output head, which is not kept apart in this version: write `adapter: {{path: "
+            "…, merge: true}`, or merge it with PEFT."
+        )
+    if model.config.get_text_config(decoder=True).tie_word_embeddings:
+        raise NotInThisVersion(
+            f"{adapter.path} adapts an output head that is tied to the embedding: merged, it would change both. {MERGE}"
+        )
+
+
+def _name_of(model: Any, part: str) -> str:
+    module = getattr(model, part)()
+    return next((name for name, one in model.named_modules() if one is module), "")

@@ -1,0 +1,95 @@
+"""What memory a run needs at least, told and held against the machine before anything is loaded.
+
+Least: weights in the arm's dtype (a model is read so before it is quantized) or as its checkpoint has them, those of
+its drafts, and the keys and values of its longest answer. Libraries, work space and other answers come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from qualgate.config import GateFile
+from qualgate.engine.device import choose_device
+from qualgate.engine.draft_arms import draft_models
+from qualgate.errors import UsageError
+from qualgate.formatting import counted, size_text
+from qualgate.pipeline.batches import times_decide
+from qualgate.pipeline.check_drafts import BYTES
+from qualgate.pipeline.residency import memory
+from qualgate.records import ArmSpec, Plan
+
+KEPT_BITS = {"float32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}  # of a key's or value's number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeed:
+    """Bytes. weights, cache: of each arm, at least; limit: what all workers may use; workers: that hold an arm each."""
+
+    weights: Mapping[str, int]
+    cache: Mapping[str, int]
+    workers: int
+    limit: int
+
+    @property
+    def largest(self) -> str:
+        """The arm that needs most."""
+        return max(self.weights, key=self.of)
+
+    def of(self, arm: str) -> int:
+        """Of one arm in one worker."""
+        return self.weights[arm] + self.cache[arm]
+
+
+def workers_for(gate: GateFile, plan: Plan) -> int:
+    """How many processes generate. Where times decide it is one: two would slow each other down."""
+    return 1 if times_decide(plan.policy) else gate.workers
+
+
+def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
+    """What the plan needs at least of what this machine gives it."""
+    return memory_need(plan, workers_for(gate, plan), memory(choose_device(gate.devices)))
+
+
+def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
+    """Of a plan whose jobs are handed to so many workers, on a machine that gives them so many bytes."""
+    longest = {arm.name: 0 for arm in plan.arms}
+    for job in plan.jobs:
+        tokens = max(len(prompt.token_ids) + prompt.max_new_tokens for prompt in job.prompts)
+        longest[job.arm.name] = max(longest[job.arm.name], tokens)
+    return MemoryNeed(
+        weights={arm.name: sum(_weights(plan, arm)) for arm in plan.arms},
+        cache={
+            arm.name: longest[arm.name] * plan.models[arm.model].kept * KEPT_BITS[arm.kv_cache] // 8
+            for arm in plan.arms
+        },
+        workers=workers,
+        limit=limit,
+    )
+
+
+def check_memory(need: MemoryNeed) -> None:
+    """Raise UsageError for a run that cannot fit, with what would help. A limit of 0 is not known."""
+    arm = need.largest
+    least, weights, cache = need.of(arm), need.weights[arm], need.cache[arm]
+    if not need.limit or least * need.workers <= need.limit:
+        return
+    fit, help_ = need.limit // least, list[str]()
+    if fit:
+        help_.append(f"fewer workers (`workers: {{count: {fit}}}`)")
+    if cache > weights // 8:
+        help_ += ["keys and values in fewer bits (`kv_cache: int8`)", "shorter prompts or a smaller `max_new_tokens`"]
+    if not fit and weights > need.limit:
+        help_.append("a checkpoint that is quantized already (`model: FOLDER`)")
+    help_.append("a machine, or a container, with more memory")
+    raise UsageError(
+        f"This run does not fit into memory: {arm} needs {size_text(least)} at least ({size_text(weights)} of weights, "
+        f"{size_text(cache)} of keys and values of its longest answer) in each of {counted(need.workers, 'worker')}, "
+        f"and this machine gives {size_text(need.limit)}. What would help: {', or '.join(help_)}."
+    )
+
+
+def _weights(plan: Plan, arm: ArmSpec) -> Iterator[int]:
+    for one in (arm, *draft_models(arm)):
+        facts = plan.models[one.model]
+        yield facts.nbytes if facts.method else facts.parameters * BYTES[one.dtype]
