@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qualgate.engine.arithmetic import check_arithmetic, stored_in, with_arithmetic
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
 from qualgate.engine.draft_part import Part
@@ -115,30 +116,6 @@ def _check_adapter(spec: ArmSpec, model: PreTrainedModel) -> None:
         from qualgate.engine.adapters import check_adapter
 
         check_adapter(read_adapter_folder(Path(spec.adapter.path)), model, merged=spec.adapter.merged)
-
-
-def check_arithmetic(spec: ArmSpec, folder: ModelFolder) -> None:
-    """Raise UsageError where `spec` is to be computed as served, and the dtype in which a server would store what it
-    computes is float32, in which nothing is rounded, or not that of its weights here."""
-    stored = _stored(spec, folder)
-    if spec.arithmetic == "float32" or stored == spec.dtype != "float32":
-        return
-    if stored == "float32":
-        raise UsageError(
-            f"{spec.name}: `arithmetic: served` rounds what a server stores to the model's dtype, and that of "
-            f"{folder.path} is float32, in which nothing is rounded. Write the dtype that it is served in beside the "
-            "model, as in `dtype: bfloat16`, or leave `arithmetic` out."
-        )
-    raise UsageError(
-        f"{spec.name}: `arithmetic: served` computes in {stored}, as {folder.path} says, but its weights would be "
-        f"rounded to {spec.dtype}; no server does both. Write `dtype: {stored}` beside the model, or the one it is "
-        "served in."
-    )
-
-
-def _stored(spec: ArmSpec, folder: ModelFolder) -> str:
-    """The dtype in which a server stores activations: what the gate file says, else what the folder does."""
-    return spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype
 
 
 def _refuse_packed_head(spec: ArmSpec, model: PreTrainedModel) -> None:
@@ -280,8 +257,8 @@ def _loaded(
     if adapter is not None and found.beside:
         keep_apart(model, adapter, dtype)
     floats = weights_held(model, dtype)
-    stored = _stored(spec, folder)
-    choice = _keeping(spec, folder, _rounding(spec, model, choose_engine(model), stored))
+    stored = stored_in(spec, folder)
+    choice = _keeping(spec, folder, with_arithmetic(spec, model, choose_engine(model), stored))
     left_out = {name: count for name, count in found.left_out.items() if not (choice.scales and is_cache_scale(name))}
     return LoadedArm(
         spec=spec,
@@ -304,18 +281,6 @@ def _loaded(
         stored=stored,
         stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
     )
-
-
-def _rounding(spec: ArmSpec, model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
-    """The choice, with the arithmetic that the arm has. A draft in float32 stays so: it changes no answer."""
-    from qualgate.engine.choice import rounding
-
-    if spec.arithmetic == "float32" or stored == "float32":
-        return choice
-    try:
-        return rounding(model, choice, stored)
-    except NotInThisVersion as error:
-        raise NotInThisVersion(f"{spec.name}: {spec.model}: {error}") from None
 
 
 def _keeping(spec: ArmSpec, folder: ModelFolder, choice: Choice) -> Choice:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.engine.load import check_arithmetic, check_weights
+from qualgate.engine.arithmetic import check_arithmetic
+from qualgate.engine.load import check_weights
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
 from qualgate.formatting import counted

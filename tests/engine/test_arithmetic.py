@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from qualgate.engine.arithmetic import check_arithmetic
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
 from qualgate.engine.job import run_job
-from qualgate.engine.load import check_arithmetic, load_arm
+from qualgate.engine.load import load_arm
 from qualgate.engine.row_check import apart, read, same_bits, whole
 from qualgate.errors import InfrastructureError, NotInThisVersion, UsageError
 from qualgate.quant.model_folder import read_model_folder
