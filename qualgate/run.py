@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of,
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
-from qualgate.records import JobFailure, Plan
+from qualgate.records import Job, JobFailure, JobResult, Plan
+from qualgate.served.launch import with_servers
 from qualgate.store import plain, runs
 from qualgate.store.database import Store, open_store
 from qualgate.workers.pool import run_jobs
@@ -96,13 +97,13 @@ def generate(
     settling = Settling(plan, record, store, labels_of(plan.evalsets))
     failures: list[tuple[str, str]] = []  # arm, and what happened
     progress("", done, total)
-    for outcome in run_jobs(
-        remaining([job for job in plan.jobs if settling.wants(job)], record.done),
-        worker_settings(gate, plan),
-        workers_for(gate, plan),
-        lambda: stop() is not None,
-        needed=settling.wants,
-    ):
+    wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
+    how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
+
+    def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
+        return run_jobs(jobs, *how, needed=settling.wants)
+
+    for outcome in with_servers(wanted, gate.path.parent, lambda: stop() is not None, answered):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
             failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))

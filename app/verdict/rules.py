@@ -20,7 +20,7 @@ def show_sizes(run: RunSummary, found: StoredVerdict) -> None:
     variant, of = found.verdict.variant, judged_by(found.verdict, {item.name for item in run.evalsets})
     moved = data.flipped_cases(run.run_id, variant, of)
     baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
-    size, full = arm.footprint, baseline.footprint
+    size, full = arm.sizes, baseline.sizes
     # What ships: the baseline is held in float32 while it runs, whatever its weights' dtype.
     ratio = full.bytes_on_disk / size.bytes_on_disk if size and full and size.bytes_on_disk else None
     against = (

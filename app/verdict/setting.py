@@ -51,7 +51,7 @@ def _arms(run: RunSummary) -> None:
                     escape(arm.name),
                     escape(arm.weights),
                     escape(", ".join(arm.kernels) or "–"),
-                    size_text(arm.footprint.bytes_on_disk) if arm.footprint else "–",
+                    size_text(arm.sizes.bytes_on_disk) if arm.sizes else "–",
                     escape(arm.spec.model),
                     f"{arm.done:,} / {arm.expected:,}",
                     f"{arm.errors:,}",

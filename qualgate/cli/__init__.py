@@ -11,7 +11,20 @@ from typing import Annotated, cast
 
 import typer
 
-from qualgate.cli import config, drafting, drift, evalsets, intake, judging, looking, making, scoring, service, starting
+from qualgate.cli import (
+    config,
+    drafting,
+    drift,
+    evalsets,
+    intake,
+    judging,
+    looking,
+    making,
+    scoring,
+    service,
+    serving,
+    starting,
+)
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
 from qualgate.errors import Exit, QualgateError
@@ -77,6 +90,7 @@ for command in (
     service.doctor,
     making.quantize,
     service.bench,
+    serving.serve,
 ):
     app.command()(command)
 app.add_typer(config.config_app, name="config")

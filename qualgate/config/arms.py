@@ -9,8 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 
 from qualgate.config.paths import AdapterPath, ModelPath
 from qualgate.config.recipes import Recipe
+from qualgate.config.served import IN_PROCESS, SERVED, ServedKeys
 from qualgate.config.speculation import SpeculationEntry
-from qualgate.documents import ABSENT, Written, planned, quote, stated
+from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.errors import UsageError
 from qualgate.quantize.calibration_sets import located
 from qualgate.records.arms import Arithmetic, Kept
@@ -77,12 +78,6 @@ KeptAs = Annotated[Kept, BeforeValidator(_kept)]
 Dtype = Annotated[Literal["bfloat16", "float16", "float32"], BeforeValidator(_dtype)]
 
 
-def _environment_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
-        raise stated("`api_key_env` must be the NAME of an environment variable; a key itself must not stand in a file")
-    return name
-
-
 def _variant_name(name: str) -> str:
     if name.casefold() == "baseline":
         raise stated("a variant cannot be called baseline; that is what it is held against")
@@ -122,14 +117,16 @@ _MERGED = {"type": "object", "required": ["merge"], "properties": {"merge": {"co
 AdapterOf = Annotated[AdapterEntry, BeforeValidator(_as_entry)]
 
 
-class Baseline(Written):
-    """What variants are held against: a model folder, at full precision unless `quantized` says otherwise."""
+class Baseline(ServedKeys):
+    """What variants are held against: a model folder, at full precision unless `quantized` says otherwise, or what a
+    server serves."""
 
-    later: ClassVar = ("endpoint", "api_key_env")
+    model_config = {"json_schema_extra": {"anyOf": [IN_PROCESS, *SERVED]}}
     example: ClassVar = "{model: ./models/support}"
     model: ModelPath
     """The full-precision model: a folder with config.json, safetensors and tokenizer, relative to the gate file, or
-    `reference`, the small model that ships with qualgate. Example: `model: ./models/support`
+    `reference`, the small model that ships with qualgate. Of what is served, the name that its server lists. Example:
+    `model: ./models/support`
     """
     dtype: Dtype = "bfloat16"
     """What the weights are rounded to, and what a server stores with `arithmetic: served`. Activations beyond float16
@@ -163,16 +160,16 @@ class Baseline(Written):
         return value
 
 
-class Variant(Written):
-    """A model folder of its own, a way to make the weights from the baseline's, or the baseline's own weights that
-    speculate."""
+class Variant(ServedKeys):
+    """A model folder of its own, a way to make the weights from the baseline's, the baseline's own weights that
+    speculate, or what a server serves."""
 
-    later: ClassVar = ("endpoint", "api_key_env")
     example: ClassVar = "{quantize: int8}"
     arm: Literal["quantization", "speculation", "both"] = ABSENT
     """Its role in a comparison of four arms. Example: `arm: quantization`"""
     model_config = {
         "json_schema_extra": {
+            "anyOf": [IN_PROCESS, *SERVED],
             "oneOf": [
                 {"required": ["model"], "properties": {"quantize": False}},
                 {
@@ -186,11 +183,12 @@ class Variant(Written):
                     "anyOf": [{"required": [key]} for key in ("speculation", "kv_cache", "adapter")],
                     "properties": dict.fromkeys(("model", "quantize", "dtype", "calibration"), False),
                 },
-            ]
+            ],
         }
     }
     model: ModelPath = ABSENT
-    """A folder of its own, quantized or not; its format is recognised. Example: `model: ./models/support-awq`"""
+    """A folder of its own, quantized or not; its format is recognised. Of what is served, the name that its server
+    lists. Example: `model: ./models/support-awq`"""
     dtype: Dtype = ABSENT
     """What the weights that are not quantized are rounded to; the baseline's where it is left out. Example: `dtype:
     float16`
@@ -222,17 +220,6 @@ class Variant(Written):
     """A LoRA adapter over its weights: a folder that PEFT saved, or a mapping with `merge`; without a `model` the
     baseline's where it is left out. Alone, its weights are the baseline's own. Example: `adapter: ./support-lora`
     """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_what_is_built(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            if isinstance(value.get("api_key_env"), str):
-                _environment_name(value["api_key_env"])
-            if later := [key for key in value if key in cls.later]:
-                # Such a variant is refused whole: its other keys mean something else there.
-                raise planned(f"a variant with `{'`, `'.join(later)}`")
-        return value
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Variant:

@@ -67,6 +67,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"
         )
     yield from _contradictory_arms(document, model)
+    yield from _served_twice(document, model)
     critical = any(
         rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
     )
@@ -101,6 +102,28 @@ def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fa
     arms = {role: named[role] or next(iter(said.get(role, ())), None) for role in ROLES}
     yield from _drafting_of_others(document, model, arms)
     yield from _speculating_otherwise(document, model, arms)
+
+
+def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    """Two arms that are one server's one model show that server's noise, which `noise_floor` asks for by name; a
+    variant that is made of the baseline's weights needs a baseline whose weights are here."""
+    seen: dict[tuple[object, ...], str] = {}
+    for name, arm in (("baseline", model.baseline), *model.variants.items()):
+        if model.baseline.is_served and not arm.is_served:
+            yield document.fault(
+                ("variants", name), f"the baseline is served, and {name} would be generated here: serve it too "
+                "(`endpoint` or `serve`)"
+            )  # fmt: skip
+        if not arm.is_served:
+            continue
+        who = (arm.endpoint, arm.serve, arm.model, str(arm.extra_body), str(arm.extra_headers))
+        if who in seen:
+            yield document.fault(
+                ("variants", name),
+                f"{name} and {seen[who]} are the same model of the same server; to measure its noise, write "
+                "`gate: {noise_floor: true}`",
+            )
+        seen.setdefault(who, name)
 
 
 def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ from qualgate.config.model import JOB_TIMEOUT, GateFileModel
 from qualgate.config.paths import SHIPPED_MODEL, expanded
 from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
+from qualgate.config.served import as_served
 from qualgate.config.speculation import as_record
 from qualgate.documents import Document, as_model, read_yaml, refuse
 from qualgate.errors import UsageError
@@ -81,13 +82,14 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         refuse(faults)
     baseline = ArmSpec(
         name="baseline",
-        model=_folder(model.baseline.model, path),
+        model=model.baseline.model if model.baseline.is_served else _folder(model.baseline.model, path),
         dtype=model.baseline.dtype,
         dtype_said="dtype" in model.baseline.model_fields_set,
         kv_cache=model.baseline.kv_cache,
         kv_said="kv_cache" in model.baseline.model_fields_set,
         adapter=_adapter(model.baseline.adapter, path),
         arithmetic=model.arithmetic,
+        served=as_served(model.baseline, path.parent),
     )
     return GateFile(
         path=path,
@@ -197,6 +199,8 @@ def _folder(model: str, gate_file: Path) -> str:
 
 
 def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> ArmSpec:
+    if variant.is_served:
+        return ArmSpec(name=name, model=variant.model, served=as_served(variant, gate_file.parent))
     speculation = None
     if variant.speculation is not None:
         speculation = as_record(variant.speculation, lambda model: _folder(model, gate_file))

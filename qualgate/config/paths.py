@@ -32,7 +32,14 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     if not model:
         raise stated(f"`model` is empty; write a folder, or `{SHIPPED_MODEL}` for the shipped one")
     if "://" in model:
-        raise planned(f"a model at an address ({quote(model)})")
+        raise stated(f"`model` is no address ({quote(model)}); a server's address is `endpoint`: {{endpoint: "
+                     "http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
+    if info.data and (info.data.get("endpoint") or info.data.get("serve")):  # the server's own name for it
+        return model
+    return _folder(model, info)
+
+
+def _folder(model: str, info: ValidationInfo) -> str:
     if info.context is None or model == SHIPPED_MODEL:
         return model
     folder: Path = info.context["folder"] / expanded(model)
@@ -87,6 +94,7 @@ def _store_url(url: str) -> str:
 _NOT_AN_ADDRESS = Field(json_schema_extra={"minLength": 1, "not": {"pattern": "://"}})
 ModelPath = Annotated[str, AfterValidator(_model_folder), _NOT_AN_ADDRESS]
 AdapterPath = Annotated[str, AfterValidator(_adapter_folder), _NOT_AN_ADDRESS]
+TokenizerPath = Annotated[str, AfterValidator(_folder), _NOT_AN_ADDRESS]
 PlainFile = Annotated[str, AfterValidator(_plain_file), _NOT_AN_ADDRESS]
 StoreUrl = Annotated[
     str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})

@@ -70,7 +70,7 @@ def check_not_asked(gate: GateFile) -> None:
 def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
     """Raise UsageError for a draft that cannot be made, or whose tokens are not its target's; NotInThisVersion for one
     that this version does not run. folders: by `ArmSpec.model`, drafts' too."""
-    for arm in gate.variants:
+    for arm in (arm for arm in gate.variants if arm.served is None):
         if arm.speculation is not None and choose_device(gate.devices) != "cpu":
             raise NotInThisVersion(
                 f"{gate.path.name}: {arm.name} speculates, and there are no packed passes on a GPU in this version, "

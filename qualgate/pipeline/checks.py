@@ -24,6 +24,17 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
     baseline, or whose calibration knows the cases or cannot be read by the baseline."""
     checked: set[str] = {""}
     for arm in (gate.baseline, *gate.variants):
+        if bool(arm.reads) != bool(gate.baseline.reads):
+            by_messages, by_tokens = (arm, gate.baseline) if gate.baseline.reads else (gate.baseline, arm)
+            raise UsageError(
+                f"{by_messages.name} is asked by messages, which its server puts through a template of its own, and "
+                f"{by_tokens.name} by tokens made here: that is not the same question. Give {by_messages.name} the "
+                "same `tokenizer: FOLDER`, and it is asked by the same tokens."
+            )
+        if arm.served is not None:
+            if arm.reads:
+                check_same_question(arm, folders[arm.reads], folders[gate.baseline.reads])
+            continue
         check_weights(arm, folders[arm.model], quantized_baseline=gate.quantized_baseline)
         check_arithmetic(arm, folders[arm.model])
         check_same_question(arm, folders[arm.model], folders[gate.baseline.model])

@@ -95,7 +95,7 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
         arms.append(
             ArmForecast(
                 name=arm.name,
-                weights=_weights(arm, plan.models[arm.model]),
+                weights=_weights(arm, plan.models.get(arm.model)),
                 cases=len(prompts),
                 prompt_tokens=read,
                 answer_tokens=limits,
@@ -150,10 +150,11 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def _weights(arm: ArmSpec, model: ModelFacts) -> str:
+def _weights(arm: ArmSpec, model: ModelFacts | None) -> str:
     """What an arm's weights are, in a word, and who drafts for it: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq
-    checkpoint"."""
-    label = f"{model.method} checkpoint{arm.beside}" if model.method and not arm.quantize else arm.weights_label
+    checkpoint". model: None of a served arm's, which nobody here sees."""
+    method = model.method if model and not arm.quantize else ""
+    label = f"{method} checkpoint{arm.beside}" if method else arm.weights_label
     return f"{label} + {arm.speculation.label}" if arm.speculation else label
 
 

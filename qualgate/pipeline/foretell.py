@@ -21,6 +21,7 @@ from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_le
 from qualgate.pipeline.forecast import Forecast, Past, forecast
 from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
+from qualgate.pipeline.served_arms import leaves_the_machine
 from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
 from qualgate.store import plain, queries
@@ -70,7 +71,7 @@ def foretell(
     if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
         read_feedback(gate.feedback)
     plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm))
-    for line in _of_models(plan):
+    for line in _told_before(plan):
         warn(line)
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     earlier = earlier_evidence(gate)
@@ -105,13 +106,14 @@ def foretell(
 
 def doubts(plan: Plan) -> Iterator[str]:
     """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides.
-    Of a trial, that it decides nothing."""
+    Of a trial, that it decides nothing, and where its prompts go."""
     if plan.policy.trial is not None:
+        yield from leaves_the_machine(plan)
         yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     yield from held.faults
-    yield from _of_models(plan)
+    yield from _told_before(plan)
     sets = _sets(plan, held)
     policy, _ = foreseeable(sets, _rules(plan))
     if policy is None:
@@ -124,12 +126,13 @@ def doubts(plan: Plan) -> Iterator[str]:
         )
 
 
-def _of_models(plan: Plan) -> Iterator[str]:
-    """What sets ask, and what models, drafts and adapters say of themselves."""
+def _told_before(plan: Plan) -> Iterator[str]:
+    """What sets ask, what models, drafts and adapters say of themselves, and which prompts leave the machine."""
     yield from asked_in_two_sets(plan)
     yield from heads_that_learned_on_it(plan)
     yield from drafts_that_cannot_pay(plan)
     yield from trained_elsewhere(plan)
+    yield from leaves_the_machine(plan)
 
 
 def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:

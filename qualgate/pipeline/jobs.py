@@ -32,6 +32,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         device=device,
         job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
+        workers=workers_for(gate, plan),
         keep=taking_turns
         and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device),
     )

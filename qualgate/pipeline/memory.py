@@ -42,8 +42,10 @@ class MemoryNeed:
 
 
 def workers_for(gate: GateFile, plan: Plan) -> int:
-    """How many processes generate. Where times decide it is one: two would slow each other down."""
-    return 1 if times_decide(plan.policy) else gate.workers
+    """How many processes generate. Where times decide it is one: two would slow each other down. No more than a served
+    arm's server may be asked at once, which they share."""
+    served = [arm.served.concurrency for arm in plan.arms if arm.served is not None]
+    return 1 if times_decide(plan.policy) else min([gate.workers, *served])
 
 
 def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
@@ -53,16 +55,14 @@ def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
     """Of a plan whose jobs are handed to so many workers, on a machine that gives them so many bytes."""
+    own = [arm for arm in plan.arms if arm.served is None]  # a server has memory of its own
     longest = {arm.name: 0 for arm in plan.arms}
     for job in plan.jobs:
         tokens = max(len(prompt.token_ids) + prompt.max_new_tokens for prompt in job.prompts)
         longest[job.arm.name] = max(longest[job.arm.name], tokens)
     return MemoryNeed(
-        weights={arm.name: sum(_weights(plan, arm)) for arm in plan.arms},
-        cache={
-            arm.name: longest[arm.name] * plan.models[arm.model].kept * KEPT_BITS[arm.kv_cache] // 8
-            for arm in plan.arms
-        },
+        weights={arm.name: sum(_weights(plan, arm)) for arm in own},
+        cache={arm.name: longest[arm.name] * plan.models[arm.model].kept * KEPT_BITS[arm.kv_cache] // 8 for arm in own},
         workers=workers,
         limit=limit,
     )
@@ -70,6 +70,8 @@ def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
 
 def check_memory(need: MemoryNeed) -> None:
     """Raise UsageError for a run that cannot fit, with what would help. A limit of 0 is not known."""
+    if not need.weights:
+        return
     arm = need.largest
     least, weights, cache = need.of(arm), need.weights[arm], need.cache[arm]
     if not need.limit or least * need.workers <= need.limit:

@@ -77,7 +77,8 @@ def _stated(gate: GateFile, arm: str) -> set[str]:
     and no model's name: an int8 model may be the baseline of one gate file and a variant of another."""
     spec = next(one for one in (gate.baseline, *gate.variants) if one.name == arm)
     named = set() if spec.is_baseline else {arm}
-    return {*named, Path(spec.model).name, *gate.models.get(arm, ())}
+    listed = {spec.model} if spec.served else set[str]()  # by its server: "org/model", of which a folder is the last
+    return {*named, *listed, Path(spec.model).name, *gate.models.get(arm, ())}
 
 
 def _where(side: Scores, model: str) -> str:

@@ -47,12 +47,14 @@ from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, che
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.residency import fit_together, held
+from qualgate.pipeline.served_arms import check_served, of_server, tokenizers_of, told_of
 from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
     NOISE,
     ArmIdentity,
     ArmSpec,
+    Case,
     Evalset,
     ExternalCases,
     Job,
@@ -66,6 +68,7 @@ from qualgate.records import (
 )  # fmt: skip
 from qualgate.scoring import scorer_versions
 from qualgate.scoring.constraint import library as constraint_library
+from qualgate.served.declared import identify_served
 
 READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
 
@@ -73,26 +76,30 @@ READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the s
 def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: None) -> Plan:
     """Check every model and evalset the gate file names and lay out the run.
 
-    Each model's folder and each evalset is read once. Raises UsageError for a model, evalset or prompt that cannot be
-    run as it stands. planning: told what is done and, where it takes long, about how long.
+    Each model's folder and each evalset is read once, and the servers of served arms are asked who they are. Raises
+    UsageError for a model, evalset or prompt that cannot be run as it stands, InfrastructureError where a server does
+    not answer. planning: told what is done and, where it takes long, about how long.
     """
     check_speculation(gate)
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
     sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     check_rules(gate, sets)
     arms = (gate.baseline, *gate.variants)
-    models = tuple(dict.fromkeys(one.model for arm in arms for one in (arm, *draft_models(arm))))
+    check_served(gate, sets)
+    own = [arm for arm in arms if arm.served is None]
+    models = tuple(dict.fromkeys(one.model for arm in own for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
+    facts = {model: _facts(folder) for model, folder in folders.items()}
+    folders = {**tokenizers_of(arms), **folders}
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
     gate = with_heads(gate, sets)
     arms = (gate.baseline, *gate.variants)
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
-    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    identities = {arm.name: identify(arm, folders[arm.model], sampling, engine, folders) for arm in arms}
+    identities = _identities(gate, folders)
     check_targets(gate, identities)
     also = _asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
@@ -117,10 +124,22 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
         jobs=tuple(jobs),
         artifacts=str(artifacts),
         also=also,
-        models={model: _facts(folder) for model, folder in folders.items()},
+        models=facts,
     )
     check_memory(memory_for(gate, plan))
     return plan
+
+
+def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str, ArmIdentity]:
+    arms = (gate.baseline, *gate.variants)
+    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
+    told = told_of(arms)
+    return {
+        arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
+        if arm.served is None
+        else identify_served(arm, folders.get(arm.reads), sampling, told.get(arm.name, ""))
+        for arm in arms
+    }
 
 
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
@@ -275,25 +294,28 @@ def _jobs(
     # In a four-arm run any arm may come first in a block: none waits for what the baseline leaves, unless a rule asks.
     recorded = gate.policy.four_arm is None or any(METRICS[rule.metric].kind == "drift" for rule in gate.policy.rules)
     arms = (gate.baseline, *gate.variants)
-    renderers = {model: Renderer(folders[model].files) for model in dict.fromkeys(arm.model for arm in arms)}
-    of_baseline = folders[gate.baseline.model]
-    baseline = prompts_of(gate, of_baseline, renderers[gate.baseline.model], sets)
+    renderers = {name: Renderer(folders[name].files) for name in dict.fromkeys(arm.reads for arm in arms) if name}
+    cases = {(item.name, case.id): case for item in sets for case in item.cases}
+    of_baseline = folders.get(gate.baseline.reads)
+    baseline = prompts_of(gate, of_baseline, renderers.get(gate.baseline.reads), sets)
     laid = _batches(gate, baseline, sets, stages)
     for arm in arms:
-        again = arm.name.endswith(NOISE)
-        comparable = not again and _same_tokens(identities[arm.name], identities[gate.baseline.name])
+        again, folder = arm.name.endswith(NOISE), folders.get(arm.reads)
+        same = _same_tokens(identities[arm.name], identities[gate.baseline.name])
+        comparable = same and not again and arm.served is None and gate.baseline.served is None
         prompts = baseline
-        if comparable:
-            check_lengths(folders[arm.model], prompts)
-            check_same_head(folders[arm.model], of_baseline)
-        else:
-            prompts = prompts_of(gate, folders[arm.model], renderers[arm.model], sets)
+        if same and folder is not None and of_baseline is not None:
+            check_lengths(folder, prompts)
+        if comparable and folder is not None and of_baseline is not None:
+            check_same_head(folder, of_baseline)
+        if not same:
+            prompts = prompts_of(gate, folder, renderers.get(arm.reads), sets)
         check_drafted_prompts(arm, folders, prompts)
         for index, (stage, batch) in enumerate(_apart(baseline) if again and not stages else laid):
             yield Job(
                 index=index,
                 arm=arm,
-                prompts=tuple(_of_arm(prompts[position], arm) for position in batch),
+                prompts=tuple(_of_arm(prompts[position], arm, cases) for position in batch),
                 artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
                 drafted=comparable and not arm.is_baseline and not timed and arm.speculation is None,
                 stage=stage,
@@ -328,5 +350,7 @@ def _same_tokens(one: ArmIdentity, other: ArmIdentity) -> bool:
     return (one.tokenizer, one.template) == (other.tokenizer, other.template)
 
 
-def _of_arm(prompt: Prompt, arm: ArmSpec) -> Prompt:
-    return replace(prompt, key=UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id, prompt.key.repeat))
+def _of_arm(prompt: Prompt, arm: ArmSpec, cases: Mapping[tuple[str, str], Case]) -> Prompt:
+    name, case_id = prompt.key.evalset, prompt.key.case_id
+    key = UnitKey(arm.name, name, case_id, prompt.key.repeat)
+    return replace(prompt, key=key, asked=of_server(cases[name, case_id], arm))

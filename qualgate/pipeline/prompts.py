@@ -14,15 +14,18 @@ from qualgate.records import GREEDY, Case, Evalset, Prompt, Sampling, UnitKey
 from qualgate.scoring.constraint import grammar_of
 
 
-def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Sequence[Evalset]) -> list[Prompt]:
-    """Every prompt of the run as `renderer`, the folder's, makes it, under the baseline's keys.
+def prompts_of(
+    gate: GateFile, folder: ModelFolder | None, renderer: Renderer | None, sets: Sequence[Evalset]
+) -> list[Prompt]:
+    """Every prompt of the run as `renderer`, the folder's, makes it, under the baseline's keys. Without one, no prompt
+    has tokens: a server makes them.
 
     Raises UsageError for a case that cannot be rendered, or that does not fit the model's context.
     """
     cases = [case for item in sets for case in item.cases]
     of_lm_eval = {item.name for item in sets if item.lm_eval is not None}
     answered = [case for case in cases if "requests" not in case.body]
-    rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True))
+    rendered = dict(zip(map(id, answered), renderer.render(answered), strict=True)) if renderer else {}
     prompts = [
         Prompt(
             key=UnitKey("baseline", case.evalset, case.id),
@@ -30,15 +33,16 @@ def prompts_of(gate: GateFile, folder: ModelFolder, renderer: Renderer, sets: Se
             token_ids=rendered.get(id(case), ()),
             max_new_tokens=case.max_new_tokens,
             until=tuple(case.body["until"]) if "until" in case.body else None,
-            requests=renderer.requests(case) if "requests" in case.body else (),
+            requests=renderer.requests(case) if renderer and "requests" in case.body else (),
             sampling=_sampling(gate, case, case.evalset in of_lm_eval),
             constraint="" if case.evalset in of_lm_eval else _constraint(case),
         )
         for case in cases
     ]
-    check_lengths(folder, prompts)
     check_repeats(gate, prompts)
-    check_constraints(folder, renderer, prompts)
+    if folder is not None and renderer is not None:
+        check_lengths(folder, prompts)
+        check_constraints(folder, renderer, prompts)
     return [
         replace(prompt, key=replace(prompt.key, repeat=repeat)) for prompt in prompts for repeat in range(gate.repeats)
     ]

@@ -17,8 +17,9 @@ CGROUPS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.
 
 
 def held(arms: Iterable[ArmSpec], parameters: Mapping[str, int]) -> Iterator[int]:
-    """Numbers that the weights of each arm, and of each model that drafts for it, stand for. parameters: by folder."""
-    for arm in arms:
+    """Numbers that the weights of each arm, and of each model that drafts for it, stand for; a served arm's are
+    elsewhere. parameters: by folder."""
+    for arm in (arm for arm in arms if arm.served is None):
         for one in (arm, *draft_models(arm)):
             yield parameters[one.model]
 

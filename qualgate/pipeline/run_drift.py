@@ -83,7 +83,7 @@ def drift_report(store_url: str, run_id: str | None) -> DriftReport:
             raise IntegrityError(f"the drift of run {found} cannot be shown: {evidence.integrity[0]}")
         said = queries.baseline_said(store, found)
     baseline = summary.arms[0]
-    spelled, unavailable = _speller(Path(baseline.spec.model), evidence.baseline)
+    spelled, unavailable = _speller(Path(baseline.spec.reads or baseline.spec.model), evidence.baseline)
     marks = {question: _marks(answer, spelled) for question, answer in said.items()} if spelled else {}
     return DriftReport(
         run_id=found,

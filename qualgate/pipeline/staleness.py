@@ -17,9 +17,10 @@ from qualgate.errors import UsageError
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
 from qualgate.pipeline.plan import load_set, sampling_settings, set_refs
-from qualgate.quant.model_folder import read_model_folder
-from qualgate.records import Policy, RunEvidence
+from qualgate.quant.model_folder import read_model_folder, read_tokenizer_folder
+from qualgate.records import ArmIdentity, ArmSpec, Policy, RunEvidence
 from qualgate.scoring import scorer_versions
+from qualgate.served.declared import identify_served
 from qualgate.store import queries
 
 
@@ -31,10 +32,7 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
     for name in now.keys() & then.keys():
         try:
-            models = dict.fromkeys(one.model for one in (now[name], *draft_models(now[name])))
-            folders = {model: read_model_folder(Path(model)) for model in models}
-            engine = engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-            today = identify(now[name], folders[now[name].model], sampling_settings(gate), engine, folders)
+            today = _identity_today(now[name], gate, then[name].planned)
         except UsageError as error:
             changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
             continue
@@ -56,6 +54,18 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
             changes.append(f"evalset {item.name} is not the one of run {run.run_id}")
     changes += [f"evalset {name} was in run {run.run_id} and is not in the gate file" for name in sets]
     return tuple(sorted(changes))
+
+
+def _identity_today(arm: ArmSpec, gate: GateFile, then: ArmIdentity) -> ArmIdentity:
+    """Of a served arm by what the gate file says of it: its server is not asked again, so what it said is as it was."""
+    if arm.served is not None:
+        folder = read_tokenizer_folder(Path(arm.served.tokenizer)) if arm.served.tokenizer else None
+        return identify_served(arm, folder, sampling_settings(gate), then.served)
+    folders = {
+        model: read_model_folder(Path(model)) for model in dict.fromkeys(one.model for one in (arm, *draft_models(arm)))
+    }
+    engine = engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
+    return identify(arm, folders[arm.model], sampling_settings(gate), engine, folders)
 
 
 def tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:

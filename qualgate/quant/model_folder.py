@@ -136,18 +136,34 @@ def read_model_folder(path: Path) -> ModelFolder:
         _check_configs(files)
         format = said_by_config(files)
         shards = read_shards(path, hashed=True)
-        if not any(files.has(name) for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
-            raise UsageError(f"{path} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
+        _check_tokenizer(files)
         format = format or said_by_headers(shards)
         if format is None:
             check_full_precision(shards)
         return ModelFolder(files=files, shards=shards, format=format)
 
 
-def _check_configs(files: ModelFiles) -> None:
-    where = files.path / "config.json"
-    if not files.has("config.json"):
-        raise UsageError(f"{files.path} has no config.json: expected a transformers model folder.")
+def read_tokenizer_folder(path: Path) -> ModelFolder:
+    """A folder's tokenizer, template and configs alone; the weights are elsewhere, and none are read here.
+
+    Raises UsageError where it has no tokenizer.
+    """
+    with readable(path):
+        if not path.is_dir():
+            raise UsageError(no_model_folder(str(path), path))
+        files = read_files(path)
+        _check_tokenizer(files)
+        _check_own_code(files)
+        none = Shards(folder=path, files=(), nbytes=0, entries={}, metadata={}, sha256="")
+        return ModelFolder(files=files, shards=none, format=None)
+
+
+def _check_tokenizer(files: ModelFiles) -> None:
+    if not any(files.has(name) for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
+        raise UsageError(f"{files.path} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
+
+
+def _check_own_code(files: ModelFiles) -> None:
     settings = {name: files.json(name) for name in ("config.json", "tokenizer_config.json")}
     for name, found in settings.items():
         if "auto_map" in found:
@@ -155,6 +171,13 @@ def _check_configs(files: ModelFiles) -> None:
                 f"{files.path / name} asks for the model's own Python code (auto_map), which qualgate does not run. If "
                 "transformers knows this architecture, remove auto_map; else convert the model."
             )
+
+
+def _check_configs(files: ModelFiles) -> None:
+    where = files.path / "config.json"
+    if not files.has("config.json"):
+        raise UsageError(f"{files.path} has no config.json: expected a transformers model folder.")
+    _check_own_code(files)
     if not isinstance(files.config.get("model_type"), str):
         raise UsageError(f"{where} has no model_type, so its architecture is unknown.")
     if not isinstance(files.config.get("text_config") or {}, dict):

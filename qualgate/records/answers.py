@@ -39,11 +39,17 @@ class Completion:
     began: float | None = None  # s since the epoch, when its batch began; None: not told
     max_gap: float | None = None  # s, longest between two of its tokens, which come pass by pass; None: not told
     masked: float | None = None  # probability that a constraint left out, mean over the answer; None: it has none
+    counted: int | None = None  # tokens of the answer as its server counts them, where it does not tell them
+
+    @property
+    def tokens(self) -> int:
+        """How many the answer has."""
+        return len(self.token_ids) if self.counted is None else self.counted
 
     @property
     def tpot(self) -> float | None:
         """Seconds a token after the first; None for answers of one token or none."""
-        return (self.e2e - self.ttft) / (len(self.token_ids) - 1) if len(self.token_ids) > 1 else None
+        return (self.e2e - self.ttft) / (self.tokens - 1) if self.tokens > 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

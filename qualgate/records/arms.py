@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from qualgate.records.recipe import QuantizeRecipe
+from qualgate.records.served import Served
 from qualgate.records.speculation import Speculation
 
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
@@ -37,7 +38,7 @@ class ArmSpec:
     """One arm of a run as planned: which weights, made how."""
 
     name: str  # "baseline" or the variant's key in the gate file
-    model: str  # folder with config.json, tokenizer and safetensors
+    model: str  # folder with config.json, tokenizer and safetensors; of a served arm the server's name for its model
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the weights that are not quantized
     quantize: QuantizeRecipe | None = None
     kernels: Literal["fused", "torch"] = "fused"  # "torch": packed weights through the torch twin, for `--blame`
@@ -49,6 +50,12 @@ class ArmSpec:
     kv_said: bool = False  # by the gate file; False: servers take what the folder declares
     adapter: Adapter | None = None
     arithmetic: Arithmetic = "float32"  # of the whole run, each of its arms the same
+    served: Served | None = None  # who answers; None: our own engine
+
+    @property
+    def reads(self) -> str:
+        """The folder whose tokenizer and template make its tokens; "" where its server makes them."""
+        return self.model if self.served is None else self.served.tokenizer
 
     @property
     def is_baseline(self) -> bool:
@@ -62,7 +69,10 @@ class ArmSpec:
 
     @property
     def weights_label(self) -> str:
-        """How the weights are held: "bfloat16", "int4 g32", …; and what is `beside` them."""
+        """How the weights are held: "bfloat16", "int4 g32", …; and what is `beside` them. Of a served arm who serves
+        it: how its weights are held, nobody here knows."""
+        if self.served is not None:
+            return self.served.label
         return (self.quantize.label if self.quantize else self.dtype) + self.beside
 
     @property
@@ -86,6 +96,7 @@ class ArmIdentity:
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
     kv_cache: str = ""  # how keys and values are held, and whether by the checkpoint's scales; "" in float32
+    served: str = ""  # what a server says of itself, which nobody here can check; "" of our own engine
     adapter: str = ""  # sha256 of its adapter's files and how they are used, on which `weights` rests too; "" of none
 
     @property
@@ -95,7 +106,7 @@ class ArmIdentity:
         return {name: value for name, value in said.items() if value or name not in MAY_LACK}
 
 
-MAY_LACK = ("speculation", "kv_cache", "adapter")  # of an identity
+MAY_LACK = ("speculation", "kv_cache", "adapter", "served")  # of an identity
 
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype

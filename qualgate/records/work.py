@@ -43,6 +43,7 @@ class Prompt:
     sampling: Sampling = GREEDY
     requests: tuple[tuple[Window, ...], ...] = ()
     constraint: str = ""  # the grammar that its answer keeps to, as the library reads it; "": none
+    asked: str = ""  # JSON: what a server is asked of it beside tokens and sampling, see `served.asked`; "": nothing
 
     @property
     def tokens_read(self) -> int:

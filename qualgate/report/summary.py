@@ -63,9 +63,14 @@ class Report:
         return ""
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """One line an arm whose files hold tensors that have no say in its answers."""
-        lines = []
+    def of_arms(self) -> tuple[str, ...]:
+        """A line for each arm that is served, with what its server says of itself, and for each whose files hold
+        tensors that have no say in its answers; then what `memory` says."""
+        lines = [
+            visible_line(f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}")
+            for arm in self.run.arms
+            if arm.declared
+        ]
         for arm in self.run.arms:
             found = arm.footprint.left_out if arm.footprint else {}
             named = [f"{name} ({count})" for name, count in found.items()]
@@ -76,7 +81,7 @@ class Report:
                 lines.append(
                     visible_line(f"{arm.name}: {all_} of its files left out, no answer rests on them: {shown}")
                 )
-        return tuple(lines)
+        return (*lines, *self.memory)
 
     @property
     def memory(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def print_report(report: Report) -> None:
     for remark in report.remarks:
         console.print(Text(fit(f"{remark}\n"), style="yellow"))
     console.print(_arms(report, wide=console.width >= WIDE))
-    for line in (*report.memory, *report.left_out):
+    for line in report.of_arms:
         console.print(Text(fit(line), style="dim"))
     if not report.verdicts:
         console.print(
@@ -87,7 +87,7 @@ def _arms(report: Report, *, wide: bool) -> Table:
                           ("errors", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for arm in report.run.arms:
-        size = arm.footprint
+        size = arm.sizes
         sizes = (
             (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
             if size

@@ -155,7 +155,7 @@ def unit_row(
         "text": plain.storable(completion.text),
         "finish_reason": completion.finish_reason,
         "prompt_tokens": completion.prompt_tokens,
-        "answer_tokens": len(completion.token_ids),
+        "answer_tokens": completion.tokens,
         "ttft": float(completion.ttft),
         "e2e": float(completion.e2e),
         "baseline_proposed": completion.baseline_proposed,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from qualgate.errors import UsageError
+from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import Job, JobFailure, JobResult
 from qualgate.workers.unit import Refused, WorkerSettings, serve
 
@@ -109,7 +109,8 @@ def run_jobs(
     body: what a worker process runs; it must be importable by name in a fresh interpreter.
     needed: asked again after each outcome; a job that is not is dropped, unless a worker has it already. Once none that
     is under way is needed either, the run ends.
-    Raises UsageError when a worker finds that the user's model cannot be run at all.
+    Raises UsageError when a worker finds that the user's model cannot be run at all, IntegrityError when an arm is no
+    longer what was planned.
     """
     queue = Queue(list(jobs))
     deaths: dict[tuple[str, int], int] = {}
@@ -142,7 +143,7 @@ def run_jobs(
                     queue.give_back(others)
                     outcome = _failure(job, f"the worker process died {MAX_ATTEMPTS} times on this job ({code})")
                 if isinstance(outcome, Refused):
-                    raise UsageError(outcome.message)
+                    raise (IntegrityError if outcome.changed else UsageError)(outcome.message)
                 job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
                 worker.jobs.remove(job)
                 worker.since = time.monotonic()

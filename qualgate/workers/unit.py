@@ -21,7 +21,7 @@ from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.peak import with_peak
 from qualgate.engine.room import is_short
-from qualgate.errors import QualgateError, UsageError, one_line
+from qualgate.errors import IntegrityError, QualgateError, UsageError, one_line
 from qualgate.records import Generation, Job, JobFailure, JobResult
 from qualgate.workers.stderr import say_above_the_bar
 
@@ -42,13 +42,16 @@ class WorkerSettings:
     device: Device
     job_seconds: float = inf  # in which a job is to be answered, with the loading of its arm
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
+    workers: int = 1  # of the pool: they share how many requests a served arm's server may be asked at once
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The job showed a mistake in what the user supplied: the run stops with this message (exit 64)."""
+    """The job showed a mistake in what the user supplied, or (changed) that an arm is no longer what was planned: the
+    run stops with this message (exit 64 or 14)."""
 
     message: str
+    changed: bool = False
 
 
 def serve(pipe: Connection, settings: WorkerSettings) -> None:
@@ -85,6 +88,15 @@ class _Arms:
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
 
+    def answer(self, job: Job) -> JobResult:
+        """The job's answers, by its server or by our own engine."""
+        from qualgate.engine.job import run_job
+        from qualgate.served.job import run_served
+
+        if job.arm.served is None:
+            return run_job(self.ready(job), job)
+        return run_served(job, self._settings.sampling, max(1, job.arm.served.concurrency // self._settings.workers))
+
     def ready(self, job: Job) -> LoadedArm:
         """The job's arm, loaded if it is not at hand; warmed up once, before its first timed job."""
         from qualgate.engine.job import warm_up
@@ -119,12 +131,12 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
         if reads and job.index in failed:
             answer = _failure(job, failed[job.index])
         elif reads and job.index in unread:
-            answer = _caught(arms, job, decode_first)
+            answer = _caught(arms, job, lambda job: decode_first(arms.ready(job), job))
             if not isinstance(answer, JobFailure | Refused):
                 waiting.append((job, answer))
                 continue
         else:
-            answer = _caught(arms, job, run_job)
+            answer = _caught(arms, job, arms.answer)
         yield answer
         if job.arm.is_baseline:
             unread.discard(job.index)
@@ -134,20 +146,20 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
         if job.index in failed:
             yield _failure(job, failed[job.index])
         else:
-            yield _caught(arms, job, lambda arm, job, decoded=decoded: run_job(arm, job, decoded))
+            yield _caught(arms, job, lambda job, decoded=decoded: run_job(arms.ready(job), job, decoded))
 
 
-def _caught(arms: _Arms, job: Job, work: Callable[[LoadedArm, Job], Any]) -> Any:
+def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:
     """What `work` gives of the job and its arm, with the most memory that loading and running took; or what went wrong
     with the job."""
     try:
-        answer, peak = with_peak(lambda: work(arms.ready(job), job), arms.device)
-        if answer is None:
-            return None
+        answer, peak = with_peak(lambda: work(job), arms.device)
+        if answer is None or job.arm.served is not None:  # what a server holds is not this process's
+            return answer
         took = Generation(peak=peak.resident, device_peak=peak.device)
         return replace(answer, generation=answer.generation + took)
-    except UsageError as error:
-        return Refused(str(error))
+    except (UsageError, IntegrityError) as error:
+        return Refused(str(error), changed=isinstance(error, IntegrityError))
     except Exception as error:
         if not isinstance(error, QualgateError):
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)

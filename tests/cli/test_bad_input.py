@@ -92,8 +92,20 @@ MISTAKES = {
     "unknown key": (replaced("gate.yaml", "workers:", "wrokers:"), ["gate.yaml:", "wrokers", "workers"]),
     "misspelt metric": (replaced("gate.yaml", "exact_match", "exact_mach"), ["gate.yaml:", "exact_match"]),
     "key of a later version": (
-        replaced("gate.yaml", "int2: {", "int2: {endpoint: 'http://127.0.0.1:1', "),
+        replaced("gate.yaml", "backend: local", "backend: ray"),
         ["gate.yaml:", "not in this version"],
+    ),
+    "an address for a model": (
+        replaced("gate.yaml", "same: {model: ./model", "same: {model: 'http://127.0.0.1:1/v1'"),
+        ["gate.yaml:4", "`endpoint`"],
+    ),
+    "a key in the file": (
+        replaced(
+            "gate.yaml",
+            "same: {model: ./model, dtype: float32",
+            "same: {model: m, endpoint: 'http://127.0.0.1:1/v1', api_key_env: sk-1",
+        ),
+        ["gate.yaml:4", "NAME of an environment variable"],
     ),
     "duplicate key": (replaced("gate.yaml", "version: 1", "version: 1\nversion: 1"), ["gate.yaml:2", "version"]),
     "threshold out of range": (replaced("gate.yaml", "max_drop: 0.10", "max_drop: 1.5"), ["gate.yaml:", "max_drop"]),

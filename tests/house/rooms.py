@@ -24,14 +24,15 @@ ALLOWED: dict[str, set[str]] = {
     "quant": FLOOR | {"qualgate_kernels"},
     "engine": FLOOR | {"quant", "sandbox", "speculation", "qualgate_kernels"},
     "store": FLOOR,
-    "workers": FLOOR | {"engine"},
+    "served": FLOOR | {"engine", "quant", "scoring"},
+    "workers": FLOOR | {"engine", "served"},
     "refmodel": FLOOR | {"scoring", "qualgate_evalsets"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR
     | {"config", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
-    | {"scoring", "stats", "store", "workers"},
+    | {"scoring", "served", "stats", "store", "workers"},
     "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "store"},
-    "run": FLOOR | {"config", "gate", "intake", "pipeline", "store", "workers"},
+    "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
     "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},
     "bench": FLOOR
@@ -39,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
     | {"qualgate", "bench", "config", "doctor", "drift", "engine", "evalsets", "gate", "intake", "pipeline", "quant"}
-    | {"quantize", "refmodel", "report", "scoring", "store", "qualgate_app"},
+    | {"quantize", "refmodel", "report", "scoring", "served", "store", "qualgate_app"},
     "__main__": {"cli"},
     "qualgate_kernels": set(),
     "qualgate_evalsets": {"identity"},

@@ -69,7 +69,7 @@ def _sizes(shipped: dict[str, Path]) -> list[Row]:
         _none("modules over 450 lines", [f"{n} {name}" for name, n in sorted(lines.items()) if n > MOST_LINES]),
         Row(what="modules over 300 lines", measured=sum(n > 300 for n in of_shipped)),
         _most("run.py, lines", lines["qualgate/run.py"], 120),
-        _most("entries in qualgate/", len(doors), 30),
+        _most("entries in qualgate/", len(doors), 31),
     ]
 
 

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -99,7 +100,14 @@ def workers(
 def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     """As `qualgate run`, from the plan on."""
     gate = SimpleNamespace(
-        store_url=url, seed=0, sampling=Sampling(), repeats=1, devices="cpu", workers=2, job_timeout=60.0
+        store_url=url,
+        seed=0,
+        sampling=Sampling(),
+        repeats=1,
+        devices="cpu",
+        workers=2,
+        job_timeout=60.0,
+        path=Path("gate.yaml"),
     )
     with open_store(url) as store:
         record = runs.begin(store, plan)

@@ -74,7 +74,7 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
         for field in ("template", "tokenizer"):
             if getattr(ours, field) != getattr(theirs, field):
                 return Cause(word="template", why=f"its {field} is not the baseline's")
-        if ours.engine != theirs.engine:
+        if ours.engine != theirs.engine and not (ours.served or theirs.served):  # what is served has its own
             return Cause(word="infrastructure", why="its engine is not the baseline's")
     told = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]
     longer = sum(b.prompt_tokens != v.prompt_tokens for b, v in told)
@@ -148,6 +148,8 @@ def _by_elimination(
             word="KV", why="how keys and values are held alone differs: same weights, prompts, engine and ends"
         )
     if other != ["weights"] or packed != {""}:
+        return None
+    if ours.served or theirs.served:  # whose weights, kernels and flags nobody here sees
         return None
     return Cause(word="recipe", why="the weights alone differ: same prompts, engine and ends, and nothing is packed")
 

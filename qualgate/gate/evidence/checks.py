@@ -19,7 +19,8 @@ from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
 
 MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
-PAIRED_BY = ("template", "tokenizer", "sampling", "engine")  # identity fields that must be equal on both sides
+# Identity fields that must be equal on both sides; the engine, which is last, only where neither is served.
+PAIRED_BY = ("template", "tokenizer", "sampling", "engine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,9 +312,11 @@ def _label(unit: UnitEvidence) -> Label:
 
 
 def _mismatches(evidence: RunEvidence, variant: ArmEvidence, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    # Of an arm that is served its engine is a part of what is judged, as its users meet it.
+    served = any(getattr(arm.identity, "served", "") for arm in (evidence.baseline, variant))
     found = [
         f"{field} differs between baseline and {variant.name}: not the same question to both"
-        for field in PAIRED_BY
+        for field in (PAIRED_BY if not served else PAIRED_BY[:-1])
         if getattr(evidence.baseline.identity, field) != getattr(variant.identity, field)
     ]
     other_case = {

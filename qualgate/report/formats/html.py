@@ -135,7 +135,7 @@ def _setting(report: Report) -> str:
     policy = report.policy
     rows = []
     for arm in run.arms:
-        size = arm.footprint
+        size = arm.sizes
         sizes = (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory)) if size else ("–", "–")
         bits = f"{size.effective_bits:.2f}" if size else "–"
         done = f"{arm.done:,} of {arm.expected:,}"
@@ -148,7 +148,7 @@ def _setting(report: Report) -> str:
         f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}"
         f"{'; generation stops early' if policy.stop else ''}.</p>"
         f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}"
-        f"{_list((*report.memory, *report.left_out))}{failures}</section>"
+        f"{_list(report.of_arms)}{failures}</section>"
     )
 
 
@@ -316,7 +316,7 @@ def _chip(word: str) -> str:
 
 
 def _bits(arm: ArmLine) -> str:
-    return f", {arm.footprint.effective_bits:.2f} bits a weight in memory" if arm.footprint else ""
+    return f", {arm.sizes.effective_bits:.2f} bits a weight in memory" if arm.sizes else ""
 
 
 def _counted(count: int, what: str) -> str:

@@ -59,7 +59,7 @@ def report_as_markdown(report: Report) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for arm in report.run.arms:
-        size = arm.footprint
+        size = arm.sizes
         sizes = (
             (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
             if size
@@ -67,8 +67,8 @@ def report_as_markdown(report: Report) -> str:
         )
         done = (f"{arm.done} of {arm.expected}", str(arm.errors))
         lines.append(row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
-    if notes := (*report.memory, *report.left_out):
-        lines += ["", *(f"- {escaped(line)}" for line in notes)]
+    if report.of_arms:
+        lines += ["", *(f"- {escaped(line)}" for line in report.of_arms)]
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]

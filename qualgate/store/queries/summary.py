@@ -42,6 +42,20 @@ class ArmLine:
         return self.spec.name
 
     @property
+    def sizes(self) -> ArmFootprint | None:
+        """What was measured of its weights; None where nothing was, as of a served arm."""
+        return self.footprint if self.spec.served is None else None
+
+    @property
+    def declared(self) -> str:
+        """What its server says of itself: model, root, engine; or the command that it was started by. "" of ours."""
+        identity = self.identity or self.planned
+        if not identity.served:
+            return ""
+        engine = self.footprint.generation.engine if self.footprint else ""
+        return identity.served if engine in ("", *identity.served.split("; ")) else f"{identity.served}; {engine}"
+
+    @property
     def weights(self) -> str:
         """How its weights are held: "bfloat16", "int4 g32", "quantized folder" (as its own files have them)."""
         if not self.spec.quantize and self.footprint and self.footprint.quantized_bytes:

@@ -128,6 +128,15 @@ def test_what_differs_in_identity_is_named_though_nothing_was_compared(field, ca
     assert (verdict.exit, verdict.cause) == (12, cause)
 
 
+def test_an_engine_that_is_served_is_judged_and_its_weights_are_not_blamed_unseen():
+    here = answered(run(lost=0.3), other_words)
+    assert judged(here).cause == "recipe"
+    served = judged(with_variant(here, identity=identity("int4", engine="other", served="vllm 0.32.0")))
+    assert (served.word, served.cause) == ("block", "")
+    not_asked_alike = identity("int4", engine="other", served="vllm 0.32.0", sampling="other")
+    assert judged(with_variant(here, identity=not_asked_alike)).exit == 12
+
+
 def test_what_failed_is_infrastructure():
     evidence = run()
     failed = replace(evidence.variants[0].units[0], status="error", error="out of memory", values={})

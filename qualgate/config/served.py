@@ -1,0 +1,183 @@
+"""Who serves an arm, as a gate file says it: an address, or a command that starts a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+
+from qualgate.config.paths import SHIPPED_MODEL, TokenizerPath, expanded
+from qualgate.documents import ABSENT, Written, quote, stated
+from qualgate.records import Served
+from qualgate.records.served import CONCURRENCY
+from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
+
+KEY_NAME = "^[A-Z][A-Z0-9_]{0,63}$"
+_KEYS_IN = "|".join(  # in either case, as a schema's patterns have no flag for it
+    "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else f"{letter}?" for letter in word)
+    for word in ("authorization", "api-key", "token", "secret", "cookie", "password")
+)
+_HEADER = "^[A-Za-z0-9-]{1,64}$"
+_OURS = (
+    "model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens", "seed",
+    "stop", "n", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty", "response_format", "return_token_ids", "logprobs",
+)  # fmt: skip
+_OUTSIDE = ("quantize", "dtype", "kv_cache", "adapter", "speculation", "calibration", "quantized")
+_WITH = ("engine", "tokenizer", "api_key_env", "concurrency", "stream", "extra_body", "extra_headers")
+
+# For the editor's schema: what does not stand beside each other, as `ServedKeys` refuses it.
+IN_PROCESS: Any = {"properties": dict.fromkeys(("endpoint", "serve", *_WITH), False)}
+SERVED: Any = [
+    {"required": [this, "model"], "properties": dict.fromkeys((other, *_OUTSIDE), False)}
+    for this, other in (("endpoint", "serve"), ("serve", "endpoint"))
+]
+
+
+def _environment_name(name: str) -> str:
+    if not re.fullmatch(KEY_NAME, name):
+        raise stated("`api_key_env` must be the NAME of an environment variable; a key itself must not stand in a file")
+    return name
+
+
+def _address(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, None
+    if parts is None or parts.scheme not in ("http", "https") or not host or any(c.isspace() for c in address):
+        raise stated(f"`endpoint` is the API's address, such as http://127.0.0.1:8000/v1; found {quote(address)}")
+    if parts.username or parts.password:  # not repeated
+        raise stated("`endpoint` holds a user or a password; a key is named by `api_key_env: NAME`")
+    if parts.query or parts.fragment:
+        raise stated("`endpoint` ends with a query or a fragment (`?…`, `#…`); what is sent is added by `extra_body`")
+    return address.rstrip("/")
+
+
+def _command(command: str) -> str:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise stated(f"`serve` is no command ({error}); quotes are read as in a shell") from None
+    if not words or not any("{port}" in word for word in words):
+        raise stated("`serve` is a command with {port} where it takes its port: vllm serve ./support --port {port}")
+    return command
+
+
+def _body(body: dict[str, Any]) -> dict[str, Any]:
+    if ours := [name for name in body if name in _OURS]:
+        raise stated(
+            f"`extra_body` must not hold `{ours[0]}`, which qualgate says itself: `model`, `generation`, cases"
+        )
+    try:
+        json.dumps(body, allow_nan=False)
+    except (TypeError, ValueError):
+        raise stated("`extra_body` holds what JSON does not, such as a date; quote it") from None
+    return body
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if re.search(_KEYS_IN, name):
+            raise stated(f"`extra_headers` has {quote(name)}: no key stands in a file; write `api_key_env: NAME`")
+        if not re.search(_HEADER, name) or not value.isascii() or not value.isprintable():
+            raise stated(f"`extra_headers` has {quote(name)}, which no header can be called or hold")
+    return headers
+
+
+class ServedKeys(Written):
+    """Keys of an arm that a server answers for."""
+
+    endpoint: Annotated[
+        str, AfterValidator(_address), Field(json_schema_extra={"pattern": r"^https?://[^@?#\s]+$"})
+    ] = ABSENT
+    """The address of an OpenAI-compatible API that answers for this arm, with its version. `model` is then the name
+    that it lists. Example: `endpoint: http://127.0.0.1:8000/v1`
+    """
+    serve: Annotated[str, AfterValidator(_command), Field(json_schema_extra={"pattern": "\\{port\\}"})] = ABSENT
+    """A command that starts such a server, with {port} where it takes its port: started from the gate file's folder
+    for this arm's answers, ended after them. Example: `serve: vllm serve ./support-awq --port {port}`
+    """
+    engine: Annotated[str, Field(min_length=1, max_length=60)] = ABSENT
+    """What serves, by your word; `vllm` and `qualgate` are asked for the tokens of their answers, and one that is not
+    named is too. Example: `engine: vllm`
+    """
+    tokenizer: TokenizerPath = ABSENT
+    """The folder whose tokenizer and chat template make this arm's tokens, which are then what the server is sent;
+    without it the server is sent messages. Example: `tokenizer: ./models/support`
+    """
+    api_key_env: Annotated[str, AfterValidator(_environment_name), Field(json_schema_extra={"pattern": KEY_NAME})] = (
+        ABSENT
+    )
+    """The name of the environment variable that holds the server's key. Example: `api_key_env: SUPPORT_KEY`"""
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = ABSENT
+    """Requests that the server is asked at once at most, 16 unless you say so; `workers.count` processes share them,
+    and each asks up to 64. Example: `concurrency: 64`
+    """
+    stream: bool = ABSENT
+    """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
+    extra_body: Annotated[
+        dict[str, Any],
+        AfterValidator(_body),
+        Field(json_schema_extra={"propertyNames": {"not": {"enum": list(_OURS)}}}),
+    ] = ABSENT
+    """What every request says beside what qualgate says. Example: `extra_body: {chat_template_kwargs: {enable_thinking:
+    false}}`
+    """
+    extra_headers: Annotated[
+        dict[str, str],
+        AfterValidator(_headers),
+        Field(json_schema_extra={"propertyNames": {"pattern": _HEADER, "not": {"pattern": _KEYS_IN}}}),
+    ] = ABSENT
+    """Headers of every request, none with a key. Example: `extra_headers: {X-Team: support}`"""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server answers for it."""
+        return self.endpoint is not None or self.serve is not None
+
+    @model_validator(mode="after")
+    def _served_or_not(self) -> ServedKeys:
+        said = [name for name in _WITH if name in self.model_fields_set]
+        if not self.is_served:
+            if said:
+                raise stated(f"`{said[0]}` goes with `endpoint` or `serve`: this arm is generated here")
+            return self
+        if self.endpoint is not None and self.serve is not None:
+            raise stated("an arm has `endpoint` (a server that runs) or `serve` (one to start), one of the two")
+        if getattr(self, "model", None) is None:
+            raise stated("`endpoint` and `serve` need `model`: the name under which the server lists it (/v1/models)")
+        if wrong := [name for name in _OUTSIDE if name in self.model_fields_set]:
+            raise stated(f"`{wrong[0]}` is how an arm is generated here; a served one is what its server makes of it")
+        return self
+
+
+def as_served(entry: ServedKeys, folder: Path) -> Served | None:
+    """The record; None where our own engine generates. folder: the gate file's."""
+    if not entry.is_served:
+        return None
+    headers: dict[str, str] = entry.extra_headers or {}
+    return Served(
+        endpoint=entry.endpoint or "",
+        command=entry.serve or "",
+        engine=entry.engine or "",
+        tokenizer=_tokenizer(entry.tokenizer, folder),
+        api_key_env=entry.api_key_env or "",
+        concurrency=entry.concurrency or CONCURRENCY,
+        stream=entry.stream is not False,
+        extra_body=json.dumps(entry.extra_body, sort_keys=True) if entry.extra_body else "",
+        extra_headers=tuple(sorted(headers.items())),
+    )
+
+
+def _tokenizer(named: str | None, folder: Path) -> str:
+    if not named:
+        return ""
+    return str(SHIPPED_MODEL_FOLDER) if named == SHIPPED_MODEL else os.path.normpath(folder / expanded(named))

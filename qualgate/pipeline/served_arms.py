@@ -1,0 +1,139 @@
+"""Arms that are served: what their servers say before a run, and what a gate file may not ask of them.
+
+A server tells tokens and texts. What else a rule may be about (drift, times, memory) nobody here sees of it, and a rule
+that could only ever end undecided is refused before anything is generated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from qualgate.config import GateFile
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.formatting import counted
+from qualgate.metrics import METRICS
+from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
+from qualgate.records import ArmSpec, Case, Evalset, Plan, Rule
+from qualgate.scoring.tools.strict import dialect_of
+from qualgate.served.asked import asked_of
+from qualgate.served.declared import declared
+
+TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # rules that hold answers' tokens together
+UNSEEN = {
+    "drift": "the probabilities behind a server's answers are not read",
+    "latency": "a server's times are not judged yet",
+    "cost": "a server's tokens and times are not priced yet",
+    "service": "a server's times are not judged yet",
+    "arm": "a server's weights and memory are not seen",
+}
+
+
+def told_of(arms: Sequence[ArmSpec]) -> dict[str, str]:
+    """Arm → what its server says of itself, of those at an address; each is asked once. Raises UsageError for a server
+    that refuses, or serves no such model, and InfrastructureError where none answers."""
+    asked = [arm for arm in arms if arm.served is not None and arm.served.endpoint]
+    return asyncio.run(_ask(asked)) if asked else {}
+
+
+async def _ask(arms: Sequence[ArmSpec]) -> dict[str, str]:
+    from qualgate.served.client import Client  # what has no served arm need not wait for an HTTP library
+
+    told: dict[str, str] = {}
+    for arm in arms:
+        assert arm.served is not None, "chosen so"
+        async with Client(arm.name, arm.served, 1, tries=1) as client:
+            told[arm.name] = await declared(client, arm)
+    return told
+
+
+def leaves_the_machine(plan: Plan) -> Iterator[str]:
+    """A line for the user for each host elsewhere that prompts will be sent to."""
+    hosts = [urlsplit(arm.served.endpoint).hostname or "" for arm in plan.arms if arm.served and arm.served.endpoint]
+    for host in dict.fromkeys(hosts):
+        if host not in ("localhost", "::1") and not host.startswith("127."):
+            yield f"prompts leave this machine: those of every evalset here are sent to {host}"
+
+
+def tokenizers_of(arms: Sequence[ArmSpec]) -> dict[str, ModelFolder]:
+    """The folders that served arms' tokens are made by. UsageError for one that has no tokenizer."""
+    named = dict.fromkeys(arm.served.tokenizer for arm in arms if arm.served is not None and arm.served.tokenizer)
+    return {name: read_tokenizer_folder(Path(name)) for name in named}
+
+
+def of_server(case: Case, arm: ArmSpec) -> str:
+    """`Prompt.asked` of an arm; "" of one that our own engine answers for."""
+    if arm.served is None:
+        return ""
+    return asked_of(case, arm.served, dialect_of(case.body) if "tools" in case.body else "")
+
+
+def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
+    """Raise UsageError, or NotInThisVersion, for what a gate file with served arms may not ask."""
+    arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is not None]
+    if not arms:
+        return
+    named = ", ".join(arm.name for arm in arms)
+    if gate.policy.four_arm is not None:
+        raise NotInThisVersion(
+            f"{gate.path.name}: four arms of which some are served ({named}) are not in this version"
+        )
+    for rule in gate.policy.rules:
+        _check_rule(gate, rule, arms)
+    _check_mixed(gate, arms)
+    _check_started(gate, arms)
+    for item in sets:
+        _check_cases(item, named)
+
+
+def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
+    where, named = f"{gate.path}:{rule.line}", ", ".join(arm.name for arm in arms)
+    kind = METRICS[rule.metric].kind
+    if rule.metric in TOKEN_FOR_TOKEN:
+        if texts := [arm.name for arm in arms if not arm.reads]:
+            raise UsageError(
+                f"{where}: a rule on {rule.metric} compares tokens, and {', '.join(texts)} is asked by messages and "
+                "tells none. Give it `tokenizer: FOLDER`, and it is asked by token ids; or leave the rule out."
+            )
+    elif kind in UNSEEN:
+        raise NotInThisVersion(
+            f"{where}: a rule on {rule.metric}, where {named} is served: {UNSEEN[kind]}, so it could never be decided; "
+            "that is not in this version. Rules on quality, parity and stability are."
+        )
+
+
+def _check_mixed(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
+    own = [arm for arm in (gate.baseline, *gate.variants) if arm.served is None]
+    if own and gate.sampling.drawn:
+        raise UsageError(
+            f"{gate.path.name}: {own[0].name} draws its tokens here and {arms[0].name} at its server, by others; "
+            "at a temperature the two are not held together. Serve both, or use temperature 0."
+        )
+
+
+def _check_started(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
+    started = [arm.name for arm in arms if arm.served is not None and arm.served.command]
+    if started and gate.policy.stop is not None:
+        raise NotInThisVersion(
+            f"{gate.path.name}: `stop: early` asks all arms in turns, and servers that a run starts "
+            f"({', '.join(started)}) run one after the other; together they are not in this version. Start the server "
+            "yourself and name its `endpoint`, or take `stop: early` out."
+        )
+
+
+def _check_cases(item: Evalset, named: str) -> None:
+    read = [case.id for case in item.cases if "requests" in case.body]
+    if read:
+        raise NotInThisVersion(
+            f"evalset {item.name}: {counted(len(read), 'case')} ({read[0]}, …) are read instead of answered, and a "
+            f"server ({named}) is not asked for the likelihood of a text in this version"
+        )
+    other = [case.id for case in item.cases if set(case.body.get("constraint", ("json_schema",))) != {"json_schema"}]
+    if other:
+        raise NotInThisVersion(
+            f"evalset {item.name}: {counted(len(other), 'case')} ({other[0]}, …) hold answers to a regular expression "
+            f"or a grammar, which servers ({named}) name each in a way of their own; of constraints they are asked for "
+            "`json_schema` alone in this version"
+        )

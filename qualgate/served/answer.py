@@ -1,0 +1,105 @@
+"""An answer gathered from what a server sends, whole or piece by piece. One that is not whole is none (`WireFault`)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from qualgate.records import FINISH_WORDS, FinishReason
+from qualgate.served.faults import WireFault
+from qualgate.served.replies import Choice, Completed, Message
+
+MOST_CALLS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a server answered. token_ids, prompt_tokens, completion_tokens: None where it does not tell. calls: name,
+    and arguments as JSON's text, that its parser read. first, last, max_gap: s since it was asked, of its first and
+    last piece and the longest wait between two (None: it came in one)."""
+
+    text: str
+    calls: tuple[tuple[str, str], ...]
+    finish: FinishReason
+    token_ids: tuple[int, ...] | None
+    logprobs: tuple[float, ...]
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    first: float
+    last: float
+    max_gap: float | None
+
+
+@dataclass(slots=True)
+class Gathering:
+    """An answer under way. `take` each piece as it comes, with its time; then `answer`."""
+
+    _texts: list[str] = field(default_factory=list)
+    _names: dict[int, str] = field(default_factory=dict)
+    _arguments: dict[int, list[str]] = field(default_factory=dict)
+    _ids: list[int] | None = None
+    _logprobs: list[float] = field(default_factory=list)
+    _finish: str | None = None
+    _counted: tuple[int | None, int | None] = (None, None)  # tokens of the prompt and the answer
+    _times: list[float] = field(default_factory=list)
+
+    def take(self, piece: Completed, seconds: float) -> None:
+        """A whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
+        answer, and for one behind the end."""
+        if piece.error is not None:
+            raise WireFault(f"it reports an error in place of an answer: {json.dumps(piece.error)[:200]}")
+        if piece.usage is not None:
+            self._counted = piece.usage.prompt_tokens, piece.usage.completion_tokens
+        if not piece.choices:
+            return
+        if len(piece.choices) != 1 or piece.choices[0].index != 0:
+            raise WireFault("it sent several answers to one question")
+        self._take(piece.choices[0], seconds)
+
+    def _take(self, choice: Choice, seconds: float) -> None:
+        said = choice.message or choice.delta or Message()
+        text = choice.text or said.content or ""
+        if self._finish is not None and (text or said.tool_calls or choice.token_ids):
+            raise WireFault("it went on after the end of its answer")
+        if text or said.tool_calls or choice.token_ids:
+            self._times.append(seconds)
+        self._texts.append(text)
+        for place, call in enumerate(said.tool_calls or ()):
+            self._call(place if call.index is None else call.index, call.function.name, call.function.arguments)
+        if choice.token_ids is not None:
+            self._ids = self._ids or []
+            self._ids += choice.token_ids
+        if choice.logprobs is not None:
+            self._logprobs += [one for one in choice.logprobs.token_logprobs or () if one is not None]
+        self._finish = choice.finish_reason or self._finish
+
+    def _call(self, place: int, name: str | None, arguments: str | None) -> None:
+        if name:
+            if self._names.setdefault(place, name) != name:
+                raise WireFault("it gave one tool call two names")
+        elif place not in self._names:
+            raise WireFault("it sent a tool call's arguments before its name")
+        self._arguments.setdefault(place, []).append(arguments or "")
+
+    def answer(self, seconds: float) -> Answer:
+        """The whole of it; seconds: when it ended. WireFault where it has no end, or not the tokens it counts."""
+        if self._finish is None:
+            raise WireFault("its answer broke off before its end")
+        if self._finish not in FINISH_WORDS:
+            raise WireFault(f"it ended its answer by an unknown word: {self._finish!r:.40}")
+        read, said = self._counted
+        if self._ids is not None and said is not None and len(self._ids) != said:
+            raise WireFault(f"it told {len(self._ids)} tokens and counted {said}: a piece was lost, or came twice")
+        gaps = [after - before for before, after in zip(self._times, self._times[1:], strict=False)]
+        return Answer(
+            text="".join(self._texts),
+            calls=tuple((self._names[at], "".join(self._arguments[at])) for at in sorted(self._names)),
+            finish=FINISH_WORDS[self._finish],
+            token_ids=None if self._ids is None else tuple(self._ids),
+            logprobs=tuple(self._logprobs) if self._ids is not None and len(self._logprobs) == len(self._ids) else (),
+            prompt_tokens=read,
+            completion_tokens=said,
+            first=self._times[0] if self._times else seconds,
+            last=self._times[-1] if self._times else seconds,
+            max_gap=max(gaps, default=None),
+        )

@@ -1,0 +1,66 @@
+"""What a server is asked of a prompt: the path and the body of one request.
+
+Token ids where a tokenizer of ours made them, so that every arm reads the same tokens; else the case's messages, which
+the server puts through its own template, or its prompt as text.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from qualgate.records import ArmSpec, Case, Prompt, Served
+
+TELLS_TOKENS = ("", "vllm", "qualgate")  # engines that may be asked for their answers' token ids; "": not said
+CALLS_AS = "dialect"  # in `Prompt.asked`: how calls that a server's parser read are written; never sent
+
+
+def asked_of(case: Case, served: Served, dialect: str) -> str:
+    """`Prompt.asked`: of a case what its tokens do not say. dialect: of its tool calls, "" where it has none."""
+    said: dict[str, Any] = {}
+    if not served.tokenizer:
+        said = {name: case.body[name] for name in ("messages", "prompt", "tools") if name in case.body}
+        said |= {CALLS_AS: dialect} if dialect else {}
+    if "constraint" in case.body:
+        schema = case.body["constraint"]["json_schema"]
+        said["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": True},
+        }
+    return json.dumps(said) if said else ""
+
+
+def dialect_asked(prompt: Prompt) -> str:
+    """How calls that a server's parser read are to be written; "" where none are expected."""
+    return json.loads(prompt.asked).get(CALLS_AS, "") if prompt.asked else ""
+
+
+def request_of(prompt: Prompt, arm: ArmSpec, seed: int) -> tuple[str, dict[str, Any]]:
+    """Path and body. seed: of the run; each case and repeat has one of its own, which every arm is asked with."""
+    served = arm.served
+    assert served is not None, "asked of served arms alone"
+    said = json.loads(prompt.asked) if prompt.asked else {}
+    said.pop(CALLS_AS, None)
+    body: dict[str, Any] = {"model": arm.model, **said, "max_tokens": prompt.max_new_tokens}
+    body |= _sampling(prompt, seed)
+    if prompt.until:
+        body["stop"] = list(prompt.until)
+    if prompt.token_ids:
+        body["prompt"] = list(prompt.token_ids)
+        if served.engine in TELLS_TOKENS:
+            body |= {"return_token_ids": True, "logprobs": 0}
+    if served.stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    body |= json.loads(served.extra_body or "{}")
+    return ("/chat/completions" if "messages" in said else "/completions"), body
+
+
+def _sampling(prompt: Prompt, seed: int) -> dict[str, Any]:
+    drawn = prompt.sampling
+    body: dict[str, Any] = {"temperature": drawn.temperature, **drawn.cuts, **drawn.penalties}
+    if drawn.drawn:
+        key = prompt.key
+        named = f"{seed}\0{key.evalset}\0{key.case_id}\0{key.repeat}".encode("utf-8", "surrogatepass")
+        body["seed"] = int.from_bytes(sha256(named).digest()[:4], "big") >> 1  # what every server takes: 31 bits
+    return body

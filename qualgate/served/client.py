@@ -1,0 +1,241 @@
+"""Requests to one server: bounded, tried again where that may help, and told of by whose fault it is.
+
+The key is read from the environment variable that the gate file names, goes into one header, and into nothing else: no
+message, no log, no record. Redirects are not followed, certificates are verified, and neither a proxy nor a .netrc of
+the environment has a say in where a prompt goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import httpx2
+from pydantic import ValidationError
+
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.escaping import visible_line
+from qualgate.identity import own_version
+from qualgate.records import Served
+from qualgate.served.answer import Answer, Gathering
+from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
+from qualgate.served.replies import Completed, Reply
+from qualgate.served.retries import RETRIED, TRIES, pause, retry_after
+
+MOST_BYTES = 2**26  # of one answer, whole or in pieces
+MOST_SAID = 300  # characters of a server's own words in a message
+# s: to connect, to send, and to wait for the next bytes, which a queue before a busy model may hold back for long.
+TIMEOUT = httpx2.Timeout(None, connect=10.0, write=60.0, read=600.0)
+
+Of = TypeVar("Of", bound=Reply)
+
+
+class Client:
+    """Asks one arm's server. Use it as a context manager.
+
+    name: the arm's, for messages. at_once: requests under way at most. tries: of one request, the first among them.
+    sleep: how it waits before it asks again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        served: Served,
+        at_once: int,
+        tries: int = TRIES,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._where = f"{name} ({served.endpoint})"
+        self._served, self._tries, self._sleep = served, tries, sleep
+        self._key = _key_of(name, served.api_key_env)
+        self._turns = asyncio.Semaphore(at_once)
+        headers = {"User-Agent": f"qualgate/{own_version()}", **dict(served.extra_headers)}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._http = httpx2.AsyncClient(
+            headers=headers,
+            timeout=TIMEOUT,
+            limits=httpx2.Limits(max_connections=at_once, max_keepalive_connections=at_once),
+            verify=httpx2.create_ssl_context() if served.endpoint.startswith("https:") else False,
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Client:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(self, *failed: Any) -> None:
+        await self._http.__aexit__(*failed)
+
+    async def ask(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """The whole answer to a request for one. NotServed where it is refused, RequestRefused where that is the
+        request's own fault; InfrastructureError where none came, however often it was asked."""
+        return await self._again(lambda: self._answer(path, body))
+
+    async def get(self, path: str, kind: type[Of], *, of_host: bool = False) -> Of | None:
+        """What stands at `path`, below the API's address or (of_host) its host's; None where nothing does. Errors as of
+        `ask`; NotServed where something else than `kind` stands there."""
+        address = httpx2.URL(self._served.endpoint)
+        base = str(address.copy_with(raw_path=b"/")) if of_host else self._served.endpoint
+        return await self._again(lambda: self._got(base.rstrip("/") + path, kind))
+
+    async def _again(self, once: Callable[[], Awaitable[Any]]) -> Any:
+        failures = 0
+        while True:
+            try:
+                async with self._turns:
+                    return await once()
+            except httpx2.RequestError as error:
+                if isinstance(error, httpx2.ConnectError) and (broken := _of_tls(error)) is not None:
+                    raise self._tls(broken) from None
+                fault = WireFault(f"{type(error).__name__}: {error}")
+            except WireFault as found:
+                fault = found
+            failures += 1
+            wait = pause(failures, fault.asked_wait, random.random(), self._tries)
+            if wait is None:
+                times = f"asked {failures} times" if failures > 1 else "asked once"
+                after = f", and it asks to wait for {fault.asked_wait:g} s" if fault.asked_wait else ""
+                raise InfrastructureError(
+                    f"{self._where}: {times}, no answer{after}. {self._shown(str(fault))}. Look whether the server "
+                    "runs and is not overloaded (`concurrency`), then run again: what was answered is kept."
+                )
+            await self._sleep(wait)
+
+    def _tls(self, error: BaseException) -> NotServed:
+        return NotServed(
+            f"{self._where}: no secure connection: {self._shown(str(error))}. Its certificate is verified always; name "
+            "the file of your own authority in SSL_CERT_FILE, or use the address that the certificate is for."
+        )
+
+    async def _answer(self, path: str, body: Mapping[str, Any]) -> Answer:
+        began, gathered = time.perf_counter(), Gathering()
+        async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
+            if body.get("stream"):
+                async for piece in self._pieces(response):
+                    gathered.take(piece, time.perf_counter() - began)
+            else:
+                gathered.take(self._read(await _bytes(response), Completed), time.perf_counter() - began)
+        return gathered.answer(time.perf_counter() - began)
+
+    async def _got(self, address: str, kind: type[Of]) -> Of | None:
+        async with self._sent("GET", address, None) as response:
+            if response.status_code == 404:
+                return None
+            raw = await _bytes(response)
+        try:
+            return self._read(raw, kind)
+        except WireFault as fault:
+            raise NotServed(f"{self._where}: {fault}. {ADDRESS}.") from None
+
+    async def _pieces(self, response: httpx2.Response) -> AsyncIterator[Completed]:
+        """Of a stream of server-sent events. WireFault unless it ends as it must."""
+        if "text/event-stream" not in response.headers.get("content-type", ""):
+            # Servers that cannot stream answer whole; what is neither says what it is.
+            yield self._read(await _bytes(response), Completed)
+            return
+        size = 0
+        async for event in httpx2.EventSource(response, MOST_BYTES):
+            if event.data == "[DONE]":
+                return
+            if (size := size + len(event.data)) > MOST_BYTES:
+                raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
+            yield self._read(event.data.encode(), Completed)
+        raise WireFault("its stream broke off before its end")
+
+    @asynccontextmanager
+    async def _sent(self, method: str, address: str, body: Mapping[str, Any] | None) -> AsyncIterator[httpx2.Response]:
+        """The response, whose status is 200, or 404 to what is only looked for."""
+        # ASCII: half a character in a case's text stays an escape, which the server may refuse.
+        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        headers = {"Content-Type": "application/json"} if content else None
+        async with self._http.stream(method, address, content=content, headers=headers) as response:
+            status = response.status_code
+            if status != 200 and not (status == 404 and body is None):
+                await self._refuse(response, httpx2.URL(address).path)
+            yield response
+
+    async def _refuse(self, response: httpx2.Response, path: str) -> None:
+        status = response.status_code
+        if status in RETRIED:
+            waits = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+            raise WireFault(f"It answers {status}: {await self._words(response)}", waits)
+        if 300 <= status < 400:
+            told = self._shown(response.headers.get("location", ""))
+            raise NotServed(
+                f"{self._where}: it sends on to {told!r} ({status}), and prompts and keys are not sent on. If that "
+                "address is meant, write it as `endpoint`."
+            )
+        said = await self._words(response)
+        if status in (401, 403):
+            named = f"the key in {self._served.api_key_env}" if self._key else "a request without a key (`api_key_env`)"
+            raise NotServed(f"{self._where}: it refuses {named} ({status}): {said}")
+        if status in (400, 413, 422):
+            raise RequestRefused(f"{self._where}: it refuses the request ({status}): {said}")
+        if status in (404, 405):
+            raise NotServed(
+                f"{self._where}: it has no {path} ({status}): {said}. {ADDRESS}, "
+                "and `model` the name that /models lists."
+            )
+        raise NotServed(f"{self._where}: it answers {status}: {said}")
+
+    def _read(self, raw: bytes, kind: type[Of]) -> Of:
+        try:
+            return kind.model_validate_json(raw)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            what = "it sends a web page" if raw.lstrip()[:1] == b"<" else "what it sends is not this API's"
+            begins = self._shown(raw[:80].decode("utf-8", "replace"))
+            raise WireFault(f"{what} ({place or 'JSON'}: {first['msg']}); it begins {begins!r}") from None
+
+    async def _words(self, response: httpx2.Response) -> str:
+        """A server's own words about its refusal."""
+        return self._shown((await _bytes(response)).decode("utf-8", "replace")) or "no more is said"
+
+    def _shown(self, text: str) -> str:
+        """Foreign text as a message may hold it: on one line, short, and without the key."""
+        told = text.replace(self._key, "***") if self._key else text
+        told = visible_line(told)
+        return told if len(told) <= MOST_SAID else f"{told[:MOST_SAID]}…"
+
+
+def _key_of(name: str, variable: str) -> str:
+    """The key, "" where none is named. UsageError, which does not show it, where it is missing or is none."""
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise UsageError(f"{name}: `api_key_env` names {variable}, which is not set: export {variable}=…")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError(f"{name}: what {variable} holds is no key: it has blanks or characters that no header takes")
+    return key
+
+
+def _of_tls(error: BaseException) -> BaseException | None:
+    """What TLS found wrong, where that is why the connection failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+async def _bytes(response: httpx2.Response) -> bytes:
+    """The whole of it. WireFault where that is too much."""
+    parts, size = [], 0
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        if (size := size + len(part)) > MOST_BYTES:
+            raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
+    return b"".join(parts)

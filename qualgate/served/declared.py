@@ -1,0 +1,71 @@
+"""What a served arm is: by what the gate file says, and by what its server says of itself, which is only declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qualgate.errors import close_names
+from qualgate.identity import content_hash, own_version, sha256_text
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.records import ArmIdentity, ArmSpec
+from qualgate.served.faults import ADDRESS, NotServed
+from qualgate.served.replies import Models, Version
+
+if TYPE_CHECKING:
+    from qualgate.served.client import Client
+
+THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens: nobody here sees them
+
+
+async def declared(client: Client, arm: ArmSpec) -> str:
+    """What the server says that it serves as the arm's model: "support-awq, root ./support-awq; vllm 0.32.0".
+
+    NotServed where it does not serve a model of that name, and where it sends something else than a list of models.
+    """
+    models = await client.get("/models", Models)
+    if models is None:
+        raise NotServed(f"{arm.name}: there is no /models at {_address(arm)}. {ADDRESS}.")
+    names = [one.id for one in models.data]
+    if arm.model not in names:
+        near = close_names(arm.model, names)
+        known = f"did you mean {near[0]!r:.80}?" if near else f"it serves {', '.join(names[:5])!r:.200}"
+        raise NotServed(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
+    model = next(one for one in models.data if one.id == arm.model)
+    root = f", root {model.root}" if model.root not in (None, model.id) else ""
+    return f"{model.id}{root}; {await _engine(client, arm)}"[:500]
+
+
+async def _engine(client: Client, arm: ArmSpec) -> str:
+    """Engine and version as declared: "vllm 0.32.0"; without a version where the server does not tell one."""
+    served = arm.served
+    assert served is not None, "asked of served arms alone"
+    try:
+        found = await client.get("/version", Version, of_host=True)
+    except NotServed:  # not every server has one, and some have a page for people at every address
+        found = None
+    name = served.engine or (found.engine if found and found.engine else "engine not told")
+    return f"{name} {found.version}" if found else name
+
+
+def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str, Any], told: str) -> ArmIdentity:
+    """folder: of its tokenizer, None where the server makes the tokens. told: see `declared`; "" of a server that does
+    not run yet."""
+    served = arm.served
+    assert served is not None, "asked of served arms alone"
+    own = sha256_text(THE_SERVERS_OWN)
+    stops: dict[str, Any] = {"stop_ids": folder.stop_ids if folder else THE_SERVERS_OWN}
+    if folder and folder.rope:
+        stops["rope"] = folder.rope
+    return ArmIdentity(
+        weights=content_hash(["served", served.command or served.endpoint, arm.model]),
+        config=content_hash([served.engine, served.stream, served.extra_body, list(map(list, served.extra_headers))]),
+        tokenizer=folder.tokenizer_sha256 if folder else own,
+        template=folder.template_sha256 if folder else own,
+        sampling=content_hash({**sampling, **stops}),
+        engine=f"served, asked by qualgate {own_version()}",
+        served=told or served.command,
+    )
+
+
+def _address(arm: ArmSpec) -> str:
+    return arm.served.endpoint if arm.served else ""

@@ -1,0 +1,145 @@
+"""One job of a served arm: every prompt is asked of its server, and what it answers is handed back as an engine's.
+
+Nothing is measured of what a server does not tell: no drift, no margins. What it says of itself is asked before the job
+and after it, so that a server that was started again with another model is found (the store holds it against the plan).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+from typing import Any
+
+from qualgate.engine.prompts import load_tokenizer
+from qualgate.engine.stopping import Stops
+from qualgate.errors import IntegrityError
+from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
+from qualgate.records import ArmFootprint, Completion, FinishReason, Generation, Job, JobResult, Prompt
+from qualgate.scoring.tools.dialects.registry import dialect
+from qualgate.scoring.tools.strict import read_calls
+from qualgate.served.answer import Answer
+from qualgate.served.asked import dialect_asked, request_of
+from qualgate.served.client import Client
+from qualgate.served.declared import declared, identify_served
+from qualgate.served.faults import NotServed, RequestRefused
+
+NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
+
+
+def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult:
+    """Ask every prompt of `job`, `at_once` at a time. sampling: of the run, for the identity (`sampling_settings`).
+
+    UsageError for what the server refuses, naming the case; InfrastructureError where an answer does not come whole.
+    """
+    served = job.arm.served
+    assert served is not None, "asked of served arms alone"
+    folder = read_tokenizer_folder(Path(served.tokenizer)) if served.tokenizer else None
+    began = time()
+    answers, told = asyncio.run(_ask(job, at_once))
+    texts = _Texts(job, folder)
+    return JobResult(
+        index=job.index,
+        arm=job.arm.name,
+        identity=identify_served(job.arm, folder, dict(sampling), served.command or told),
+        footprint=NOT_TOLD,
+        completions=tuple(_completion(job, row, answer, texts, began) for row, answer in enumerate(answers)),
+        generation=Generation(
+            engine=told.rpartition("; ")[2], tokens=sum(answer.completion_tokens or 0 for answer in answers)
+        ),
+    )
+
+
+async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str]:
+    """The answers in the order of the prompts, and what the server says that it is. IntegrityError where it says
+    something else before them than after them."""
+    assert job.arm.served is not None, "asked of served arms alone"
+    async with Client(job.arm.name, job.arm.served, at_once) as client:
+        before = await _told(client, job)
+        tasks = [asyncio.create_task(_answer(client, job, prompt)) for prompt in job.prompts]
+        try:
+            answers = await asyncio.gather(*tasks)
+        except NotServed:
+            await _told(client, job)  # it refuses because it serves another model now?
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if (after := await _told(client, job)) != before:
+            raise IntegrityError(
+                f"{job.arm.name}: its server declared {before!r:.300} before these answers and {after!r:.300} after "
+                "them: it changed during the run."
+            )
+        return answers, before
+
+
+async def _told(client: Client, job: Job) -> str:
+    """What the server declares. IntegrityError where the arm's model is gone."""
+    try:
+        return await declared(client, job.arm)
+    except NotServed as gone:
+        raise IntegrityError(f"{gone}. It did when the run was planned: the server changed during the run.") from None
+
+
+async def _answer(client: Client, job: Job, prompt: Prompt) -> Answer:
+    path, body = request_of(prompt, job.arm, job.seed)
+    try:
+        return await client.ask(path, body)
+    except RequestRefused as refused:
+        raise RequestRefused(
+            f"{refused}. That is of {prompt.key.evalset}/{prompt.key.case_id}: where its prompt is too long, shorten "
+            "or remove the case; where the server does not know a parameter, see `engine` and `extra_body`."
+        ) from None
+
+
+class _Texts:
+    """What answers say, as the engine in process would: decoded here where tokens are told, with calls in their case's
+    dialect where the server's parser took them out of the text."""
+
+    def __init__(self, job: Job, folder: ModelFolder | None) -> None:
+        self._job, self._stop_ids = job, frozenset(folder.stop_ids) if folder else frozenset()
+        self._stops = (
+            Stops(load_tokenizer(folder.files), [prompt.until for prompt in job.prompts])
+            if folder is not None
+            else None
+        )
+
+    def of(self, row: int, answer: Answer) -> tuple[str, FinishReason]:
+        """Text and reason of an answer."""
+        if self._stops is None or answer.token_ids is None:
+            return answer.text + self._calls(row, answer), answer.finish
+        ids = list(answer.token_ids)
+        ended = answer.finish == "stop" and bool(ids) and ids[-1] in self._stop_ids
+        return self._stops.text(row, ids[:-1] if ended else ids), "eos" if ended else answer.finish
+
+    def _calls(self, row: int, answer: Answer) -> str:
+        if not answer.calls:
+            return ""
+        given = [{"type": "function", "function": {"name": name, "arguments": said}} for name, said in answer.calls]
+        try:
+            return dialect(dialect_asked(self._job.prompts[row]) or "hermes").serialise(read_calls(given))
+        except ValueError:  # arguments that are no JSON, a name that the dialect cannot write: no right call
+            return "".join(f"<tool_call>{json.dumps(name)} {said}</tool_call>" for name, said in answer.calls)
+
+
+def _completion(job: Job, row: int, answer: Answer, texts: _Texts, began: float) -> Completion:
+    prompt = job.prompts[row]
+    text, reason = texts.of(row, answer)
+    return Completion(
+        key=prompt.key,
+        case_hash=prompt.case_hash,
+        token_ids=answer.token_ids or (),
+        text=text,
+        finish_reason=reason,
+        prompt_tokens=answer.prompt_tokens or len(prompt.token_ids),
+        logprobs=answer.logprobs,
+        margins=(),
+        ttft=answer.first,
+        e2e=answer.last,
+        began=began,
+        max_gap=answer.max_gap,
+        counted=None if answer.token_ids is not None else answer.completion_tokens,
+    )

@@ -1,0 +1,48 @@
+"""Keeps one server, and ends it: a program of its own, of the standard library alone, run by its path.
+
+It starts the command in a process group of its own and waits. When its standard input closes, which it does with the
+process that started it, however that ends, the whole group is asked to end, and killed where it does not. It exits by
+the server's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+GRACE = 10.0  # s between asking a server to end and killing it
+
+
+def main() -> int:
+    """Arguments: the server's log, then its command."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log, *command = sys.argv[1:]
+    with open(log, "ab", buffering=0) as said:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+    threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+    code = server.wait()
+    _signal(server, signal.SIGKILL)  # what it left of its group
+    return code if code >= 0 else 128 - code
+
+
+def _end_with_input(server: subprocess.Popen[bytes]) -> None:
+    while os.read(sys.stdin.fileno(), 1024):  # no buffer: its lock would be held when the program ends
+        pass
+    _signal(server, signal.SIGTERM)
+    try:
+        server.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        _signal(server, signal.SIGKILL)
+
+
+def _signal(server: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # no one is left of it
+        os.killpg(server.pid, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Servers that a run starts itself: one after the other, each for the jobs of its own arms, and none outlives them."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.escaping import visible
+from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Served
+from qualgate.served import keeper
+
+START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
+POLL_SECONDS = 0.2
+SHOWN = 20  # lines of a server's log
+SHOWN_BYTES = 2**16
+
+
+def by_server(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs that run together: those that need no server to be started, then those of each that is."""
+    groups: dict[str, list[Job]] = {"": []}
+    for job in jobs:
+        groups.setdefault(job.arm.served.command if job.arm.served else "", []).append(job)
+    return [group for group in groups.values() if group]
+
+
+def with_servers(
+    jobs: Sequence[Job],
+    folder: Path,
+    stop: Callable[[], bool],
+    answered: Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]],
+) -> Iterator[JobResult | JobFailure]:
+    """What `answered` makes of the jobs, group by group, each while its server runs. Ends early once `stop()` is true;
+    folder, errors: see `reached`."""
+    for group in by_server(jobs):
+        if stop():
+            return
+        with reached(group, folder, stop) as ready:
+            yield from answered(ready)
+
+
+@contextmanager
+def reached(jobs: Sequence[Job], folder: Path, stop: Callable[[], bool]) -> Iterator[list[Job]]:
+    """Jobs of one of these groups with the address of their server, which runs for the length of the block.
+
+    folder: in which the command is run. UsageError where there is no such command, InfrastructureError, with the last
+    lines that it wrote, for a server that ends, or does not answer. No jobs where `stop()` comes before it does.
+    """
+    arm = jobs[0].arm
+    if arm.served is None or not arm.served.command:
+        yield list(jobs)
+        return
+    port = _free_port()
+    command = [word.replace("{port}", str(port)) for word in shlex.split(arm.served.command)]
+    _check_command(arm, command[0], folder)
+    with tempfile.TemporaryDirectory(prefix="qualgate-server-") as kept:
+        log = Path(kept) / "log"
+        log.touch()
+        started = subprocess.Popen(
+            [sys.executable, "-I", keeper.__file__, str(log), *command],
+            stdin=subprocess.PIPE,
+            cwd=folder,
+            start_new_session=True,  # Ctrl-C is the coordinator's: it stops cleanly, and then ends the server
+        )
+        assert started.stdin is not None, "asked for"
+        try:
+            answers = _wait(arm, port, started, log, stop)
+            endpoint = f"http://127.0.0.1:{port}/v1"
+            yield [replace(job, arm=_at(job.arm, endpoint)) for job in jobs if answers]
+        finally:
+            started.stdin.close()
+            started.wait()
+
+
+def _at(arm: ArmSpec, endpoint: str) -> ArmSpec:
+    served: Served | None = arm.served
+    assert served is not None, "of a group that is served"
+    return replace(arm, served=replace(served, endpoint=endpoint))
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
+    there = shutil.which(str(folder / program) if "/" in program else program)
+    if there is None:
+        raise UsageError(
+            f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here. Install it, activate "
+            "its environment, or write its path, relative to the gate file."
+        )
+
+
+def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:
+    """Until it answers; False where it is to wait no longer."""
+    last = time.monotonic() + START_SECONDS
+    while not _answers(port):
+        if stop():
+            return False
+        if started.poll() is not None:
+            raise InfrastructureError(
+                f"{arm.name}: its server ended while it started, with code {started.returncode}. {_last_lines(log)}"
+            )
+        if time.monotonic() > last:
+            raise InfrastructureError(
+                f"{arm.name}: its server has not answered at port {port} for {START_SECONDS:g} s. {_last_lines(log)}"
+            )
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _answers(port: int) -> bool:
+    """Whether a server that is healthy, where it says so, lists its models."""
+    import httpx2
+
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=5.0, trust_env=False) as asking:
+            healthy = asking.get("/health").status_code in (200, 404)
+            return healthy and asking.get("/v1/models").status_code in (200, 401, 403)
+    except httpx2.TransportError:
+        return False
+
+
+def _last_lines(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - SHOWN_BYTES))
+        lines = file.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
+    if not lines:
+        return "It wrote nothing."
+    return "The last that it wrote:\n" + "\n".join(f"    {visible(line)[:300]}" for line in lines)

@@ -1,0 +1,68 @@
+"""Arms that are served, as a gate file says them and as a run takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qualgate.config import load_gate_file
+from qualgate.errors import UsageError
+from qualgate.records import Served
+
+SERVED = """\
+version: 1
+baseline: {endpoint: "http://127.0.0.1:8000/v1/", model: support, api_key_env: SUPPORT_KEY, tokenizer: ./tok}
+variants:
+  awq:
+    serve: vllm serve ./awq --port {port}
+    engine: vllm
+    model: ./awq
+    concurrency: 64
+    stream: false
+    extra_body: {chat_template_kwargs: {enable_thinking: false}}
+    extra_headers: {X-Team: support, X-Area: eu}
+evalsets: [arithmetic]
+gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
+"""
+
+
+@pytest.fixture
+def gate_file(tmp_path: Path) -> Path:
+    (tmp_path / "tok").mkdir()
+    return tmp_path / "gate.yaml"
+
+
+def test_served_arms_are_read(gate_file):
+    gate_file.write_text(SERVED)
+    gate = load_gate_file(gate_file)
+    assert gate.baseline.model == "support"
+    assert gate.baseline.served == Served(
+        endpoint="http://127.0.0.1:8000/v1", api_key_env="SUPPORT_KEY", tokenizer=str(gate_file.parent / "tok")
+    )
+    assert gate.baseline.reads == str(gate_file.parent / "tok")
+    [awq] = gate.variants
+    assert awq.model == "./awq"
+    assert awq.served == Served(
+        command="vllm serve ./awq --port {port}",
+        engine="vllm",
+        concurrency=64,
+        stream=False,
+        extra_body='{"chat_template_kwargs": {"enable_thinking": false}}',
+        extra_headers=(("X-Area", "eu"), ("X-Team", "support")),
+    )
+    assert awq.weights_label == "vllm (started)"
+
+
+def test_what_is_made_of_the_baselines_weights_needs_them_here(gate_file):
+    gate_file.write_text(SERVED.replace("evalsets:", "  int8: {quantize: int8}\nevalsets:"))
+    with pytest.raises(UsageError, match=r"gate.yaml:12: the baseline is served, and int8 would be generated here"):
+        load_gate_file(gate_file)
+
+
+def test_a_key_in_the_file_is_not_repeated(gate_file):
+    gate_file.write_text(SERVED.replace("api_key_env: SUPPORT_KEY", "api_key_env: sk-canary"))
+    with pytest.raises(UsageError) as found:
+        load_gate_file(gate_file)
+    assert "a key itself must not stand in a file" in str(found.value)
+    assert "sk-canary" not in str(found.value)

@@ -1,0 +1,84 @@
+"""What a gate file with served arms may not ask, and what a user is told before a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from qualgate.config import load_gate_file
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.pipeline.served_arms import check_served, leaves_the_machine
+from qualgate.records import ArmSpec, Case, Evalset, Served
+
+GATE = """\
+version: 1
+baseline: {model: reference}
+variants: {v: {endpoint: 'http://127.0.0.1:8000/v1', model: m, tokenizer: reference}}
+evalsets: [arithmetic]
+gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
+"""
+STARTED = "v: {serve: 'vllm serve m --port {port}', model: m, tokenizer: reference}"
+
+
+def checked(folder: Path, change: tuple[str, str] = ("", ""), body: dict | None = None) -> None:
+    file = folder / "gate.yaml"
+    assert change[0] in GATE
+    file.write_text(GATE.replace(*change) if change[0] else GATE)
+    cases = (Case(evalset="s", body={"id": "c", "prompt": "p", **(body or {})}),)
+    check_served(
+        load_gate_file(file), [Evalset(name="s", version="1", sha256="", metrics=("exact_match",), cases=cases)]
+    )
+
+
+def test_answers_that_are_scored_may_be_asked_of_any_server(tmp_path):
+    checked(tmp_path)
+    checked(tmp_path, body={"constraint": {"json_schema": {}}})
+    checked(tmp_path, body={"until": ["\n"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "body", "said"),
+    [
+        (("", ""), {"requests": [["a", "b"]]}, "likelihood of a text"),
+        (("", ""), {"constraint": {"regex": "a"}}, "a regular expression"),
+        (("0.02}", "0.02}, {metric: cost_per_accepted_answer, max_ratio: 1}"), {}, "not priced yet"),
+        (("0.02}", "0.02}, {metric: drift.kl_mean, max: 1}"), {}, "probabilities behind a server's answers"),
+    ],
+)
+def test_what_this_version_cannot_see_of_a_server_is_refused(change, body, said, tmp_path):
+    (tmp_path / "p.yaml").write_text('version: "1"\ncurrency: EUR\noutput_token: 0.1\n')
+    if "cost" in change[1]:
+        change = (f"{change[0]}]}}", f"{change[1]}]}}\nprices: p.yaml")
+    with pytest.raises(NotInThisVersion, match=said):
+        checked(tmp_path, change, body)
+
+
+def test_servers_that_a_run_starts_are_not_looked_at_in_turns(tmp_path):
+    (tmp_path / "gate.yaml").write_text(
+        GATE.replace("v: {endpoint: 'http://127.0.0.1:8000/v1', model: m, tokenizer: reference}", STARTED).replace(
+            "gate: {", "gate: {stop: early, "
+        )
+    )
+    with pytest.raises(NotInThisVersion, match="run one after the other"):
+        check_served(load_gate_file(tmp_path / "gate.yaml"), [])
+
+
+def test_draws_here_and_at_a_server_are_not_held_together(tmp_path):
+    with pytest.raises(UsageError, match="draws its tokens here"):
+        checked(tmp_path, ("evalsets:", "generation: {temperature: 0.7}\nevalsets:"))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "leaves"),
+    [
+        ("http://127.0.0.1:1/v1", []), ("http://localhost/v1", []), ("http://[::1]:8/v1", []),
+        ("https://api.example.org/v1", ["api.example.org"]), ("http://10.0.0.7:8000/v1", ["10.0.0.7"]),
+    ],
+)  # fmt: skip
+def test_prompts_that_leave_the_machine_are_told_of(endpoint, leaves):
+    arms = [ArmSpec(name=name, model="m", served=Served(endpoint=endpoint)) for name in ("baseline", "v")]
+    told = list(leaves_the_machine(SimpleNamespace(arms=arms)))  # type: ignore[arg-type]
+    assert len(told) == len(leaves)
+    assert all(host in line for host, line in zip(leaves, told, strict=True))

@@ -1,0 +1,296 @@
+"""Arms that are served, end to end: judged as the same weights are that are generated here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from qualgate.errors import Exit
+from tests.command_line import in_a_process, qualgate
+from tests.gated_model import make_workspace
+from tests.run.commands import rows
+from tests.served.scripted import Reply, as_json, scripted, text_piece
+from tests.served.server.serving import serving
+
+ANSWERS = (
+    "SELECT evalset, case_id, text, finish_reason, token_ids, prompt_tokens FROM units WHERE arm = '{}' ORDER BY 1, 2"
+)
+SCORES = (
+    "SELECT case_id, metric, value, verdict, error_type, extracted, reason, scorer "
+    "FROM units JOIN scores USING (unit_id) WHERE arm = '{}' ORDER BY 1, 2"
+)
+RULES = """\
+evalsets: [./echo.yaml]
+gate: {rules: [{metric: exact_match, max_drop: 0.10}]}
+workers: {count: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """The workspace's folder, with the model and another that is damaged."""
+    folder = make_workspace(tmp_path_factory.mktemp("made")).parent
+    shutil.copytree(folder / "model", folder / "damaged")
+    weights = load_file(folder / "damaged" / "model.safetensors")
+    torch.manual_seed(0)
+    save_file({name: one + 0.3 * one.std() * torch.randn(one.shape) for name, one in weights.items() if one.dim() > 1}
+              | {name: one for name, one in weights.items() if one.dim() == 1},
+              folder / "damaged" / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def addresses(made, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    with (
+        serving(made / "model", "support", cache) as (one, _),
+        serving(made / "damaged", "damaged", cache) as (other, _),
+    ):
+        yield one, other
+
+
+@pytest.fixture
+def workspace(made, tmp_path) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def write(workspace: Path, arms: str, rules: str = RULES) -> None:
+    (workspace / "gate.yaml").write_text(f"version: 1\n{arms}{rules}store: sqlite:///qualgate.db\n")
+
+
+def run(workspace: Path, arms: str, rules: str = RULES):
+    write(workspace, arms, rules)
+    return qualgate("run", "gate.yaml", "--json", cwd=workspace)
+
+
+def stored(workspace: Path, query: str) -> list[tuple]:
+    return rows(workspace, query)
+
+
+def words(done) -> dict[str, str]:
+    return {verdict["variant"]: verdict["word"] for verdict in json.loads(done.stdout)["verdicts"]}
+
+
+HERE = "baseline: {model: ./model, dtype: float32}\nvariants: {damaged: {model: ./damaged, dtype: float32}}\n"
+
+
+def test_the_verdict_and_every_answer_are_those_of_the_engine_in_process(workspace, addresses, made):
+    one, other = addresses
+    here = run(workspace, HERE)
+    expected = {
+        arm: [stored(workspace, query.format(arm)) for query in (ANSWERS, SCORES)] for arm in ("baseline", "damaged")
+    }
+    assert expected["baseline"] != expected["damaged"]
+    (workspace / "qualgate.db").unlink()
+    served = run(
+        workspace,
+        f"baseline: {{endpoint: '{one}', model: support, tokenizer: ./model}}\n"
+        f"variants: {{damaged: {{endpoint: '{other}', model: damaged, tokenizer: ./model, stream: false}}}}\n",
+    )
+    assert served.returncode == here.returncode == Exit.BLOCK, served.stderr
+    assert words(served) == words(here) == {"damaged": "block"}
+    found = {
+        arm: [stored(workspace, query.format(arm)) for query in (ANSWERS, SCORES)] for arm in ("baseline", "damaged")
+    }
+    assert found == expected
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)  # of the stored run: no server is asked
+    assert words(again) == {"damaged": "block"}
+
+
+def test_a_server_is_held_against_the_weights_here(workspace, addresses):
+    one, _ = addresses
+    done = run(
+        workspace,
+        "baseline: {model: ./model, dtype: float32}\n"
+        f"variants: {{served: {{endpoint: '{one}', model: support, tokenizer: ./model}}}}\n",
+    )
+    assert done.returncode == Exit.APPROVE, done.stderr + done.stdout
+    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("served"))
+
+
+SUPPORT = "baseline: {{endpoint: '{0}', model: support}}\nvariants: {{again: {{endpoint: '{1}', model: {2}}}}}\n"
+
+
+def test_arms_without_a_tokenizer_are_asked_by_messages_and_text(workspace, addresses):
+    one, other = addresses
+    done = run(workspace, SUPPORT.format(one, other, "damaged"))
+    assert done.returncode == Exit.BLOCK, done.stderr
+    assert words(done) == {"again": "block"}
+    shown = qualgate("report", "gate.yaml", cwd=workspace).stdout
+    assert "served at 127.0.0.1" in shown
+    assert "which declares and nobody here checked: damaged, root" in " ".join(shown.split())
+
+
+def test_the_noise_of_a_server_is_measured_by_asking_it_again(workspace, addresses):
+    one, other = addresses
+    rules = RULES.replace("gate: {", "gate: {noise_floor: true, ")
+    done = run(workspace, SUPPORT.format(one, other, "damaged"), rules=rules)
+    assert done.returncode == Exit.BLOCK, done.stderr
+    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("baseline@aa"))
+
+
+def echo(body: dict) -> Reply:
+    usage = {"prompt_tokens": 4, "completion_tokens": 1}
+    return as_json({**text_piece("x", "stop"), "usage": usage})
+
+
+SCRIPTED = "baseline: {{endpoint: '{0}', model: m{2}}}\nvariants: {{v: {{endpoint: '{1}', model: m{2}}}}}\n"
+
+
+def test_answers_that_do_not_come_leave_a_run_incomplete_and_are_asked_again(workspace):
+    with (
+        scripted(otherwise=echo) as one,
+        scripted(as_json({"error": "busy"}, 503, Retry_After="9999"), otherwise=echo) as two,
+    ):
+        arms = SCRIPTED.format(one.address, two.address, "")
+        done = run(workspace, arms)
+        assert done.returncode == Exit.INFRASTRUCTURE, done.stderr
+        assert words(done) == {"v": "invalid"}
+        asked = len(one.asked)
+        again = run(workspace, arms)
+        assert again.returncode not in (Exit.INFRASTRUCTURE, Exit.APPROVE), again.stderr
+        assert len(one.asked) == asked  # what was answered is kept
+    assert all(status == "done" for (status,) in stored(workspace, "SELECT status FROM units"))
+
+
+def test_a_server_that_comes_back_with_another_model_breaks_the_runs_integrity(workspace):
+    """Between the plan and its first answer: here while the baseline is asked."""
+    with scripted() as one, scripted(otherwise=echo) as two:
+
+        def replaced(body: dict) -> Reply:
+            two.models = as_json({"data": [{"id": "m", "root": "./another"}]})
+            return echo(body)
+
+        one.otherwise = replaced
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+    assert done.returncode == Exit.INTEGRITY, done.stderr
+    assert "arm 'v': served differ" in done.stderr
+
+
+def test_a_server_whose_model_is_gone_breaks_the_runs_integrity(workspace):
+    with scripted(otherwise=echo) as one, scripted() as two:
+
+        def gone(body: dict) -> Reply:
+            two.models = as_json({"data": [{"id": "n"}]})
+            return as_json({"error": "no model m"}, 404)
+
+        two.otherwise = gone
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+    assert done.returncode == Exit.INTEGRITY, done.stderr
+    assert "the server changed during the run" in done.stderr
+
+
+def test_a_prompt_that_is_too_long_is_named(workspace):
+    refused = as_json({"error": {"message": "maximum context length is 3 tokens"}}, 400)
+    with scripted(otherwise=echo) as one, scripted(otherwise=lambda body: refused) as two:
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+    assert done.returncode == Exit.USAGE
+    assert "maximum context length is 3 tokens" in done.stderr
+    assert "echo/echo-0" in done.stderr
+
+
+def test_the_key_is_kept_nowhere(workspace):
+    key = "sk-canary-0815"
+    with scripted(otherwise=echo) as one, scripted(as_json({"error": key}, 500), otherwise=echo) as two:
+        write(workspace, SCRIPTED.format(one.address, two.address, ", api_key_env: THE_KEY"))
+        done = in_a_process("run", "gate.yaml", cwd=workspace, THE_KEY=key)
+        assert {headers["Authorization"] for _, headers, _ in two.asked} == {f"Bearer {key}"}
+    assert done.returncode not in (Exit.USAGE, Exit.INFRASTRUCTURE), done.stderr
+    assert key not in done.stdout + done.stderr
+    for file in workspace.rglob("*"):
+        assert not file.is_file() or key.encode() not in file.read_bytes(), file
+
+
+PLANNED = [
+    ("model: mm", "serves no model 'mm'; did you mean 'm'?", Exit.USAGE),
+    ("model: m, tokenizer: ./model", "is asked by messages", Exit.USAGE),
+    ("model: m, api_key_env: NO_SUCH_KEY", "export NO_SUCH_KEY=", Exit.USAGE),
+]
+
+
+@pytest.mark.parametrize(("change", "said", "code"), PLANNED)
+def test_what_cannot_be_asked_is_refused_before_anything_is_generated(change, said, code, workspace):
+    with scripted() as one, scripted() as two:
+        arms = SCRIPTED.format(one.address, two.address, "").replace("model: m}}", f"{change}}}}}")
+        done = run(workspace, arms)
+        assert (done.returncode, one.asked, two.asked) == (code, [], [])
+    assert said in done.stderr
+
+
+RULED = [
+    ("{metric: drift.kl_mean, max: 0.1}", "the probabilities behind a server's answers are not read"),
+    ("{metric: latency.tpot, max_ratio: 1.1}", "a server's times are not judged yet"),
+    ("{metric: memory.weights, max: 5}", "a server's weights and memory are not seen"),
+    ("{metric: parity.tokens, min: 0.9}", "is asked by messages and tells none"),
+]
+
+
+@pytest.mark.parametrize(("rule", "said"), RULED)
+def test_rules_that_could_never_be_decided_are_refused_by_plan(rule, said, workspace):
+    with scripted() as one, scripted() as two:
+        arms = SCRIPTED.format(one.address, two.address, "")
+        write(workspace, arms, RULES.replace("}]", "}, " + rule + "]"))
+        done = qualgate("plan", "gate.yaml", cwd=workspace)
+    assert done.returncode == Exit.USAGE
+    assert said in " ".join(done.stderr.split())
+
+
+ECHO = """\
+import http.server, json, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.say({"data": [{"id": "support"}], "version": "3"})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.say({"choices": [{"index": 0, "text": asked["prompt"][:3], "finish_reason": "stop"}]})
+    def say(self, what):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(what).encode())
+    def log_message(self, *_): ...
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_command_is_started_asked_and_ended(workspace):
+    (workspace / "echo.py").write_text(ECHO)
+    command = f"{sys.executable} echo.py {{port}} --of-this-test"
+    done = run(
+        workspace,
+        f"baseline: {{serve: '{command} 1', model: support}}\n"
+        f"variants: {{v: {{serve: '{command} 2', engine: ours, model: support, stream: false}}}}\n",
+    )
+    assert done.returncode == Exit.UNDECIDED, done.stderr  # it is right on nothing, so it can show no loss
+    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("v"))
+    [arm] = [arm for arm in json.loads(done.stdout)["arms"] if arm["name"] == "v"]
+    assert arm["footprint"]["generation"]["engine"] == "ours 3"
+    assert arm["identity"]["served"] == f"{command} 2"
+    assert not [one for one in running() if "--of-this-test" in one]
+
+
+@pytest.mark.proof
+def test_our_own_server_is_started_and_answers_as_the_engine_does(workspace):
+    command = f"{sys.executable} -m qualgate serve ./model --port {{port}} --name support --dtype float32"
+    done = run(
+        workspace,
+        "baseline: {model: ./model, dtype: float32}\n"
+        f"variants: {{served: {{serve: '{command}', engine: qualgate, model: support, tokenizer: ./model}}}}\n",
+    )
+    assert done.returncode == Exit.APPROVE, done.stderr + done.stdout
+    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("served"))
+
+
+def running() -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(process.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found

@@ -1,0 +1,209 @@
+"""What a client makes of a server that answers, refuses, breaks off, lies, or sends it elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from qualgate.errors import Exit, InfrastructureError, QualgateError, UsageError
+from qualgate.records import Served
+from qualgate.served.answer import Answer
+from qualgate.served.client import Client
+from qualgate.served.faults import NotServed, RequestRefused
+from qualgate.served.replies import Models
+from qualgate.served.retries import TRIES
+from tests.served.scripted import Reply, Scripted, as_json, as_stream, scripted, text_piece
+
+WHOLE = {**text_piece("yes", "stop"), "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+KEY = "sk-canary-4711"
+
+
+def asking(server: Scripted, body: dict[str, Any] | None = None, **served: Any) -> tuple[Answer, list[float]]:
+    """One answer of the server, and the seconds that the client would have waited on the way."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def ask() -> Answer:
+        async with Client("x", Served(endpoint=server.address, **served), 4, sleep=sleep) as client:
+            return await client.ask("/completions", body or {"prompt": "p"})
+
+    return asyncio.run(ask()), waited
+
+
+def failing(server: Scripted, kind: type[QualgateError], body: dict[str, Any] | None = None, **served: Any) -> str:
+    with pytest.raises(kind) as found:
+        asking(server, body, **served)
+    return str(found.value)
+
+
+def test_a_whole_answer_is_read():
+    with scripted(as_json(WHOLE)) as server:
+        answer, waited = asking(server)
+    assert (answer.text, answer.finish, answer.prompt_tokens, answer.completion_tokens) == ("yes", "stop", 3, 1)
+    assert waited == []
+
+
+def test_a_stream_is_put_together():
+    pieces = text_piece("y"), text_piece("es"), text_piece("", "length"), {"choices": [], "usage": WHOLE["usage"]}
+    with scripted(as_stream(*pieces)) as server:
+        answer, _ = asking(server, {"prompt": "p", "stream": True})
+    assert (answer.text, answer.finish, answer.completion_tokens) == ("yes", "length", 1)
+    assert 0 < answer.first <= answer.last
+
+
+def test_a_server_that_answers_whole_where_a_stream_was_asked_for_is_read():
+    with scripted(as_json(WHOLE)) as server:
+        answer, _ = asking(server, {"prompt": "p", "stream": True})
+    assert answer.text == "yes"
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_asked_again(status):
+    with scripted(as_json({}, status), as_json({}, status), as_json(WHOLE)) as server:
+        answer, waited = asking(server)
+    assert answer.text == "yes"
+    assert len(waited) == 2
+    assert 0.25 <= waited[0] <= 0.5 <= waited[1] <= 1.0  # doubled, and drawn between half and all of it
+
+
+def test_a_server_is_left_alone_for_as_long_as_it_asks():
+    with scripted(as_json({}, 429, Retry_After="7"), as_json(WHOLE)) as server:
+        _, waited = asking(server)
+    assert waited == [7.0]
+
+
+def test_a_server_that_asks_for_too_long_is_not_waited_for():
+    with scripted(as_json({"error": "later"}, 503, Retry_After="86400")) as server:
+        said = failing(server, InfrastructureError)
+    assert "asks to wait for 86400 s" in said
+
+
+def test_one_that_never_answers_is_the_machinerys():
+    with scripted(*[as_json({"error": {"message": "queue full"}}, 503)] * TRIES) as server:
+        said = failing(server, InfrastructureError)
+    assert f"asked {TRIES} times" in said
+    assert "queue full" in said
+    assert InfrastructureError.exit == Exit.INFRASTRUCTURE
+
+
+BROKEN = {
+    "no end": as_stream(text_piece("half"), done=False),
+    "no reason": as_stream(text_piece("half")),
+    "an error in the stream": as_stream(text_piece("half"), {"error": {"message": "oom"}}),
+    "an error under 200": as_json({"error": {"message": "oom"}}),
+    "no JSON": Reply(body=b"{"),
+    "a web page": Reply(body=b"<html>gateway</html>", kind="text/html"),
+    "nothing": Reply(),
+    "no choice": as_json({"choices": []}),
+    "two choices": as_json({"choices": [{"index": 0, "text": "a"}, {"index": 1, "text": "b"}]}),
+    "a number for a text": as_json({"choices": [{"index": 0, "text": 5, "finish_reason": "stop"}]}),
+    "an unknown end": as_json(text_piece("half", "tired")),
+    "fewer bytes than promised": Reply(body=b'{"choices": [', promised=1000),
+    "a piece twice": as_stream(
+        text_piece("a", token_ids=[1]), text_piece("a", token_ids=[1]), text_piece("", "stop"),
+        {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}},
+    ),
+    "more after its end": as_stream(text_piece("a", "stop"), text_piece("b")),
+    "arguments before a name": as_stream(
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}}]},
+    ),
+    "a call of two names": as_stream(
+        *({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"name": name}}]}}]}
+          for name in ("a", "b")),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_no_whole_answer_never_counts_as_one(what):
+    with scripted(BROKEN[what], as_json(WHOLE)) as server:
+        answer, waited = asking(server, {"prompt": "p", "stream": True})
+    assert answer.text == "yes"
+    assert len(waited) == 1
+    with scripted(*[BROKEN[what]] * TRIES) as server:
+        failing(server, InfrastructureError, {"prompt": "p", "stream": True})
+
+
+def test_no_prompt_and_no_key_is_sent_on():
+    with scripted() as elsewhere, scripted(Reply(status=307, headers={"Location": elsewhere.address})) as server:
+        said = failing(server, NotServed)
+        assert elsewhere.asked == []
+    assert elsewhere.address in said
+    assert "not sent on" in said
+
+
+def test_the_key_goes_into_one_header_and_no_message(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", KEY)
+    echoes = as_json({"error": f"{KEY} is wrong"}, 401)
+    with scripted(as_json({"error": KEY}, 500), echoes) as server:
+        said = failing(server, NotServed, api_key_env="SOME_KEY")
+        assert [headers["Authorization"] for _, headers, _ in server.asked] == [f"Bearer {KEY}"] * 2
+    assert KEY not in said
+    assert "*** is wrong" in said
+    assert "SOME_KEY" in said
+
+
+@pytest.mark.parametrize("key", ["", "a b", "ké", "a\nb"])
+def test_a_key_that_is_none_is_refused_unseen(key, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", key)
+    with scripted() as server:
+        said = failing(server, UsageError, api_key_env="SOME_KEY")
+        assert server.asked == []
+    assert "SOME_KEY" in said
+    assert not key or key not in said
+
+
+def test_what_a_server_refuses_is_not_asked_again():
+    too_long = {"error": {"message": "maximum context length is 5 tokens"}}
+    with scripted(as_json(too_long, 400)) as server:
+        assert "maximum context length" in failing(server, RequestRefused)
+    with scripted(as_json({}, 404)) as server:
+        assert "`endpoint` is the API's address" in failing(server, NotServed)
+
+
+def test_hostile_words_of_a_server_are_shown_harmlessly():
+    with scripted(Reply(status=418, body=b"\x1b[31m::error::gone\n" + b"x" * 10_000)) as server:
+        said = failing(server, NotServed)
+    assert "\x1b" not in said
+    assert "\n" not in said
+    assert len(said) < 600
+
+
+def test_a_web_page_where_the_api_should_be_says_what_an_address_is():
+    async def look(address: str) -> Models | None:
+        async with Client("x", Served(endpoint=address), 1) as client:
+            return await client.get("/models", Models)
+
+    with scripted(models=Reply(body=b"<!doctype html>", kind="text/html")) as server, pytest.raises(NotServed) as found:
+        asyncio.run(look(server.address))
+    assert "web page" in str(found.value)
+    assert "http://127.0.0.1:8000/v1" in str(found.value)
+
+
+def test_nobody_there_is_told_with_what_to_look_at():
+    with scripted() as server:
+        gone = server.address
+    with pytest.raises(InfrastructureError, match="Look whether the server runs"):
+        asking(Scripted(gone, [], as_json({}), as_json({}), None))
+
+
+def test_a_connection_that_cannot_be_secured_is_refused():
+    with scripted() as server:
+        secure = replace(server, address=server.address.replace("http:", "https:"))
+        said = failing(secure, NotServed)
+    assert "no secure connection" in said
+    assert server.asked == []
+
+
+def test_certificates_are_verified():
+    async def verified() -> bool:
+        async with Client("x", Served(endpoint="https://127.0.0.1:1/v1"), 1) as client:
+            pool = client._http._transport._pool  # type: ignore[attr-defined]
+            return bool(pool._ssl_context.verify_mode)
+
+    assert asyncio.run(verified())

@@ -1,0 +1,208 @@
+"""One job of a served arm: what its server is asked, and what is made of what it answers."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from qualgate.engine.prompts import load_tokenizer
+from qualgate.errors import InfrastructureError, IntegrityError
+from qualgate.quant.model_files import read_files
+from qualgate.records import ArmSpec, Case, Job, JobResult, Prompt, Sampling, Served, UnitKey
+from qualgate.served.asked import asked_of
+from qualgate.served.job import run_served
+from tests.served.scripted import MODELS, Reply, Scripted, as_json, as_stream, scripted, text_piece
+from tests.tiny_models import save_byte_tokenizer
+
+TOOLS = [{"type": "function", "function": {"name": "cancel_order", "parameters": {"type": "object"}}}]
+CASE = Case(evalset="s", body={"id": "c", "messages": [{"role": "user", "content": "Cancel A1."}], "tools": TOOLS})
+HERMES = '<tool_call>\n{"name": "cancel_order", "arguments": {"order": "A1"}}\n</tool_call>'
+
+
+def prompt(number: int = 0, case: Case = CASE, **more: Any) -> Prompt:
+    asked = asked_of(case, Served(endpoint="x"), "hermes" if "tools" in case.body else "")
+    key = UnitKey("x", "s", f"c-{number}", more.pop("repeat", 0))
+    return Prompt(**{"key": key, "case_hash": "h", "token_ids": (), "max_new_tokens": 9, "asked": asked, **more})
+
+
+def answered(server: Scripted, *prompts: Prompt, at_once: int = 4, **served: Any) -> JobResult:
+    arm = ArmSpec(name="x", model="m", served=Served(endpoint=server.address, **served))
+    job = Job(index=3, arm=arm, prompts=prompts or (prompt(),), artifact="", drafted=False, seed=5)
+    return run_served(job, {"temperature": 0}, at_once)
+
+
+def calls(*given: tuple[str, str], content: str | None = None) -> dict[str, Any]:
+    made = [
+        {"id": f"c{n}", "type": "function", "function": {"name": a, "arguments": b}} for n, (a, b) in enumerate(given)
+    ]
+    message = {"role": "assistant", "content": content, "tool_calls": made}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+
+
+def test_calls_that_a_servers_parser_read_are_written_in_their_dialect():
+    with scripted(as_json(calls(("cancel_order", '{"order":"A1"}')))) as server:
+        [completion] = answered(server).completions
+    assert completion.text == HERMES
+    assert completion.finish_reason == "stop"
+
+
+def test_calls_in_pieces_are_the_same_calls():
+    def piece(reason: str | None = None, **function: str) -> dict[str, Any]:
+        delta = {"tool_calls": [{"index": 0, "function": function}]} if function else {}
+        return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+    pieces = piece(name="cancel_order", arguments=""), piece(arguments='{"order"'), piece(arguments=': "A1"}')
+    with scripted(as_stream(*pieces, piece("tool_calls"))) as server:
+        [completion] = answered(server).completions
+    assert completion.text == HERMES
+
+
+@pytest.mark.parametrize("arguments", ['{"order":', "[1]", '{"a": 1, "a": 2}', '{"a": NaN}'])
+def test_arguments_that_are_no_json_are_no_right_call(arguments):
+    from qualgate.scoring.tools.dialects import BadCall, hermes
+
+    with scripted(as_json(calls(("cancel_order", arguments)))) as server:
+        [completion] = answered(server).completions
+    with pytest.raises(BadCall):
+        hermes(completion.text, TOOLS)
+
+
+def test_messages_and_tools_go_as_the_case_has_them_and_nothing_of_ours_beside():
+    with scripted(as_json(calls(content="x"))) as server:
+        answered(server, extra_body='{"chat_template_kwargs": {"enable_thinking": false}}', stream=False)
+        [(path, _, body)] = server.asked
+    assert path == "/v1/chat/completions"
+    assert body == {
+        "model": "m",
+        "messages": CASE.body["messages"],
+        "tools": TOOLS,
+        "max_tokens": 9,
+        "temperature": 0.0,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+
+
+def test_what_draws_is_asked_by_a_seed_of_its_case_and_repeat():
+    drawn = Sampling(temperature=0.7, top_p=0.9, top_k=40)
+    asked = [prompt(0, sampling=drawn), prompt(0, sampling=drawn, repeat=1), prompt(1, sampling=drawn)]
+    with scripted(otherwise=lambda body: as_json(text_piece("x", "stop"))) as server:
+        answered(server, *asked)
+        answered(server, *asked)
+        seeds = [body["seed"] for _, _, body in server.asked]
+        body = server.asked[0][2]
+    assert (body["temperature"], body["top_p"], body["top_k"]) == (0.7, 0.9, 40)
+    assert len(set(seeds[:3])) == 3
+    assert sorted(seeds[:3]) == sorted(seeds[3:])
+
+
+def test_a_schema_that_holds_an_answer_is_asked_for():
+    schema = {"type": "object"}
+    case = Case(evalset="s", body={"id": "c", "prompt": "p", "constraint": {"json_schema": schema}})
+    with scripted(as_json(text_piece("{}", "stop"))) as server:
+        answered(server, prompt(case=case, until=("\n",)))
+        [(path, _, body)] = server.asked
+    assert path == "/v1/completions"
+    assert (body["prompt"], body["stop"]) == ("p", ["\n"])
+    assert body["response_format"]["json_schema"]["schema"] == schema
+
+
+def test_half_a_character_in_a_case_is_sent_as_it_stands():
+    case = Case(evalset="s", body={"id": "c", "prompt": "a\ud800"})
+    with scripted(as_json(text_piece("x", "stop"))) as server:
+        answered(server, prompt(case=case))
+        assert server.asked[0][2]["prompt"] == "a\ud800"
+
+
+def test_as_many_are_asked_at_once_as_the_gate_file_says_and_no_more():
+    together, lock, open_now, most = threading.Barrier(4, timeout=20), threading.Lock(), [0], [0]
+
+    def waiting(body: dict[str, Any]) -> Reply:
+        with lock:
+            open_now[0] += 1
+            most[0] = max(most[0], open_now[0])
+        together.wait()
+        with lock:
+            open_now[0] -= 1
+        return as_json(text_piece("x", "stop"))
+
+    with scripted(otherwise=waiting) as server:
+        result = answered(server, *map(prompt, range(12)), at_once=4)
+    assert len(result.completions) == 12
+    assert most[0] == 4
+
+
+def test_answers_are_those_of_their_own_prompts_whatever_order_they_come_in():
+    def said(body: dict[str, Any]) -> Reply:
+        return as_json(text_piece(body["prompt"], "stop"))
+
+    asked = [
+        prompt(number, case=Case(evalset="s", body={"id": f"c-{number}", "prompt": f"p-{number}"}))
+        for number in range(20)
+    ]
+    with scripted(*[as_json({}, 503, Retry_After="0")] * 5, otherwise=said) as server:
+        result = answered(server, *asked, at_once=8)
+    assert [completion.text for completion in result.completions] == [f"p-{number}" for number in range(20)]
+    assert [completion.key.case_id for completion in result.completions] == [f"c-{number}" for number in range(20)]
+
+
+def test_tokens_are_counted_as_the_server_counts_them_where_it_tells_none():
+    usage = {"prompt_tokens": 11, "completion_tokens": 7}
+    with scripted(as_json({**text_piece("x", "length"), "usage": usage})) as server:
+        [completion] = answered(server).completions
+    assert (completion.prompt_tokens, completion.tokens, completion.token_ids) == (11, 7, ())
+    assert completion.finish_reason == "length"
+
+
+def test_who_answered_is_a_part_of_what_the_arm_is():
+    with scripted(otherwise=lambda body: as_json(text_piece("x", "stop"))) as server:
+        first = answered(server)
+        server.version = as_json({"version": "2.0"})
+        second = answered(server)
+    assert first.identity.served == "m, root ./m; engine not told 1.0"
+    assert first.generation.engine == "engine not told 1.0"
+    assert first.identity != second.identity
+
+
+def test_a_server_that_changes_while_it_answers_ends_the_run():
+    with scripted() as server:
+
+        def change(body: dict[str, Any]) -> Reply:
+            server.models = as_json({"data": [{**MODELS["data"][0], "root": "./other"}]})
+            return as_json(text_piece("x", "stop"))
+
+        server.otherwise = change
+        with pytest.raises(IntegrityError, match="changed during the run"):
+            answered(server)
+
+
+def test_a_version_that_nobody_tells_is_not_needed():
+    page = Reply(body=b"<html>", kind="text/html")
+    with scripted(as_json(text_piece("x", "stop")), version=page) as server:
+        assert answered(server).identity.served == "m, root ./m; engine not told"
+
+
+def test_one_answer_that_does_not_come_fails_the_job_whole():
+    with (
+        scripted(
+            as_json({}, 503, Retry_After="9999"), otherwise=lambda body: as_json(text_piece("x", "stop"))
+        ) as server,
+        pytest.raises(InfrastructureError),
+    ):
+        answered(server, *map(prompt, range(6)))
+
+
+def test_tokens_that_are_told_are_read_here(tmp_path):
+    save_byte_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(read_files(tmp_path))
+    said = [*tokenizer("Hi")["input_ids"], tokenizer.eos_token_id]
+    piece = text_piece("what the server makes of it", "stop", token_ids=said)
+    asked = prompt(case=Case(evalset="s", body={"id": "c", "prompt": "p"}), token_ids=(1, 2, 3), asked="")
+    with scripted(as_json({**piece, "usage": {"prompt_tokens": 3, "completion_tokens": len(said)}})) as server:
+        [completion] = answered(server, asked, tokenizer=str(tmp_path)).completions
+        [(path, _, body)] = server.asked
+    assert path == "/v1/completions"
+    assert body["prompt"] == [1, 2, 3]
+    assert body["return_token_ids"] is True
+    assert (completion.text, completion.finish_reason, completion.token_ids) == ("Hi", "eos", tuple(said))

@@ -1,0 +1,46 @@
+"""When a request is asked again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from qualgate.served.retries import MOST, MOST_ASKED, TRIES, pause, retry_after
+
+NOW = datetime(2026, 11, 25, 12, 0, 0, tzinfo=UTC)
+
+
+def test_waits_double_to_a_cap_and_end():
+    waits = [pause(failures, None, 1.0, tries=99) for failures in range(1, 12)]
+    assert waits[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert waits[-1] == MOST
+    assert pause(TRIES, None, 1.0) is None
+
+
+def test_those_that_failed_together_come_back_apart():
+    assert pause(3, None, 0.0) == 1.0
+    assert pause(3, None, 1.0) == 2.0
+
+
+def test_a_server_is_not_asked_before_it_says():
+    assert pause(1, 9.0, 1.0) == 9.0
+    assert pause(1, 0.0, 1.0) == 0.5
+    assert pause(1, MOST_ASKED + 1, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("12", 12.0),
+        ("Wed, 25 Nov 2026 12:00:30 GMT", 30.0),
+        ("Wed, 25 Nov 2026 11:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-5", None),
+        ("9" * 400, 999_999_999.0),
+        ("٣", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header, seconds):
+    assert retry_after(header, NOW) == seconds
