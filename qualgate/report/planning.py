@@ -24,8 +24,7 @@ NOTES_SHOWN = 5
 
 def foretold_as_text(found: Foretold) -> str:
     """All of it: what would run, how surely the policy would decide, what stopping early saves, what is not known."""
-    lines = [plan_as_text(found.plan, found.takes, found.workers, found.held)]
-    lines += [fit(_memory(found.memory))] if found.memory.weights else []
+    lines = [plan_as_text(found.plan, found.takes, found.workers, found.held), fit(_memory(found.memory))]
     lines += ["", *policy_as_lines(found.rates, found.takes, found.after)] if found.rates is not None else []
     lines += early_as_lines(found.early) if found.early is not None else []
     return "\n".join([*lines, *unforeseen_as_lines(found.unforeseen)])
@@ -99,6 +98,8 @@ def _money(takes: Forecast) -> list[str]:
 
 
 def _memory(need: MemoryNeed) -> str:
+    if not need.weights:
+        return "Memory: that of no model here; every arm is served."
     each = (
         f"Memory: at least {size_text(need.of(need.largest))} of weights, keys and values ({need.largest}) in each of "
     )

@@ -225,6 +225,16 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_generated(change, sa
     assert said in done.stderr
 
 
+def test_a_plan_of_served_arms_says_what_is_known_before_they_are_asked(workspace):
+    with scripted() as one, scripted() as two:
+        write(workspace, SCRIPTED.format(one.address, two.address, ""))
+        done = qualgate("plan", "gate.yaml", cwd=workspace)
+        assert one.asked == two.asked == []
+    assert done.returncode in (Exit.APPROVE, Exit.UNDECIDED), done.stderr
+    assert "every arm is served" in done.stdout
+    assert "served at 127.0.0.1" in done.stdout
+
+
 RULED = [
     ("{metric: drift.kl_mean, max: 0.1}", "the probabilities behind a server's answers are not read"),
     ("{metric: latency.tpot, max_ratio: 1.1}", "a server's times are not judged yet"),
