@@ -79,31 +79,44 @@ class PlainDecoder:
 
 
 def decode_torch(
-    decoder: PlainDecoder, x: torch.Tensor, places: Places, blocks: Sequence[Blocks], wanted: torch.Tensor
+    decoder: PlainDecoder,
+    x: torch.Tensor,
+    places: Places,
+    blocks: Sequence[Blocks],
+    wanted: torch.Tensor,
+    stored: str = "float32",
 ) -> torch.Tensor:
     """What enters the output head at rows `wanted`, float32 [wanted, width]: the torch twin.
 
-    x: float32 [rows, width], the rows' embeddings; blocks: of each layer, where the rows' keys and values are kept
+    x: float32 [rows, width], the rows' embeddings; blocks: of each layer, where the rows' keys and values are kept;
+    stored: the dtype to which a server rounds what it stores: what a product with its bias gives, a norm before its
+    weights and with them, turned heads, an attention, a gate before its product and with it, and each sum of the
+    residual stream. Between these, and in sums, numbers are float32.
     """
+    dtype = getattr(torch, stored)
+
+    def held(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.to(dtype).float()
+
+    def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return held(held(x * torch.rsqrt(x.square().mean(-1, keepdim=True) + decoder.eps)) * weight)
+
     rows, dim = len(x), decoder.head_dim
     cosine, sine = (table[places.position.long()][:, None] for table in (decoder.cosines, decoder.sines))
     split = [decoder.heads, decoder.kv_heads, decoder.kv_heads]
     for layer, kept in zip(decoder.layers, blocks, strict=True):
-        heads = _times(_normed(x, layer.attention_norm, decoder.eps), layer.heads).view(rows, -1, dim)
+        heads = held(_times(normed(x, layer.attention_norm), layer.heads)).view(rows, -1, dim)
         query, key, value = heads.split(split, 1)
         query, key = (
-            _turned(part if norm is None else _normed(part, norm, decoder.eps), cosine, sine)
+            held(_turned(part if norm is None else normed(part, norm), cosine, sine))
             for part, norm in ((query, layer.query_norm), (key, layer.key_norm))
         )
         keep_torch(kept, places, key, value)
-        x = x + _times(attend_torch(query.contiguous(), kept, places, layer.seen).flatten(1), layer.out)
-        gate, up = _times(_normed(x, layer.feed_norm, decoder.eps), layer.gates).chunk(2, -1)
-        x = x + _times(torch.nn.functional.silu(gate) * up, layer.down)
-    return _normed(x[wanted], decoder.norm, decoder.eps)
-
-
-def _normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+        attended = held(attend_torch(query.contiguous(), kept, places, layer.seen)).flatten(1)
+        x = held(x + held(_times(attended, layer.out)))
+        gate, up = held(_times(normed(x, layer.feed_norm), layer.gates)).chunk(2, -1)
+        x = held(x + held(_times(held(held(torch.nn.functional.silu(gate)) * up), layer.down)))
+    return normed(x[wanted], decoder.norm)
 
 
 def _turned(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,4 @@
-"""Where the proofs are: a checkout holds them beside this package, a wheel does not.
-
-A checkout is known by `tests/verification` beside the folder that this package lies in, wherever it is called from.
-"""
+"""Where the proofs are: a checkout holds them in `tests/verification` beside this package, a wheel does not."""
 
 from __future__ import annotations
 
@@ -11,7 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-PROOFS = ("architectures", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring", "static")
+PROOFS = (
+    "architectures", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring",
+    "served-arithmetic", "static",
+)  # fmt: skip
 NOT_HERE = (
     "proofs stand in tests/verification of a checkout and not in an installed wheel; "
     "there `make install`, then `.venv/bin/qualgate bench NAME`"

@@ -14,7 +14,7 @@ from qualgate.config.speculation import SpeculationEntry
 from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.errors import UsageError
 from qualgate.quantize.calibration_sets import located
-from qualgate.records.arms import Kept
+from qualgate.records.arms import Arithmetic, Kept
 
 DTYPES = {  # as this file calls them, and as others do
     "bfloat16": ("bf16",),
@@ -61,6 +61,19 @@ def _kept(name: Any) -> Any:
     return name
 
 
+def _arithmetic(name: Any) -> Any:
+    said = name.casefold().removeprefix("torch.") if isinstance(name, str) else name
+    if said in ("fp32", "f32", "exact"):
+        raise stated(f"unknown arithmetic {quote(name)}; did you mean 'float32'?")
+    if said in ("bfloat16", "float16", "bf16", "fp16", "half", "auto", "serve", "server"):
+        raise stated(
+            f"unknown arithmetic {quote(name)}; did you mean 'served'? It rounds to the dtype of each arm, which "
+            "`dtype` says beside its model"
+        )
+    return name
+
+
+ArithmeticAs = Annotated[Arithmetic, BeforeValidator(_arithmetic)]
 KeptAs = Annotated[Kept, BeforeValidator(_kept)]
 Dtype = Annotated[Literal["bfloat16", "float16", "float32"], BeforeValidator(_dtype)]
 
@@ -116,8 +129,8 @@ class Baseline(ServedKeys):
     `model: ./models/support`
     """
     dtype: Dtype = "bfloat16"
-    """What the weights are rounded to. Arithmetic is float32, whatever this says; activations beyond float16 are
-    counted, and never approve. Example: `dtype: float16`"""
+    """What the weights are rounded to, and what a server stores with `arithmetic: served`. Activations beyond float16
+    are counted, and never approve. Example: `dtype: float16`"""
     kv_cache: KeptAs = "float32"
     """How keys and values are held: `float32`, `bf16`, `fp8`, `int8` or `int4`; prompts see them so, too. Variants
     without a `kv_cache` of their own have this one. Left out: as the folder declares it, else `float32`. Example:

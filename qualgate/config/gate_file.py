@@ -88,6 +88,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         kv_cache=model.baseline.kv_cache,
         kv_said="kv_cache" in model.baseline.model_fields_set,
         adapter=_adapter(model.baseline.adapter, path),
+        arithmetic=model.arithmetic,
         served=as_served(model.baseline, path.parent),
     )
     return GateFile(
@@ -227,6 +228,7 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> Arm
         kv_cache=variant.kv_cache or baseline.kv_cache,
         kv_said=variant.kv_cache is not None or baseline.kv_said,
         adapter=adapter,
+        arithmetic=baseline.arithmetic,
     )
 
 

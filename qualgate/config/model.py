@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
-from qualgate.config.arms import VARIANT_NAME, Baseline, FourArmEntry, Variant, VariantName
+from qualgate.config.arms import VARIANT_NAME, ArithmeticAs, Baseline, FourArmEntry, Variant, VariantName
 from qualgate.config.evalset_refs import EvalsetRef
 from qualgate.config.paths import PlainFile, StoreUrl
 from qualgate.config.rules import Gate, SloEntry
@@ -179,6 +179,10 @@ class GateFileModel(Written):
     """
     generation: Generation = Generation()
     """How answers are drawn. Example: `generation: {temperature: 0.7, seed: 5, repeats: 4}`"""
+    arithmetic: ArithmeticAs = "float32"
+    """`float32` computes exactly, which isolates what the weights lost; `served` rounds activations, keys and values to
+    each arm's dtype wherever a server stores them. Example: `arithmetic: served`
+    """
     gate: Gate
     """The policy: rules, error, and what else a verdict needs. Example: `gate: {rules: [{metric: exact_match,
     max_drop: 0.02}]}`

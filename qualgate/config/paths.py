@@ -93,8 +93,8 @@ def _store_url(url: str) -> str:
 
 _NOT_AN_ADDRESS = Field(json_schema_extra={"minLength": 1, "not": {"pattern": "://"}})
 ModelPath = Annotated[str, AfterValidator(_model_folder), _NOT_AN_ADDRESS]
-TokenizerPath = Annotated[str, AfterValidator(_folder), _NOT_AN_ADDRESS]
 AdapterPath = Annotated[str, AfterValidator(_adapter_folder), _NOT_AN_ADDRESS]
+TokenizerPath = Annotated[str, AfterValidator(_folder), _NOT_AN_ADDRESS]
 PlainFile = Annotated[str, AfterValidator(_plain_file), _NOT_AN_ADDRESS]
 StoreUrl = Annotated[
     str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from qualgate.engine.dense import head_of
-from qualgate.engine.head import OutputHead, finished
+from qualgate.engine.head import After, OutputHead, finished
 from qualgate.engine.hidden_codes import ETA, Kept, keep, moved, read
 from qualgate.engine.request import Read, Spoken
 from qualgate.errors import InfrastructureError, UsageError
@@ -56,7 +56,7 @@ class BaselineAnswers:
     starts: tuple[int, ...]  # of each row in `states`
     states: torch.Tensor  # [all tokens, width] hidden states, or [all tokens, vocabulary] logits
     head: KeptHead | None  # None: states are the logits
-    after: dict[str, float] = field(default_factory=dict)  # see head.finished
+    after: After = field(default_factory=dict)  # see head.finished
     etas: tuple[float, ...] = ()  # of each row: the log-probs of `states` are within this of the baseline's; (): exact
 
     @property

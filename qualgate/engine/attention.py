@@ -134,7 +134,8 @@ def attend(
     if attention_mask is not None or key.shape != value.shape or others.get("position_bias") is not None:
         raise NotInThisVersion("attention with a mask, a bias or values of another width")
     now, dim, sinks = _PASS.get(), query.shape[-1], others.get("s_aux")
-    query, key, value = (_rows(states) for states in (query, key, value))
+    stored = value.dtype  # turned heads come in float32, where the model computes in half of its width
+    query, key, value = (_rows(states.to(stored)) for states in (query, key, value))
     seen = Seen(
         scale=dim**-0.5 if scaling is None else float(scaling),
         soft_cap=float(others.get("softcap") or 0.0),
@@ -148,7 +149,7 @@ def attend(
     blocks = now.states.of(module.layer_idx, now.batch.blocks, key.shape[1], key.shape[2])
     kernel.keep(blocks, now.batch.slots, key, value, now.threads)
     out = kernel.attend(query, blocks, now.batch.places, seen, now.threads)
-    return out[None, :, :, :dim], None
+    return out[None, :, :, :dim].to(stored), None
 
 
 def _rows(states: torch.Tensor) -> torch.Tensor:

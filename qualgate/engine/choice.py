@@ -44,7 +44,8 @@ class Choice:
     """kind: "plain" passes through C, "packed" through the model's own modules, "padded" is neither; because: why not
     the one before. seen: how each layer attends; numbers: that one position keeps, of all layers, and heads: of keys in
     all layers; whole: see `OutputHead`; kept: the form of keys and values, of `kept.FORMS`; scales: fp8's, of keys and
-    of values of each layer, {} where all are 1."""
+    of values of each layer, {} where all are 1; rounded: the dtype to which what a server stores is rounded, "float32"
+    where nothing is."""
 
     kind: Literal["plain", "packed", "padded"]
     because: str = ""
@@ -54,6 +55,7 @@ class Choice:
     whole: bool = True
     kept: str = "float32"
     scales: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    rounded: str = "float32"
 
     @property
     def position_bytes(self) -> int:
@@ -69,6 +71,29 @@ def choose_engine(model: PreTrainedModel) -> Choice:
         return found
     dense.take_back(model)
     return Choice(kind="padded", because=found, numbers=check_runs_right(model))
+
+
+def rounding(model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
+    """The choice with what a server stores rounded to the dtype `stored`. NotInThisVersion for a model that this does
+    not serve: its own modules are tried once more."""
+    kept = stored if stored == "bfloat16" else choice.kept  # the same bits in half of the memory
+    found, reason = replace(choice, rounded=stored, kept=kept), choice.because
+    if choice.kind == "packed":
+        what = texts(model)
+        try:
+            with threads_of_kernels(), open_decoder(model, found) as (decoder, head):
+                expected = read(decoder, head, what, whole(what))
+                reason = row_variant(decoder, head, what, expected)
+        except Exception as error:  # whatever an architecture does in a dtype of half the width
+            if is_short(error):
+                raise
+            reason = f"it fails with {one_line(error)}"
+    if choice.kind == "padded" or (choice.kind == "packed" and reason):
+        raise NotInThisVersion(
+            f"what a server stores is not rounded for it in this version ({reason}). Write `arithmetic: float32`, or "
+            "leave the key out."
+        )
+    return found
 
 
 @contextmanager
@@ -104,10 +129,10 @@ def open_decoder(
     what of it; NotInThisVersion where that is not all and the model does not pass through C."""
     if not part.whole and choice.kind != "plain":
         raise NotInThisVersion(f"Passes of a part of a model are made in C, and {choice.because}.")
-    head = OutputHead(model)
+    head, in_c = OutputHead(model, choice.rounded), choice.kind == "plain"
     head.whole = choice.whole
-    with open_model(model, head, stored) as decoder:
-        yield FastDecoder(model, choice.seen, stored, part=part) if choice.kind == "plain" else decoder, head
+    with open_model(model, head, stored, rounded="float32" if in_c else choice.rounded) as decoder:
+        yield FastDecoder(model, choice.seen, stored, part=part, rounded=choice.rounded) if in_c else decoder, head
 
 
 @contextmanager

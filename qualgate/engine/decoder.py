@@ -16,6 +16,7 @@ import torch
 from qualgate.engine import attention
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch
+from qualgate.engine.half_width import half_width
 from qualgate.engine.head import OutputHead
 from qualgate.engine.overflow import Overflows, looked_at
 from qualgate.records import Overflow
@@ -47,7 +48,7 @@ class ModelDecoder:
             logits = self.model(**inputs).logits[0]
         hidden, self._hidden, self._wanted = self._hidden, None, None
         assert hidden is not None, "the output head was not called"
-        return hidden if whole else logits.float()
+        return hidden.float() if whole else logits.float()
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
@@ -64,16 +65,19 @@ class ModelDecoder:
 
 
 @contextmanager
-def open_model(model: PreTrainedModel, head: OutputHead, stored: str = "float32") -> Iterator[ModelDecoder]:
+def open_model(
+    model: PreTrainedModel, head: OutputHead, stored: str = "float32", *, rounded: str = "float32"
+) -> Iterator[ModelDecoder]:
     """A decoder in inference mode whose model attends as packed rows do, for the length of the block. stored: what a
-    server stores activations in."""
+    server stores activations in; rounded: the dtype that its modules compute in, see `half_width`."""
     attention.register()
     decoder = ModelDecoder(model, head)
     chosen: Any = model.config._attn_implementation
     hook = head.module.register_forward_pre_hook(decoder._keep_hidden)
     try:
         model.set_attn_implementation(attention.NAME)
-        with torch.inference_mode(), looked_at(model, stored) as decoder.overflows:
+        looking = looked_at(model, stored, infinite=rounded != "float32")
+        with torch.inference_mode(), half_width(model, rounded), looking as decoder.overflows:
             yield decoder
     finally:
         model.set_attn_implementation(chosen)

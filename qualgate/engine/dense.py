@@ -33,12 +33,12 @@ class DenseLinear(nn.Module):
         return restore_dense(self.prepared).float()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., in_features] → [..., out_features], float32."""
+        """[..., in_features] → [..., out_features], in x's dtype; sums are float32."""
         if not x.numel():
-            return x.new_zeros(*x.shape[:-1], self.out_features, dtype=torch.float32)
+            return x.new_zeros(*x.shape[:-1], self.out_features)
         rows = x.reshape(-1, self.in_features).float().contiguous()
         product = cpu.matmul(rows, self.prepared).view(*x.shape[:-1], self.out_features)
-        return product if self.bias is None else product.add_(self.bias)
+        return (product if self.bias is None else product.add_(self.bias)).to(x.dtype)
 
     def extra_repr(self) -> str:
         """What torch prints of it."""

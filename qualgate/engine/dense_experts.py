@@ -63,13 +63,13 @@ class DenseWeight:
         return NotImplemented
 
     def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """[..., in_features] → [..., out_features], float32."""
+        """[..., in_features] → [..., out_features], in x's dtype; sums are float32."""
         rows, columns = self.prepared[0].shape
         if not x.numel():
-            return x.new_zeros(*x.shape[:-1], rows, dtype=torch.float32)
+            return x.new_zeros(*x.shape[:-1], rows)
         product = cpu.matmul(x.reshape(-1, columns).float().contiguous(), self.prepared[0])
         product = product.view(*x.shape[:-1], rows)
-        return product if bias is None else product.add_(bias)
+        return (product if bias is None else product.add_(bias)).to(x.dtype)
 
 
 def _is(weight: Any, *, turned: bool) -> bool:

@@ -15,16 +15,23 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
+After = dict[str, float | str]
+"""See `finished`."""
+
+
 class OutputHead:
     """A model's head and what is done after it. `whole`: states are what enters the head; else they are the logits,
     for this model changes these in a way that nobody here knows."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, rounded: str = "float32") -> None:
+        """rounded: the dtype to which a server rounds logits, see `Choice`."""
         module = model.get_output_embeddings()
         if module is None:
             raise NotInThisVersion(f"{type(model).__name__} has no output head of its own, so it cannot be run yet.")
         self.module: torch.nn.Module = module
-        self.after = _after_head(model.config.get_text_config(decoder=True))
+        self.after: After = _after_head(model.config.get_text_config(decoder=True))
+        if rounded != "float32":
+            self.after["stored"] = rounded
         self.whole = True
         # [vocabulary, ...]; a packed head holds codes instead of a parameter.
         weight = next(chain(module.parameters(), module.buffers()))
@@ -45,21 +52,27 @@ class OutputHead:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """float32 [..., vocabulary] of states [..., width]."""
-        return finished(self.module(states), self.after).float() if self.whole else states
+        return finished(self.module(states), self.after).float() if self.whole else _stored(states, self.after)
 
 
-def finished(logits: torch.Tensor, after: dict[str, float]) -> torch.Tensor:
-    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma)."""
+def finished(logits: torch.Tensor, after: After) -> torch.Tensor:
+    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma); `stored`:
+    the dtype to which a server rounds it, and what comes of it."""
+    logits = _stored(logits, after)
     if "logit_scale" in after:
-        logits = logits * after["logit_scale"]
+        logits = logits * float(after["logit_scale"])
     if "logits_scaling" in after:
-        logits = logits / after["logits_scaling"]
+        logits = logits / float(after["logits_scaling"])
     if cap := after.get("final_logit_softcapping"):
-        logits = torch.tanh(logits / cap) * cap
-    return logits
+        logits = torch.tanh(logits / float(cap)) * float(cap)
+    return _stored(logits, after)
 
 
-def _after_head(config: PreTrainedConfig) -> dict[str, float]:
+def _stored(logits: torch.Tensor, after: After) -> torch.Tensor:
+    return logits.to(getattr(torch, str(after["stored"]))).float() if "stored" in after else logits
+
+
+def _after_head(config: PreTrainedConfig) -> After:
     values = {
         name: getattr(config, name, None) for name in ("logit_scale", "logits_scaling", "final_logit_softcapping")
     }

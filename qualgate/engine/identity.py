@@ -16,6 +16,7 @@ from qualgate.identity import content_hash, own_version
 from qualgate.quant.adapter_folder import read_adapter_folder
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
+from qualgate.records.arms import Arithmetic
 
 ENGINE = 2  # the last bits of what it says: 1 padded every batch
 
@@ -78,7 +79,7 @@ def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
     return content_hash(known)
 
 
-def engine_version(device: Device) -> str:
-    """Versions and arithmetic. All arms compute in float32, whatever dtype their weights were rounded to."""
+def engine_version(device: Device, arithmetic: Arithmetic) -> str:
+    """Versions and arithmetic, which is that of the whole run: two that differ in it are never a pair."""
     libraries = f"torch {version('torch')}, transformers {version('transformers')}"
-    return f"qualgate {own_version()}, engine {ENGINE}, {libraries}, {device} float32"
+    return f"qualgate {own_version()}, engine {ENGINE}, {libraries}, {device} {arithmetic}"

@@ -89,7 +89,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
         if arm.spec.is_baseline or not job.artifact:
             recorder = Recorder(engine.head) if job.artifact else None
             answers = decoded.answers if decoded else asked.decode(recorder)
-            _refuse_broken(arm, job, answers)
+            _refuse_broken(arm, job, answers, engine.overflow)
             _refuse_unsayable(arm, job, answers)
             if recorder:
                 write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers.tokens, recorder)
@@ -102,7 +102,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
             else:
                 answers = decoded.answers if decoded else asked.decode()
                 asked.read(baseline, agreement)
-            _refuse_broken(arm, job, answers)
+            _refuse_broken(arm, job, answers, engine.overflow)
             _refuse_unsayable(arm, job, answers)
             drifts = agreement.drifts(job, answers)
             if job.drafted:
@@ -320,16 +320,19 @@ def _together(*found: tuple[Overflow, ...]) -> tuple[Overflow, ...]:
     return tuple((place, name, count) for (place, name), count in sorted(counts.items()))
 
 
-def _refuse_broken(arm: LoadedArm, job: Job, answers: Answers) -> None:
-    """InfrastructureError naming the cases whose logits were not finite."""
+def _refuse_broken(arm: LoadedArm, job: Job, answers: Answers, overflow: tuple[Overflow, ...]) -> None:
+    """InfrastructureError naming the cases whose logits were not finite, and where a server's dtype was too small."""
     broken = [job.prompts[row].key for row in answers.broken]
     if not broken:
         return
     cases = ", ".join(f"{key.evalset}/{key.case_id}" for key in broken[:5])
     more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
+    why = "Its weights are damaged or overflow"
+    if overflow and arm.choice.rounded != "float32":
+        why = f"{arm.choice.rounded}, in which a server would store it, does not hold {overflow[0][1]}"
     raise InfrastructureError(
-        f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. Its weights are damaged or "
-        "overflow; nothing can be said about these cases."
+        f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. {why}; nothing can be said about "
+        "these cases."
     )
 
 

@@ -1,8 +1,9 @@
 """From a model folder to an arm that can run.
 
-Arithmetic is float32 on every device: the dtype of an arm says what its weights hold (they are rounded to it), not
-how they are multiplied. On CPUs without bfloat16 units that is 5 times faster, and it keeps the noise of the
-arithmetic far below the differences that quantization makes.
+Products and sums are float32 on every device: the dtype of an arm says what its weights hold (they are rounded to it),
+not how they are multiplied. On CPUs without bfloat16 units that is 5 times faster, and it keeps the noise of the
+arithmetic far below the differences that quantization makes. With `arithmetic: served` what a server stores between
+them is rounded to that dtype as well.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qualgate.engine.arithmetic import check_arithmetic, stored_in, with_arithmetic
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
 from qualgate.engine.draft_part import Part
@@ -136,7 +138,8 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     names = dict.fromkeys([spec.model, *(one.model for one in drafts if one is not None)])
     folders = {name: read_model_folder(Path(name)) for name in names}
     _refuse_unusable_gpu(device)
-    engine, cache = engine_version(device), Path(cache_dir)
+    check_arithmetic(spec, folders[spec.model])
+    engine, cache = engine_version(device, spec.arithmetic), Path(cache_dir)
     identity = identify(spec, folders[spec.model], sampling, engine, folders)
     halved = in_halves(spec.speculation)
     arm = _loaded(spec, folders[spec.model], identity, cache, device, halves=0 in halved)
@@ -254,7 +257,8 @@ def _loaded(
     if adapter is not None and found.beside:
         keep_apart(model, adapter, dtype)
     floats = weights_held(model, dtype)
-    choice = _keeping(spec, folder, choose_engine(model))
+    stored = stored_in(spec, folder)
+    choice = _keeping(spec, folder, with_arithmetic(spec, model, choose_engine(model), stored))
     left_out = {name: count for name, count in found.left_out.items() if not (choice.scales and is_cache_scale(name))}
     return LoadedArm(
         spec=spec,
@@ -274,7 +278,7 @@ def _loaded(
         kernel=kernel,
         choice=choice,
         context_length=folder.files.context_length,
-        stored=spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype,
+        stored=stored,
         stop_ids=folder.stop_ids,  # from the files alone, so that they are those of the identity
     )
 

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 class Overflows:
-    """Counts them over the steps of one decoder. `mask` is the step's: bool [rows, new], False where padding is."""
+    """Counts them over the steps of one decoder. `mask` is the step's: bool [rows, new], False where padding is.
+    infinite: what was rounded to the dtype is beyond it where it is infinite."""
 
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
+    def __init__(self, limit: float, *, infinite: bool = False) -> None:
+        self.limit, self._infinite = limit, infinite
         self.mask: torch.Tensor | None = None
         self._seen: dict[str, list[int]] = {}  # by module, in the order of the forward pass: [values]
         self._last: weakref.ref[torch.Tensor] | None = None  # what a norm gave, or several layers take, is one tensor
@@ -40,7 +41,8 @@ class Overflows:
             return
         low, high = torch.aminmax(tensor)
         if not (high.item() <= self.limit and -low.item() <= self.limit):  # NaN hides what is beside it
-            count[0] += int(self._told(tensor.abs().gt(self.limit) & tensor.isfinite()).sum())
+            beyond = tensor.abs().gt(self.limit)
+            count[0] += int(self._told(beyond if self._infinite else beyond & tensor.isfinite()).sum())
 
     def look_once(self, name: str, tensor: torch.Tensor) -> None:
         """As `look`, but not at the tensor that was looked at last."""
@@ -68,13 +70,14 @@ class Overflows:
 
 
 @contextmanager
-def looked_at(model: PreTrainedModel, dtype: str) -> Iterator[Overflows | None]:
-    """Looks at every forward pass of the block; None where `dtype` holds whatever float32 does (bfloat16, float32)."""
+def looked_at(model: PreTrainedModel, dtype: str, *, infinite: bool = False) -> Iterator[Overflows | None]:
+    """Looks at every forward pass of the block; None where `dtype` holds whatever float32 does (bfloat16, float32).
+    infinite: see `Overflows`."""
     limit = torch.finfo(getattr(torch, dtype)).max
     if limit > 1e38:
         yield None
         return
-    found = Overflows(limit)
+    found = Overflows(limit, infinite=infinite)
     hooks = []
     for name, module in model.named_modules():
         kind = type(module).__name__

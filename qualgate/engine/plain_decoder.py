@@ -42,10 +42,16 @@ class FastDecoder:
     """Passes of a plain decoder. seen: how each layer attends, as the model's own modules asked it."""
 
     def __init__(
-        self, model: PreTrainedModel, seen: dict[int, Seen], stored: str = "float32", *, part: Part = WHOLE
+        self,
+        model: PreTrainedModel,
+        seen: dict[int, Seen],
+        stored: str = "float32",
+        *,
+        part: Part = WHOLE,
+        rounded: str = "float32",
     ) -> None:
         """Unfit for another model. stored: what a server stores activations in; part: of which layers, before the last
-        norm, and whether layers whose codes lie in halves are read by the upper ones."""
+        norm, and whether layers whose codes lie in halves are read by the upper ones; rounded: see `Choice`."""
         if model.config.model_type not in PLAIN:
             raise Unfit(f"{model.config.model_type} is no plain decoder")
         if model.config.hidden_act not in ("silu", "swish"):
@@ -55,6 +61,7 @@ class FastDecoder:
         self._layers = self._body.layers[: part.layers]
         layers = tuple(_layer(layer, seen[index], part.upper) for index, layer in enumerate(self._layers))
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self._rounded = rounded
         cosines, sines = self._angles(POSITIONS)
         self._plain = PlainDecoder(
             layers=layers,
@@ -87,9 +94,8 @@ class FastDecoder:
             plain, self._bound = self._plain, None  # the old go before the new are made
             blocks = [states.of(at, batch.blocks, plain.kv_heads, plain.head_dim) for at in range(len(plain.layers))]
             self._bound = states, Decode(plain, blocks)
-        x = self._body.embed_tokens(batch.token_ids)
-        run, beyond = self._bound[1], self._beyond if self._limit else None
-        return run(x, batch.places, batch.slots, batch.wanted, threads, limit=self._limit, beyond=beyond)
+        x, run, beyond = self._embedded(batch), self._bound[1], self._beyond if self._limit else None
+        return self._passed(run, x, batch, threads, beyond)
 
     def tapped(
         self, batch: Batch, states: KeysValues, threads: int, after: Sequence[int]
@@ -101,12 +107,12 @@ class FastDecoder:
         if self._parted is None or self._parted[0] is not states or self._parted[1] != key:
             parts = [self._part(first, last, batch, states) for first, last in pairwise((0, *after, len(self._layers)))]
             self._parted = states, key, parts
-        x, found, entering, first = self._body.embed_tokens(batch.token_ids), list[torch.Tensor](), None, 0
+        x, found, entering, first = self._embedded(batch), list[torch.Tensor](), None, 0
         for run in self._parted[2]:
             if run is not None:
                 last = first + len(run.decoder.layers)
                 beyond = torch.zeros((last - first) * len(PLACES) + 2, dtype=torch.int64) if self._limit else None
-                entering = run(x, batch.places, batch.slots, batch.wanted, threads, limit=self._limit, beyond=beyond)
+                entering = self._passed(run, x, batch, threads, beyond)
                 if beyond is not None:  # what is said of a last norm is true of the last part alone
                     self._beyond[first * len(PLACES) : last * len(PLACES)] += beyond[:-2]
                     self._beyond[-2:] += beyond[-2:] if last == len(self._layers) else 0
@@ -114,6 +120,19 @@ class FastDecoder:
             found.append(x.clone())
         assert entering is not None, "a model has layers"
         return entering, torch.cat(found[:-1], -1)
+
+    def _embedded(self, batch: Batch) -> torch.Tensor:
+        return self._held(self._body.embed_tokens(batch.token_ids))
+
+    def _held(self, numbers: torch.Tensor) -> torch.Tensor:
+        """As a server stores them, in float32."""
+        return numbers.to(getattr(torch, self._rounded)).float()
+
+    def _passed(
+        self, run: Decode, x: torch.Tensor, batch: Batch, threads: int, beyond: torch.Tensor | None
+    ) -> torch.Tensor:
+        how = {"limit": self._limit, "beyond": beyond, "stored": self._rounded}
+        return run(x, batch.places, batch.slots, batch.wanted, threads, **how)
 
     def _part(self, first: int, last: int, batch: Batch, states: KeysValues) -> Decode | None:
         """Passes of some layers; None of none."""
@@ -144,7 +163,8 @@ class FastDecoder:
         rotary = self._body.rotary_emb
         both = rotary(torch.zeros(1), torch.arange(positions)[None])
         half = both[0].shape[-1] // 2
-        return tuple(table[0, :, :half].float().contiguous() for table in both)
+        cosines, sines = (self._held(table[0, :, :half]).contiguous() for table in both)
+        return cosines, sines
 
 
 def _names(at: int, layer: Any) -> dict[str, Any]:

@@ -59,29 +59,29 @@ def with_nel_policy(gate: GateFile) -> GateFile:
 
 
 def with_own_caches(gate: GateFile, files_of: Callable[[ArmSpec], ModelFiles]) -> GateFile:
-    """The gate file with keys and values of each arm as its folder declares them, where it says nothing itself;
-    a served arm's are its server's."""
-    baseline, *variants = (
-        arm if arm.served is not None else with_own_cache(arm, files_of(arm)) for arm in (gate.baseline, *gate.variants)
-    )
+    """The gate file with keys and values of each arm as its folder declares them, where it says nothing itself."""
+    arms = (gate.baseline, *gate.variants)
+    baseline, *variants = (arm if arm.served else with_own_cache(arm, files_of(arm)) for arm in arms)
     return replace(gate, baseline=baseline, variants=tuple(variants))
 
 
 def with_witnesses(gate: GateFile) -> GateFile:
     """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
     weights, no draft where it speculates, keys and values as the baseline's where they are not; the twin, whose rows
-    are in no packed passes, drafts nothing either and holds keys and values in float32. UsageError where no variant
-    has such a part."""
+    are in no packed passes, drafts nothing either, holds keys and values in float32, and is left out of a run whose
+    arithmetic is a server's, which padded batches do not have. UsageError where no variant has such a part."""
     gate = with_own_caches(gate, lambda arm: read_files(Path(arm.model), CONFIG_FILES))
     own = [arm for arm in gate.variants if arm.served is None]  # what a server leaves out, it is started without
     packed = [arm for arm in own if arm.quantize or recognise(Path(arm.model)) is not None]
+    packed = packed if gate.baseline.arithmetic == "float32" else []
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
     kept = gate.baseline.kv_cache
     rounding = [arm for arm in own if arm.kv_cache != kept]
     if not packed and not drafting and not rounding:
         raise UsageError(
             "--blame leaves kernels, drafts and a KV cache in fewer bits out, and no variant of this gate file has "
-            "quantized weights, speculates or has a `kv_cache` that the baseline has not."
+            "quantized weights, speculates or has a `kv_cache` that the baseline has not; with `arithmetic: served` "
+            "kernels are not left out."
         )
     whole = {"kv_cache": "float32", "kv_said": True}  # padded batches hold nothing else
     twins = [replace(arm, name=f"{arm.name}{TWIN}", kernels="torch", speculation=None, **whole) for arm in packed]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
+from qualgate.engine.arithmetic import check_arithmetic
 from qualgate.engine.load import check_weights
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
@@ -35,6 +36,7 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
                 check_same_question(arm, folders[arm.reads], folders[gate.baseline.reads])
             continue
         check_weights(arm, folders[arm.model], quantized_baseline=gate.quantized_baseline)
+        check_arithmetic(arm, folders[arm.model])
         check_same_question(arm, folders[arm.model], folders[gate.baseline.model])
         if arm.quantize:
             check_fits(folders[arm.model].shards, arm.quantize)

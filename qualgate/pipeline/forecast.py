@@ -86,7 +86,7 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
             held = sum(one.seconds for one in seen.values()) / len(seen) * len(prompts)
         else:
             expected, held, seconds = round(limits * ASSUMED_LENGTH), None, None
-            if plan.identities[arm.name].engine.endswith("cpu float32"):
+            if plan.identities[arm.name].engine.endswith(("cpu float32", "cpu served")):
                 probe = probe or _matmul_flops()
                 drafted = any(job.drafted for job in jobs)
                 rows = (read + expected * drafted) / READING
@@ -153,8 +153,8 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _weights(arm: ArmSpec, model: ModelFacts | None) -> str:
     """What an arm's weights are, in a word, and who drafts for it: "bfloat16", "int4 g32 + ngram, 5 tokens", "gptq
     checkpoint". model: None of a served arm's, which nobody here sees."""
-    quantized = model is not None and bool(model.method) and not arm.quantize
-    label = f"{model.method} checkpoint{arm.beside}" if model and quantized else arm.weights_label
+    method = model.method if model and not arm.quantize else ""
+    label = f"{method} checkpoint{arm.beside}" if method else arm.weights_label
     return f"{label} + {arm.speculation.label}" if arm.speculation else label
 
 

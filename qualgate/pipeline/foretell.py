@@ -71,7 +71,7 @@ def foretell(
     if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
         read_feedback(gate.feedback)
     plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm))
-    for line in _of_models(plan):
+    for line in _told_before(plan):
         warn(line)
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     earlier = earlier_evidence(gate)
@@ -113,7 +113,7 @@ def doubts(plan: Plan) -> Iterator[str]:
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     yield from held.faults
-    yield from _of_models(plan)
+    yield from _told_before(plan)
     sets = _sets(plan, held)
     policy, _ = foreseeable(sets, _rules(plan))
     if policy is None:
@@ -126,8 +126,8 @@ def doubts(plan: Plan) -> Iterator[str]:
         )
 
 
-def _of_models(plan: Plan) -> Iterator[str]:
-    """What sets ask, and what models, drafts and adapters say of themselves; where prompts go."""
+def _told_before(plan: Plan) -> Iterator[str]:
+    """What sets ask, what models, drafts and adapters say of themselves, and which prompts leave the machine."""
     yield from asked_in_two_sets(plan)
     yield from heads_that_learned_on_it(plan)
     yield from drafts_that_cannot_pay(plan)

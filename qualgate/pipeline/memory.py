@@ -54,9 +54,8 @@ def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
 
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
-    """Of a plan whose jobs are handed to so many workers, on a machine that gives them so many bytes. Served arms need
-    none here."""
-    own = [arm for arm in plan.arms if arm.served is None]
+    """Of a plan whose jobs are handed to so many workers, on a machine that gives them so many bytes."""
+    own = [arm for arm in plan.arms if arm.served is None]  # a server has memory of its own
     longest = {arm.name: 0 for arm in plan.arms}
     for job in plan.jobs:
         tokens = max(len(prompt.token_ids) + prompt.max_new_tokens for prompt in job.prompts)
@@ -71,7 +70,7 @@ def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
 
 def check_memory(need: MemoryNeed) -> None:
     """Raise UsageError for a run that cannot fit, with what would help. A limit of 0 is not known."""
-    if not need.weights:  # all arms are served
+    if not need.weights:
         return
     arm = need.largest
     least, weights, cache = need.of(arm), need.weights[arm], need.cache[arm]

@@ -90,8 +90,8 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     models = tuple(dict.fromkeys(one.model for arm in own for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
-    facts = {model: _facts(folder) for model, folder in folders.items()}
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
+    facts = {model: _facts(folder) for model, folder in folders.items()}
     folders = {**tokenizers_of(arms), **folders}
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
@@ -99,8 +99,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     arms = (gate.baseline, *gate.variants)
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
-    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices))
-    identities = _identities(arms, folders, sampling, engine)
+    identities = _identities(gate, folders)
     check_targets(gate, identities)
     also = _asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
@@ -131,10 +130,9 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     return plan
 
 
-def _identities(
-    arms: Sequence[ArmSpec], folders: Mapping[str, ModelFolder], sampling: dict[str, Any], engine: str
-) -> dict[str, ArmIdentity]:
-    """By arm name. Servers at an address are asked what they are."""
+def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str, ArmIdentity]:
+    arms = (gate.baseline, *gate.variants)
+    sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
     told = told_of(arms)
     return {
         arm.name: identify(arm, folders[arm.model], sampling, engine, folders)

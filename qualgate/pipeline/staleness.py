@@ -64,7 +64,7 @@ def _identity_today(arm: ArmSpec, gate: GateFile, then: ArmIdentity) -> ArmIdent
     folders = {
         model: read_model_folder(Path(model)) for model in dict.fromkeys(one.model for one in (arm, *draft_models(arm)))
     }
-    engine = engine_version(choose_device(gate.devices))
+    engine = engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
     return identify(arm, folders[arm.model], sampling_settings(gate), engine, folders)
 
 

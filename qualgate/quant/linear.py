@@ -87,6 +87,8 @@ class QuantizedLinear(nn.Module):
         """[..., in_features] → [..., out_features], in x's dtype; of no rows too."""
         if not x.numel():
             return x.new_zeros(*x.shape[:-1], self.out_features)
+        if x.is_cpu and x.dtype != torch.float32:  # a bias is added before the sum is rounded
+            return self.forward(x.float()).to(x.dtype)
         if self.activations is not None and not (self._fused and self._fused.rounds):
             x = round_inputs(x, self.activations)
         if self._fused is None:

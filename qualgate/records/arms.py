@@ -16,6 +16,7 @@ PLAIN = "@plain"  # ends the name of the arm that decodes a variant's answers wi
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
 Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # how keys and values are held
+Arithmetic = Literal["float32", "served"]  # of a run: exact float32, or rounded where a server stores
 DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
 
 
@@ -48,6 +49,7 @@ class ArmSpec:
     kv_cache: Kept = "float32"
     kv_said: bool = False  # by the gate file; False: servers take what the folder declares
     adapter: Adapter | None = None
+    arithmetic: Arithmetic = "float32"  # of the whole run, each of its arms the same
     served: Served | None = None  # who answers; None: our own engine
 
     @property
@@ -75,9 +77,11 @@ class ArmSpec:
 
     @property
     def beside(self) -> str:
-        """An adapter, and how keys and values are held: " + LoRA support, KV int8"; "" where neither is said."""
+        """An adapter, how keys and values are held, and how it computes where not in float32: " + LoRA support, KV
+        int8, served"; "" where none is said."""
         adapter = f" + {self.adapter.label}" if self.adapter else ""
-        return adapter + ("" if self.kv_cache == "float32" else f", KV {self.kv_cache}")
+        kept = "" if self.kv_cache == "float32" else f", KV {self.kv_cache}"
+        return adapter + kept + ("" if self.arithmetic == "float32" else f", {self.arithmetic}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +96,8 @@ class ArmIdentity:
     engine: str  # version and arithmetic, e.g. "qualgate 0.1.0 torch cpu float32"
     speculation: str = ""  # sha256 of proposers, rule, γ and the draft models' files; "" where nobody drafts
     kv_cache: str = ""  # how keys and values are held, and whether by the checkpoint's scales; "" in float32
-    adapter: str = ""  # sha256 of its adapter's files and how they are used, on which `weights` rests too; "" of none
     served: str = ""  # what a server says of itself, which nobody here can check; "" of our own engine
+    adapter: str = ""  # sha256 of its adapter's files and how they are used, on which `weights` rests too; "" of none
 
     @property
     def content(self) -> dict[str, str]:

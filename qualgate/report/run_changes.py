@@ -91,6 +91,8 @@ def _differs(one: RunSummary, other: RunSummary) -> Iterator[str]:
         fields = [field for field in then.__dataclass_fields__ if getattr(then, field) != getattr(now, field)]
         if fields:
             yield f"arm {name}: {', '.join(fields)}"
+        if (was := arms[name].spec.arithmetic) != (is_ := later[name].spec.arithmetic):
+            yield f"arm {name}: arithmetic ({was} → {is_})"
         if (was := arms[name].kernels) != (is_ := later[name].kernels):
             yield f"arm {name}: kernel ({', '.join(was) or '–'} → {', '.join(is_) or '–'})"
     sets, others = ({item.name: item for item in run.evalsets} for run in (one, other))

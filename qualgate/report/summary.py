@@ -65,7 +65,7 @@ class Report:
     @property
     def of_arms(self) -> tuple[str, ...]:
         """A line for each arm that is served, with what its server says of itself, and for each whose files hold
-        tensors that have no say in its answers."""
+        tensors that have no say in its answers; then what `memory` says."""
         lines = [
             visible_line(f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}")
             for arm in self.run.arms
@@ -81,7 +81,7 @@ class Report:
                 lines.append(
                     visible_line(f"{arm.name}: {all_} of its files left out, no answer rests on them: {shown}")
                 )
-        return tuple(lines)
+        return (*lines, *self.memory)
 
     @property
     def memory(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def print_report(report: Report) -> None:
     for remark in report.remarks:
         console.print(Text(fit(f"{remark}\n"), style="yellow"))
     console.print(_arms(report, wide=console.width >= WIDE))
-    for line in (*report.memory, *report.of_arms):
+    for line in report.of_arms:
         console.print(Text(fit(line), style="dim"))
     if not report.verdicts:
         console.print(

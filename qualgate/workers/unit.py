@@ -88,11 +88,13 @@ class _Arms:
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
 
-    def asked(self, job: Job) -> JobResult:
-        """A served arm's answers, by its server."""
+    def answer(self, job: Job) -> JobResult:
+        """The job's answers, by its server or by our own engine."""
+        from qualgate.engine.job import run_job
         from qualgate.served.job import run_served
 
-        assert job.arm.served is not None, "asked of served arms alone"
+        if job.arm.served is None:
+            return run_job(self.ready(job), job)
         return run_served(job, self._settings.sampling, max(1, job.arm.served.concurrency // self._settings.workers))
 
     def ready(self, job: Job) -> LoadedArm:
@@ -129,12 +131,12 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
         if reads and job.index in failed:
             answer = _failure(job, failed[job.index])
         elif reads and job.index in unread:
-            answer = _caught(arms, job, decode_first)
+            answer = _caught(arms, job, lambda job: decode_first(arms.ready(job), job))
             if not isinstance(answer, JobFailure | Refused):
                 waiting.append((job, answer))
                 continue
         else:
-            answer = _caught(arms, job, run_job)
+            answer = _caught(arms, job, arms.answer)
         yield answer
         if job.arm.is_baseline:
             unread.discard(job.index)
@@ -144,18 +146,16 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
         if job.index in failed:
             yield _failure(job, failed[job.index])
         else:
-            yield _caught(arms, job, lambda arm, job, decoded=decoded: run_job(arm, job, decoded))
+            yield _caught(arms, job, lambda job, decoded=decoded: run_job(arms.ready(job), job, decoded))
 
 
-def _caught(arms: _Arms, job: Job, work: Callable[[LoadedArm, Job], Any]) -> Any:
+def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:
     """What `work` gives of the job and its arm, with the most memory that loading and running took; or what went wrong
     with the job."""
     try:
-        if job.arm.served is not None:  # whose memory is its server's
-            return arms.asked(job)
-        answer, peak = with_peak(lambda: work(arms.ready(job), job), arms.device)
-        if answer is None:
-            return None
+        answer, peak = with_peak(lambda: work(job), arms.device)
+        if answer is None or job.arm.served is not None:  # what a server holds is not this process's
+            return answer
         took = Generation(peak=peak.resident, device_peak=peak.device)
         return replace(answer, generation=answer.generation + took)
     except (UsageError, IntegrityError) as error:

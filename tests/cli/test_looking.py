@@ -101,6 +101,24 @@ def test_two_runs_differ_in_what_the_evidence_differs_in(stored):
     assert f"{trial} is a trial" in asked("diff", first, trial, url=url)
 
 
+def test_two_runs_that_computed_in_other_ways_are_told_apart(stored, monkeypatch):
+    url, first, second, _ = stored
+    summary = queries.run_summary
+
+    def served(store, run_id):
+        found = summary(store, run_id)
+        if run_id == first:
+            return found
+        arms = (replace(arm, spec=replace(arm.spec, arithmetic="served")) for arm in found.arms)
+        return replace(found, arms=tuple(arms))
+
+    monkeypatch.setattr(queries, "run_summary", served)
+    told = run_changes(url, first, second).differs
+    assert [line for line in told if "arithmetic" in line] == [
+        f"arm {name}: arithmetic (float32 → served)" for name in ("baseline", "int4-g32")
+    ]
+
+
 def test_a_run_or_variant_that_is_not_there_is_told_with_those_that_are(stored):
     url, first, _, _ = stored
     assert "It has: int4-g32." in asked("flips", first, "int3", url=url, code=Exit.USAGE)

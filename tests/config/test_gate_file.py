@@ -315,6 +315,13 @@ gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
     }
 
 
+def test_arithmetic_is_the_whole_runs_and_float32_where_nothing_is_said(load):
+    gate = load(f"arithmetic: served\n{FOUR}")
+    assert {arm.arithmetic for arm in (gate.baseline, *gate.variants)} == {"served"}
+    gate = load(FOUR)
+    assert {arm.arithmetic for arm in (gate.baseline, *gate.variants)} == {"float32"}
+
+
 def test_what_servers_drafted_may_be_declared(load):
     told = "drafting: {drafted: {proposed: 12000, accepted: 8100}, two: {proposed: 1, accepted: 0}}"
     gate = load(FOUR.replace("seed: 3", f"seed: 3, {told}"))

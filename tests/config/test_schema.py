@@ -19,6 +19,7 @@ BEYOND_A_SCHEMA = (
     "no model folder", "written ./", "no evalset at", "is not one this file runs", "the one on line", "twice",
     "no shipped evalset", "no shipped calibration set", "no calibration set at", "cannot be a path", "home folder",
     "no adapter's folder",
+    "levels, and 4 are the most",
     "levels, and 4 are the most", "is no command", "is the API's address", "same server",
     "finite number", "valid integer (found 1.0)",  # JSON has no infinity, and to JSON Schema 1.0 is an integer
 )  # fmt: skip

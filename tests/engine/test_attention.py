@@ -175,31 +175,31 @@ def test_memory_is_taken_again_and_what_lies_in_it_is_not_read():
     model = tiny("llama")
     with opened(model) as (decoder, head):
         expected = read(decoder, head, TEXTS, whole(TEXTS))
-        with recycled() as states:
+        with recycled("float32") as states:
             read(decoder, head, TEXTS, whole(TEXTS), states=states)
             first = states.layers[0].keys.data_ptr()
             for layer in states.memory.values():
                 layer.keys.fill_(torch.nan)
                 layer.values.fill_(torch.inf)
-        with recycled() as states:
+        with recycled("float32") as states:
             found = read(decoder, head, TEXTS, whole(TEXTS), states=states)
             assert states.layers[0].keys.data_ptr() == first
     assert all(map(same_bits, found, expected))
 
 
 def test_memory_for_more_blocks_or_of_another_shape_takes_the_place_of_what_there_was():
-    with recycled() as states:
+    with recycled("float32") as states:
         small = states.of(0, 2, 1, 16)
         assert states.of(0, 2, 1, 16) is small
         states.of(1, 2, 1, 16)
-    with recycled() as states:
+    with recycled("float32") as states:
         assert states.size == 2 * 2 * small.keys.nbytes
         assert states.of(0, 1, 1, 16).count == 1
         assert states.size == 2 * 2 * small.keys.nbytes  # what there is, is not made smaller
-    with recycled() as states:
+    with recycled("float32") as states:
         assert states.of(0, 3, 1, 16).count == 3
         assert set(states.memory) == {0}
-    with recycled() as states:
+    with recycled("float32") as states:
         assert states.of(0, 1, 2, 16).kv_heads == 2
-    with recycled() as first, recycled() as second:
+    with recycled("float32") as first, recycled("float32") as second:
         assert first.of(0, 1, 2, 16).keys.data_ptr() != second.of(0, 1, 2, 16).keys.data_ptr()

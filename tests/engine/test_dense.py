@@ -156,7 +156,7 @@ def test_a_linear_layer_multiplies_any_rows_and_none(shape, bias):
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), layer.double()(x.double()), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(
-        ours(linear(70, 33, bias=bias))(x.bfloat16()), ours(linear(70, 33, bias=bias))(x.bfloat16().float())
+        ours(linear(70, 33, bias=bias))(x.bfloat16()), ours(linear(70, 33, bias=bias))(x.bfloat16().float()).bfloat16()
     )
 
 

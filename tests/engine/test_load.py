@@ -44,7 +44,7 @@ def folder(shipped, tmp_path) -> Path:
 
 
 def identified(spec: ArmSpec, sampling: dict, device: Device = "cpu") -> ArmIdentity:
-    return identify(spec, read_model_folder(Path(spec.model)), sampling, engine_version(device))
+    return identify(spec, read_model_folder(Path(spec.model)), sampling, engine_version(device, spec.arithmetic))
 
 
 def edit(file: Path, **changes) -> None:

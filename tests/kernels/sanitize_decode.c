@@ -156,6 +156,7 @@ static decode_pass_t pass(const decoder_t *d, const int64_t *lengths, int last) 
         const size_t size = 8 * (size_t)(d->layers * PLACES + 2);
         p.limit = 0.5f, p.beyond = memset(room(size), 0, size);
     }
+    p.stored = below(STORED);
     return p;
 }
 
@@ -178,6 +179,7 @@ static void broken(decoder_t d, decode_pass_t p) {
     r.slots = slots, refused(&d, &r, "a slot that is not there: accepted"), r = q;
     r.want = want, refused(&d, &r, "a row that is not there: accepted"), r = q;
     r.limit = 1, refused(&d, &r, "counting nowhere: accepted"), r = q;
+    r.stored = STORED, refused(&d, &r, "a dtype that is none: accepted"), r = q;
     r.bytes--, refused(&d, &r, "another pass's size: accepted"), r = q;
     r.rows = 0, refused(&d, &r, "no rows: accepted");
     decode_layer_t layers[LAYERS_MAX];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from qualgate_kernels import cpu
 from qualgate_kernels.activations import round_tokens_torch
 from qualgate_kernels.cpu import int8
 from qualgate_kernels.cpu import paged as attention
+from qualgate_kernels.cpu.decode import STORED
 from qualgate_kernels.paged import keep_torch
 from qualgate_kernels.plain_decoder import Products
 from tests.kernels.layer_rows import Steps, steps
@@ -72,6 +74,43 @@ def test_every_half_between_two_codes_goes_to_the_even_one(every):
         codes, scale = step.codes(x)
         assert scale == 1, path
         assert codes.tolist() == [max(-128, min(127, round(number))) for number in x.tolist()], path
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
+def test_every_number_goes_to_the_nearest_of_a_dtype_and_halves_to_the_even_one(every, stored):
+    """Every number of the dtype, what lies halfway to the next, and the floats beside both; as torch rounds."""
+    dtype = getattr(torch, stored)
+    numbers = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype).float()
+    bits = numbers.view(torch.int32)
+    half = (bits + (2**15 if stored == "bfloat16" else 2**12)).view(torch.float32)
+    beside = [(one.view(torch.int32) + by).view(torch.float32) for one in (numbers, half) for by in (-1, 1)]
+    tiny, large = torch.arange(-64, 64) * 2.0**-30, torch.tensor([65504.0, 65519.99, 65520.0, 1e6, 3.4e38])
+    x = torch.cat([numbers, half, *beside, tiny, large])
+    x = torch.cat([x, x.new_zeros(-len(x) % 16)])
+    for path, step in every.items():
+        assert same(replace(step, stored=stored).rounded(x), x.to(dtype).float()), path
+        assert same(step.rounded(x), x), path
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
+def test_steps_round_what_a_server_stores_and_nothing_else(every, stored):
+    """A norm before its weights and with them, a gate before its product; sums with what is added to them."""
+    generator, dtype = torch.Generator().manual_seed(7), getattr(torch, stored)
+
+    def held(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.to(dtype).float()
+
+    x, weight, up, added, bias = held(torch.randn(5, 64, generator=generator))
+    for path, step in every.items():
+        rounds, total = replace(step, stored=stored), held(x + held(added + bias))
+        exact = step.norm(total, None, None, torch.ones(64), 1e-5)[1]
+        assert torch.equal(rounds.norm(x, added, bias, weight, 1e-5)[0], total), path
+        assert torch.equal(rounds.norm(x, added, bias, weight, 1e-5)[1], held(held(exact) * weight)), path
+        silu = step.gated(held(x + bias), None, torch.ones(64), None)
+        assert torch.equal(rounds.gated(x, bias, up, bias), held(held(silu) * held(up + bias))), path
+        angles = (held(weight[:16].cos()), held(weight[:16].sin()))
+        turned = step.turn(held(x + bias), None, None, 0.0, *angles)
+        assert torch.equal(rounds.turn(x, bias, None, 0.0, *angles), held(turned)), path
 
 
 @given(rows(FLOATS, st.integers(1, 12).map(lambda count: 16 * count)), st.integers(0, 2**20), st.booleans())
@@ -143,15 +182,17 @@ def test_gates_that_are_not_finite_stay_so_and_spoil_no_other(every):
             assert same(torch.cat([found[:5], found[6:]]), torch.cat([clean[:5], clean[6:]]))
 
 
-@given(shapes((*FORMS, W8A8)))
-@example(Shape(form=W8A8))
-@example(Shape(form=W8A8, biases=True, norms=True, stacked=True, layers=3))
-def test_a_pass_is_nothing_but_its_steps(every, shape):
+@given(shapes((*FORMS, W8A8)), st.sampled_from(list(STORED)))
+@example(Shape(form=W8A8), "float32")
+@example(Shape(form=W8A8, biases=True, norms=True, stacked=True, layers=3), "float32")
+@example(Shape(biases=True, norms=True, stacked=True, layers=3, rotary=8), "bfloat16")
+def test_a_pass_is_nothing_but_its_steps(every, shape, stored):
     """To the bit, with products and attention as the library gives them by themselves."""
     made = drawn(shape)
     for path, step in every.items():
         one, two = Texts(made, [21], shape.seed), Texts(made, [21], shape.seed)
-        assert same(one.whole(path=path)[0], by_steps(made, two, step, path)), path
+        found = one.whole(path=path, stored=stored)[0]
+        assert same(found, by_steps(made, two, replace(step, stored=stored), path)), path
 
 
 def by_steps(made: Drawn, texts: Texts, step: Steps, path: str) -> torch.Tensor:
@@ -165,6 +206,7 @@ def by_steps(made: Drawn, texts: Texts, step: Steps, path: str) -> torch.Tensor:
         query, key, value = torch.stack(heads).split([decoder.heads, decoder.kv_heads, decoder.kv_heads], 1)
         keep_torch(blocks, places, key, value)
         attended = attention.attend(query.contiguous(), blocks, places, layer.seen, 1, path).flatten(1)
+        attended = torch.stack([step.rounded(row) for row in attended])
         added, bias = product(attended, layer.out, path)
         x, normed = all_normed(step, x, added, bias, layer.feed_norm, decoder.eps)
         columns, biases = product(normed, layer.gates, path)

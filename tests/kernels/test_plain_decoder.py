@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from qualgate_kernels import cpu
 from qualgate_kernels.cpu import decode as in_c
 from qualgate_kernels.cpu import library
-from qualgate_kernels.cpu.decode import PLACES, Decode
+from qualgate_kernels.cpu.decode import PLACES, STORED, Decode
 from qualgate_kernels.dense import prepare_dense
 from qualgate_kernels.kept import FORMS as KEPT
 from qualgate_kernels.paged import Blocks, Seen, keep_torch, new_blocks
@@ -82,16 +82,35 @@ def cut(texts: Texts, seed: int, **how) -> list[dict[int, torch.Tensor]]:
     return found
 
 
-@given(shapes((*FORMS, W8A8)), st.integers(0, 2**20), st.sampled_from(list(KEPT)))
-@example(WIDE, 0, "float32")
-@example(WIDE, 2, "int8")
-@example(replace(WIDE, form=W8A8, stacked=True), 1, "fp8")
-@example(EVERYTHING, 2, "int4")
-def test_however_texts_are_cut_and_mixed_every_row_has_the_bits_it_has_alone(shape, seed, kept):
-    made, path = drawn(shape), PATHS[seed % len(PATHS)]
-    whole = Texts(made, LENGTHS, seed, kept).whole(path=path)
-    found = cut(Texts(made, LENGTHS, seed, kept), seed, path=path)
+@given(shapes((*FORMS, W8A8)), st.integers(0, 2**20), st.sampled_from(list(KEPT)), st.sampled_from(list(STORED)))
+@example(WIDE, 0, "float32", "float32")
+@example(WIDE, 2, "int8", "bfloat16")
+@example(replace(WIDE, form=W8A8, stacked=True), 1, "fp8", "float16")
+@example(EVERYTHING, 2, "int4", "float32")
+def test_however_texts_are_cut_and_mixed_every_row_has_the_bits_it_has_alone(shape, seed, kept, stored):
+    made, how = drawn(shape), {"path": PATHS[seed % len(PATHS)], "stored": stored}
+    whole = Texts(made, LENGTHS, seed, kept).whole(**how)
+    found = cut(Texts(made, LENGTHS, seed, kept), seed, **how)
     assert all(same(state, whole[number][at]) for number, rows in enumerate(found) for at, state in rows.items())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [replace(WIDE, window=0, layers=1), Shape(stacked=True, rotary=8, layers=1)])
+def test_a_pass_stores_what_the_twin_stores_but_for_numbers_halfway_between_two(path, stored, shape):
+    made, dtype = drawn(shape), getattr(torch, stored)
+    tables = {name: getattr(made.decoder, name).to(dtype).float() for name in ("cosines", "sines")}
+    made = replace(made, decoder=replace(made.decoder, **tables))
+    texts, twin = Texts(made, [37]), Texts(made, [37])
+    found = texts.passed(texts.rows, path=path, stored=stored)
+    expected = decode_torch(made.decoder, twin.x[0], twin.places(twin.rows), twin.blocks, torch.arange(37), stored)
+    assert torch.equal(found, found.to(dtype).float())
+    plain = decode_torch(made.decoder, twin.x[0], twin.places(twin.rows), twin.blocks, torch.arange(37))
+    assert (found - expected).square().mean() < 0.3 * (plain - expected).square().mean()
+    for ours, theirs in zip(texts.blocks, twin.blocks, strict=True):
+        assert torch.equal(ours.keys, ours.keys.to(dtype).float())
+        assert torch.equal(ours.values, ours.values.to(dtype).float())
+        assert float((ours.values - theirs.values).abs().max()) < 0.1
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -397,6 +397,16 @@ def test_blame_runs_a_variant_without_its_draft_too(room):
         with_witnesses(load_gate_file(room / "gate.yaml"))
 
 
+def test_blame_leaves_no_kernels_out_of_a_run_whose_arithmetic_they_alone_have(room):
+    text = "arithmetic: served\n" + GATE_FILE.replace("{speculation: SAID}", "{speculation: {draft: ngram}}")
+    (room / "gate.yaml").write_text(text)
+    gate = load_gate_file(room / "gate.yaml")
+    assert [arm.name for arm in with_witnesses(gate).variants] == ["int8", "drafted", f"drafted{PLAIN}"]
+    alone = replace(gate, variants=tuple(arm for arm in gate.variants if arm.speculation is None))
+    with pytest.raises(UsageError, match="with `arithmetic: served` kernels are not left out"):
+        with_witnesses(alone)
+
+
 def test_score_files_are_of_another_engine_and_its_drafts(room):
     planned(room, SELF)
     for name in ("a", "b"):

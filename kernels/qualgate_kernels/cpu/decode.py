@@ -25,6 +25,9 @@ PLACES = (
 )  # fmt: skip
 """What is looked at in a layer, in the order of the pass; behind the last layer, what enters the last norm and it."""
 
+STORED = {"float32": 0, "bfloat16": 1, "float16": 2}
+"""To which dtype what a server stores is rounded, by its number in C."""
+
 _INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -70,6 +73,7 @@ class _Pass(ctypes.Structure):
         *((name, _POINTER) for name in ("x", "table", "sequence", "position", "slots", "want", "states")),
         ("limit", ctypes.c_float),
         ("beyond", _POINTER),
+        ("stored", _INT),
     ]
 
 
@@ -144,13 +148,15 @@ class Decode:
         *,
         limit: float = 0.0,
         beyond: torch.Tensor | None = None,
+        stored: str = "float32",
         path: str = "",
     ) -> torch.Tensor:
         """As `decode_torch`; `x` is written over. slots: `Places.slots`; wanted: ascending. ValueError for tensors of
         other shapes or dtypes, RuntimeError for numbers out of range.
 
         limit: numbers beyond are counted in `beyond`, int64 [layers * len(PLACES) + 2], in the last layer those of rows
-        that are wanted; 0.0: they are not. path: one of the library's, for tests.
+        that are wanted; 0.0: they are not. stored: as in `decode_torch`; what it makes infinite is counted as well.
+        path: one of the library's, for tests.
         """
         rows, (sequences, width) = len(x), places.table.shape
         table, sequence, position = places.table, places.sequence, places.position
@@ -161,6 +167,7 @@ class Decode:
             position=_at(position, rows, dtype=torch.int32), slots=_at(slots, rows, dtype=torch.int64),
             want=_at(wanted, len(wanted), dtype=torch.int64), limit=limit,
             beyond=_at(beyond, len(self.blocks) * len(PLACES) + 2, dtype=torch.int64),
+            stored=STORED[stored],
         )  # fmt: skip
         states = torch.empty(len(wanted), self.decoder.width)
         call.states = states.data_ptr()

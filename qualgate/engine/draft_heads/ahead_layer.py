@@ -21,7 +21,7 @@ from qualgate.engine.attention import KeysValues, attending
 from qualgate.engine.batch import Batch
 from qualgate.engine.draft_heads.ahead import EMBEDDING, HEAD, Ahead, AheadLayout
 from qualgate.engine.draft_heads.layer import check_tensors
-from qualgate.engine.head import OutputHead, finished
+from qualgate.engine.head import After, OutputHead, finished
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _Parts(nn.Module):
 class OwnHead:
     """An output head that the layer has beside its target's, finished as that is."""
 
-    def __init__(self, weight: torch.Tensor, after: dict[str, float]) -> None:
+    def __init__(self, weight: torch.Tensor, after: After) -> None:
         """weight: [vocabulary, width]."""
         self.vocabulary, self._module, self._after = len(weight), dense.head_of({"weight": weight}), after
 

@@ -184,7 +184,7 @@ class DraftHead:
             self._say(wanting, states)
 
     def _entering(self, parts: Sequence[_Part], passed: Batch) -> torch.Tensor:
-        x = self._layer.joined(self._embed(passed.token_ids), torch.cat([part.states for part in parts]))
+        x = self._layer.joined(self._embed(passed.token_ids).float(), torch.cat([part.states for part in parts]))
         if self._masks is not None:
             last = 0
             for part in parts:

@@ -137,8 +137,8 @@ def _beyond(arm: ArmEvidence) -> tuple[str, ...]:
     more = f", then of {counted(len(others), 'other module')}" if others else ""
     return (
         f"{arm.name}: {counted(sum(one[2] for one in arm.overflow), 'activation')} beyond float16's largest number, "
-        f"65504 (first {count} of {module}{more}): a server that stores them in float16 turns them into infinities and "
-        "answers otherwise than here, where they are float32. Declare `dtype: bfloat16` if that is what is served",
+        f"65504 (first {count} of {module}{more}): a server that stores them in float16 turns them into infinities, so "
+        "its answers are not those of these weights. Declare `dtype: bfloat16` if that is what is served",
     )
 
 

@@ -148,7 +148,7 @@ def _setting(report: Report) -> str:
         f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}"
         f"{'; generation stops early' if policy.stop else ''}.</p>"
         f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}"
-        f"{_list((*report.memory, *report.of_arms))}{failures}</section>"
+        f"{_list(report.of_arms)}{failures}</section>"
     )
 
 

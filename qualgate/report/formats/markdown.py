@@ -67,8 +67,8 @@ def report_as_markdown(report: Report) -> str:
         )
         done = (f"{arm.done} of {arm.expected}", str(arm.errors))
         lines.append(row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
-    if notes := (*report.memory, *report.of_arms):
-        lines += ["", *(f"- {escaped(line)}" for line in notes)]
+    if report.of_arms:
+        lines += ["", *(f"- {escaped(line)}" for line in report.of_arms)]
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]

@@ -144,7 +144,7 @@ def test_states_are_the_logits_of_a_model_that_does_more_to_them_than_its_config
 @pytest.mark.parametrize("lengths", [((3, 6), (20, 2), (8, 1)), ((64, 1), (10, 1))])  # 64: as wide as the model
 def test_what_a_dtype_cannot_hold_is_counted_once_a_token_and_never_of_padding(model, monkeypatch, lengths):
     real = Overflows.__init__
-    monkeypatch.setattr(Overflows, "__init__", lambda self, limit: real(self, 0.5))
+    monkeypatch.setattr(Overflows, "__init__", lambda self, limit, **how: real(self, 0.5, **how))
 
     def counts(requests: list[Request]) -> dict[str, int]:
         with open_padded(model, "float16") as engine:
@@ -163,7 +163,7 @@ def test_what_a_dtype_cannot_hold_is_counted_once_a_token_and_never_of_padding(m
 
 def test_keys_and_values_are_looked_at_where_they_are_kept(model, monkeypatch):
     real = Overflows.__init__
-    monkeypatch.setattr(Overflows, "__init__", lambda self, limit: real(self, 0.5))
+    monkeypatch.setattr(Overflows, "__init__", lambda self, limit, **how: real(self, 0.5, **how))
     with open_padded(model, "float16") as engine:
         answered(engine, asked(2))
         names = {name for _, name, _ in engine.overflow}

@@ -39,7 +39,7 @@ def rows(result):
 
 def test_every_way_to_ask_is_a_cell_and_the_slice_has_each_of_them():
     cells = every_cell()
-    assert len(set(cells)) == len(cells) == 384
+    assert len(set(cells)) == len(cells) == 480
     slice_ = cells[::STRIDE]
     ways = Counter((one.way, one.drafts, one.sampling, one.threads) for one in slice_)
     assert len(ways) == 48

@@ -29,7 +29,7 @@ typedef struct {
     const decode_layer_t *layer;
     const layer_ops_t *ops;
     int64_t rows; /* that go on */
-    int threads, path, int8_path, unturned;
+    int threads, path, int8_path, unturned, stored;
     float *x, *normed, *product, *query, *key, *value, *attended, *out, *inner, *scales;
     int8_t *codes;
     int32_t *sequence, *position; /* of the rows that go on */
@@ -61,7 +61,7 @@ static void each_row(state_t *state, row_fn *run) {
 static void norm_row(state_t *s, int64_t row) {
     const int64_t width = s->decoder->width;
     s->ops->norm(s->x + row * width, s->added ? s->added + row * width : NULL, s->added_bias, s->norm,
-                 s->decoder->eps, width, s->normed + row * width);
+                 s->decoder->eps, width, s->normed + row * width, s->stored);
 }
 
 /* Where column `at` of what `linears` give lies, in `product`. */
@@ -88,7 +88,8 @@ static void heads_row(state_t *s, int64_t row) {
                     : value ? s->value + (row * d->kv_heads + nth) * dim
                             : s->key + (row * d->kv_heads + nth) * dim;
         s->ops->turn(from.at + row * from.stride, from.bias, query ? layer->query_norm : value ? NULL : layer->key_norm,
-                     d->eps, dim, value || s->unturned ? 0 : d->rotary, d->cosines + turn, d->sines + turn, to);
+                     d->eps, dim, value || s->unturned ? 0 : d->rotary, d->cosines + turn, d->sines + turn, to,
+                     s->stored);
     }
 }
 
@@ -96,7 +97,12 @@ static void gated_row(state_t *s, int64_t row) {
     const int64_t inner = s->decoder->inner;
     const columns_t gate = column(s, &s->layer->gates, 0), up = column(s, &s->layer->gates, inner);
     s->ops->gated(gate.at + row * gate.stride, gate.bias, up.at + row * up.stride, up.bias, inner,
-                  s->inner + row * inner);
+                  s->inner + row * inner, s->stored);
+}
+
+static void attended_row(state_t *s, int64_t row) {
+    const int64_t width = s->decoder->heads * s->decoder->dim;
+    s->ops->rounded(s->attended + row * width, width, s->stored);
 }
 
 static void codes_row(state_t *s, int64_t row) {
@@ -135,7 +141,7 @@ static void look(const state_t *s, int place, columns_t from, int64_t width) {
     for (int64_t r = 0; r < s->rows; r++)
         for (int64_t i = 0; i < width; i++) {
             const float value = from.at[r * from.stride + i] + (from.bias ? from.bias[i] : 0);
-            found += (value > limit || value < -limit) && value - value == 0;
+            found += (value > limit || value < -limit) && (s->stored || value - value == 0);
         }
     s->pass->beyond[(s->layer - s->decoder->layer) * PLACES + place] += found;
 }
@@ -192,6 +198,7 @@ static int attention(state_t *s, int last) {
                            .soft_cap = layer->soft_cap, .window = layer->window};
     failed = qualgate_attend(&call, s->threads, s->path > PATH_AVX512 ? PATH_AVX512 : s->path);
     if (failed) return failed;
+    if (s->stored) each_row(s, attended_row);
     look(s, INTO_OUT, whole(s->attended, d->heads * d->dim), d->heads * d->dim);
     failed = multiply(s, &layer->out, s->attended, s->out);
     s->added = s->out;
@@ -271,7 +278,8 @@ static int sound(const decoder_t *d, const decode_pass_t *p) {
         if (!layer->attention_norm || !layer->feed_norm || !sound_kept(&layer->kept)) return 0;
     }
     if (p->rows < 1 || p->rows > INT32_MAX || p->wanted < 0 || p->wanted > p->rows || !p->x || !p->sequence ||
-        !p->position || !p->slots || (p->wanted && (!p->want || !p->states)) || (p->limit > 0 && !p->beyond))
+        !p->position || !p->slots || (p->wanted && (!p->want || !p->states)) || (p->limit > 0 && !p->beyond) ||
+        p->stored < 0 || p->stored >= STORED)
         return 0;
     for (int64_t r = 0; r < p->rows; r++)
         if (p->position[r] < 0 || p->position[r] >= d->positions) return 0;
@@ -308,7 +316,7 @@ EXPORT int qualgate_decode(const decoder_t *d, const decode_pass_t *p, int threa
         return NO_MEMORY;
     at = memory;
     state_t s = {.decoder = d, .pass = p, .ops = ops_of(path), .rows = rows, .threads = threads, .path = path,
-                 .int8_path = int8_path, .x = p->x};
+                 .int8_path = int8_path, .stored = (int)p->stored, .x = p->x};
     s.normed = piece(&at, rows * d->width, 4);
     s.out = piece(&at, rows * d->width, 4);
     s.product = piece(&at, rows * product, 4);

@@ -51,4 +51,5 @@ typedef struct {
     float *states;        /* [wanted][width]: what enters the head */
     float limit;          /* of a server's dtype; 0: nothing is counted */
     int64_t *beyond;      /* [layers * PLACES + 2] */
+    int64_t stored;       /* layer.h: the dtype to which a server rounds what it stores */
 } decode_pass_t;

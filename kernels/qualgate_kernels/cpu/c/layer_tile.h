@@ -11,6 +11,22 @@ INLINE lanes_t biased(const float *from, const float *bias) {
     return at(from) + at(bias);
 }
 
+/* To the nearest number of `stored`, halves to even. */
+INLINE lanes_t nearest(lanes_t x, const int stored) {
+    if (stored == STORED_F32) return x;
+    const ints_t word = (ints_t)x, sign = word & INT32_MIN, size = word & INT32_MAX, odd = x != x;
+    const int bits = stored == STORED_BF16 ? 16 : 13;
+    const ints_t half = (size >> bits & 1) + ((1 << (bits - 1)) - 1);
+    ints_t near = (size + half) & -(1 << bits);
+    if (stored == STORED_F16) {
+        const lanes_t steps = (lanes_t)size + ALL(0.5f) - ALL(0.5f); /* of 2**-24, where float16 is subnormal */
+        const ints_t small = (lanes_t)size < ALL(0x1p-14f), beyond = (lanes_t)near > ALL(65504.0f);
+        near = ((ints_t)steps & small) | (near & ~small);
+        near = ((ints_t)ALL(INFINITY) & beyond) | (near & ~beyond);
+    }
+    return (lanes_t)((word & odd) | ((near | sign) & ~odd));
+}
+
 INLINE float squares(const float *x, int64_t width) {
     lanes_t sum[SUMS];
     for (int v = 0; v < SUMS; v++) sum[v] = ALL(0);
@@ -25,23 +41,28 @@ INLINE float squares(const float *x, int64_t width) {
     return total;
 }
 
-INLINE void scaled(const float *x, const float *weight, float eps, int64_t width, float *to) {
+INLINE void scaled(const float *x, const float *weight, float eps, int64_t width, float *to, const int stored) {
     const lanes_t factor = ALL(1.0f / sqrtf(squares(x, width) / (float)width + eps));
-    for (int64_t i = 0; i < width; i += LANES) put(to + i, at(x + i) * factor * at(weight + i));
+    for (int64_t i = 0; i < width; i += LANES) 
+        put(to + i, nearest(nearest(at(x + i) * factor, stored) * at(weight + i), stored));
 }
 
 ENTRY static void norm(float *x, const float *y, const float *bias, const float *weight, float eps, int64_t width,
-                       float *normed) {
+                       float *normed, int stored) {
     if (y)
-        for (int64_t i = 0; i < width; i += LANES) put(x + i, at(x + i) + biased(y + i, bias ? bias + i : NULL));
-    scaled(x, weight, eps, width, normed);
+        for (int64_t i = 0; i < width; i += LANES) {
+            const lanes_t added = nearest(biased(y + i, bias ? bias + i : NULL), stored);
+            put(x + i, nearest(at(x + i) + added, stored));
+        }
+    scaled(x, weight, eps, width, normed, stored);
 }
 
 ENTRY static void turn(const float *from, const float *bias, const float *weight, float eps, int64_t dim,
-                       int64_t rotary, const float *cosine, const float *sine, float *to) {
+                       int64_t rotary, const float *cosine, const float *sine, float *to, int stored) {
     const int64_t half = rotary / 2;
-    for (int64_t i = 0; i < dim; i += LANES) put(to + i, biased(from + i, bias ? bias + i : NULL));
-    if (weight) scaled(to, weight, eps, dim, to);
+    for (int64_t i = 0; i < dim; i += LANES)
+        put(to + i, nearest(biased(from + i, bias ? bias + i : NULL), stored));
+    if (weight) scaled(to, weight, eps, dim, to, stored);
     int64_t i = 0;
     for (; i + LANES <= half; i += LANES) {
         const lanes_t left = at(to + i), right = at(to + half + i), c = at(cosine + i), s = at(sine + i);
@@ -53,19 +74,25 @@ ENTRY static void turn(const float *from, const float *bias, const float *weight
         to[i] = left * cosine[i] - right * sine[i];
         to[half + i] = right * cosine[i] + left * sine[i];
     }
+    if (rotary && stored)
+        for (i = 0; i < dim; i += LANES) put(to + i, nearest(at(to + i), stored));
 }
 
 ENTRY static void gated(const float *gate, const float *gate_bias, const float *up, const float *up_bias,
-                        int64_t width, float *to) {
+                        int64_t width, float *to, int stored) {
     for (int64_t i = 0; i < width; i += LANES) {
-        const lanes_t g = biased(gate + i, gate_bias ? gate_bias + i : NULL);
-        const lanes_t u = biased(up + i, up_bias ? up_bias + i : NULL);
+        const lanes_t g = nearest(biased(gate + i, gate_bias ? gate_bias + i : NULL), stored);
+        const lanes_t u = nearest(biased(up + i, up_bias ? up_bias + i : NULL), stored);
         const lanes_t size = (lanes_t)((ints_t)g | INT32_MIN); /* -|gate| */
         const ints_t below = g < ALL(0), gone = size < ALL(-87.0f); /* times a gate of any size nothing is left */
         const lanes_t e = (lanes_t)((ints_t)exponential(size) & ~gone);
         const lanes_t top = (lanes_t)(((ints_t)e & below) | ((ints_t)ALL(1.0f) & ~below));
-        put(to + i, g * (top / (ALL(1.0f) + e)) * u);
+        put(to + i, nearest(nearest(g * (top / (ALL(1.0f) + e)), stored) * u, stored));
     }
+}
+
+ENTRY static void rounded(float *x, int64_t width, int stored) {
+    for (int64_t i = 0; i < width; i += LANES) put(x + i, nearest(at(x + i), stored));
 }
 
 INLINE lanes_t chosen(ints_t which, lanes_t yes, lanes_t no) {
@@ -109,4 +136,4 @@ ENTRY static float codes(const float *x, int64_t width, int8_t *codes) {
     return scale;
 }
 
-const layer_ops_t LAYER = {norm, turn, gated, codes};
+const layer_ops_t LAYER = {norm, turn, gated, rounded, codes};

@@ -1,0 +1,163 @@
+"""Benchmark `served-arithmetic`: does `arithmetic: served` say what servers say, and is what they do not hold found?
+
+vLLM answers on this CPU in bfloat16, and so do transformers and this engine; where two part, the margin of what this
+engine says there is told in steps of bfloat16. Overflows are planted in tiny folders that float16 holds otherwise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from qualgate.bench import vllm_peer
+from qualgate.bench.ours import plain
+from qualgate.bench.peers import Transformers, load_transformers
+from qualgate.bench.questions import KINDS, MODEL, asked
+from qualgate.bench.shape import told
+from qualgate.engine.choice import open_decoder, threads_of_kernels
+from qualgate.engine.job import run_job
+from qualgate.engine.load import LoadedArm, load_arm
+from qualgate.engine.row_check import read, whole
+from qualgate.errors import InfrastructureError
+from qualgate.records import ArmSpec, Job, Prompt, UnitKey
+from tests.tiny_models import save_tiny_model
+from tests.verification.goals import SERVED_ARITHMETIC
+
+CASES, PER_SET, PER_SET_QUICK = 2_000, 286, 4
+BATCH = 16  # of transformers' `generate`
+FOLDERS, FOLDERS_QUICK = 20, 3
+MOST_STEPS = 2.0
+LOUDER = 2.0**14  # what is added to the residual stream, times this: norms take it out again
+
+Answers = dict[str, list[tuple[int, ...]]]  # by kind, of each prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """Where an answer leaves vLLM's. steps: of bfloat16 between this engine's two likeliest tokens there."""
+
+    case: str
+    at: int
+    steps: float
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """2,002 cases by four ways to compute; quick: 28. Without vLLM its rows are not measured."""
+    broken, sound = overflows(FOLDERS_QUICK if quick else FOLDERS)
+    part = f"{FOLDERS_QUICK} folders only (--quick)" if quick else None
+    right = all(broken) and all(sound)
+    overflow = SERVED_ARITHMETIC.row(
+        "overflow", {"found": sum(broken), "answered": sum(sound), "of": len(sound)}, met=right, unmet_because=part
+    )
+    if missing := vllm_peer.missing():
+        rows = [SERVED_ARITHMETIC.not_run(name, missing) for name in ("agrees", "margins")]
+        return SERVED_ARITHMETIC.result(rounds=[], rows=[*rows, overflow])
+    with tempfile.TemporaryDirectory() as work:
+        rows, partings = agreement(asked(PER_SET_QUICK if quick else PER_SET), Path(work))
+    return SERVED_ARITHMETIC.result(rounds=[asdict(one) for one in partings], rows=[*rows, overflow])
+
+
+def agreement(prompts: Mapping[str, list[Prompt]], work: Path) -> tuple[list[dict[str, Any]], list[Parting]]:
+    """The rows `agrees` and `margins`, and where answers part."""
+    served, exact = (loaded(arithmetic, work) for arithmetic in ("served", "float32"))
+    theirs = Transformers(load_transformers(MODEL, torch.bfloat16), served.stop_ids, prompts)
+    found: dict[str, Answers] = {}
+    with vllm_peer.serving(Path(MODEL), "bfloat16", prompts, work) as vllm:
+        ways = {
+            "vllm": vllm.contender.answer,
+            "served": plain(served, prompts).answer,
+            "transformers": lambda kind: theirs.generate(kind, BATCH),
+            "float32": plain(exact, prompts).answer,
+        }
+        for way, answer in told("served-arithmetic", list(ways.items()), lambda item: item[0]):
+            found[way] = {kind: [tuple(one) for one in answer(kind)] for kind in KINDS}
+    cases = sum(map(len, prompts.values()))
+    same = {way: sum(map(_agreeing, found[way].values(), found["vllm"].values())) for way in ways if way != "vllm"}
+    partings = [
+        one for kind in KINDS for one in parted(served, prompts[kind], found["served"][kind], found["vllm"][kind])
+    ]
+    widest = max((one.steps for one in partings), default=0.0)
+    few = f"{cases:,} cases only (--quick)" if cases < CASES else None
+    agrees = SERVED_ARITHMETIC.row(
+        "agrees", same | {"cases": cases}, met=same["served"] >= same["transformers"], unmet_because=few
+    )
+    margins = SERVED_ARITHMETIC.row("margins", widest, met=widest < MOST_STEPS, unmet_because=few)
+    return [agrees, margins], partings
+
+
+def _agreeing(one: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]) -> int:
+    return sum(mine == theirs for mine, theirs in zip(one, other, strict=True))
+
+
+def loaded(arithmetic: Literal["float32", "served"], cache: Path) -> LoadedArm:
+    """The reference model in bfloat16."""
+    spec = ArmSpec(name="baseline", model=str(MODEL), dtype="bfloat16", arithmetic=arithmetic)
+    return load_arm(spec, cache, {}, device="cpu")
+
+
+def parted(
+    arm: LoadedArm, prompts: Sequence[Prompt], ours: Sequence[tuple[int, ...]], theirs: Sequence[tuple[int, ...]]
+) -> list[Parting]:
+    """Of every answer that is not the same, where it first is not, and how far the arm's likeliest token is ahead."""
+    found = []
+    with threads_of_kernels(), open_decoder(arm.model, arm.choice) as (decoder, head):
+        for prompt, mine, other in zip(prompts, ours, theirs, strict=True):
+            if mine == other:
+                continue
+            at = next((at for at, pair in enumerate(zip(mine, other, strict=False)) if pair[0] != pair[1]), None)
+            at = min(len(mine), len(other)) if at is None else at
+            text = [[*prompt.token_ids, *mine[:at]]]
+            first, second = read(decoder, head, text, whole(text))[0][-1].topk(2).values.tolist()
+            found.append(Parting(case=prompt.key.case_id, at=at, steps=(first - second) / step_of(first)))
+    return found
+
+
+def step_of(number: float) -> float:
+    """From a number of bfloat16 to the next larger one."""
+    return float(2.0 ** (torch.frexp(torch.tensor(number)).exponent.item() - 8))
+
+
+def overflows(count: int) -> tuple[list[bool], list[bool]]:
+    """Of so many float16 folders, each drawn anew: whether an overflow planted in one is found, and whether it is
+    answered without one."""
+    broken, sound = [], []
+    for seed in told("served-arithmetic, overflows", range(count)):
+        with tempfile.TemporaryDirectory() as work:
+            folder = save_tiny_model(Path(work) / "model", seed=seed, dtype="float16")
+            sound.append(answers(folder))
+            broken.append(not answers(louder(folder)))
+    return broken, sound
+
+
+def answers(folder: Path) -> bool:
+    """Whether a job of the folder is answered, with nothing that would keep it from being approved."""
+    spec = ArmSpec(name="baseline", model=str(folder), dtype="float16", arithmetic="served")
+    arm = load_arm(spec, folder, {}, device="cpu")
+    prompts = tuple(
+        Prompt(
+            key=UnitKey("baseline", "set", f"case-{at}"),
+            case_hash=f"hash-{at}",
+            token_ids=tuple(range(at, 5 * at, 3)),
+            max_new_tokens=8,
+        )
+        for at in range(1, 9)
+    )
+    try:
+        return not run_job(arm, Job(index=0, arm=spec, prompts=prompts, artifact="", drafted=False)).overflow
+    except InfrastructureError:
+        return False
+
+
+def louder(folder: Path) -> Path:
+    """The same numbers, but for what one layer adds to the residual stream."""
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.down_proj.weight"
+    tensors[name] = (tensors[name].float() * LOUDER).clamp(-65504, 65504).to(tensors[name].dtype)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder

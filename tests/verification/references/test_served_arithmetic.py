@@ -1,0 +1,70 @@
+"""What the proof of served arithmetic counts."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from qualgate.bench.ours import plain
+from qualgate.bench.questions import asked
+from qualgate.bench.race import Contender
+from qualgate.bench.vllm_peer import Vllm
+from tests.tiny_models import save_tiny_model
+from tests.verification.references import served_arithmetic as proof
+from tests.verification.references.served_arithmetic import answers, loaded, louder, parted, step_of
+
+
+def test_without_vllm_its_rows_are_not_run_and_overflows_are(monkeypatch):
+    monkeypatch.delenv("QUALGATE_BENCH_VLLM", raising=False)
+    monkeypatch.setattr(proof, "FOLDERS_QUICK", 1)
+    agrees, margins, overflow = proof.run(quick=True)["goals"]
+    assert (agrees["met"], margins["met"], overflow["met"]) == (None, None, None)
+    assert overflow["measured"] == {"found": 1, "answered": 1, "of": 1}
+
+
+def test_answers_are_held_against_vllms_one_by_one(tmp_path, monkeypatch):
+    prompts = {kind: [replace(one, max_new_tokens=6) for one in mine] for kind, mine in asked(1).items()}
+    right = plain(loaded("served", tmp_path), prompts).answer
+
+    @contextmanager
+    def serving(folder, dtype, prompts, work):
+        def answer(kind):
+            first, *others = right(kind)
+            return [(*first[:-1], first[-1] + 1), *others] if kind == "text" else [first, *others]
+
+        assert dtype == "bfloat16"
+        yield Vllm(version="0", contender=Contender(answer=answer))
+
+    monkeypatch.setattr("qualgate.bench.vllm_peer.serving", serving)
+    (agrees, margins), partings = proof.agreement(prompts, tmp_path)
+    cases = sum(map(len, prompts.values()))
+    assert agrees["measured"]["cases"] == cases == 7
+    assert agrees["measured"]["served"] == cases - 1
+    assert agrees["met"] is None, "seven cases show nothing"
+    assert [one.case for one in partings] == [prompts["text"][0].key.case_id]
+    assert margins["measured"] == partings[0].steps
+
+
+def test_a_folder_that_float16_does_not_hold_is_not_answered(tmp_path):
+    folder = save_tiny_model(tmp_path / "m", dtype="float16")
+    assert answers(folder)
+    assert not answers(louder(folder))
+
+
+def test_answers_part_where_they_first_differ_and_the_margin_is_told_in_steps(tmp_path):
+    prompts = {"short": asked(1)["short"]}
+    arm = loaded("served", tmp_path)
+    mine = [tuple(one) for one in plain(arm, prompts).answer("short")]
+    other = [mine[0], (*mine[1][:2], mine[1][2] + 1)]
+    found = parted(arm, prompts["short"], mine, other)
+    assert [(one.case, one.at) for one in found] == [(prompts["short"][1].key.case_id, 2)]
+    assert found[0].steps > 2  # a trained model is sure of most tokens
+    assert parted(arm, prompts["short"], mine, mine) == []
+    assert parted(arm, prompts["short"][:1], mine[:1], [mine[0][:1]])[0].at == 1, "where one ends and the other goes on"
+
+
+@pytest.mark.parametrize(("number", "step"), [(1.0, 2**-7), (1.99, 2**-7), (2.0, 2**-6), (-20.0, 2**-3)])
+def test_a_step_is_that_of_bfloat16(number, step):
+    assert step_of(number) == step
