@@ -198,16 +198,25 @@ def check_drafted_prompts(arm: ArmSpec, folders: Mapping[str, ModelFolder], prom
 
 
 def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None:
-    """Raise UsageError where an arm of four speculates on other weights than those it is held against."""
+    """Raise UsageError where an arm of four speculates on other weights than those it is held against, or holds keys
+    and values otherwise."""
     arms = gate.policy.four_arm
     if arms is None:
         return
     drafting = [arm.name for arm in gate.variants if arm.speculation is not None]
     for name, target in ((arms.speculation, gate.baseline.name), (arms.both, arms.quantization)):
-        if name in drafting and identities[name].weights != identities[target].weights:
+        if name not in drafting:
+            continue
+        if identities[name].weights != identities[target].weights:
             raise UsageError(
                 f"{gate.path.name}: {name} is held against {target} token by token, and its weights are others. Give "
                 f"it the weights of {target}, and who drafts beside them."
+            )
+        if identities[name].kv_cache != identities[target].kv_cache:
+            held = [identities[one].kv_cache or "float32" for one in (name, target)]
+            raise UsageError(
+                f"{gate.path.name}: {name} is held against {target} token by token, and holds keys and values in "
+                f"{held[0]}, {target} in {held[1]}. Give both the same `kv_cache`."
             )
 
 

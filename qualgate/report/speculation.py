@@ -37,7 +37,7 @@ def headline(found: Speculated) -> str:
 def terms(found: Speculated) -> list[tuple[str, str]]:
     """(what it is, its value with bounds, or why there is none) of each number of the whole arm."""
     first, gain = found.levels[0], found.gain
-    beside = "" if gain.same_weights else ", which has other weights"
+    beside = "" if gain.same_weights else ", which has other weights or another cache"
     told = [
         ("accepted / proposed", share_text(first.acceptance_rate)),
         ("accepted a verification, bonus left out", number_text(first.accepted_per_verification)),

@@ -362,6 +362,8 @@ def test_four_arms_of_our_own_engine_are_planned_in_blocks(room):
         ("s: {speculation: {draft: ngram}", "s: {model: ./small, speculation: {draft: ngram}",
          "s is held against baseline token by token, and its weights are others"),
         ("x: {quantize: int8", "x: {quantize: mxfp8", "x is held against q token by token"),
+        ("s: {speculation", "s: {kv_cache: int8, speculation", "holds keys and values in int8, baseline in float32"),
+        ("x: {quantize: int8", "x: {quantize: int8, kv_cache: bf16", "keys and values in bf16, q in float32"),
         ("x: {quantize: int8, speculation: {draft: {model: ./small}}", "x: {quantize: int8",
          "x would speculate by `four_arm`, and nobody drafts for it here"),
         ("workers:", "four_arm: {drafting: {s: {proposed: 5, accepted: 1}}}\nworkers:",

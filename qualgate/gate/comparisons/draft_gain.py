@@ -18,13 +18,18 @@ from qualgate.stats.speedup import best_length, by_batch, crossover, drafted_cos
 
 
 def target_of(evidence: RunEvidence, arm: ArmEvidence) -> tuple[ArmEvidence, bool]:
-    """(the arm with the same weights that does not speculate, True); where there is none, (the baseline, False)."""
-    weights = arm.identity.weights if arm.identity else None
+    """(the arm with the same weights and cache that does not speculate, True); where there is none, (the baseline,
+    False)."""
     for other in (evidence.baseline, *evidence.variants):
-        same = other.identity is not None and other.identity.weights == weights
-        if same and not _drafts(other) and not other.name.endswith((NOISE, TWIN)):
+        if same_but_for_drafts(other, arm) and not _drafts(other) and not other.name.endswith((NOISE, TWIN)):
             return other, True
     return evidence.baseline, False
+
+
+def same_but_for_drafts(one: ArmEvidence, other: ArmEvidence) -> bool:
+    """Whether both have the same weights, and hold keys and values alike."""
+    mine, its = one.identity, other.identity
+    return mine is not None and its is not None and (mine.weights, mine.kv_cache) == (its.weights, its.kv_cache)
 
 
 def _drafts(arm: ArmEvidence) -> bool:

@@ -122,6 +122,7 @@ def _memory(baseline: ArmEvidence, target: tuple[ArmEvidence, bool], arm: ArmEvi
         if full is not None and weights - draft < full:
             found["saved_by_quantization"] = full - (weights - draft)
     with_draft, alone = arm.facts.get(CACHE_TOKEN), target[0].facts.get(CACHE_TOKEN)
-    if with_draft is not None and alone is not None:
+    held = [one.identity.kv_cache if one.identity else "" for one in (target[0], arm)]
+    if with_draft is not None and alone is not None and held[0] == held[1]:
         found["draft_cache_token"] = with_draft - alone
     return found

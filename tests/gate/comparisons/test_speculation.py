@@ -16,6 +16,7 @@ from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved
 from qualgate.gate.comparisons.speculation import speculated, with_speculation
 from qualgate.gate.decide import decide
 from qualgate.records import (
+    CACHE_TOKEN,
     DraftSource,
     DraftStep,
     Generation,
@@ -239,6 +240,22 @@ def test_the_measured_gain_is_of_seconds_a_token_after_the_first_against_the_sam
     told = speculated(replace(found, variants=(int4, drafted, same)), same, 0.05).gain
     assert (told.against, told.same_weights) == ("int4", True)
     assert told.measured.value == pytest.approx(seconds["int4"] / seconds["int4+drafted"])
+
+
+def test_an_arm_that_holds_keys_and_values_otherwise_is_no_target_and_its_cache_no_measure_of_the_drafts():
+    found = speculating(n=60)
+    int4, drafted, both = found.variants
+    assert int4.identity is not None
+    mine = replace(int4.identity, kv_cache="int8")
+    both = replace(both, identity=mine, facts={**both.facts, CACHE_TOKEN: 30.0})
+    int4 = replace(int4, facts={**int4.facts, CACHE_TOKEN: 50.0})
+    told = speculated(replace(found, variants=(int4, drafted, both)), both, 0.05)
+    assert (told.gain.against, told.gain.same_weights) == ("baseline", False)
+    assert "draft_cache_token" not in told.memory
+    alone = replace(int4, name="int4+kv8", identity=mine, facts={**int4.facts, CACHE_TOKEN: 20.0})
+    told = speculated(replace(found, variants=(int4, drafted, both, alone)), both, 0.05)
+    assert (told.gain.against, told.gain.same_weights) == ("int4+kv8", True)
+    assert told.memory["draft_cache_token"] == 10.0
 
 
 def test_answers_without_times_have_no_measured_gain_and_batches_that_nobody_told_no_bounds():
