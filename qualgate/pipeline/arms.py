@@ -69,11 +69,13 @@ def with_witnesses(gate: GateFile) -> GateFile:
     """Beside each variant an arm for each of its parts that lacks it: the torch twin in place of kernels for packed
     weights, no draft where it speculates, keys and values as the baseline's where they are not; the twin, whose rows
     are in no packed passes, drafts nothing either, holds keys and values in float32, and is left out of a run whose
-    arithmetic is a server's, which padded batches do not have. UsageError where no variant has such a part."""
+    arithmetic is a server's, which padded batches do not have, and where variant and baseline both hold keys and values
+    otherwise: no witness would tell what that does. UsageError where no variant has such a part."""
     gate = with_own_caches(gate, lambda arm: read_files(Path(arm.model), CONFIG_FILES))
     own = [arm for arm in gate.variants if arm.served is None]  # what a server leaves out, it is started without
     packed = [arm for arm in own if arm.quantize or recognise(Path(arm.model)) is not None]
     packed = packed if gate.baseline.arithmetic == "float32" else []
+    packed = [arm for arm in packed if "float32" in (arm.kv_cache, gate.baseline.kv_cache)]  # else two parts at once
     drafting = [arm for arm in gate.variants if arm.speculation is not None]
     kept = gate.baseline.kv_cache
     rounding = [arm for arm in own if arm.kv_cache != kept]

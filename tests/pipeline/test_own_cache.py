@@ -63,6 +63,10 @@ def test_blame_runs_a_variant_with_the_baselines_cache_too(models):
     assert [name for name in found if WIDE in name] == [f"kv{WIDE}", f"both{WIDE}", f"same{WIDE}"]
     assert found[f"both{WIDE}"] == replace(found["both"], name=f"both{WIDE}", kv_cache="float32", kv_said=True)
     assert found[f"both{TWIN}"].kv_cache == "float32", "its rows are in padded batches"
+    narrow = with_witnesses(
+        gate(models, text + "  whole: {quantize: int8, kv_cache: float32}\n", "{model: ./model, kv_cache: bf16}")
+    )
+    assert [arm.name for arm in narrow.variants if TWIN in arm.name] == [f"whole{TWIN}"], "else two parts are left out"
     plan = make_plan(as_run(gate(models, text), blame=True))
     assert plan.identities[f"both{WIDE}"] == plan.identities["int8"]
     assert plan.identities[f"same{WIDE}"].kv_cache == ""
