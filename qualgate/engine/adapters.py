@@ -91,11 +91,17 @@ def merge(model: nn.Module, adapter: AdapterFolder, dtype: torch.dtype) -> None:
 
 def keep_apart(model: PreTrainedModel, adapter: AdapterFolder, dtype: torch.dtype) -> None:
     """Put it beside the layers of `model`, which is on its device and whose packed layers are fused: in float32,
-    rounded to `dtype`."""
+    rounded to `dtype`. UsageError for numbers that it does not hold."""
     for layer, down, up in _tensors(adapter):
         parent, _, last = layer.module.rpartition(".")
         holder, base = model.get_submodule(parent), model.get_submodule(layer.module)
-        narrow, wide = (_linear(matrix.to(dtype).float().to(model.device)) for matrix in (down, up))
+        held = [matrix.to(dtype).float() for matrix in (down, up)]
+        if not all(matrix.isfinite().all() for matrix in held):
+            raise UsageError(
+                f"{adapter.path / TENSORS}: the tensors of {layer.module} hold numbers that {dtype} does not, in which "
+                "servers keep an adapter. Write `dtype: bfloat16` beside the model, or `merge: true`."
+            )
+        narrow, wide = (_linear(matrix.to(model.device)) for matrix in held)
         setattr(holder, last, LoraLinear(base, narrow, wide, layer.scale).eval())
 
 

@@ -319,6 +319,16 @@ def test_numbers_that_are_none_are_refused_before_they_answer(model, tmp_path, m
         loaded(model, tmp_path, adapter=Adapter(path=str(adapter), merged=merged))
 
 
+def test_numbers_beyond_the_dtype_are_refused_before_they_answer(model, tmp_path):
+    adapter = save_adapter(tmp_path / "lora", parts=TWO)
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    tensors["base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight"][0, 0] = 1e6
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    with pytest.raises(UsageError, match=r"layers\.1\.self_attn\.v_proj hold numbers that torch\.float16 does not"):
+        loaded(model, tmp_path, dtype="float16", adapter=Adapter(path=str(adapter)))
+    loaded(model, tmp_path, adapter=Adapter(path=str(adapter)))
+
+
 def test_a_merged_weight_beyond_the_dtype_is_refused(model, tmp_path):
     adapter = save_adapter(tmp_path / "lora", parts=TWO, config={"lora_alpha": 9e8})
     with pytest.raises(UsageError, match=r"gives numbers that torch\.float16 does not hold"):
