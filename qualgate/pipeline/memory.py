@@ -62,7 +62,7 @@ def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
         longest[job.arm.name] = max(longest[job.arm.name], tokens)
     return MemoryNeed(
         weights={arm.name: sum(_weights(plan, arm)) for arm in own},
-        cache={arm.name: longest[arm.name] * plan.models[arm.model].kept * KEPT_BITS[arm.kv_cache] // 8 for arm in own},
+        cache={arm.name: longest[arm.name] * plan.models[arm.model].kept * _bits(arm) // 8 for arm in own},
         workers=workers,
         limit=limit,
     )
@@ -89,6 +89,12 @@ def check_memory(need: MemoryNeed) -> None:
         f"{size_text(cache)} of keys and values of its longest answer) in each of {counted(need.workers, 'worker')}, "
         f"and this machine gives {size_text(need.limit)}. What would help: {', or '.join(help_)}."
     )
+
+
+def _bits(arm: ArmSpec) -> int:
+    """Of a key's or value's number. What is rounded to bfloat16 as served is held so, too."""
+    halved = arm.arithmetic == "served" and arm.dtype == "bfloat16" and arm.kv_cache == "float32"
+    return KEPT_BITS["bf16" if halved else arm.kv_cache]
 
 
 def _weights(plan: Plan, arm: ArmSpec) -> Iterator[int]:

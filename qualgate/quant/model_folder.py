@@ -18,6 +18,7 @@ from qualgate.quant.model_files import QUANTIZE_FILES, ModelFiles, read_files, r
 from qualgate.quant.shards import Shards, read_shards
 
 _MOST_AHEAD = 16  # layers: no model predicts more tokens at once
+_MOST_KEPT = 2**60  # numbers of a position: whatever a config says, more fit into no memory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: what is worked out of the files is kept
@@ -70,7 +71,7 @@ class ModelFolder:
             dim = width // heads
         said = config.get("num_hidden_layers"), config.get("num_key_value_heads") or heads, dim
         sizes = [size for size in said if type(size) is int and size > 0]
-        return 2 * prod(sizes) if len(sizes) == len(said) and "kv_lora_rank" not in config else 0
+        return min(2 * prod(sizes), _MOST_KEPT) if len(sizes) == len(said) and "kv_lora_rank" not in config else 0
 
     @property
     def rope(self) -> str:

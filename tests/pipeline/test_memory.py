@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,19 @@ def test_weights_and_the_longest_answers_keys_and_values_are_counted(gate):
     }
     assert need.cache["baseline"] == longest * facts.kept * 4
     assert need.cache["same"] == longest * facts.kept
+    served = tuple(replace(arm, arithmetic="served", dtype="bfloat16") for arm in plan.arms)
+    assert memory_need(replace(plan, arms=served), workers=1, limit=7).cache["baseline"] == longest * facts.kept * 2
+
+
+def test_sizes_that_no_machine_holds_are_refused_with_a_message(gate):
+    config = Path(gate.baseline.model) / "config.json"
+    said = config.read_text()
+    config.write_text(json.dumps(json.loads(said) | {"head_dim": 10**400}))
+    try:
+        with pytest.raises(UsageError, match="This run does not fit into memory"):
+            make_plan(gate)
+    finally:
+        config.write_text(said)
 
 
 def test_a_checkpoint_needs_what_its_files_hold(gate):
