@@ -19,6 +19,7 @@ from qualgate.engine.constraint import GrammarMask, Vocabulary
 from qualgate.engine.drift import weigh
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.loglikelihood import read_requests
+from qualgate.engine.overflow import why_broken
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Engine, Read, Request, Spoken
@@ -327,12 +328,9 @@ def _refuse_broken(arm: LoadedArm, job: Job, answers: Answers, overflow: tuple[O
         return
     cases = ", ".join(f"{key.evalset}/{key.case_id}" for key in broken[:5])
     more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
-    why = "Its weights are damaged or overflow"
-    if overflow and arm.choice.rounded != "float32":
-        why = f"{arm.choice.rounded}, in which a server would store it, does not hold {overflow[0][1]}"
     raise InfrastructureError(
-        f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. {why}; nothing can be said about "
-        "these cases."
+        f"{arm.spec.name}: the model's logits are NaN or infinite on {cases}{more}. "
+        f"{why_broken(arm.choice.rounded, overflow)}; nothing can be said about these cases."
     )
 
 

@@ -17,6 +17,7 @@ from qualgate.engine.artifact import BaselineAnswers, Recorder, read_artifact, w
 from qualgate.engine.choice import open_engine
 from qualgate.engine.drift import weigh
 from qualgate.engine.likelihood import given
+from qualgate.engine.overflow import why_broken
 from qualgate.engine.request import Engine, Event, Read, Request
 from qualgate.errors import InfrastructureError
 from qualgate.records import Completion, Drift, Job, JobResult, Prompt, Window
@@ -108,8 +109,8 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
         overflow = engine.overflow
     if broken is not None:
         raise InfrastructureError(
-            f"{arm.spec.name}: the model's logits are NaN or infinite on window {broken + 1} of {len(windows)}. Its "
-            "weights are damaged or overflow; nothing can be said about these cases."
+            f"{arm.spec.name}: the model's logits are NaN or infinite on window {broken + 1} of {len(windows)}. "
+            f"{why_broken(arm.choice.rounded, overflow)}; nothing can be said about these cases."
         )
     whole = iter(read)
     mine = [[[next(whole) for _ in windows] for windows in prompt.requests] for prompt in job.prompts]

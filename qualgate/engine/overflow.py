@@ -8,7 +8,7 @@ residual stream among it), and the keys and values as the cache has them. Accumu
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,13 @@ class Overflows:
         if beyond.shape[:2] == mask.shape:
             return beyond & mask.reshape(*mask.shape, *([1] * (beyond.dim() - 2)))
         return beyond
+
+
+def why_broken(rounded: str, overflow: Sequence[Overflow]) -> str:
+    """Why logits are no numbers, as far as that is known. rounded: see `Choice`."""
+    if overflow and rounded != "float32":
+        return f"{rounded}, in which a server would store it, does not hold {overflow[0][1]}"
+    return "Its weights are damaged or overflow"
 
 
 @contextmanager

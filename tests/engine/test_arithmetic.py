@@ -21,7 +21,7 @@ from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import ArmSpec, DraftSource, QuantizeRecipe, Speculation
 from tests.engine.draft_heads.heads import save_eagle3
 from tests.engine.jobs import INT4, arms_under, job, loaded, under
-from tests.tiny_models import VOCABULARY, save_tiny_model
+from tests.tiny_models import START, VOCABULARY, save_tiny_model
 
 STEP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # from a number of the dtype to the next, relative
 HALVES = list(STEP)
@@ -241,6 +241,10 @@ def test_what_float16_does_not_hold_breaks_the_answer_and_is_named(tmp_path, kin
     assert counted[0][1] == "model.layers.0.self_attn.o_proj"
     with pytest.raises(InfrastructureError, match=r"float16, in which a server.*model\.layers\.0\.self_attn\.o_proj"):
         run_job(arm, job(arm, "", count=6))
+    asked = job(arm, "", count=1)
+    weighed = replace(asked, prompts=(replace(asked.prompts[0], requests=((((START, 65), (66, 67)),),)),))
+    with pytest.raises(InfrastructureError, match=r"float16, in which a server.*model\.layers\.0\.self_attn\.o_proj"):
+        run_job(arm, weighed)
 
 
 @pytest.mark.parametrize("kind", ["plain", "packed"])
