@@ -13,7 +13,7 @@ from qualgate.engine.draft_arms import draft_arms, levels
 from qualgate.engine.draft_heads.folder import head_of_draft
 from qualgate.engine.own_cache import cache_identity
 from qualgate.identity import content_hash, own_version
-from qualgate.quant.adapter_folder import read_adapter_folder
+from qualgate.quant.adapter_folder import AdapterFolder, read_adapter_folder
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
 from qualgate.records.arms import Arithmetic
@@ -56,11 +56,13 @@ def weights_hash(spec: ArmSpec, folder: ModelFolder) -> str:
     return content_hash([folder.shards.sha256, spec.dtype, recipe, *beside])
 
 
-def adapter_hash(spec: ArmSpec) -> str:
-    """`ArmIdentity.adapter`: of the files, and whether they are merged; "" of an arm without one."""
+def adapter_hash(spec: ArmSpec, read: AdapterFolder | None = None) -> str:
+    """`ArmIdentity.adapter`: of the files, and whether they are merged; "" of an arm without one. read: its folder,
+    where that was read already."""
     if spec.adapter is None:
         return ""
-    return content_hash([read_adapter_folder(Path(spec.adapter.path)).sha256, spec.adapter.merged])
+    read = read or read_adapter_folder(Path(spec.adapter.path))
+    return content_hash([read.sha256, spec.adapter.merged])
 
 
 def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:

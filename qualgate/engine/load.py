@@ -16,7 +16,7 @@ from qualgate.engine.arithmetic import check_arithmetic, stored_in, with_arithme
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
 from qualgate.engine.draft_part import Part
-from qualgate.engine.identity import engine_version, identify
+from qualgate.engine.identity import adapter_hash, engine_version, identify
 from qualgate.engine.own_cache import own_scales, with_own_cache
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
@@ -249,6 +249,8 @@ def _loaded(
 
     spec = with_own_cache(spec, folder.files)
     adapter = read_adapter_folder(Path(spec.adapter.path)) if spec.adapter else None
+    if adapter is not None and adapter_hash(spec, adapter) != identity.adapter:
+        raise UsageError(f"{adapter.path} changed while it was loaded. Run again when it stays as it is.")
     found = _read(spec, folder, adapter, cache, device)
     model, dtype = found.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)

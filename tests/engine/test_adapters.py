@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from qualgate.engine.adapters import LoraLinear, check_adapter, keep_apart, merge
 from qualgate.engine.choice import open_engine
+from qualgate.engine.identity import identify
 from qualgate.engine.job import run_job
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
@@ -251,6 +252,20 @@ def test_a_file_that_changed_since_it_was_named_is_not_loaded(tmp_path):
     save_adapter(tmp_path / "lora", parts=TWO, seed=1)
     with pytest.raises(UsageError, match="changed while it was loaded"):
         merge(torch.nn.Module(), folder, torch.float32)
+
+
+def test_an_arm_is_not_loaded_with_another_config_than_its_identity_names(tmp_path, monkeypatch):
+    model, adapter = save_tiny_model(tmp_path / "model"), save_adapter(tmp_path / "lora", parts=TWO)
+    named = identify
+
+    def then_changed(*given):
+        found = named(*given)
+        write_config(adapter, {"target_modules": ["q_proj", "v_proj"], "lora_alpha": 9})
+        return found
+
+    monkeypatch.setattr("qualgate.engine.load.identify", then_changed)
+    with pytest.raises(UsageError, match="lora changed while it was loaded"):
+        loaded(model, tmp_path, adapter=Adapter(path=str(adapter)))
 
 
 def check(model, adapter, **more):
