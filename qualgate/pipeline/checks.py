@@ -8,15 +8,27 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.arithmetic import check_arithmetic
+from qualgate.engine.device import choose_device
 from qualgate.engine.load import check_weights
 from qualgate.engine.prompts import Renderer
-from qualgate.errors import UsageError
+from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmSpec, Evalset, Prompt, Rule
+
+
+def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
+    if arm.kv_cache != "float32" or arm.arithmetic != "float32":
+        if choose_device(gate.devices) == "cpu":
+            return
+        asked = "`arithmetic: served`" if arm.arithmetic != "float32" else f"`kv_cache: {arm.kv_cache}`"
+        raise NotInThisVersion(
+            f"{gate.path.name}: {arm.name} is to run with {asked}, and models run in padded batches on a GPU in this "
+            "version, which do not have it. Write `workers: {devices: cpu}`, or `float32`."
+        )
 
 
 def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
@@ -37,6 +49,7 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
             continue
         check_weights(arm, folders[arm.model], quantized_baseline=gate.quantized_baseline)
         check_arithmetic(arm, folders[arm.model])
+        _refuse_on_gpu(arm, gate)
         check_same_question(arm, folders[arm.model], folders[gate.baseline.model])
         if arm.quantize:
             check_fits(folders[arm.model].shards, arm.quantize)

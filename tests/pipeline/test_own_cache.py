@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.config import load_gate_file
-from qualgate.errors import UsageError
+from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.pipeline.arms import as_run, with_witnesses
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import TWIN, WIDE
@@ -70,3 +70,14 @@ def test_blame_runs_a_variant_with_the_baselines_cache_too(models):
     plan = make_plan(as_run(gate(models, text), blame=True))
     assert plan.identities[f"both{WIDE}"] == plan.identities["int8"]
     assert plan.identities[f"same{WIDE}"].kv_cache == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [("  kv: {kv_cache: int8}\n", "kv_cache: int8"), (DECLARING, "kv_cache: fp8")],
+    ids=["said", "declared"],
+)
+def test_a_cache_that_a_gpu_does_not_hold_is_refused_where_the_plan_is_made(models, monkeypatch, more, said):
+    monkeypatch.setattr("qualgate.pipeline.checks.choose_device", lambda devices: "cuda")
+    with pytest.raises(NotInThisVersion, match=rf"is to run with `{said}`, and models run in padded batches on a GPU"):
+        make_plan(as_run(gate(models, more)))
