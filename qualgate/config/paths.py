@@ -32,8 +32,8 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     if not model:
         raise stated(f"`model` is empty; write a folder, or `{SHIPPED_MODEL}` for the shipped one")
     if "://" in model:
-        raise stated(f"`model` is no address ({quote(model)}); a server's address is `endpoint`: {{endpoint: "
-                     "http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
+        raise stated(f"`model` is no address ({quote(model)}): a model of the Hub is a folder after `hf download`, and "
+                     "a server's address is `endpoint`: {endpoint: http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
     if info.data and (info.data.get("endpoint") or info.data.get("serve")):  # the server's own name for it
         return model
     return _folder(model, info)

@@ -153,7 +153,9 @@ MISTAKES = {
         text("gate.yaml", "./models/support,", "meta-llama/Llama-3.1-8B,"), ("gate.yaml:2", "hf download meta-llama/")
     ),
     "bare name of the Hub": Mistake(text("gate.yaml", "./models/support,", "gpt2,"), ("gate.yaml:2", "hf download")),
-    "address of the Hub": Mistake(text("gate.yaml", "./models/", "https://x.co/"), ("gate.yaml:2", "not in this ver")),
+    "address of the Hub": Mistake(
+        text("gate.yaml", "./models/", "https://x.co/"), ("gate.yaml:2", "hf download", "`endpoint`")
+    ),
     "weights for a folder": Mistake(
         text("gate.yaml", "./models/support,", "./models/support/model.safetensors,"), ("gate.yaml:2", "is a file")
     ),
