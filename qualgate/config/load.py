@@ -5,29 +5,49 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from qualgate.config.paths import PlainFile, expanded
 from qualgate.documents import ABSENT, Written, stated
 from qualgate.records import Load
 
 MOST_AT_ONCE = 4_096
+LEAST_RATE, MOST_RATE = 0.001, 100_000.0
 _USUAL = Load()
+
+
+def _at_once(count: int) -> int:
+    if not 1 <= count <= MOST_AT_ONCE:
+        raise stated(f"`load.concurrency` is a list of whole numbers from 1 to {MOST_AT_ONCE:,}; found {count}")
+    return count
+
+
+def _a_second(rate: float) -> float:
+    if not LEAST_RATE <= rate <= MOST_RATE:
+        raise stated(
+            f"`load.rate` is a list of requests a second, from {LEAST_RATE} to {MOST_RATE:,.0f}; found {rate:g}"
+        )
+    return rate
+
+
+_AtOnce = Annotated[int, AfterValidator(_at_once), Field(json_schema_extra={"minimum": 1, "maximum": MOST_AT_ONCE})]
+_Rate = Annotated[
+    float, AfterValidator(_a_second), Field(json_schema_extra={"minimum": LEAST_RATE, "maximum": MOST_RATE})
+]
 
 
 class LoadEntry(Written):
     """How `qualgate load` asks served arms: in a closed loop, in an open loop, by a trace, or in several of them."""
 
+    model_config = {"json_schema_extra": {"dependencies": {"burstiness": ["rate"], "speed": ["trace"]}}}
     example: ClassVar = "{concurrency: [1, 4, 16]}"
-    concurrency: list[Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(
+    concurrency: list[_AtOnce] = Field(
         default=ABSENT, min_length=1, max_length=50, json_schema_extra={"uniqueItems": True}
     )
     """Levels of a closed loop: so many requests are under way at once, and one that ends is followed by the next.
     `[1, 4, 16]` where nothing else is said either. Example: `concurrency: [1, 4, 16]`
     """
-    rate: list[Annotated[float, Field(ge=0.001, le=100_000)]] = Field(
-        default=ABSENT, min_length=1, max_length=50, json_schema_extra={"uniqueItems": True}
-    )
+    rate: list[_Rate] = Field(default=ABSENT, min_length=1, max_length=50, json_schema_extra={"uniqueItems": True})
     """Levels of an open loop: so many requests come a second, whether or not those before them are answered. Example:
     `rate: [2, 8]`
     """

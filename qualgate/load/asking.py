@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +17,20 @@ from qualgate.served.retries import pause
 
 
 async def ask(
-    client: Client, path: str, body: Mapping[str, Any], *, prompt: int, due: float, tries: int, closes: bool
+    client: Client,
+    path: str,
+    body: Mapping[str, Any],
+    *,
+    prompt: int,
+    due: float,
+    tries: int = 1,
+    closes: bool = False,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Sent:
     """What became of a request. NotServed and RequestRefused as of `Client.ask`; what else goes wrong is counted.
 
-    prompt: its place in the list. tries: the first among them. closes: once the first piece has come.
+    prompt: its place in the list. tries: the first among them. closes: once the first piece has come. sleep: how it
+    waits before it asks again.
     """
     clock = asyncio.get_running_loop().time
     began, failures = clock(), list[str]()
@@ -33,7 +42,7 @@ async def ask(
             failures.append(fault.cause)
             wait = pause(len(failures), fault.asked_wait, random.random(), tries)
             if wait is not None:
-                await asyncio.sleep(wait)
+                await sleep(wait)
                 continue
             return _sent(prompt, due, began, clock(), "failed", heard, None, failures)
         return _sent(prompt, due, began, clock(), "answered" if whole else "closed", heard, whole, failures)

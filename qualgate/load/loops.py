@@ -26,8 +26,9 @@ async def closed_loop(ask: Ask, at_once: int, seconds: float) -> tuple[float, li
         while (now := clock()) - start < seconds:
             sent.append(one := await ask(next(numbers), now))
             failures = failures + 1 if one.how == "failed" else 0
-            if failures:
-                await asyncio.sleep(pause(failures, None, 1.0, failures + 1) or 0.0)
+            wait = pause(failures, None, 1.0, failures + 1) if failures else None
+            if wait is not None:
+                await asyncio.sleep(max(0.0, min(wait, start + seconds - clock())))
 
     async def begin(group: asyncio.TaskGroup) -> None:
         for _ in range(at_once):

@@ -20,7 +20,7 @@ from qualgate.load.prompts import Asked, asked_of_arms, places_in
 from qualgate.load.schedule import Level, arrivals, is_closed, levels_of, prompt_of, replayed, turns
 from qualgate.load.sent import Sent, Stage
 from qualgate.load.trace import Arrival, read_trace
-from qualgate.pipeline.served_arms import leaves_the_machine
+from qualgate.pipeline.served_arms import leaves_the_machine, told_of
 from qualgate.records import ArmSpec, Load, Prompt
 from qualgate.served.asked import request_of
 from qualgate.served.client import Client
@@ -83,7 +83,7 @@ def measure(gate: GateFile, tell: Callable[[str], None] = lambda line: None) -> 
     cases = places_in(first.prompts, trace, gate.load.trace)
     stages: dict[tuple[str, Level], list[Stage]] = {}
     counts: dict[tuple[str, Level], list[Counted | None]] = {}
-    told: dict[str, str] = {}
+    told = told_of([one.arm for one in asked.values()])  # who is not there, or not as said, is told of first
     order = turns(list(asked), gate.load.rounds, levels, gate.seed)
     for line in (
         *leaves_the_machine([one.arm for one in asked.values()]),

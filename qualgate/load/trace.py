@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from qualgate.errors import UsageError
 from qualgate.intake.jsonl import read_objects
 
 MOST_TOKENS = 1_000_000  # of one answer
+LATEST = 1e12  # s
 _KEYS = ("at", "evalset", "case", "max_tokens")
 
 
@@ -45,7 +46,7 @@ def _arrival(row: dict[str, Any], where: str) -> Arrival | None:
             "`case` and `evalset`; `max_tokens` bounds its answer. Spans of OpenTelemetry have `startTimeUnixNano`."
         )
     at = row.get("at")
-    if isinstance(at, bool) or not isinstance(at, int | float) or not isfinite(at):
+    if isinstance(at, bool) or not isinstance(at, int | float) or not -LATEST < at < LATEST:
         raise UsageError(f"{where}: `at` is when the request comes, in seconds, such as 0.25; found {at!r:.40}")
     for key in ("evalset", "case"):
         if not isinstance(row.get(key, ""), str):
@@ -64,11 +65,12 @@ def _of_span(row: dict[str, Any], where: str) -> Arrival | None:
     if attributes.get("gen_ai.operation.name", "chat") not in ("chat", "text_completion", "generate_content"):
         return None
     said = row.get("startTimeUnixNano", row.get("start_time_unix_nano"))
-    if isinstance(said, bool) or not (isinstance(said, int) or (isinstance(said, str) and said.isdecimal())):
+    said = int(said) if isinstance(said, str) and re.fullmatch("[0-9]{1,19}", said) else said
+    if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said < 10**19:
         raise UsageError(f"{where}: `startTimeUnixNano` is a whole number of nanoseconds, found {said!r:.40}")
     tokens = attributes.get("gen_ai.usage.output_tokens", attributes.get("gen_ai.request.max_tokens"))
-    tokens = int(tokens) if isinstance(tokens, str) and tokens.isdecimal() else tokens
-    return Arrival(at=int(said) / 1e9, max_tokens=_tokens(tokens or None, "gen_ai.usage.output_tokens", where))
+    tokens = int(tokens) if isinstance(tokens, str) and re.fullmatch("[0-9]{1,9}", tokens) else tokens
+    return Arrival(at=said / 1e9, max_tokens=_tokens(tokens or None, "gen_ai.usage.output_tokens", where))
 
 
 def _attributes(said: Any, where: str) -> Mapping[str, Any]:

@@ -105,12 +105,8 @@ def _panel(panel: Panel, arms: Sequence[str], top: float, right: float) -> Itera
             ends = f'x1="{x(one.x):.1f}" x2="{x(one.x):.1f}" y1="{y(low):.1f}" y2="{y(high):.1f}"'
             open_ = ' stroke-dasharray="1 3"' if None in (one.low, one.high) else ""
             yield f'<line class="bar" {ends} {_pen(place, dashed=False)}{open_}/>{_mark(x(one.x), y(one.y), place)}'
-            side = (
-                'text-anchor="end" x="{:.1f}"'.format(x(one.x) - 8)
-                if one.x > 0.85 * right
-                else f'x="{x(one.x) + 8:.1f}"'
-            )
-            yield f'<text class="level" {side} y="{y(one.y) - 7:.1f}">{text(one.label)}</text>'
+            aside = f'text-anchor="end" x="{x(one.x) - 8:.1f}"' if one.x > 0.85 * right else f'x="{x(one.x) + 8:.1f}"'
+            yield f'<text class="level" {aside} y="{y(one.y) - 7:.1f}">{text(one.label)}</text>'
 
 
 def _ticks(most: float) -> Iterator[float]:
