@@ -46,8 +46,8 @@ def _last(sent: Sent) -> float:
     return sent.pieces[-1] if sent.pieces else sent.ended
 
 
-def _per_further_token(sent: Sent, first: float, last: float) -> float | None:
-    return (last - first) / (sent.tokens - 1) if sent.tokens is not None and sent.tokens > 1 else None
+def _per_further_token(sent: Sent, times: Sequence[float]) -> float | None:
+    return (times[-1] - times[0]) / (sent.tokens - 1) if times and sent.tokens is not None and sent.tokens > 1 else None
 
 
 def _guidellm_tokens(sent: Sent) -> int:
@@ -62,7 +62,8 @@ def _value(values: Sequence[float], p: float) -> float | None:
 QUALGATE = Definition(
     name="qualgate",
     ttft=lambda sent: _first(sent) - sent.due,
-    tpot=lambda sent: _per_further_token(sent, _first(sent), _last(sent)),
+    # Of tokens that came at once nobody knows when each was there: 0 s would be within any limit.
+    tpot=lambda sent: _per_further_token(sent, sent.pieces) if len(sent.pieces) > 1 else None,
     e2e=lambda sent: _last(sent) - sent.due,
     gaps=lambda sent: _between(sent.pieces),
     percentile=_value,
@@ -70,7 +71,7 @@ QUALGATE = Definition(
 VLLM = Definition(
     name="vllm",
     ttft=lambda sent: sent.events[0] - sent.began if sent.events else None,
-    tpot=lambda sent: _per_further_token(sent, sent.events[0], sent.events[-1]) if sent.events else None,
+    tpot=lambda sent: _per_further_token(sent, sent.events),
     e2e=lambda sent: sent.events[-1] - sent.began if sent.events else None,
     gaps=lambda sent: _between(sent.events),
     percentile=interpolated,

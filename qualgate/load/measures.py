@@ -33,8 +33,9 @@ class Measured:
     retried, failed: attempts that were followed by another, and requests that failed for good, by cause. throughput:
     answers that ended in a window, a second; tokens: those that came in one, a second, None where the server does not
     count them. goodput: answers within all limits, a second; good: share of the requests that came to such an answer,
-    with 95 % bounds. late: p99 of how long after it was due a request was sent. drained: share of those counted that
-    ended when no new ones came. prompts: asked at least once.
+    with 95 % bounds; both None without limits, and where one cannot be told of some answer. late: p99 of how long after
+    it was due a request was sent. drained: share of those counted that ended when no new ones came. prompts: asked at
+    least once.
     """
 
     seconds: float
@@ -66,6 +67,8 @@ def measured(stages: Sequence[Stage], by: Definition, slo: Slo | None) -> Measur
     answered = [one for one in everyone if one.how == "answered"]
     lengths = [closes - opens for opens, closes in spans]
     seconds = sum(lengths)
+    goods = [_good(one, by, slo) for some in ended for one in some]
+    share = _sum([_good(one, by, slo) for one in answered], 1.0) if slo else None
     return Measured(
         seconds=seconds,
         requests=len(everyone),
@@ -79,10 +82,8 @@ def measured(stages: Sequence[Stage], by: Definition, slo: Slo | None) -> Measur
         throughput=sum(map(len, ended)) / seconds,
         throughputs=tuple(len(some) / length for some, length in zip(ended, lengths, strict=True)),
         tokens=_tokens(stages, spans, by),
-        goodput=sum(_good(one, by, slo) for some in ended for one in some) / seconds if slo else None,
-        good=_share(sum(_good(one, by, slo) for one in answered), sum(one.how != "closed" for one in everyone))
-        if slo
-        else None,
+        goodput=_sum(goods, seconds) if slo else None,
+        good=None if share is None else _share(round(share), sum(one.how != "closed" for one in everyone)),
         late=by.percentile([one.began - one.due for one in everyone], 0.99),
         drained=sum(one.ended > stage.end for stage, some in zip(stages, came, strict=True) for one in some)
         / max(1, len(everyone)),
@@ -146,12 +147,23 @@ def _tokens(stages: Sequence[Stage], spans: Sequence[tuple[float, float]], by: D
     return total / sum(closes - opens for opens, closes in spans)
 
 
-def _good(one: Sent, by: Definition, slo: Slo | None) -> bool:
-    """Whether an answer is within every limit; a TPOT that there is none of, of one token, breaks none."""
-    return slo is not None and all(
-        limit is None or (getattr(by, name)(one) or 0.0) <= limit
-        for name, limit in (("ttft", slo.ttft), ("tpot", slo.tpot), ("e2e", slo.e2e))
-    )
+def _good(one: Sent, by: Definition, slo: Slo | None) -> bool | None:
+    """Whether an answer is within every limit; a TPOT that there is none of, of one token, breaks none. None: what a
+    limit is about is not known."""
+    if slo is None:
+        return None
+    limits = [(by.ttft(one), slo.ttft), (by.e2e(one), slo.e2e)]
+    if one.tokens is None or one.tokens > 1:
+        limits.append((by.tpot(one), slo.tpot))
+    asked = [(value, limit) for value, limit in limits if limit is not None]
+    if any(value is None for value, _ in asked):
+        return None
+    return all(value is not None and value <= limit for value, limit in asked)
+
+
+def _sum(goods: Sequence[bool | None], by: float) -> float | None:
+    """None where one is not known: what might be good is not counted for it, nor against it."""
+    return None if None in goods else sum(map(bool, goods)) / by
 
 
 def _share(good: int, of: int) -> tuple[float, float, float] | None:

@@ -61,11 +61,11 @@ def summarised(loaded: Loaded, by: Definition, slo: Slo | None) -> Summary:
         told=tuple(loaded.told.items()),
         prompts=loaded.prompts,
         rows=rows,
-        notes=tuple(note for row in rows for note in _notes(row, loaded, by)),
+        notes=tuple(note for row in rows for note in _notes(row, loaded, by, slo)),
     )
 
 
-def _notes(row: Row, loaded: Loaded, by: Definition) -> Iterator[str]:
+def _notes(row: Row, loaded: Loaded, by: Definition, slo: Slo | None) -> Iterator[str]:
     numbers, where = row.numbers, f"{row.arm}, {row.level.label}"
     for what, causes in (("failed", numbers.failed), ("sent again", numbers.retried)):
         if causes:
@@ -91,6 +91,10 @@ def _notes(row: Row, loaded: Loaded, by: Definition) -> Iterator[str]:
         )
     if numbers.tokens is None:
         yield f"{where}: its server does not count the tokens of its answers, so there is no TPOT and no tokens/s"
+    if not dict(numbers.times)["tpot"] and numbers.tokens is not None:
+        yield f"{where}: its answers come whole (`stream: false`?), so TTFT is end to end and there is no TPOT"
+    if slo is not None and numbers.good is None:
+        yield f"{where}: whether answers are within every limit is not known, for not every time is"
     yield from _closed(row, loaded)
 
 

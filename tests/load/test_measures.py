@@ -103,6 +103,19 @@ def test_an_answer_is_good_within_every_limit_and_what_failed_is_not():
     assert (found.answered, found.closed, found.failed) == (5, 1, (("status 503", 1),))
 
 
+UNCOUNTED = Sent(prompt=0, due=11.0, began=11.0, pieces=(12.0, 13.0), events=(12.0, 13.0), ended=13.0, how="answered")
+AT_ONCE = sent(11.0, 11.1, tokens=9)  # 0 s for 8 further tokens would be within any limit
+
+
+@pytest.mark.parametrize(("by", "untold"), [(QUALGATE, UNCOUNTED), (VLLM, UNCOUNTED), (QUALGATE, AT_ONCE)])
+def test_what_cannot_be_told_is_within_no_limit_and_beyond_none(untold, by):
+    found = measured([stage(untold, sent(11.0, 11.5, 12.0))], by, Slo(tpot=1.0))
+    assert (found.goodput, found.good) == (None, None)
+    found = measured([stage(untold, sent(11.0, 11.5, 12.0))], by, Slo(ttft=2.0))
+    assert found.good is not None
+    assert found.good[0] == 1.0
+
+
 def test_attempts_that_were_followed_by_another_are_retries_by_cause():
     some = (
         sent(11.0, 12.0, failures=("status 503", "timeout")),

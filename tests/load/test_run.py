@@ -155,7 +155,7 @@ def test_servers_that_are_started_run_one_after_the_other_for_all_their_levels(t
     command = f"{sys.executable} server.py {{port}}"
     arms = [f'{{serve: "{command} {name}", model: m}}' for name in ("a", "b")]
     load = "{concurrency: [1, 2], seconds: 1, warmup: 0, cooldown: 0, rounds: 1}"
-    found = loaded(gate_file(tmp_path, *arms, load))
+    found = loaded(gate_file(tmp_path, arms[0], arms[1], load))
     assert len(found.stages) == 4
     assert all(stage.sent for stages in found.stages.values() for stage in stages)
     runs = (tmp_path / "runs").read_text().split()
