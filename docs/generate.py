@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from qualgate.cli import app
 from qualgate.config.arms import Baseline, DraftingEntry, FourArmEntry, Variant
 from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL_KEYS, LM_EVAL_SCHEMA
+from qualgate.config.load import LoadEntry
 from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
@@ -46,6 +47,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("gate.quarantine", QuarantineEntry, "gate:\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  quarantine:\n"
      "    - {case: c-17, evalset: support, owner: ana, expires: 2026-12-31, reason: two references are right}"),
     ("slo", SloEntry, "slo: {ttft: 0.5, e2e: 10}"),
+    ("load", LoadEntry,
+     "load:\n  concurrency: [1, 4, 16]\n  rate: [2, 8]\n  seconds: 60\n  warmup: 10\n  cooldown: 10"),
     ("four_arm", FourArmEntry, "four_arm: {parity: identical, min_saving: 0.05}"),
     ("four_arm.drafting.NAME", DraftingEntry,
      "four_arm: {drafting: {speculation: {proposed: 120000, accepted: 84000}}}"),

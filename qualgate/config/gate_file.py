@@ -11,6 +11,7 @@ from typing import Literal
 from qualgate import evalsets
 from qualgate.config.arms import AdapterEntry, Variant
 from qualgate.config.contradictions import ROLES, contradictions, roles
+from qualgate.config.load import as_load
 from qualgate.config.model import JOB_TIMEOUT, GateFileModel
 from qualgate.config.paths import SHIPPED_MODEL, expanded
 from qualgate.config.prices import load_prices
@@ -27,6 +28,7 @@ from qualgate.records import (
     Drafted,
     EarlyStop,
     FourArms,
+    Load,
     Policy,
     Quarantine,
     Rule,
@@ -53,6 +55,7 @@ class GateFile:
     workers: int
     devices: str  # "auto" or "cpu"
     job_timeout: float = JOB_TIMEOUT  # s in which a batch is to be answered, with the loading of its arm
+    load: Load = field(default_factory=Load)  # how `qualgate load` asks served arms; no verdict reads it
     feedback: Path | None = None  # what users said of answers
     nel_policy: Path | None = None  # a NeMo Evaluator policy that decides in place of `policy.rules`, which is empty
     four_arm: FourArms | None = None  # a run, and what is judged of it, puts it into the policy
@@ -104,6 +107,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
         job_timeout=model.workers.job_timeout,
+        load=as_load(model.load, path.parent),
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
         nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
         four_arm=_four_arms(model),

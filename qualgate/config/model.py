@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_va
 
 from qualgate.config.arms import VARIANT_NAME, ArithmeticAs, Baseline, FourArmEntry, Variant, VariantName
 from qualgate.config.evalset_refs import EvalsetRef
+from qualgate.config.load import LoadEntry
 from qualgate.config.paths import PlainFile, StoreUrl
 from qualgate.config.rules import Gate, SloEntry
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
@@ -189,6 +190,8 @@ class GateFileModel(Written):
     """
     slo: SloEntry = ABSENT
     """Limits in seconds: what is slower was not delivered. Example: `slo: {ttft: 0.5, e2e: 10}`"""
+    load: LoadEntry = ABSENT
+    """How `qualgate load` asks served arms to time them. Example: `load: {concurrency: [1, 4, 16], seconds: 60}`"""
     prices: PlainFile = ABSENT
     """A price table, for rules on cost and for what `plan` says of cost. Example: `prices: prices.yaml`"""
     feedback: PlainFile = ABSENT

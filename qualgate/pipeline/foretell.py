@@ -108,7 +108,7 @@ def doubts(plan: Plan) -> Iterator[str]:
     """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides.
     Of a trial, that it decides nothing, and where its prompts go."""
     if plan.policy.trial is not None:
-        yield from leaves_the_machine(plan)
+        yield from leaves_the_machine(plan.arms)
         yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
@@ -132,7 +132,7 @@ def _told_before(plan: Plan) -> Iterator[str]:
     yield from heads_that_learned_on_it(plan)
     yield from drafts_that_cannot_pay(plan)
     yield from trained_elsewhere(plan)
-    yield from leaves_the_machine(plan)
+    yield from leaves_the_machine(plan.arms)
 
 
 def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:

@@ -16,7 +16,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmSpec, Case, Evalset, Plan, Rule
+from qualgate.records import ArmSpec, Case, Evalset, Rule
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
@@ -49,9 +49,9 @@ async def _ask(arms: Sequence[ArmSpec]) -> dict[str, str]:
     return told
 
 
-def leaves_the_machine(plan: Plan) -> Iterator[str]:
+def leaves_the_machine(arms: Sequence[ArmSpec]) -> Iterator[str]:
     """A line for the user for each host elsewhere that prompts will be sent to."""
-    hosts = [urlsplit(arm.served.endpoint).hostname or "" for arm in plan.arms if arm.served and arm.served.endpoint]
+    hosts = [urlsplit(arm.served.endpoint).hostname or "" for arm in arms if arm.served and arm.served.endpoint]
     for host in dict.fromkeys(hosts):
         if host not in ("localhost", "::1") and not host.startswith("127."):
             yield f"prompts leave this machine: those of every evalset here are sent to {host}"
@@ -85,7 +85,7 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
     _check_mixed(gate, arms)
     _check_started(gate, arms)
     for item in sets:
-        _check_cases(item, named)
+        check_cases(item, named)
 
 
 def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
@@ -123,7 +123,8 @@ def _check_started(gate: GateFile, arms: Sequence[ArmSpec]) -> None:
         )
 
 
-def _check_cases(item: Evalset, named: str) -> None:
+def check_cases(item: Evalset, named: str) -> None:
+    """Raise NotInThisVersion for cases that a server cannot be asked. named: the arms that are served."""
     read = [case.id for case in item.cases if "requests" in case.body]
     if read:
         raise NotInThisVersion(

@@ -32,6 +32,7 @@ from qualgate.records.arms import (
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
+from qualgate.records.load import Load
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.sampling import GREEDY, MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
@@ -112,6 +113,7 @@ __all__ = [
     "JobFailure",
     "JobResult",
     "LmEvalTask",
+    "Load",
     "Looked",
     "ModelFacts",
     "Overflow",

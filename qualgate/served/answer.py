@@ -56,6 +56,11 @@ class Gathering:
             raise WireFault("it sent several answers to one question")
         self._take(piece.choices[0], seconds)
 
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Of the pieces so far that said something."""
+        return tuple(self._times)
+
     def _take(self, choice: Choice, seconds: float) -> None:
         said = choice.message or choice.delta or Message()
         text = choice.text or said.content or ""

@@ -13,8 +13,8 @@ import os
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -84,9 +84,15 @@ class Client:
     async def get(self, path: str, kind: type[Of], *, of_host: bool = False) -> Of | None:
         """What stands at `path`, below the API's address or (of_host) its host's; None where nothing does. Errors as of
         `ask`; NotServed where something else than `kind` stands there."""
-        address = httpx2.URL(self._served.endpoint)
-        base = str(address.copy_with(raw_path=b"/")) if of_host else self._served.endpoint
+        base = self._host() if of_host else self._served.endpoint
         return await self._again(lambda: self._got(base.rstrip("/") + path, kind))
+
+    async def page(self, path: str) -> str | None:
+        """What its host says at `path`, as text; None where there is nothing. Errors as of `ask`."""
+        return await self._again(lambda: self._page(self._host() + path.lstrip("/")))
+
+    def _host(self) -> str:
+        return str(httpx2.URL(self._served.endpoint).copy_with(raw_path=b"/"))
 
     async def _again(self, once: Callable[[], Awaitable[Any]]) -> Any:
         failures = 0
@@ -94,10 +100,6 @@ class Client:
             try:
                 async with self._turns:
                     return await once()
-            except httpx2.RequestError as error:
-                if isinstance(error, httpx2.ConnectError) and (broken := _of_tls(error)) is not None:
-                    raise self._tls(broken) from None
-                fault = WireFault(f"{type(error).__name__}: {error}")
             except WireFault as found:
                 fault = found
             failures += 1
@@ -111,6 +113,13 @@ class Client:
                 )
             await self._sleep(wait)
 
+    def _broken(self, error: httpx2.RequestError) -> Exception:
+        """What a connection that fails is to whoever asked."""
+        if isinstance(error, httpx2.ConnectError) and (broken := _of_tls(error)) is not None:
+            return self._tls(broken)
+        cause = "timeout" if isinstance(error, httpx2.TimeoutException) else "connection"
+        return WireFault(f"{type(error).__name__}: {error}", cause=cause)
+
     def _tls(self, error: BaseException) -> NotServed:
         return NotServed(
             f"{self._where}: no secure connection: {self._shown(str(error))}. Its certificate is verified always; name "
@@ -119,13 +128,20 @@ class Client:
 
     async def _answer(self, path: str, body: Mapping[str, Any]) -> Answer:
         began, gathered = time.perf_counter(), Gathering()
+        async with aclosing(self.pieces(path, body)) as pieces:
+            async for piece in pieces:
+                gathered.take(piece, time.perf_counter() - began)
+        return gathered.answer(time.perf_counter() - began)
+
+    async def pieces(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Completed, None]:
+        """What comes back to a request that is sent once, at once, piece by piece; whoever closes this early ends the
+        connection. WireFault where it is not whole; NotServed and RequestRefused as of `ask`."""
         async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
             if body.get("stream"):
                 async for piece in self._pieces(response):
-                    gathered.take(piece, time.perf_counter() - began)
+                    yield piece
             else:
-                gathered.take(self._read(await _bytes(response), Completed), time.perf_counter() - began)
-        return gathered.answer(time.perf_counter() - began)
+                yield self._read(await _bytes(response), Completed)
 
     async def _got(self, address: str, kind: type[Of]) -> Of | None:
         async with self._sent("GET", address, None) as response:
@@ -136,6 +152,10 @@ class Client:
             return self._read(raw, kind)
         except WireFault as fault:
             raise NotServed(f"{self._where}: {fault}. {ADDRESS}.") from None
+
+    async def _page(self, address: str) -> str | None:
+        async with self._sent("GET", address, None) as response:
+            return None if response.status_code == 404 else (await _bytes(response)).decode("utf-8", "replace")
 
     async def _pieces(self, response: httpx2.Response) -> AsyncIterator[Completed]:
         """Of a stream of server-sent events. WireFault unless it ends as it must."""
@@ -158,17 +178,20 @@ class Client:
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"} if content else None
-        async with self._http.stream(method, address, content=content, headers=headers) as response:
-            status = response.status_code
-            if status != 200 and not (status == 404 and body is None):
-                await self._refuse(response, httpx2.URL(address).path)
-            yield response
+        try:
+            async with self._http.stream(method, address, content=content, headers=headers) as response:
+                status = response.status_code
+                if status != 200 and not (status == 404 and body is None):
+                    await self._refuse(response, httpx2.URL(address).path)
+                yield response
+        except httpx2.RequestError as error:
+            raise self._broken(error) from None
 
     async def _refuse(self, response: httpx2.Response, path: str) -> None:
         status = response.status_code
         if status in RETRIED:
             waits = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
-            raise WireFault(f"It answers {status}: {await self._words(response)}", waits)
+            raise WireFault(f"It answers {status}: {await self._words(response)}", waits, f"status {status}")
         if 300 <= status < 400:
             told = self._shown(response.headers.get("location", ""))
             raise NotServed(

@@ -10,12 +10,13 @@ ADDRESS = "`endpoint` is the API's address with its version, such as http://127.
 class WireFault(Exception):
     """The machinery's: what was sent back is no whole answer. It is asked again, and never counts as an answer.
 
-    asked_wait: seconds that the server asked to be left alone, None where it did not say.
+    asked_wait: seconds that the server asked to be left alone, None where it did not say. cause: in a word or two, to
+    be counted by: "status 503", "connection", "timeout", or "no whole answer".
     """
 
-    def __init__(self, message: str, asked_wait: float | None = None) -> None:
+    def __init__(self, message: str, asked_wait: float | None = None, cause: str = "no whole answer") -> None:
         super().__init__(message)
-        self.asked_wait = asked_wait
+        self.asked_wait, self.cause = asked_wait, cause
 
 
 class NotServed(UsageError):

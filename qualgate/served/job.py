@@ -89,10 +89,15 @@ async def _answer(client: Client, job: Job, prompt: Prompt) -> Answer:
     try:
         return await client.ask(path, body)
     except RequestRefused as refused:
-        raise RequestRefused(
-            f"{refused}. That is of {prompt.key.evalset}/{prompt.key.case_id}: where its prompt is too long, shorten "
-            "or remove the case; where the server does not know a parameter, see `engine` and `extra_body`."
-        ) from None
+        raise of_case(refused, prompt) from None
+
+
+def of_case(refused: RequestRefused, prompt: Prompt) -> RequestRefused:
+    """The refusal, with the case that was asked and what to do."""
+    return RequestRefused(
+        f"{refused}. That is of {prompt.key.evalset}/{prompt.key.case_id}: where its prompt is too long, shorten "
+        "or remove the case; where the server does not know a parameter, see `engine` and `extra_body`."
+    )
 
 
 class _Texts:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.escaping import visible
-from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Served
+from qualgate.records import ArmSpec, Job, JobFailure, JobResult
 from qualgate.served import keeper
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
@@ -50,14 +50,30 @@ def with_servers(
 
 @contextmanager
 def reached(jobs: Sequence[Job], folder: Path, stop: Callable[[], bool]) -> Iterator[list[Job]]:
-    """Jobs of one of these groups with the address of their server, which runs for the length of the block.
+    """Jobs of one of these groups with the address of their server, as of `running`; no jobs where that has none."""
+    first = jobs[0].arm
+    with running(first, folder, stop) as arm:
+        if arm is first:  # none is started, and the jobs may be of several arms
+            yield list(jobs)
+        else:
+            yield [replace(job, arm=_at(job.arm, arm)) for job in jobs if arm is not None]
+
+
+def _at(arm: ArmSpec, started: ArmSpec) -> ArmSpec:
+    assert arm.served is not None, "of a group that is served"
+    assert started.served is not None, "its server was started"
+    return replace(arm, served=replace(arm.served, endpoint=started.served.endpoint))
+
+
+@contextmanager
+def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[ArmSpec | None]:
+    """The arm with the address of its server, which runs for the length of the block; as it is where none is started.
 
     folder: in which the command is run. UsageError where there is no such command, InfrastructureError, with the last
-    lines that it wrote, for a server that ends, or does not answer. No jobs where `stop()` comes before it does.
+    lines that it wrote, for a server that ends, or does not answer. None where `stop()` comes before it does.
     """
-    arm = jobs[0].arm
     if arm.served is None or not arm.served.command:
-        yield list(jobs)
+        yield arm
         return
     port = _free_port()
     command = [word.replace("{port}", str(port)) for word in shlex.split(arm.served.command)]
@@ -74,17 +90,11 @@ def reached(jobs: Sequence[Job], folder: Path, stop: Callable[[], bool]) -> Iter
         assert started.stdin is not None, "asked for"
         try:
             answers = _wait(arm, port, started, log, stop)
-            endpoint = f"http://127.0.0.1:{port}/v1"
-            yield [replace(job, arm=_at(job.arm, endpoint)) for job in jobs if answers]
+            served = replace(arm.served, endpoint=f"http://127.0.0.1:{port}/v1")
+            yield replace(arm, served=served) if answers else None
         finally:
             started.stdin.close()
             started.wait()
-
-
-def _at(arm: ArmSpec, endpoint: str) -> ArmSpec:
-    served: Served | None = arm.served
-    assert served is not None, "of a group that is served"
-    return replace(arm, served=replace(served, endpoint=endpoint))
 
 
 def _free_port() -> int:

@@ -31,7 +31,8 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": FLOOR
     | {"config", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
     | {"scoring", "served", "stats", "store", "workers"},
-    "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "store"},
+    "load": FLOOR | {"config", "engine", "intake", "pipeline", "served", "stats"},
+    "report": FLOOR | {"drift", "engine", "gate", "intake", "load", "pipeline", "quant", "quantize", "store"},
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
     "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},
@@ -39,8 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"engine", "gate", "harness", "pipeline", "quant", "refmodel", "speculation", "store", "qualgate_kernels"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
-    | {"qualgate", "bench", "config", "doctor", "drift", "engine", "evalsets", "gate", "intake", "pipeline", "quant"}
-    | {"quantize", "refmodel", "report", "scoring", "served", "store", "qualgate_app"},
+    | {"qualgate", "bench", "config", "doctor", "drift", "engine", "evalsets", "gate", "intake", "load", "pipeline"}
+    | {"quant", "quantize", "refmodel", "report", "scoring", "served", "store", "qualgate_app"},
     "__main__": {"cli"},
     "qualgate_kernels": set(),
     "qualgate_evalsets": {"identity"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -79,6 +78,6 @@ def test_draws_here_and_at_a_server_are_not_held_together(tmp_path):
 )  # fmt: skip
 def test_prompts_that_leave_the_machine_are_told_of(endpoint, leaves):
     arms = [ArmSpec(name=name, model="m", served=Served(endpoint=endpoint)) for name in ("baseline", "v")]
-    told = list(leaves_the_machine(SimpleNamespace(arms=arms)))  # type: ignore[arg-type]
+    told = list(leaves_the_machine(arms))
     assert len(told) == len(leaves)
     assert all(host in line for host, line in zip(leaves, told, strict=True))

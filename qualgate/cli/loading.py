@@ -1,0 +1,51 @@
+"""`load`: the latency of served arms when many ask at once. It judges nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qualgate.cli.arguments import GateFileArgument, JsonOption
+from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
+from qualgate.errors import Exit, UsageError
+
+
+def load(
+    gate_file: GateFileArgument,
+    definitions: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="whose TTFT, TPOT and throughput: qualgate, vllm or guidellm")
+    ] = "qualgate",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for load.json, load.jsonl and load.svg; qualgate-reports/")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure served arms under load, in turns: latency, throughput, goodput. It judges nothing; 0: it was measured."""
+    from qualgate.config import load_gate_file
+    from qualgate.load.definitions import DEFINITIONS
+    from qualgate.load.run import measure
+    from qualgate.load.summary import summarised
+    from qualgate.report.load import load_as_json, load_picture, print_load, requests_of
+    from qualgate.report.render import write_atomically
+
+    if definitions not in DEFINITIONS:
+        raise UsageError(f"--as {definitions}: {', '.join(DEFINITIONS)}")
+    gate = load_gate_file(gate_file)
+    loaded = measure(gate, tell)
+    summary = summarised(loaded, DEFINITIONS[definitions], gate.policy.slo)
+    if as_json:
+        say(load_as_json(summary))
+    else:
+        print_load(summary)
+    folder = out or gate_file.parent / "qualgate-reports"
+    write_atomically(folder / "load.json", load_as_json(summary))
+    write_atomically(folder / "load.jsonl", "\n".join(requests_of(loaded)))
+    write_atomically(folder / "load.svg", load_picture(summary))
+    tell(f"written: {folder}/load.json, load.jsonl (every request), load.svg")
+    if summary.unanswered:
+        named = ", ".join(f"{row.arm} at {row.level.label}" for row in summary.unanswered[:5])
+        tell(f"qualgate: not one answer counts of {named}, so nothing is known there")
+        raise typer.Exit(Exit.INFRASTRUCTURE)

@@ -1,0 +1,91 @@
+"""One request to a served arm under load: sent, timed piece by piece, sent again where that is asked for, or closed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from qualgate.load.sent import How, Sent
+from qualgate.served.answer import Answer, Gathering
+from qualgate.served.client import Client
+from qualgate.served.faults import WireFault
+from qualgate.served.retries import pause
+
+
+async def ask(
+    client: Client,
+    path: str,
+    body: Mapping[str, Any],
+    *,
+    prompt: int,
+    due: float,
+    tries: int = 1,
+    closes: bool = False,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> Sent:
+    """What became of a request. NotServed and RequestRefused as of `Client.ask`; what else goes wrong is counted.
+
+    prompt: its place in the list. tries: the first among them. closes: once the first piece has come. sleep: how it
+    waits before it asks again.
+    """
+    clock = asyncio.get_running_loop().time
+    began, failures = clock(), list[str]()
+    while True:
+        heard = _Heard()
+        try:
+            whole = await _hear(client, path, body, heard, closes)
+        except WireFault as fault:
+            failures.append(fault.cause)
+            wait = pause(len(failures), fault.asked_wait, random.random(), tries)
+            if wait is not None:
+                await sleep(wait)
+                continue
+            return _sent(prompt, due, began, clock(), "failed", heard, None, failures)
+        return _sent(prompt, due, began, clock(), "answered" if whole else "closed", heard, whole, failures)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """When pieces came: those that said something, and every event with a choice."""
+
+    pieces: tuple[float, ...] = ()
+    events: tuple[float, ...] = ()
+
+
+async def _hear(
+    client: Client, path: str, body: Mapping[str, Any], heard: _Heard, closes: bool
+) -> Answer | None:  # None: it was closed
+    clock, gathered, events = asyncio.get_running_loop().time, Gathering(), list[float]()
+    try:
+        async with aclosing(client.pieces(path, body)) as pieces:
+            async for piece in pieces:
+                gathered.take(piece, now := clock())
+                if piece.choices:
+                    events.append(now)
+                if closes and gathered.times:
+                    return None
+        return gathered.answer(clock())
+    finally:
+        heard.pieces, heard.events = gathered.times, tuple(events)
+
+
+def _sent(
+    prompt: int, due: float, began: float, ended: float, how: How, heard: _Heard, whole: Answer | None,
+    failures: list[str],
+) -> Sent:  # fmt: skip
+    return Sent(
+        prompt=prompt,
+        due=due,
+        began=began,
+        ended=ended,
+        how=how,
+        pieces=heard.pieces,
+        events=heard.events,
+        tokens=whole.completion_tokens if whole else None,
+        prompt_tokens=whole.prompt_tokens if whole else None,
+        failures=tuple(failures),
+    )

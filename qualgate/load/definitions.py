@@ -1,0 +1,88 @@
+"""What TTFT, TPOT, gaps and end to end are of one request: as qualgate says, and as two other programs do.
+
+Each is a pure function of the same times, so that what two programs call by one name can be held together. Read in
+`vllm/benchmarks/serve.py` with `lib/endpoint_request_func.py`, and in GuideLLM's `schemas/request_stats.py` with
+`backends/openai/http.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from qualgate.load.sent import Sent
+from qualgate.stats.order_statistics import interpolated, quantile
+
+Number = Callable[[Sent], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """How an answered request is told in numbers (seconds), and a list of them in percentiles.
+
+    windowed: only what came between warm-up and cool-down counts; else all of it.
+    """
+
+    name: str
+    ttft: Number
+    tpot: Number
+    e2e: Number
+    gaps: Callable[[Sent], Sequence[float]]
+    percentile: Callable[[Sequence[float], float], float | None]
+    windowed: bool = True
+
+
+def _between(times: Sequence[float]) -> list[float]:
+    return [after - before for before, after in pairwise(times)]
+
+
+def _first(sent: Sent) -> float:
+    """When it said something for the first time; its end where it never did."""
+    return sent.pieces[0] if sent.pieces else sent.ended
+
+
+def _last(sent: Sent) -> float:
+    return sent.pieces[-1] if sent.pieces else sent.ended
+
+
+def _per_further_token(sent: Sent, times: Sequence[float]) -> float | None:
+    return (times[-1] - times[0]) / (sent.tokens - 1) if times and sent.tokens is not None and sent.tokens > 1 else None
+
+
+def _guidellm_tokens(sent: Sent) -> int:
+    return len(sent.pieces) if sent.tokens is None else sent.tokens
+
+
+def _value(values: Sequence[float], p: float) -> float | None:
+    found = quantile(values, p)
+    return found.value if found else None
+
+
+QUALGATE = Definition(
+    name="qualgate",
+    ttft=lambda sent: _first(sent) - sent.due,
+    # Of tokens that came at once nobody knows when each was there: 0 s would be within any limit.
+    tpot=lambda sent: _per_further_token(sent, sent.pieces) if len(sent.pieces) > 1 else None,
+    e2e=lambda sent: _last(sent) - sent.due,
+    gaps=lambda sent: _between(sent.pieces),
+    percentile=_value,
+)
+VLLM = Definition(
+    name="vllm",
+    ttft=lambda sent: sent.events[0] - sent.began if sent.events else None,
+    tpot=lambda sent: _per_further_token(sent, sent.events),
+    e2e=lambda sent: sent.events[-1] - sent.began if sent.events else None,
+    gaps=lambda sent: _between(sent.events),
+    percentile=interpolated,
+    windowed=False,
+)
+GUIDELLM = Definition(
+    name="guidellm",
+    ttft=lambda sent: sent.pieces[0] - sent.began if sent.pieces else None,
+    tpot=lambda sent: (_last(sent) - sent.began) / tokens if (tokens := _guidellm_tokens(sent)) else None,
+    e2e=lambda sent: sent.ended - sent.began,
+    gaps=lambda sent: [(_last(sent) - _first(sent)) / (tokens - 1)] if (tokens := _guidellm_tokens(sent)) > 1 else [],
+    percentile=_value,
+)
+DEFINITIONS = {one.name: one for one in (QUALGATE, VLLM, GUIDELLM)}

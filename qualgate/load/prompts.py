@@ -1,0 +1,71 @@
+"""What served arms are asked under load: the cases of the gate file's evalsets, as a run asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from qualgate.config import GateFile
+from qualgate.engine.prompts import Renderer
+from qualgate.errors import UsageError
+from qualgate.load.trace import Arrival
+from qualgate.pipeline.plan import load_set, set_refs
+from qualgate.pipeline.prompts import prompts_of
+from qualgate.pipeline.served_arms import check_cases, of_server, tokenizers_of
+from qualgate.records import ArmSpec, Prompt, UnitKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An arm and its prompts; of all arms in one order."""
+
+    arm: ArmSpec
+    prompts: tuple[Prompt, ...]
+
+
+def asked_of_arms(gate: GateFile) -> tuple[Asked, ...]:
+    """Of the arms that a server answers for. UsageError where there is none, or a case cannot be asked."""
+    arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is not None]
+    if not arms:
+        raise UsageError(
+            f"{gate.path.name}: no arm is served, so none can be loaded. Give one an `endpoint` (a server that runs) "
+            "or `serve` (a command that starts one)."
+        )
+    sets = [load_set(ref, gate.path.parent) for ref in set_refs(gate)]
+    for item in sets:
+        check_cases(item, ", ".join(arm.name for arm in arms))
+    cases = {(item.name, case.id): case for item in sets for case in item.cases}
+    folders, found = tokenizers_of(arms), list[Asked]()
+    renderers = {name: Renderer(folder.files) for name, folder in folders.items()}
+    for arm in arms:
+        prompts = prompts_of(replace(gate, repeats=1), folders.get(arm.reads), renderers.get(arm.reads), sets)
+        of_arm = (
+            replace(
+                prompt,
+                key=UnitKey(arm.name, prompt.key.evalset, prompt.key.case_id),
+                asked=of_server(cases[prompt.key.evalset, prompt.key.case_id], arm),
+            )
+            for prompt in prompts
+        )
+        found.append(Asked(arm=arm, prompts=tuple(of_arm)))
+    return tuple(found)
+
+
+def places_in(prompts: Sequence[Prompt], trace: Sequence[Arrival], where: str) -> Mapping[int, int]:
+    """Of those of a trace that name a case: number of the arrival → place of its prompt. UsageError for a case that no
+    evalset has, or several have; where: the trace."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        places.setdefault((prompt.key.evalset, prompt.key.case_id), []).append(place)
+        places.setdefault(("", prompt.key.case_id), []).append(place)
+    found: dict[int, int] = {}
+    for number, arrival in enumerate(trace):
+        if not arrival.case:
+            continue
+        there = places.get((arrival.evalset, arrival.case), [])
+        if len(there) != 1:
+            named = f"{arrival.evalset}/{arrival.case}" if arrival.evalset else arrival.case
+            told = "several evalsets have; add `evalset`" if there else "no evalset of the gate file has"
+            raise UsageError(f"{where}: it asks the case {named!r:.120}, which {told}")
+        found[number] = there[0]
+    return found

@@ -1,0 +1,118 @@
+"""What is told of a load: the numbers of each arm at each level, and what a reader must know to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qualgate.formatting import counted, ms_text
+from qualgate.load.counters import WATCHED
+from qualgate.load.definitions import Definition
+from qualgate.load.measures import Measured, measured
+from qualgate.load.run import Loaded
+from qualgate.load.schedule import Level
+from qualgate.records import Load, Slo
+
+LATE = 0.01  # s after it was due at which requests (p99) make a client too slow to tell
+DRAINED = 0.05  # share of what is counted that may end when nothing new comes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One arm at one level."""
+
+    level: Level
+    arm: str
+    numbers: Measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Rows by level, then by arm in the gate file's order. by: whose definitions its numbers follow. told: arm → what
+    its server says that it is. notes: sentences for people."""
+
+    load: Load
+    seed: int
+    by: str
+    slo: Slo | None
+    told: tuple[tuple[str, str], ...]
+    prompts: int
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def unanswered(self) -> tuple[Row, ...]:
+        """Where not one answer counts: nothing is known of these."""
+        return tuple(row for row in self.rows if not row.numbers.answered)
+
+
+def summarised(loaded: Loaded, by: Definition, slo: Slo | None) -> Summary:
+    """Of what was sent, by those definitions."""
+    rows = tuple(
+        Row(level=level, arm=arm.name, numbers=measured(loaded.stages[arm.name, level], by, slo))
+        for level in loaded.levels
+        for arm in loaded.arms
+    )
+    return Summary(
+        load=loaded.load,
+        seed=loaded.seed,
+        by=by.name,
+        slo=slo,
+        told=tuple(loaded.told.items()),
+        prompts=loaded.prompts,
+        rows=rows,
+        notes=tuple(note for row in rows for note in _notes(row, loaded, by, slo)),
+    )
+
+
+def _notes(row: Row, loaded: Loaded, by: Definition, slo: Slo | None) -> Iterator[str]:
+    numbers, where = row.numbers, f"{row.arm}, {row.level.label}"
+    for what, causes in (("failed", numbers.failed), ("sent again", numbers.retried)):
+        if causes:
+            told = ", ".join(f"{cause} {count}x" for cause, count in causes)
+            yield f"{where}: {what}: {told}, of {counted(numbers.requests, 'request')}"
+    if not numbers.answered:
+        yield f"{where}: no answer counts, so nothing is known of it"
+        return
+    if numbers.late is not None and numbers.late > LATE:
+        yield (
+            f"{where}: one request in a hundred was sent {ms_text(numbers.late)} or more after it was due: this client "
+            "is too slow for that rate, or its machine busy, and the times tell that too"
+        )
+    if numbers.drained > DRAINED and by.windowed:
+        yield (
+            f"{where}: {100 * numbers.drained:.0f} % of what counts ended when no new requests came any more, on a "
+            "server that had less to do: make `load.cooldown` as long as an answer takes"
+        )
+    if numbers.prompts < numbers.answered:
+        yield (
+            f"{where}: each prompt was asked {numbers.answered / numbers.prompts:.1f} times, which a server that keeps "
+            "prompts answers sooner than new ones"
+        )
+    if numbers.tokens is None:
+        yield f"{where}: its server does not count the tokens of its answers, so there is no TPOT and no tokens/s"
+    if not dict(numbers.times)["tpot"] and numbers.tokens is not None:
+        yield f"{where}: its answers come whole (`stream: false`?), so TTFT is end to end and there is no TPOT"
+    if slo is not None and numbers.good is None:
+        yield f"{where}: whether answers are within every limit is not known, for not every time is"
+    yield from _closed(row, loaded)
+
+
+def _closed(row: Row, loaded: Loaded) -> Iterator[str]:
+    """What became of requests that were closed early, by the server's own counter."""
+    key = row.arm, row.level
+    left = sum(one.how == "closed" for stage in loaded.stages[key] for one in stage.sent)
+    if not left:
+        return
+    where, closed = f"{row.arm}, {row.level.label}", counted(left, "request")
+    found = [one for one in loaded.counts[key] if one is not None]
+    if len(found) < len(loaded.counts[key]):
+        yield f"{where}: {closed} closed early; whether its server goes on is not known, for it tells no tokens written"
+        return
+    written, after = sum(one.written for one in found), sum(one.afterwards for one in found)
+    told = sum(one.tokens or 0 for stage in loaded.stages[key] for one in stage.sent)
+    on = f"it wrote {after:,.0f} more" if after > 0 else "it wrote none any more"
+    yield (
+        f"{where}: {closed} closed early; its server counts {written:,.0f} tokens written, {told:,} of them in whole "
+        f"answers; in the {WATCHED:g} s after the last request was over {on}"
+    )
