@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -299,6 +300,20 @@ def test_what_certifies_a_kl_is_kept_and_sealed(store, begun):
     }
     assert evidence.integrity == ()
     execute(store, "update units set kl_eta = null where kl_eta is not null")
+    assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
+
+
+def test_the_upper_bounds_of_a_kl_are_kept_and_sealed(store, begun):
+    for result, scores in make_results(SMALL):
+        bounded = result.arm == "int8"
+        drifts = (replace(one, kl_upper=(inf, *one.kl[1:]) if bounded else None) for one in result.drifts)
+        runs.record(store, begun, replace(result, drifts=tuple(drifts)), scores)
+    evidence = runs.evidence(store, begun)
+    assert evidence.integrity == ()
+    for arm in evidence.variants:
+        for unit in arm.units:
+            assert unit.kl_upper == ((inf, *unit.kl[1:]) if arm.name == "int8" else None)
+    execute(store, "update units set kl_upper = null where kl_upper is not null")
     assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
 
 
