@@ -62,7 +62,7 @@ def _left(p: Listed, vocabulary: int, within: float) -> Span:
 
 
 def _least(a: NDArray, b: NDArray | float, within: float) -> NDArray:
-    """The least that e^x (x - b) comes to for x within `within` of a: it falls up to x = b - 1, and rises from there."""
+    """The least that e^x (x - b) comes to for x within `within` of a: it falls up to b - 1, and rises from there."""
     at = np.clip(b - 1.0, a - within, a + within)
     return np.exp(at) * (at - b)
 
