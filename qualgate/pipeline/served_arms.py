@@ -1,7 +1,7 @@
 """Arms that are served: what their servers say before a run, and what a gate file may not ask of them.
 
-A server tells tokens and texts, and drift where it lists log-probs. What else a rule may be about (times, memory) nobody
-here sees of it, and a rule that could only ever end undecided is refused before anything is generated.
+A server tells tokens and texts, and some the log-probs that drift is read of. What else a rule may be about (times,
+memory) nobody here sees of it, and a rule that could only ever end undecided is refused before anything is generated.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ def _check_drift(gate: GateFile, rule: Rule) -> None:
         )
     if here := [arm.name for arm in arms if arm.served is None]:
         raise NotInThisVersion(
-            f"{gate.path}:{rule.line}: a rule on {rule.metric}, where {', '.join(here)} is generated here and others are "
-            "served: what a server lists is held against what another lists alone in this version. Serve all (`qualgate "
-            "serve` does it for a folder), or leave the rule out."
+            f"{gate.path}:{rule.line}: a rule on {rule.metric}, where {', '.join(here)} is generated here and others "
+            "are served: what a server lists is held against what another lists alone in this version. Serve all "
+            "(`qualgate serve` does it for a folder), or leave the rule out."
         )
 
 

@@ -82,8 +82,8 @@ async def _reads(
 def _tokens(job: Job, answer: Answer) -> tuple[int, ...]:
     if answer.token_ids is None:
         raise NotServed(
-            f"{job.arm.name}: its server does not tell the tokens of its answers (`return_token_ids`), and drift is read "
-            "token by token. Leave `prompt_logprobs` and rules on drift out."
+            f"{job.arm.name}: its server does not tell the tokens of its answers (`return_token_ids`), and drift is "
+            "read token by token. Leave `prompt_logprobs` and rules on drift out."
         )
     return answer.token_ids
 
@@ -108,7 +108,7 @@ def _drifts(
 async def _drafted(
     client: Client, job: Job, left: Sequence[Left], read: Sequence[Sequence[Place]], folder: ModelFolder
 ) -> Answered:
-    """Each answer from where it leaves the baseline's; plainly where that would not be the same, or did not prove so."""
+    """Each answer from where it leaves the baseline's; plainly where that would not be the same, or proves not to."""
     stop_ids = frozenset(folder.stop_ids)
 
     async def of(row: int) -> Drafted:

@@ -58,7 +58,7 @@ def request_of(prompt: Prompt, arm: ArmSpec, seed: int) -> tuple[str, dict[str, 
 
 
 def reading_of(prompt: Prompt, answer: Sequence[int], arm: ArmSpec) -> tuple[str, dict[str, Any]]:
-    """The same for reading an answer's tokens behind the prompt. vLLM answers a token at least, which is thrown away."""
+    """The same for reading an answer behind the prompt. vLLM says a token at least, which is thrown away."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
     body: dict[str, Any] = {

@@ -1,7 +1,8 @@
 """One job of a served arm: every prompt is asked of its server, and what it answers is handed back as an engine's.
 
-Nothing is measured of what a server does not tell: no margins, and drift only where it lists log-probs. What it says of itself is asked before the job
-and after it, so that a server that was started again with another model is found (the store holds it against the plan).
+Nothing is measured of what a server does not tell: no margins, and drift only where it lists log-probs. What it says of
+itself is asked before the job and after it, so that a server that was started again with another model is found (the
+store holds it against the plan).
 """
 
 from __future__ import annotations

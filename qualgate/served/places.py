@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -60,7 +61,7 @@ def _place(told: Told | None, token: int, vocabulary: int) -> tuple[Place, bool]
     if len(np.unique(numbers)) != len(numbers) or numbers.max() >= vocabulary or max(by_rank) > vocabulary:
         raise ValueError(f"it lists a token twice, or one beyond the {vocabulary:,} that the tokenizer's folder knows")
     ranked = [by_rank[rank] for rank in sorted(by_rank)]
-    if 1 not in by_rank or any(later > before + WITHIN for before, later in zip(ranked, ranked[1:], strict=False)):
+    if 1 not in by_rank or any(later > before + WITHIN for before, later in pairwise(ranked)):
         raise ValueError("its ranks are not those of its log-probs")
     if values.max() > WITHIN or np.exp(values).sum() > 1 + 1e-3:
         raise ValueError("its log-probs add up to more than a probability of 1")

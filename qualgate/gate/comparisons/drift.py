@@ -65,8 +65,8 @@ def _of_interval(slice_: Slice, n: int, bounds: Bounds, method: str, needed: int
     obstacle = ""
     if bounds.upper == inf:
         obstacle = (
-            f"{slice_.head}: of the variant's unlisted tokens nothing bounds the KL from above, so it can be proven too "
-            "large and never small enough: have the whole vocabulary listed (`prompt_logprobs: -1`, where its server "
+            f"{slice_.head}: nothing that is listed bounds the KL from above, so it can be proven too large and never "
+            "small enough: have the whole vocabulary listed (`prompt_logprobs: -1`, where its server "
             "allows it), or rule on drift.top1_agreement"
         )
     return bounded(slice_, n, bounds, needed=needed, method=f"{method}{BOUNDED}", obstacle=obstacle)
