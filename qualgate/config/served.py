@@ -38,7 +38,13 @@ READ_BY = ("vllm", "qualgate")  # engines that tell a prompt's log-probs in vLLM
 # For the editor's schema: what does not stand beside each other, as `ServedKeys` refuses it.
 IN_PROCESS: Any = {"properties": dict.fromkeys(("endpoint", "serve", *_WITH), False)}
 SERVED: Any = [
-    {"required": [this, "model"], "properties": dict.fromkeys((other, *_OUTSIDE), False)}
+    {
+        "required": [this, "model"],
+        "properties": dict.fromkeys((other, *_OUTSIDE), False),
+        "dependencies": {
+            "prompt_logprobs": {"required": ["tokenizer"], "properties": {"engine": {"enum": list(READ_BY)}}}
+        },
+    }
     for this, other in (("endpoint", "serve"), ("serve", "endpoint"))
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class Model:
             kind = sum("prompt_logprobs" not in one for one in self.asked)
         prompt, most = body["prompt"], body["max_tokens"]
         if "prompt_logprobs" in body:
-            told = [None, *(self._listed(last, token) for last, token in zip(prompt, prompt[1:], strict=False))]
+            told = [None, *(self._listed(last, token) for last, token in pairwise(prompt))]
             usage = {"prompt_tokens": len(prompt), "completion_tokens": most}
             piece = text_piece("", "length", prompt_logprobs=self.spoil(told))
             return as_json({**piece, "usage": usage})
