@@ -16,7 +16,7 @@ from qualgate.served.server.app import server
 
 
 @contextmanager
-def serving(folder: Path, name: str, cache: Path, **arm: Any) -> Iterator[tuple[str, Answering]]:
+def serving(folder: Path, name: str, cache: Path, /, **arm: Any) -> Iterator[tuple[str, Answering]]:
     """Its address, with /v1, and what answers behind it. arm: fields of the arm that do not go without saying."""
     spec = ArmSpec(**{"name": "served", "model": str(folder), "dtype": "float32"} | arm)
     arm = load_arm(spec, cache, {}, device="cpu")
