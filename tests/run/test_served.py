@@ -130,7 +130,7 @@ RULES_ON_DRIFT = RULES.replace(
 )
 
 
-@pytest.mark.parametrize(("k", "engine"), [(20, "engine: qualgate, "), (2, ""), (-1, "")])
+@pytest.mark.parametrize(("k", "engine"), [(2, "engine: qualgate, "), (-1, "")])
 def test_drift_is_read_of_what_servers_list_and_drafts_change_no_answer(k, engine, workspace, addresses):
     here = run(workspace, HERE, RULES_ON_DRIFT)
     assert here.returncode == Exit.BLOCK, here.stderr
