@@ -64,6 +64,12 @@ def difference_and_bounds(comparison: Comparison) -> str:
 _DRIFT_TERMS = {
     "drift.kl_mean": "mean KL (nats)",
     "drift.kl_error": "mean KL known to within (nats)",
+    "drift.kl_mean_least": "mean KL at least (nats)",
+    "drift.kl_mean_most": "mean KL at most (nats)",
+    "drift.kl_p99_least": "KL at the 99th percentile at least (nats)",
+    "drift.kl_p99_most": "KL at the 99th percentile at most (nats)",
+    "drift.kl_max_least": "largest KL at least (nats)",
+    "drift.kl_max_most": "largest KL at most (nats)",
     "drift.kl_p99": "KL at the 99th percentile (nats)",
     "drift.kl_max": "largest KL (nats)",
     "drift.top1_agreement": "same most likely token",

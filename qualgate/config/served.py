@@ -27,15 +27,24 @@ _HEADER = "^[A-Za-z0-9-]{1,64}$"
 _OURS = (
     "model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens", "seed",
     "stop", "n", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "response_format", "return_token_ids", "logprobs",
+    "frequency_penalty", "response_format", "return_token_ids", "logprobs", "prompt_logprobs",
 )  # fmt: skip
 _OUTSIDE = ("quantize", "dtype", "kv_cache", "adapter", "speculation", "calibration", "quantized")
-_WITH = ("engine", "tokenizer", "api_key_env", "concurrency", "stream", "extra_body", "extra_headers")
+_WITH = (
+    "engine", "tokenizer", "api_key_env", "concurrency", "stream", "prompt_logprobs", "extra_body", "extra_headers",
+)  # fmt: skip
+READ_BY = ("vllm", "qualgate")  # engines that tell a prompt's log-probs in vLLM's form
 
 # For the editor's schema: what does not stand beside each other, as `ServedKeys` refuses it.
 IN_PROCESS: Any = {"properties": dict.fromkeys(("endpoint", "serve", *_WITH), False)}
 SERVED: Any = [
-    {"required": [this, "model"], "properties": dict.fromkeys((other, *_OUTSIDE), False)}
+    {
+        "required": [this, "model"],
+        "properties": dict.fromkeys((other, *_OUTSIDE), False),
+        "dependencies": {
+            "prompt_logprobs": {"required": ["tokenizer"], "properties": {"engine": {"enum": list(READ_BY)}}}
+        },
+    }
     for this, other in (("endpoint", "serve"), ("serve", "endpoint"))
 ]
 
@@ -92,6 +101,12 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _listed(k: int) -> int:
+    if k < -1 or k == 0:
+        raise stated("`prompt_logprobs` is how many likeliest tokens are listed at each place, from 1; -1 lists all")
+    return k
+
+
 class ServedKeys(Written):
     """Keys of an arm that a server answers for."""
 
@@ -123,6 +138,13 @@ class ServedKeys(Written):
     """
     stream: bool = ABSENT
     """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
+    prompt_logprobs: Annotated[
+        int, AfterValidator(_listed), Field(json_schema_extra={"minimum": -1, "not": {"const": 0}})
+    ] = ABSENT
+    """How many of the likeliest tokens the server is to list at each place of the baseline's answers, -1 for all: what
+    this arm's drift is read from, and its own answer up to where it leaves the baseline's. For servers that tell
+    `prompt_logprobs` as vLLM does, and arms with a `tokenizer`. Example: `prompt_logprobs: 20`
+    """
     extra_body: Annotated[
         dict[str, Any],
         AfterValidator(_body),
@@ -154,9 +176,20 @@ class ServedKeys(Written):
             raise stated("an arm has `endpoint` (a server that runs) or `serve` (one to start), one of the two")
         if getattr(self, "model", None) is None:
             raise stated("`endpoint` and `serve` need `model`: the name under which the server lists it (/v1/models)")
+        if self.prompt_logprobs is not None:
+            self._check_reading()
         if wrong := [name for name in _OUTSIDE if name in self.model_fields_set]:
             raise stated(f"`{wrong[0]}` is how an arm is generated here; a served one is what its server makes of it")
         return self
+
+    def _check_reading(self) -> None:
+        if self.tokenizer is None:
+            raise stated("`prompt_logprobs` needs `tokenizer`: what is read is the tokens of the baseline's answer")
+        if self.engine is not None and self.engine not in READ_BY:
+            raise stated(
+                f"`prompt_logprobs` is read as vLLM tells it (`engine: vllm` or `qualgate`, or none named); of "
+                f"{quote(self.engine)} it is not in this version"
+            )
 
 
 def as_served(entry: ServedKeys, folder: Path) -> Served | None:
@@ -172,6 +205,7 @@ def as_served(entry: ServedKeys, folder: Path) -> Served | None:
         api_key_env=entry.api_key_env or "",
         concurrency=entry.concurrency or CONCURRENCY,
         stream=entry.stream is not False,
+        prompt_logprobs=entry.prompt_logprobs or 0,
         extra_body=json.dumps(entry.extra_body, sort_keys=True) if entry.extra_body else "",
         extra_headers=tuple(sorted(headers.items())),
     )

@@ -126,18 +126,18 @@ def write_artifact(
             tensors = recorder.head.tensors
             # Its numbers are rounded to `dtype` already: half the bytes, the same bits.
             halved = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
-            write_tensors(path.parent / head, halved, {"place": _place(path.parent / head)})
+            write_tensors(path.parent / head, halved, {"place": place_of(path.parent / head)})
     tensors = {
         "lengths": torch.tensor([len(answer) for answer in answers], dtype=torch.int32),
         "tokens": torch.tensor([token for answer in answers for token in answer], dtype=torch.int32),
         **_columns(recorder),
     }
     about = {
-        "place": _place(path),
+        "place": place_of(path),
         "width": str(recorder.width),
         "head": head,
         "after": json.dumps(recorder.head.after),
-        "cases": json.dumps([_case(prompt) for prompt in job.prompts]),
+        "cases": json.dumps([case_of(prompt) for prompt in job.prompts]),
     }
     write_tensors(path, tensors, about)
 
@@ -153,11 +153,11 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
     try:
         columns, about = read_tensors(path)
         head_file = path.parent / about["head"] if about["head"] else None
-        _check_place(path, about)
+        check_place(path, about)
         lengths, tokens = columns["lengths"].tolist(), columns["tokens"].tolist()
         states, eta = _states({name: column.to(device) for name, column in columns.items()}, about)
         after = json.loads(about["after"])
-        if json.loads(about["cases"]) != [_case(prompt) for prompt in job.prompts]:
+        if json.loads(about["cases"]) != [case_of(prompt) for prompt in job.prompts]:
             raise ValueError("it is of other cases")
         head = _head(head_file, str(device)) if head_file else None
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -203,19 +203,21 @@ def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple
 @lru_cache(maxsize=1)  # every job of a run has the same
 def _head(path: Path, device: str) -> KeptHead:
     tensors, about = read_tensors(path)
-    _check_place(path, about)
+    check_place(path, about)
     return KeptHead.of({name: tensor.to(device).float() for name, tensor in tensors.items()})
 
 
-def _place(path: Path) -> str:
+def place_of(path: Path) -> str:
     """The run's folder is called by its key, and so by everything that generation depends on."""
     return f"{path.parent.name}/{path.name}"
 
 
-def _check_place(path: Path, about: dict[str, str]) -> None:
-    if about["place"] != _place(path):
+def check_place(path: Path, about: dict[str, str]) -> None:
+    """ValueError for a file that was made for another place than it lies at."""
+    if about["place"] != place_of(path):
         raise ValueError(f"it was made for {about['place']}")
 
 
-def _case(prompt: Prompt) -> list[str | int]:
+def case_of(prompt: Prompt) -> list[str | int]:
+    """What tells a job's cases from another's."""
     return [prompt.key.evalset, prompt.key.case_id, prompt.key.repeat, prompt.case_hash]

@@ -60,7 +60,8 @@ def _level(slice_: Slice, c: Comparison, alpha: float) -> str:
     limit = f"at most {slice_.rule.max:g}" if slice_.rule.max is not None else f"at least {slice_.rule.min:g}"
     unit = {"nats": " nats"}.get(METRICS[c.metric].unit, "")
     over = f"over {counted(c.n, 'case')}{_outcome(c)}"
-    return f"{slice_.head} is {c.variant:.4g}{unit} ({_between(c, alpha)}; allowed {limit}) {over}"
+    value = "known as an interval" if c.variant is None else f"{c.variant:.4g}{unit}"
+    return f"{slice_.head} is {value} ({_between(c, alpha)}; allowed {limit}) {over}"
 
 
 def _whole(slice_: Slice, c: Comparison, alpha: float) -> str:

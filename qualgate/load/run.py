@@ -26,8 +26,8 @@ from qualgate.served.asked import request_of
 from qualgate.served.client import Client
 from qualgate.served.declared import declared
 from qualgate.served.faults import RequestRefused
-from qualgate.served.job import of_case
 from qualgate.served.launch import running
+from qualgate.served.questions import of_case
 
 MOST_OPEN = 4_096  # requests under way at once in an open loop; those beyond wait, and their times go on
 

@@ -21,7 +21,7 @@ from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_le
 from qualgate.pipeline.forecast import Forecast, Past, forecast
 from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
-from qualgate.pipeline.served_arms import leaves_the_machine
+from qualgate.pipeline.served_arms import leaves_the_machine, rests_on_lists
 from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
 from qualgate.store import plain, queries
@@ -133,6 +133,7 @@ def _told_before(plan: Plan) -> Iterator[str]:
     yield from drafts_that_cannot_pay(plan)
     yield from trained_elsewhere(plan)
     yield from leaves_the_machine(plan.arms)
+    yield from rests_on_lists(plan)
 
 
 def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:

@@ -47,7 +47,7 @@ from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, che
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.residency import fit_together, held
-from qualgate.pipeline.served_arms import check_served, of_server, tokenizers_of, told_of
+from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
 from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
@@ -302,11 +302,11 @@ def _jobs(
     for arm in arms:
         again, folder = arm.name.endswith(NOISE), folders.get(arm.reads)
         same = _same_tokens(identities[arm.name], identities[gate.baseline.name])
-        comparable = same and not again and arm.served is None and gate.baseline.served is None
+        comparable = same and not again and drift_is_read(arm, gate.baseline)
         prompts = baseline
         if same and folder is not None and of_baseline is not None:
             check_lengths(folder, prompts)
-        if comparable and folder is not None and of_baseline is not None:
+        if comparable and arm.served is None and folder is not None and of_baseline is not None:
             check_same_head(folder, of_baseline)
         if not same:
             prompts = prompts_of(gate, folder, renderers.get(arm.reads), sets)

@@ -140,7 +140,7 @@ def _variant(
     evidence: RunEvidence, arm: ArmEvidence, marks: dict[Question, dict[str, NDArray[np.bool_]] | None], *, placed: bool
 ) -> VariantDrift:
     expected = sum(key.arm == arm.name for key in evidence.expected)
-    measured = [unit for unit in arm.units if unit.status == "done" and unit.kl]
+    measured = [unit for unit in arm.units if unit.status == "done" and unit.kl and unit.kl_upper is None]
     for unit in measured:
         if not isfinite(sum(unit.kl)) or min(unit.kl) < 0:
             raise IntegrityError(f"{arm.name}: {unit.key.evalset}/{unit.key.case_id} has a KL that none can be")

@@ -1,7 +1,7 @@
 """Arms that are served: what their servers say before a run, and what a gate file may not ask of them.
 
-A server tells tokens and texts. What else a rule may be about (drift, times, memory) nobody here sees of it, and a rule
-that could only ever end undecided is refused before anything is generated.
+A server tells tokens and texts, and some the log-probs that drift is read of. What else a rule may be about (times,
+memory) nobody here sees of it, and a rule that could only ever end undecided is refused before anything is generated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from qualgate.served.declared import declared
 
 TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # rules that hold answers' tokens together
 UNSEEN = {
-    "drift": "the probabilities behind a server's answers are not read",
     "latency": "a server's times are not judged yet",
     "cost": "a server's tokens and times are not priced yet",
     "service": "a server's times are not judged yet",
@@ -97,10 +96,50 @@ def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
                 f"{where}: a rule on {rule.metric} compares tokens, and {', '.join(texts)} is asked by messages and "
                 "tells none. Give it `tokenizer: FOLDER`, and it is asked by token ids; or leave the rule out."
             )
+    elif kind == "drift":
+        _check_drift(gate, rule)
     elif kind in UNSEEN:
         raise NotInThisVersion(
             f"{where}: a rule on {rule.metric}, where {named} is served: {UNSEEN[kind]}, so it could never be decided; "
             "that is not in this version. Rules on quality, parity and stability are."
+        )
+
+
+def drift_is_read(arm: ArmSpec, baseline: ArmSpec) -> bool:
+    """Whether the arm's distributions are held against the baseline's: both by our own engine, or both as their servers
+    list them."""
+    if arm.served is None or baseline.served is None:
+        return arm.served is None and baseline.served is None
+    return bool(arm.served.prompt_logprobs and baseline.served.prompt_logprobs)
+
+
+def rests_on_lists(plan: Plan) -> Iterator[str]:
+    """A line for the user for each variant whose drift is read of what servers list."""
+    for arm in plan.arms[1:]:
+        if arm.served is None or not drift_is_read(arm, plan.arms[0]) or "@" in arm.name:
+            continue
+        k = arm.served.prompt_logprobs
+        lists = "every token" if k < 0 else f"the {counted(k, 'likeliest token')}"
+        yield (
+            f"{arm.name}: drift rests on {lists} that servers list at each place of the baseline's answers: agreement "
+            "exactly, KL as an interval"
+            + ("" if k < 0 else ", which only a server that lists the least likely token too closes from above")
+        )
+
+
+def _check_drift(gate: GateFile, rule: Rule) -> None:
+    arms = (gate.baseline, *gate.variants)
+    if unread := [arm.name for arm in arms if arm.served is not None and not arm.served.prompt_logprobs]:
+        raise UsageError(
+            f"{gate.path}:{rule.line}: a rule on {rule.metric}, and nothing tells the probabilities behind the answers "
+            f"of {', '.join(unread)}, so it could never be decided. Give each served arm `prompt_logprobs: 20`, of "
+            "servers that list log-probs of a prompt's tokens as vLLM does, and a `tokenizer`; or leave the rule out."
+        )
+    if here := [arm.name for arm in arms if arm.served is None]:
+        raise NotInThisVersion(
+            f"{gate.path}:{rule.line}: a rule on {rule.metric}, where {', '.join(here)} is generated here and others "
+            "are served: what a server lists is held against what another lists alone in this version. Serve all "
+            "(`qualgate serve` does it for a folder), or leave the rule out."
         )
 
 

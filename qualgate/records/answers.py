@@ -54,10 +54,14 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Teacher forcing on the baseline's own tokens, full vocabulary, one value a position."""
+    """Teacher forcing on the baseline's own tokens, one value a position.
+
+    kl_upper: None where `kl` was computed over the whole vocabulary; else `kl` is what is proven at least and this what
+    is at most, inf where nothing bounds it (`stats.kl_bounds`).
+    """
 
     key: UnitKey  # of the variant's unit
-    kl: tuple[float, ...]  # KL(p_baseline || p_variant) in nats, float64 log-softmax, >= 0
+    kl: tuple[float, ...]  # KL(p_baseline || p_variant) in nats, float64 log-softmax, >= 0; or its lower bound
     top1_agreement: float  # share of positions where both find the same token likeliest
     first_divergence: int | None  # first position at which the variant would say another token; None = never
     length_ratio: float | None  # variant tokens / baseline tokens
@@ -65,6 +69,7 @@ class Drift:
         0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/kl_error_bound.py); 0 = exact
     )
     top1_differs: tuple[int, ...] | None = None  # positions at which they do not; None: not recorded
+    kl_upper: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

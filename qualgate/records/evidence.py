@@ -54,6 +54,7 @@ class UnitEvidence:
     top1_agreement: float | None = None
     kl_eta: float = 0.0  # certifies `kl`: see Drift
     top1_differs: tuple[int, ...] | None = None  # see Drift; None: a store from before that was stored
+    kl_upper: tuple[float, ...] | None = None  # see Drift; None: `kl` is no bound but the KL
     first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
     finished: bool | None = None  # the answer ended by itself; None: not recorded

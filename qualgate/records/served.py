@@ -13,7 +13,8 @@ class Served:
 
     endpoint: the API's address, up to and with its version ("http://127.0.0.1:8000/v1"), "" until a command's server
     listens. command: of `serve:`, with its {port}. tokenizer: a folder whose tokenizer and template make the tokens
-    that are sent; "": the server makes them of messages. extra_body: a JSON object's text, "" where nothing is added.
+    that are sent; "": the server makes them of messages. prompt_logprobs: of how many of the likeliest tokens
+    its drift is read, -1: of all, 0: it is not. extra_body: a JSON object's text, "" where nothing is added.
     """
 
     endpoint: str = ""
@@ -23,6 +24,7 @@ class Served:
     api_key_env: str = ""
     concurrency: int = CONCURRENCY
     stream: bool = True
+    prompt_logprobs: int = 0
     extra_body: str = ""
     extra_headers: tuple[tuple[str, str], ...] = ()
 

@@ -71,6 +71,11 @@ class Report:
             for arm in self.run.arms
             if arm.declared
         ]
+        lines += [
+            visible_line(f"{arm.name}: {arm.footprint.generation.because}")
+            for arm in self.run.arms
+            if arm.declared and arm.footprint and arm.footprint.generation.because
+        ]
         for arm in self.run.arms:
             found = arm.footprint.left_out if arm.footprint else {}
             named = [f"{name} ({count})" for name, count in found.items()]

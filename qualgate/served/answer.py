@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qualgate.records import FINISH_WORDS, FinishReason
 from qualgate.served.faults import WireFault
-from qualgate.served.replies import Choice, Completed, Message
+from qualgate.served.replies import Choice, Completed, Message, Ranked
 
 MOST_CALLS = 1000
 
@@ -16,7 +17,8 @@ MOST_CALLS = 1000
 class Answer:
     """What a server answered. token_ids, prompt_tokens, completion_tokens: None where it does not tell. calls: name,
     and arguments as JSON's text, that its parser read. first, last, max_gap: s since it was asked, of its first and
-    last piece and the longest wait between two (None: it came in one)."""
+    last piece and the longest wait between two (None: it came in one). read: what it lists at each token of the prompt,
+    where that was asked for."""
 
     text: str
     calls: tuple[tuple[str, str], ...]
@@ -28,6 +30,7 @@ class Answer:
     first: float
     last: float
     max_gap: float | None
+    read: tuple[Mapping[str, Ranked] | None, ...] = ()
 
 
 @dataclass(slots=True)
@@ -42,6 +45,7 @@ class Gathering:
     _finish: str | None = None
     _counted: tuple[int | None, int | None] = (None, None)  # tokens of the prompt and the answer
     _times: list[float] = field(default_factory=list)
+    _read: tuple[Mapping[str, Ranked] | None, ...] = ()
 
     def take(self, piece: Completed, seconds: float) -> None:
         """A whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
@@ -76,6 +80,7 @@ class Gathering:
             self._ids += choice.token_ids
         if choice.logprobs is not None:
             self._logprobs += [one for one in choice.logprobs.token_logprobs or () if one is not None]
+        self._read = self._read or tuple(choice.prompt_logprobs or ())
         self._finish = choice.finish_reason or self._finish
 
     def _call(self, place: int, name: str | None, arguments: str | None) -> None:
@@ -107,4 +112,5 @@ class Gathering:
             first=self._times[0] if self._times else seconds,
             last=self._times[-1] if self._times else seconds,
             max_gap=max(gaps, default=None),
+            read=self._read,
         )

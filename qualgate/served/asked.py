@@ -7,6 +7,7 @@ the server puts through its own template, or its prompt as text.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -54,6 +55,20 @@ def request_of(prompt: Prompt, arm: ArmSpec, seed: int) -> tuple[str, dict[str, 
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= json.loads(served.extra_body or "{}")
     return ("/chat/completions" if "messages" in said else "/completions"), body
+
+
+def reading_of(prompt: Prompt, answer: Sequence[int], arm: ArmSpec) -> tuple[str, dict[str, Any]]:
+    """The same for reading an answer behind the prompt. vLLM says a token at least, which is thrown away."""
+    served = arm.served
+    assert served is not None, "asked of served arms alone"
+    body: dict[str, Any] = {
+        "model": arm.model,
+        "prompt": [*prompt.token_ids, *answer],
+        "max_tokens": 0 if served.engine == "qualgate" else 1,
+        "temperature": 0.0,
+        "prompt_logprobs": served.prompt_logprobs,
+    }
+    return "/completions", body | json.loads(served.extra_body or "{}")
 
 
 def _sampling(prompt: Prompt, seed: int) -> dict[str, Any]:

@@ -53,12 +53,13 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
     served = arm.served
     assert served is not None, "asked of served arms alone"
     own = sha256_text(THE_SERVERS_OWN)
+    asked: list[Any] = [served.engine, served.stream, served.extra_body, list(map(list, served.extra_headers))]
     stops: dict[str, Any] = {"stop_ids": folder.stop_ids if folder else THE_SERVERS_OWN}
     if folder and folder.rope:
         stops["rope"] = folder.rope
     return ArmIdentity(
         weights=content_hash(["served", served.command or served.endpoint, arm.model]),
-        config=content_hash([served.engine, served.stream, served.extra_body, list(map(list, served.extra_headers))]),
+        config=content_hash(asked + [served.prompt_logprobs] * bool(served.prompt_logprobs)),
         tokenizer=folder.tokenizer_sha256 if folder else own,
         template=folder.template_sha256 if folder else own,
         sampling=content_hash({**sampling, **stops}),

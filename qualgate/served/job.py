@@ -1,7 +1,8 @@
 """One job of a served arm: every prompt is asked of its server, and what it answers is handed back as an engine's.
 
-Nothing is measured of what a server does not tell: no drift, no margins. What it says of itself is asked before the job
-and after it, so that a server that was started again with another model is found (the store holds it against the plan).
+Nothing is measured of what a server does not tell: no margins, and drift only where it lists log-probs. What it says of
+itself is asked before the job and after it, so that a server that was started again with another model is found (the
+store holds it against the plan).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import Any
@@ -17,14 +19,15 @@ from qualgate.engine.prompts import load_tokenizer
 from qualgate.engine.stopping import Stops
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmFootprint, Completion, FinishReason, Generation, Job, JobResult, Prompt
+from qualgate.records import ArmFootprint, Completion, FinishReason, Job, JobResult
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
-from qualgate.served.asked import dialect_asked, request_of
+from qualgate.served.answering import Answered, answer_all
+from qualgate.served.asked import dialect_asked
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
-from qualgate.served.faults import NotServed, RequestRefused
+from qualgate.served.faults import NotServed
 
 NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
 
@@ -38,42 +41,37 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
     assert served is not None, "asked of served arms alone"
     folder = read_tokenizer_folder(Path(served.tokenizer)) if served.tokenizer else None
     began = time()
-    answers, told = asyncio.run(_ask(job, at_once))
+    answered, told = asyncio.run(_ask(job, folder, at_once))
     texts = _Texts(job, folder)
+    completions = tuple(_completion(job, row, answered, texts, began) for row in range(len(job.prompts)))
     return JobResult(
         index=job.index,
         arm=job.arm.name,
         identity=identify_served(job.arm, folder, dict(sampling), served.command or told),
         footprint=NOT_TOLD,
-        completions=tuple(_completion(job, row, answer, texts, began) for row, answer in enumerate(answers)),
-        generation=Generation(
-            engine=told.rpartition("; ")[2], tokens=sum(answer.completion_tokens or 0 for answer in answers)
-        ),
+        completions=completions,
+        drifts=answered.drifts,
+        generation=replace(answered.generation, engine=told.rpartition("; ")[2]),
     )
 
 
-async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str]:
+async def _ask(job: Job, folder: ModelFolder | None, at_once: int) -> tuple[Answered, str]:
     """The answers in the order of the prompts, and what the server says that it is. IntegrityError where it says
     something else before them than after them."""
     assert job.arm.served is not None, "asked of served arms alone"
     async with Client(job.arm.name, job.arm.served, at_once) as client:
         before = await _told(client, job)
-        tasks = [asyncio.create_task(_answer(client, job, prompt)) for prompt in job.prompts]
         try:
-            answers = await asyncio.gather(*tasks)
+            answered = await answer_all(client, job, folder)
         except NotServed:
             await _told(client, job)  # it refuses because it serves another model now?
             raise
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
         if (after := await _told(client, job)) != before:
             raise IntegrityError(
                 f"{job.arm.name}: its server declared {before!r:.300} before these answers and {after!r:.300} after "
                 "them: it changed during the run."
             )
-        return answers, before
+        return answered, before
 
 
 async def _told(client: Client, job: Job) -> str:
@@ -82,22 +80,6 @@ async def _told(client: Client, job: Job) -> str:
         return await declared(client, job.arm)
     except NotServed as gone:
         raise IntegrityError(f"{gone}. It did when the run was planned: the server changed during the run.") from None
-
-
-async def _answer(client: Client, job: Job, prompt: Prompt) -> Answer:
-    path, body = request_of(prompt, job.arm, job.seed)
-    try:
-        return await client.ask(path, body)
-    except RequestRefused as refused:
-        raise of_case(refused, prompt) from None
-
-
-def of_case(refused: RequestRefused, prompt: Prompt) -> RequestRefused:
-    """The refusal, with the case that was asked and what to do."""
-    return RequestRefused(
-        f"{refused}. That is of {prompt.key.evalset}/{prompt.key.case_id}: where its prompt is too long, shorten "
-        "or remove the case; where the server does not know a parameter, see `engine` and `extra_body`."
-    )
 
 
 class _Texts:
@@ -130,8 +112,8 @@ class _Texts:
             return "".join(f"<tool_call>{json.dumps(name)} {said}</tool_call>" for name, said in answer.calls)
 
 
-def _completion(job: Job, row: int, answer: Answer, texts: _Texts, began: float) -> Completion:
-    prompt = job.prompts[row]
+def _completion(job: Job, row: int, answered: Answered, texts: _Texts, began: float) -> Completion:
+    prompt, answer = job.prompts[row], answered.answers[row]
     text, reason = texts.of(row, answer)
     return Completion(
         key=prompt.key,
@@ -144,6 +126,8 @@ def _completion(job: Job, row: int, answer: Answer, texts: _Texts, began: float)
         margins=(),
         ttft=answer.first,
         e2e=answer.last,
+        baseline_proposed=answered.proposed[row],
+        baseline_accepted=answered.accepted[row],
         began=began,
         max_gap=answer.max_gap,
         counted=None if answer.token_ids is not None else answer.completion_tokens,

@@ -26,11 +26,12 @@ SHOWN_BYTES = 2**16
 
 
 def by_server(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs that run together: those that need no server to be started, then those of each that is."""
-    groups: dict[str, list[Job]] = {"": []}
+    """Jobs that run together: those that need no server to be started, and those of each that is. In the order of the
+    jobs: the baseline's leave what the others' read."""
+    groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.arm.served.command if job.arm.served else "", []).append(job)
-    return [group for group in groups.values() if group]
+    return list(groups.values())
 
 
 def with_servers(

@@ -54,8 +54,16 @@ class Logprobs(Reply):
     token_logprobs: list[float | None] | None = None
 
 
+class Ranked(Reply):
+    """What a server tells of one token at one place: nats, and how many tokens are likelier, plus one."""
+
+    logprob: float
+    rank: Annotated[int, Field(ge=1, lt=2**31)]
+
+
 class Choice(Reply):
-    """An answer. finish_reason: null in a stream until its end. token_ids: where they were asked for and are told."""
+    """An answer. finish_reason: null in a stream until its end. token_ids: where they were asked for and are told;
+    prompt_logprobs: likewise, at each of the prompt's tokens, by their numbers; null at the first."""
 
     index: int = 0
     finish_reason: str | None = None
@@ -64,6 +72,7 @@ class Choice(Reply):
     delta: Message | None = None
     token_ids: list[Token] | None = None
     logprobs: Logprobs | None = None
+    prompt_logprobs: list[dict[Annotated[str, Field(pattern="^[0-9]{1,10}$")], Ranked] | None] | None = None
 
 
 class Completed(Reply):

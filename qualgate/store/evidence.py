@@ -275,6 +275,7 @@ _EVIDENCE = select(
     units.c.began,
     units.c.constraint_masked,
     units.c.max_gap,
+    units.c.kl_upper,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -285,12 +286,13 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 
 def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
     """As it was written into this run, or by an older version, which did not seal into which."""
-    *head, kernel, kl_eta, job, drafted, kept, began, masked, gap, text, ids, logprobs, margins, kl = row[_HEAD:-1]
-    if None in (text, ids, logprobs, margins, kl):
+    arrays = row[-1 - len(ARRAYS) - 1 : -1]  # token ids too
+    *head, kernel, kl_eta, job, drafted, kept, began, masked, gap, upper, text = row[_HEAD : -1 - len(arrays)]
+    if None in (text, *arrays):
         return False
-    parts = (text.encode("utf-8"), ids, logprobs, margins, kl)
+    parts = (text.encode("utf-8"), *arrays)
     drafts = draft_steps.digest(steps)
-    others = (drafted, kept), began, drafts, (masked, gap)
+    others = (drafted, kept), began, drafts, (masked, gap, upper)
     laters = (sealed_later(kernel, kl_eta, job, run, *others) for run in (run_id, None))
     return any(row.sha256 == seal.digest((*row[:4], *head, *later, *said), *parts) for later in laters)
 
@@ -324,6 +326,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         cluster=row.cluster,
         kl=kl,
         kl_eta=row.kl_eta or 0.0,
+        kl_upper=None if row.kl_upper is None else seal.floats(row.kl_upper),
         top1_differs=top1_differs,
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,

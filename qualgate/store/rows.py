@@ -169,6 +169,7 @@ def unit_row(
         "margins": seal.pack_floats(completion.margins),
         "kl": b"" if drift is None else seal.pack_kl(drift.kl, drift.top1_differs),
         "kl_eta": float(drift.kl_eta) if drift is not None and drift.kl_eta else None,
+        "kl_upper": None if drift is None or drift.kl_upper is None else seal.pack_floats(drift.kl_upper),
         "job": job,
         "draft_proposed": completion.draft_proposed,
         "draft_accepted": completion.draft_accepted,
@@ -181,7 +182,7 @@ def unit_row(
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
     drafts = completion.draft_proposed, completion.draft_accepted
-    others = row["constraint_masked"], row["max_gap"]
+    others = row["constraint_masked"], row["max_gap"], row["kl_upper"]
     later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps, others)
     measured = (*(row[name] for name in MEASURED), *later)
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
@@ -196,13 +197,14 @@ def sealed_later(
     drafts: tuple[int | None, int | None] = (None, None),
     began: float | None = None,
     steps: str | None = None,
-    others: tuple[float | None, float | None] = (None, None),
+    others: tuple[float | None, float | None, bytes | None] = (None, None, None),
 ) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
     that older versions sealed. drafts: tokens proposed and accepted; began: its batch; steps: digest of its
-    drafts'; others: what its constraint left out, the longest wait between its tokens."""
+    drafts'; others: what its constraint left out, the longest wait between its tokens, upper bounds of its KL."""
     named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]), ("began", began))
     named = (*named, ("steps", steps), ("masked", others[0]), ("gap", others[1]))
+    named = (*named, ("upper", None if others[2] is None else seal.digest((), others[2])))
     return (
         *(value for value in (kernel, kl_eta) if value is not None),
         *(f"{name} {value}" for name, value in named if value is not None),

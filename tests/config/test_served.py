@@ -12,7 +12,8 @@ from qualgate.records import Served
 
 SERVED = """\
 version: 1
-baseline: {endpoint: "http://127.0.0.1:8000/v1/", model: support, api_key_env: SUPPORT_KEY, tokenizer: ./tok}
+baseline: {endpoint: "http://127.0.0.1:8000/v1/", model: support, api_key_env: SUPPORT_KEY, tokenizer: ./tok,
+           prompt_logprobs: 20}
 variants:
   awq:
     serve: vllm serve ./awq --port {port}
@@ -38,7 +39,10 @@ def test_served_arms_are_read(gate_file):
     gate = load_gate_file(gate_file)
     assert gate.baseline.model == "support"
     assert gate.baseline.served == Served(
-        endpoint="http://127.0.0.1:8000/v1", api_key_env="SUPPORT_KEY", tokenizer=str(gate_file.parent / "tok")
+        endpoint="http://127.0.0.1:8000/v1",
+        api_key_env="SUPPORT_KEY",
+        tokenizer=str(gate_file.parent / "tok"),
+        prompt_logprobs=20,
     )
     assert gate.baseline.reads == str(gate_file.parent / "tok")
     [awq] = gate.variants
@@ -56,7 +60,7 @@ def test_served_arms_are_read(gate_file):
 
 def test_what_is_made_of_the_baselines_weights_needs_them_here(gate_file):
     gate_file.write_text(SERVED.replace("evalsets:", "  int8: {quantize: int8}\nevalsets:"))
-    with pytest.raises(UsageError, match=r"gate.yaml:12: the baseline is served, and int8 would be generated here"):
+    with pytest.raises(UsageError, match=r"gate.yaml:13: the baseline is served, and int8 would be generated here"):
         load_gate_file(gate_file)
 
 

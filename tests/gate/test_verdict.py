@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, nan
 from time import process_time
 
 import numpy as np
@@ -170,6 +171,40 @@ def test_a_limit_inside_a_kl_s_certified_error_decides_nothing(metric) -> None:
     assert said(0.02, 0.1, 0.06) == "approve"
     assert said(0.02, 0.0, 0.01) == "block"
     assert said(0.02, 0.1, 0.01) == "undecided"
+
+
+@pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.kl_p99", "drift.kl_max"])
+def test_a_kl_that_is_known_as_an_interval_decides_where_the_interval_does(metric) -> None:
+    quality = Rule(metric="exact_match", max_drop=0.05)
+
+    def said(least: float, most: float, limit: float) -> str:
+        evidence = with_units(
+            run(n=400), "variant", lambda us: (replace(u, kl=(least,) * 9, kl_upper=(most,) * 9) for u in us)
+        )
+        return word(evidence, rules(quality, Rule(metric=metric, max=limit)))
+
+    assert said(0.01, 0.02, 0.03) == "approve"
+    assert said(0.01, 0.05, 0.03) == "undecided"
+    assert said(0.04, 0.05, 0.03) == "block"
+    assert said(0.0, inf, 0.03) == "undecided"
+    assert said(0.04, inf, 0.03) == "block"
+    assert said(0.02, 0.01, 0.03) == "invalid"
+    assert said(0.02, nan, 0.03) == "invalid"
+
+
+def test_a_kl_that_is_known_as_an_interval_is_not_shown_as_a_number() -> None:
+    for most in (0.02, inf):
+        evidence = with_units(
+            run(n=60), "variant", lambda us, most=most: (replace(u, kl=(0.01,) * 9, kl_upper=(most,) * 9) for u in us)
+        )
+        (shown,) = decide_plain(evidence, rules(*POLICY.rules, Rule(metric="drift.kl_mean", max=0.5)))
+        assert "drift.kl_mean" not in shown.drift
+        assert shown.drift["drift.kl_mean_least"] == pytest.approx(0.01)
+        assert shown.drift["drift.kl_mean_most"] == (pytest.approx(0.02) if most < inf else None)
+        told = shown.comparisons[-1]
+        assert told.variant is None
+        assert told.lower == pytest.approx(0.01, rel=0.1)
+        assert (told.upper is None) == (most == inf)
 
 
 def test_a_certified_error_is_shown_where_there_is_one() -> None:

@@ -165,6 +165,7 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
         connection.execute("drop table draft_steps")
+        connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("alter table units drop column kl_eta")
@@ -186,11 +187,26 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
                 connection.execute(change)
 
 
+def test_a_run_of_revision_0012_knows_every_kl_itself_and_its_seals_hold(url):
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=3))
+        before = runs.evidence(store, run_id)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("alter table units drop column kl_upper")
+        connection.execute("update alembic_version set version_num = '0012'")
+    assert f"from revision 0012 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert before.integrity == ()
+        assert {unit.kl_upper for arm in before.variants for unit in arm.units} == {None}
+
+
 def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_new_runs_have_some(url):
     with open_store(url) as store:
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("update alembic_version set version_num = '0011'")
     assert f"from revision 0011 to {LAST}" in upgrade(url)
@@ -216,6 +232,7 @@ def test_a_run_of_revision_0010_has_no_masked_shares_its_seals_hold_and_new_runs
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("update alembic_version set version_num = '0010'")
@@ -247,6 +264,7 @@ def test_a_run_of_revision_0009_has_no_draft_steps_its_seals_hold_and_new_runs_h
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
+        connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("update alembic_version set version_num = '0009'")
@@ -269,6 +287,7 @@ def test_a_run_of_revision_0008_has_no_name_and_its_seal_holds(url):
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
+        connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
         connection.execute("alter table runs drop column gate_name")

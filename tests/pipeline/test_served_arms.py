@@ -8,7 +8,7 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.pipeline.served_arms import check_served, leaves_the_machine
+from qualgate.pipeline.served_arms import check_served, leaves_the_machine, rests_on_lists
 from qualgate.records import ArmSpec, Case, Evalset, Served
 
 GATE = """\
@@ -43,7 +43,6 @@ def test_answers_that_are_scored_may_be_asked_of_any_server(tmp_path):
         (("", ""), {"requests": [["a", "b"]]}, "likelihood of a text"),
         (("", ""), {"constraint": {"regex": "a"}}, "a regular expression"),
         (("0.02}", "0.02}, {metric: cost_per_accepted_answer, max_ratio: 1}"), {}, "not priced yet"),
-        (("0.02}", "0.02}, {metric: drift.kl_mean, max: 1}"), {}, "probabilities behind a server's answers"),
     ],
 )
 def test_what_this_version_cannot_see_of_a_server_is_refused(change, body, said, tmp_path):
@@ -52,6 +51,34 @@ def test_what_this_version_cannot_see_of_a_server_is_refused(change, body, said,
         change = (f"{change[0]}]}}", f"{change[1]}]}}\nprices: p.yaml")
     with pytest.raises(NotInThisVersion, match=said):
         checked(tmp_path, change, body)
+
+
+def test_a_rule_on_drift_needs_what_its_servers_list(tmp_path):
+    rule = "0.02}, {metric: drift.top1_agreement, min: 0.9}"
+    with pytest.raises(UsageError, match=r"of v, so it could never be decided\. Give each served arm `prompt_logprobs"):
+        checked(tmp_path, ("0.02}", rule))
+    listed = "{{endpoint: 'http://127.0.0.1:800{}/v1', model: m, tokenizer: reference, prompt_logprobs: {}}}"
+    text = GATE.replace("{model: reference}", listed.format(1, 20)).replace("0.02}", rule)
+    file = tmp_path / "gate.yaml"
+    for k, said in ((5, "the 5 likeliest tokens"), (-1, "every token")):
+        old = "{endpoint: 'http://127.0.0.1:8000/v1', model: m, tokenizer: reference}"
+        assert old in text
+        file.write_text(text.replace(old, listed.format(0, k)))
+        gate = load_gate_file(file)
+        check_served(gate, [])
+        [line] = rests_on_lists(SimpleNamespace(arms=(gate.baseline, *gate.variants)))  # type: ignore[arg-type]
+        assert said in line
+        assert ("closes from above" in line) == (k > 0)
+
+
+def test_lists_are_not_held_against_what_is_generated_here(tmp_path):
+    (tmp_path / "gate.yaml").write_text(
+        GATE.replace("tokenizer: reference}", "tokenizer: reference, prompt_logprobs: 20}").replace(
+            "0.02}", "0.02}, {metric: drift.kl_mean, max: 1}"
+        )
+    )
+    with pytest.raises(NotInThisVersion, match="baseline is generated here and others are served"):
+        check_served(load_gate_file(tmp_path / "gate.yaml"), [])
 
 
 def test_servers_that_a_run_starts_are_not_looked_at_in_turns(tmp_path):

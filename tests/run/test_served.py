@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -114,6 +115,44 @@ def test_a_server_is_held_against_the_weights_here(workspace, addresses):
     )
     assert done.returncode == Exit.APPROVE, done.stderr + done.stdout
     assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("served"))
+
+
+DRIFT = (
+    "SELECT case_id, kl, kl_upper, top1_agreement, first_divergence, length_ratio "
+    "FROM units WHERE arm = 'damaged' ORDER BY 1"
+)
+LISTED = (
+    "baseline: {{endpoint: '{0}', model: support, tokenizer: ./model, engine: qualgate, prompt_logprobs: {2}}}\n"
+    "variants: {{damaged: {{endpoint: '{1}', model: damaged, tokenizer: ./model, {3}prompt_logprobs: {2}}}}}\n"
+)
+RULES_ON_DRIFT = RULES.replace(
+    "max_drop: 0.10}", "max_drop: 0.10}, {metric: drift.kl_mean, max: 0.001}, {metric: drift.top1_agreement, min: 0.9}"
+)
+
+
+@pytest.mark.parametrize(("k", "engine"), [(2, "engine: qualgate, "), (-1, "")])
+def test_drift_is_read_of_what_servers_list_and_drafts_change_no_answer(k, engine, workspace, addresses):
+    here = run(workspace, HERE, RULES_ON_DRIFT)
+    assert here.returncode == Exit.BLOCK, here.stderr
+    expected, drifts = stored(workspace, ANSWERS.format("damaged")), stored(workspace, DRIFT)
+    (workspace / "qualgate.db").unlink()
+    served = run(workspace, LISTED.format(*addresses, k, engine), RULES_ON_DRIFT)
+    assert served.returncode == Exit.BLOCK, served.stderr
+    assert "agreement exactly, KL as an interval" in " ".join(served.stderr.split())
+    assert stored(workspace, ANSWERS.format("damaged")) == expected
+    for (case, kl, _, *same), (case_too, least, most, *same_too) in zip(drifts, stored(workspace, DRIFT), strict=True):
+        assert (case, same) == (case_too, same_too)
+        true, low, high = (np.abs(np.frombuffer(blob)) for blob in (kl, least, most))
+        assert (low <= true).all()
+        assert (true <= high).all()
+        assert np.isfinite(high).all()
+        if k < 0:
+            assert np.abs(high - low).max() < 1e-3
+    [told] = json.loads(served.stdout)["verdicts"]
+    assert "drift.kl_mean" not in told["drift"]
+    assert told["drift"]["drift.kl_mean_least"] > 0.001
+    accepted = stored(workspace, "SELECT sum(baseline_accepted) FROM units WHERE arm = 'damaged'")
+    assert accepted[0][0] > 0
 
 
 SUPPORT = "baseline: {{endpoint: '{0}', model: support}}\nvariants: {{again: {{endpoint: '{1}', model: {2}}}}}\n"

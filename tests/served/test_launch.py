@@ -106,11 +106,11 @@ def test_a_stop_while_it_starts_ends_it(tmp_path):
     assert alive(tmp_path) == []
 
 
-def test_jobs_of_one_command_share_a_server_and_the_others_need_none():
+def test_jobs_of_one_command_share_a_server_and_the_baselines_come_first():
     own = Job(index=0, arm=ArmSpec(name="own", model="m"), prompts=(), artifact="", drafted=False)
     jobs = [job("a {port}", "baseline"), own, job("b {port}", "v"), job("a {port}", "baseline@aa")]
     assert [[one.arm.name for one in group] for group in by_server(jobs)] == [
-        ["own"],
         ["baseline", "baseline@aa"],
+        ["own"],
         ["v"],
     ]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -289,16 +290,17 @@ def test_answers_moved_to_another_run_are_not_its_own(store):
     assert len(moved) == len([key for key in SMALL.expected if key.arm == "int8"])
 
 
-def test_what_certifies_a_kl_is_kept_and_sealed(store, begun):
+@pytest.mark.parametrize(("column", "value"), [("kl_eta", 1e-4), ("kl_upper", (inf, 0.5))])
+def test_what_certifies_or_bounds_a_kl_is_kept_and_sealed(column, value, store, begun):
     for result, scores in make_results(SMALL):
-        drifts = tuple(replace(drift, kl_eta=1e-4 if result.arm == "int8" else 0.0) for drift in result.drifts)
-        runs.record(store, begun, replace(result, drifts=drifts), scores)
+        drifts = (replace(drift, kl=(0.0, 0.1), **{column: value}) for drift in result.drifts)
+        runs.record(store, begun, replace(result, drifts=tuple(drifts)) if result.arm == "int8" else result, scores)
     evidence = runs.evidence(store, begun)
-    assert {(arm.name, unit.kl_eta) for arm in evidence.variants for unit in arm.units} == {
-        (arm.name, 1e-4 if arm.name == "int8" else 0.0) for arm in evidence.variants
-    }
+    for arm in evidence.variants:
+        found = {getattr(unit, column) for unit in arm.units}
+        assert (found == {value}) == (arm.name == "int8")
     assert evidence.integrity == ()
-    execute(store, "update units set kl_eta = null where kl_eta is not null")
+    execute(store, f"update units set {column} = null where {column} is not null")
     assert len(runs.evidence(store, begun).integrity) == len(evidence.variants[0].units)
 
 

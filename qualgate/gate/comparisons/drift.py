@@ -35,6 +35,8 @@ METHOD_MEAN = "kl_mean_clustered_t/3"
 METHOD_PERCENTILE = "kl_percentile_binomial/1"
 METHOD_LARGEST = "kl_max_observed/1"
 METHOD_AGREEMENT = "top1_binomial/1"
+BOUNDED = "+kl_bounds/1"  # behind the method, where each position's KL is known as an interval
+KL = ("drift.kl_mean", "drift.kl_p99", "drift.kl_max")
 
 
 def measure_drift(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
@@ -53,7 +55,21 @@ def measure_drift(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measure
     if method == METHOD_MEAN and min(bounds.p_below, bounds.p_above) > alpha:
         least = clusters_needed(100 - 100 / UNSEEN_KL["of_limit"], alpha)
         needed = least if count < least else None
+    if rule.metric in KL and any(pair.variant.kl_upper is not None for pair in pairs):
+        return _of_interval(slice_, n, bounds, method, needed)
     return bounded(slice_, n, bounds, variant=bounds.estimate, needed=needed, method=method)
+
+
+def _of_interval(slice_: Slice, n: int, bounds: Bounds, method: str, needed: int | None) -> Measured:
+    """The same where what was listed of the distributions proves an interval: it has no middle that would be the KL."""
+    obstacle = ""
+    if bounds.upper == inf:
+        obstacle = (
+            f"{slice_.head}: nothing that is listed bounds the KL from above, so it can be proven too large and never "
+            "small enough: have the whole vocabulary listed (`prompt_logprobs: -1`, where its server "
+            "allows it), or rule on drift.top1_agreement"
+        )
+    return bounded(slice_, n, bounds, needed=needed, method=f"{method}{BOUNDED}", obstacle=obstacle)
 
 
 def _over_positions(rule: Rule, pairs: Sequence[Pair], clusters: NDArray, alpha: float) -> tuple[Bounds, str]:
@@ -95,9 +111,13 @@ def _certified(pairs: Sequence[Pair], bounds_of: Callable[[NDArray[np.float64]],
     kl = np.concatenate([pair.variant.kl for pair in pairs])
     error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in pairs], [len(pair.variant.kl) for pair in pairs]))
     found = bounds_of(kl)
-    if not error.any():
+    upper = np.concatenate([pair.variant.kl if (up := pair.variant.kl_upper) is None else up for pair in pairs])
+    if not error.any() and (upper == kl).all():
         return found
-    least, most = bounds_of(np.maximum(kl - error, 0.0)), bounds_of(kl + error)
+    least = bounds_of(np.maximum(kl - error, 0.0))
+    if not np.isfinite(upper).all():
+        return replace(found, lower=least.lower, upper=inf, p_below=1.0, p_above=least.p_above)
+    most = bounds_of(upper + error)
     return replace(found, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)
 
 

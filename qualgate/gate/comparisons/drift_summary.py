@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qualgate.gate.evidence.checks import Pair
 from qualgate.stats.kl_error_bound import kl_error
@@ -17,6 +18,8 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     baseline tokens, None when the baseline said nothing. drift.identical: share of answers that never diverge.
     drift.first_divergence: median position of the first divergence among those that do, None when none does.
     drift.kl_error: the mean KL is proven to be within this of the true one; absent where it is exact.
+    Where a pair's KL is known as an interval, drift.kl_mean and the others are not told, but what they are at least and
+    at most: drift.kl_mean_least, drift.kl_mean_most, and so on; None where nothing bounds it.
     constraint.masked, constraint.masked_baseline: mean share of each model's own probability that the cases'
     constraints left out; absent where no case has one. More in the variant: the constraint hides what it lost.
     """
@@ -32,16 +35,27 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     said = sum(pair.baseline.tokens or 0 for pair in measured)
     error = kl_error(kl, np.repeat([pair.variant.kl_eta for pair in measured], positions)).mean()
     return {
-        "drift.kl_mean": float(kl.mean()),
+        **_of_kl(measured, kl),
         **({"drift.kl_error": float(error)} if error else {}),
-        "drift.kl_p99": float(np.percentile(kl, 99)),
-        "drift.kl_max": float(kl.max()),
         "drift.top1_agreement": float((agreement * positions).sum() / positions.sum()),
         "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / said if said else None,
         "drift.identical": 1 - len(diverged) / len(measured),
         "drift.first_divergence": float(np.median(diverged)) if diverged else None,
         **masked,
     }
+
+
+def _of_kl(measured: Sequence[Pair], kl: NDArray) -> dict[str, float | None]:
+    found = {"drift.kl_mean": kl.mean(), "drift.kl_p99": np.percentile(kl, 99), "drift.kl_max": kl.max()}
+    if all(pair.variant.kl_upper is None for pair in measured):
+        return {name: float(value) for name, value in found.items()}
+    upper = np.concatenate([pair.variant.kl if (up := pair.variant.kl_upper) is None else up for pair in measured])
+    bounded = bool(np.isfinite(upper).all())
+    most = (upper.mean(), np.percentile(upper, 99), upper.max()) if bounded else (None, None, None)
+    told: dict[str, float | None] = {}
+    for (name, least), above in zip(found.items(), most, strict=True):
+        told |= {f"{name}_least": float(least), f"{name}_most": None if above is None else float(above)}
+    return told
 
 
 def _masked(pairs: Iterable[Pair]) -> dict[str, float | None]:

@@ -267,7 +267,14 @@ def _sound(unit: UnitEvidence) -> bool:
         return False
     if len(unit.token_ids) % 4 or len(unit.answer or b"") % 4 or len(unit.margins or b"") % 8:
         return False  # not whole int32 and float64 numbers
+    if unit.kl_upper is not None and not _are_upper(unit.kl_upper, unit.kl):
+        return False
     return not unit.kl or (isfinite(sum(unit.kl)) and min(unit.kl) >= 0 and 0 <= unit.kl_eta < 1)
+
+
+def _are_upper(upper: Sequence[float], kl: Sequence[float]) -> bool:
+    """A bound for each position, none below what is proven at least; one may be infinite."""
+    return len(upper) == len(kl) and all(most >= least for least, most in zip(kl, upper, strict=True))
 
 
 def _taken(unit: UnitEvidence) -> Iterator[float]:

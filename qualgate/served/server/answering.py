@@ -14,11 +14,12 @@ import torch
 from qualgate.engine.choice import open_engine
 from qualgate.engine.constraint import GrammarMask, Vocabulary
 from qualgate.engine.load import LoadedArm
-from qualgate.engine.request import Ended, Engine, Event, Reason, Request, Spoken
+from qualgate.engine.request import Ended, Engine, Event, Read, Reason, Request, Spoken
 from qualgate.engine.sampling import Draws, noise_numbers
 from qualgate.engine.steering import Steering
 from qualgate.engine.stopping import Stops
 from qualgate.served.server.asked import Question
+from qualgate.served.server.read import Entries, listed
 
 MOST_ROWS = 64  # of one batch
 
@@ -39,6 +40,7 @@ class Asking:
     loop: asyncio.AbstractEventLoop
     told: asyncio.Queue[Token | Reason | Exception] = field(default_factory=asyncio.Queue)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    read: list[Entries] = field(default_factory=list)  # of its prompt's tokens behind the first, before it is answered
 
     def tell(self, what: Token | Reason | Exception) -> None:
         """From the engine's thread."""
@@ -88,6 +90,12 @@ class Answering:
 
     def _answer(self, engine: Engine, batch: Sequence[Asking]) -> None:
         try:
+            self._read(engine, [asking for asking in batch if asking.question.read is not None])
+            for asking in batch:
+                if not asking.question.max_new_tokens:
+                    asking.tell("length")
+            if not (batch := [asking for asking in batch if asking.question.max_new_tokens]):
+                return
             requests = [self._request(asking.question) for asking in batch]
             sampling, draws = batch[0].question.sampling, None
             if sampling.drawn:
@@ -101,6 +109,22 @@ class Answering:
         except Exception as error:
             for asking in batch:
                 asking.tell(error)
+
+    def _read(self, engine: Engine, batch: Sequence[Asking]) -> None:
+        """What each prompt's tokens are to the model."""
+        batch = [asking for asking in batch if len(asking.question.prompt) > 1]
+        wanted = {at: asking.question.read or 0 for at, asking in enumerate(batch)}
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Read):
+                for row, entries in listed(event, wanted):
+                    batch[row].read.append(entries)
+            elif isinstance(event, Ended) and event.reason == "broken":
+                raise ValueError("its logits are not finite")
+
+        prompts = [asking.question.prompt for asking in batch]
+        if prompts:
+            engine.run([Request(prompt=one[:1], answer=one[1:]) for one in prompts], None, on_event)
 
     def _tell(self, engine: Engine, batch: Sequence[Asking], event: Event) -> None:
         if isinstance(event, Ended):

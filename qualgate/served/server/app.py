@@ -21,6 +21,7 @@ from qualgate.engine.load import LoadedArm
 from qualgate.identity import own_version
 from qualgate.served.server.answering import Answering, Asking, Token
 from qualgate.served.server.asked import Asked, Refused, question_of
+from qualgate.served.server.read import spelled
 from qualgate.served.server.said import Said, event
 
 
@@ -121,6 +122,8 @@ async def _whole(request: Request, asking: Asking, said: Said, head: dict[str, A
     if isinstance(told, Exception) or told == "broken":
         return _error(500, f"the model failed: {told}")
     choice = said.choice(said.whole(told), said.tokens, told, whole=True)
+    if asking.question.read is not None:
+        choice["prompt_logprobs"] = [None, *(spelled(entries, said.arm) for entries in asking.read)]
     return JSONResponse({**head, "choices": [choice], "usage": said.usage})
 
 

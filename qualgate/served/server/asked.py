@@ -11,6 +11,7 @@ from qualgate.engine.chat_template import TemplateFault, render_chat
 from qualgate.engine.load import LoadedArm
 from qualgate.identity import canonical_json
 from qualgate.records import Sampling
+from qualgate.served.server.read import MOST_LISTED
 
 MOST_TOKENS, MOST_STOPS = 2**20, 16
 Token = Annotated[int, Field(ge=0, lt=2**31)]
@@ -28,7 +29,7 @@ class Asked(BaseModel):
     prompt: str | Annotated[list[Token], Field(min_length=1, max_length=MOST_TOKENS)] | None = None
     messages: list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
+    max_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
     top_k: Annotated[int, Field(ge=0)] = 0
@@ -42,6 +43,7 @@ class Asked(BaseModel):
     stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
     stream: bool = False
     logprobs: int | bool | None = None
+    prompt_logprobs: Annotated[int, Field(ge=-1)] | None = None
     return_token_ids: bool = False
     response_format: dict[str, Any] | None = None
 
@@ -49,7 +51,8 @@ class Asked(BaseModel):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A request in tokens. until: texts that end the answer, which then is text without special tokens; None: the text
-    is as it was said. constraint: a grammar's text, "" for none."""
+    is as it was said. constraint: a grammar's text, "" for none. read: of how many likeliest tokens the log-probs are
+    told at each of the prompt's, None: of none; then max_new_tokens may be 0."""
 
     prompt: tuple[int, ...]
     max_new_tokens: int
@@ -57,12 +60,13 @@ class Question:
     seed: int
     until: tuple[str, ...] | None
     constraint: str = ""
+    read: int | None = None
 
 
 def question_of(asked: Asked, arm: LoadedArm) -> Question:
     """Refused for what cannot be answered: no prompt, too long for the model's context, numbers out of range."""
     prompt = _tokens(asked, arm)
-    limit = asked.max_completion_tokens or asked.max_tokens
+    limit = asked.max_completion_tokens if asked.max_completion_tokens is not None else asked.max_tokens
     context = arm.context_length
     if limit is None:
         limit = 16 if asked.messages is None else max(1, (context or 2048) - len(prompt))
@@ -71,6 +75,9 @@ def question_of(asked: Asked, arm: LoadedArm) -> Question:
             f"This model's maximum context length is {context} tokens. However, you requested {len(prompt) + limit} "
             f"tokens ({len(prompt)} in the prompt, {limit} in the completion)."
         )
+    read = _read(asked, len(prompt), arm)
+    if not limit and read is None:
+        raise Refused("max_tokens: 0 answers nothing, but for `prompt_logprobs`")
     stop = (asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ())
     try:
         sampling = Sampling.of(asked.model_dump())
@@ -84,13 +91,29 @@ def question_of(asked: Asked, arm: LoadedArm) -> Question:
         seed=asked.seed,
         until=None if raw else stop,
         constraint=_constraint(asked.response_format),
+        read=read,
     )
 
 
+def _read(asked: Asked, tokens: int, arm: LoadedArm) -> int | None:
+    if asked.prompt_logprobs is None:
+        return None
+    if asked.stream:
+        raise Refused("prompt_logprobs: they are not streamed")
+    vocabulary = _vocabulary(arm)
+    read = vocabulary if asked.prompt_logprobs < 0 else min(asked.prompt_logprobs, vocabulary)
+    if tokens * read > MOST_LISTED:
+        raise Refused(f"prompt_logprobs: {read} of each of {tokens} tokens are more than {MOST_LISTED}")
+    return read
+
+
+def _vocabulary(arm: LoadedArm) -> int:
+    return int(arm.model.config.get_text_config().vocab_size)
+
+
 def _tokens(asked: Asked, arm: LoadedArm) -> tuple[int, ...]:
-    vocabulary = int(arm.model.config.get_text_config().vocab_size)
     if isinstance(asked.prompt, list):
-        if max(asked.prompt) >= vocabulary:
+        if max(asked.prompt) >= _vocabulary(arm):
             raise Refused(f"prompt: the model has no token {max(asked.prompt)}")
         return tuple(asked.prompt)
     if asked.messages is not None:

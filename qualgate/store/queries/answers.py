@@ -29,7 +29,7 @@ class Answer:
     margins: tuple[float, ...]
     ttft: float | None
     e2e: float | None
-    kl: tuple[float, ...]  # this and the next two: variants only
+    kl: tuple[float, ...]  # this and the next two: variants only; () where it is known within bounds alone
     top1_agreement: float | None
     first_divergence: int | None
     scores: tuple[Score, ...]
@@ -95,7 +95,7 @@ def _answer(connection: Connection, row: Any) -> Answer:
         margins=seal.floats(row.margins),
         ttft=row.ttft,
         e2e=row.e2e,
-        kl=seal.kl(row.kl, row.top1_agreement)[0],
+        kl=seal.kl(row.kl, row.top1_agreement)[0] if row.kl_upper is None else (),
         top1_agreement=row.top1_agreement,
         first_divergence=row.first_divergence,
         scores=tuple(Score(**score._mapping) for score in said),

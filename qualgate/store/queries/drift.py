@@ -48,12 +48,13 @@ def baseline_said(store: Store, run_id: str) -> dict[tuple[str, str, int], Said]
 
 
 def drift_by_position(store: Store, run_id: str, variant: str, positions: int = 200) -> tuple[PositionDrift, ...]:
-    """Mean KL at each of the first positions."""
+    """Mean KL at each of the first positions, of answers of which it is known, and not only within bounds."""
     sums, counts = [0.0] * positions, [0] * positions
     with store.read() as connection:
         rows = connection.execute(
             select(units.c.kl, units.c.top1_agreement)
             .where(units.c.run_id == run_id, units.c.arm == variant, units.c.status == "done")
+            .where(units.c.kl_upper.is_(None))
             .order_by(units.c.unit_id)  # sums of floats depend on the order
         )
         for row in rows:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from qualgate.engine.load import load_arm
 from qualgate.records import ArmSpec
@@ -15,9 +16,9 @@ from qualgate.served.server.app import server
 
 
 @contextmanager
-def serving(folder: Path, name: str, cache: Path, dtype: str = "float32") -> Iterator[tuple[str, Answering]]:
-    """Its address, with /v1, and what answers behind it."""
-    spec = ArmSpec(name="served", model=str(folder), dtype=dtype)  # type: ignore[arg-type]
+def serving(folder: Path, name: str, cache: Path, /, **arm: Any) -> Iterator[tuple[str, Answering]]:
+    """Its address, with /v1, and what answers behind it. arm: fields of the arm that do not go without saying."""
+    spec = ArmSpec(**{"name": "served", "model": str(folder), "dtype": "float32"} | arm)
     arm = load_arm(spec, cache, {}, device="cpu")
     with socket.socket() as listening, Answering(arm) as answering:
         listening.bind(("127.0.0.1", 0))

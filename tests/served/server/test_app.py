@@ -8,10 +8,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import torch
 
 from qualgate.engine.answers import Answers
 from qualgate.engine.choice import open_engine
-from qualgate.engine.request import Request
+from qualgate.engine.request import Read, Request
 from qualgate.served.server.answering import Asking, Token
 from qualgate.served.server.app import _streamed
 from qualgate.served.server.asked import Asked, question_of
@@ -80,6 +81,42 @@ def test_a_stream_says_what_the_whole_answer_says(served):
     assert usage["usage"]["completion_tokens"] == len(whole["token_ids"])
 
 
+@pytest.mark.parametrize("k", [0, 3, -1])
+def test_a_prompts_log_probs_are_the_engines_in_vllms_form(k, served):
+    client, answering = served
+    reads: list[Read] = []
+
+    def keep(event: object) -> None:
+        if isinstance(event, Read):
+            reads.append(event)
+
+    with open_engine(answering.arm.model, answering.arm.choice) as engine:
+        engine.run([Request(prompt=(7,), answer=(11, 13, 17))], None, keep)
+    logprobs = torch.cat([read.logits for read in reads]).double().log_softmax(-1)
+    body = {"model": "tiny", "prompt": [7, 11, 13, 17], "max_tokens": 0, "prompt_logprobs": k}
+    reply = client.post("/completions", json=body).json()
+    first, *told = reply["choices"][0]["prompt_logprobs"]
+    assert first is None
+    assert reply["usage"]["completion_tokens"] == 0
+    assert len(told) == 3
+    for entries, expected, token in zip(told, logprobs, (11, 13, 17), strict=True):
+        ranked = expected.argsort(descending=True, stable=True).tolist()
+        likeliest = ranked if k < 0 else ranked[:k]
+        assert set(entries) == {str(one) for one in (*likeliest, token, ranked[-1])}
+        for name, entry in entries.items():
+            assert entry["logprob"] == pytest.approx(float(expected[int(name)]), abs=1e-12)
+            assert entry["rank"] == ranked.index(int(name)) + 1
+
+
+def test_a_prompt_is_read_and_gone_on_from_in_one_request(served):
+    client, answering = served
+    tokens, _ = spoken(answering, PROMPT, 4)
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 4, "prompt_logprobs": 1, "return_token_ids": True}
+    [choice] = client.post("/completions", json=body).json()["choices"]
+    assert choice["token_ids"] == tokens
+    assert len(choice["prompt_logprobs"]) == len(PROMPT)
+
+
 def test_a_seed_draws_the_same_again_and_another_something_else(served):
     client, _ = served
     body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12, "temperature": 2.0, "return_token_ids": True}
@@ -117,6 +154,9 @@ def test_a_stop_text_ends_an_answer_and_is_no_part_of_it(served):
         ({"n": 2}, 400, "n:"),
         ({"messages": [{"role": "user", "content": "x"}]}, 400, "chats have `messages`"),
         ({"response_format": {"type": "yaml"}}, 400, "response_format"),
+        ({"max_tokens": 0}, 400, "answers nothing"),
+        ({"prompt_logprobs": 1, "stream": True}, 400, "not streamed"),
+        ({"prompt_logprobs": -2}, 400, "prompt_logprobs"),
     ],
 )
 def test_what_it_cannot_answer_it_refuses(change, status, said, served):
@@ -124,6 +164,14 @@ def test_what_it_cannot_answer_it_refuses(change, status, said, served):
     response = client.post("/completions", json={"model": "tiny", "prompt": PROMPT, "max_tokens": 4, **change})
     assert response.status_code == status
     assert said in response.json()["error"]["message"]
+
+
+def test_more_than_a_reply_may_hold_is_not_read(served, monkeypatch):
+    client, _ = served
+    monkeypatch.setattr("qualgate.served.server.asked.MOST_LISTED", 8)
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 0}
+    assert client.post("/completions", json={**body, "prompt_logprobs": 2}).status_code == 200
+    assert client.post("/completions", json={**body, "prompt_logprobs": 3}).status_code == 400
 
 
 def test_an_answer_that_nobody_waits_for_is_said_no_further(served):
