@@ -16,7 +16,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmSpec, Case, Evalset, Rule
+from qualgate.records import ArmSpec, Case, Evalset, Plan, Rule
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
