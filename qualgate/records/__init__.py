@@ -29,6 +29,7 @@ from qualgate.records.arms import (
     Overflow,
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
+from qualgate.records.counters import DraftCounts, DraftWindow, counted_in, evalsets_of, joined
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
@@ -86,10 +87,12 @@ __all__ = [
     "Case",
     "Comparison",
     "Completion",
+    "DraftCounts",
     "DraftLevel",
     "DraftPosition",
     "DraftSource",
     "DraftStep",
+    "DraftWindow",
     "Drafted",
     "Drift",
     "EarlyStop",
@@ -134,4 +137,7 @@ __all__ = [
     "Verdict",
     "VerdictWord",
     "Window",
+    "counted_in",
+    "evalsets_of",
+    "joined",
 ]

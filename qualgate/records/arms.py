@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from qualgate.records.counters import DraftWindow, joined
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.served import Served
 from qualgate.records.speculation import Speculation
@@ -94,7 +95,8 @@ class Generation:
     left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
     tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
     were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
-    which none were, as they were not expected to pay, because: why, as found last.
+    which none were, as they were not expected to pay, because: why, as found last. windows: what its server counted of
+    drafts, and uncounted: why it did not, of a job at least; "" of our own engine.
     """
 
     engine: str = ""
@@ -108,6 +110,8 @@ class Generation:
     drafting: int = 0
     rested: int = 0
     because: str = ""
+    windows: tuple[DraftWindow, ...] = ()
+    uncounted: str = ""
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -124,6 +128,8 @@ class Generation:
             drafting=self.drafting + other.drafting,
             rested=self.rested + other.rested,
             because=other.because or self.because,
+            windows=joined((*self.windows, *other.windows)),
+            uncounted=self.uncounted or other.uncounted,
         )
 
 

@@ -16,7 +16,7 @@ MOST_CALLS = 1000
 class Answer:
     """What a server answered. token_ids, prompt_tokens, completion_tokens: None where it does not tell. calls: name,
     and arguments as JSON's text, that its parser read. first, last, max_gap: s since it was asked, of its first and
-    last piece and the longest wait between two (None: it came in one)."""
+    last piece and the longest wait between two (None: it came in one). drafts: see `Completed.drafts`."""
 
     text: str
     calls: tuple[tuple[str, str], ...]
@@ -28,6 +28,7 @@ class Answer:
     first: float
     last: float
     max_gap: float | None
+    drafts: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Gathering:
     _finish: str | None = None
     _counted: tuple[int | None, int | None] = (None, None)  # tokens of the prompt and the answer
     _times: list[float] = field(default_factory=list)
+    _drafts: tuple[int, int] | None = None
 
     def take(self, piece: Completed, seconds: float) -> None:
         """A whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
@@ -50,6 +52,7 @@ class Gathering:
             raise WireFault(f"it reports an error in place of an answer: {json.dumps(piece.error)[:200]}")
         if piece.usage is not None:
             self._counted = piece.usage.prompt_tokens, piece.usage.completion_tokens
+        self._drafts = piece.drafts or self._drafts
         if not piece.choices:
             return
         if len(piece.choices) != 1 or piece.choices[0].index != 0:
@@ -102,4 +105,5 @@ class Gathering:
             first=self._times[0] if self._times else seconds,
             last=self._times[-1] if self._times else seconds,
             max_gap=max(gaps, default=None),
+            drafts=self._drafts,
         )

@@ -17,13 +17,14 @@ from qualgate.engine.prompts import load_tokenizer
 from qualgate.engine.stopping import Stops
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmFootprint, Completion, FinishReason, Generation, Job, JobResult, Prompt
+from qualgate.records import ArmFootprint, Completion, DraftWindow, FinishReason, Generation, Job, JobResult, Prompt
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
 from qualgate.served.asked import dialect_asked, request_of
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
+from qualgate.served.drafts_counted import read_counts, window_of
 from qualgate.served.faults import NotServed, RequestRefused
 
 NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
@@ -38,7 +39,7 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
     assert served is not None, "asked of served arms alone"
     folder = read_tokenizer_folder(Path(served.tokenizer)) if served.tokenizer else None
     began = time()
-    answers, told = asyncio.run(_ask(job, at_once))
+    answers, told, (windows, uncounted) = asyncio.run(_ask(job, at_once))
     texts = _Texts(job, folder)
     return JobResult(
         index=job.index,
@@ -47,17 +48,21 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
         footprint=NOT_TOLD,
         completions=tuple(_completion(job, row, answer, texts, began) for row, answer in enumerate(answers)),
         generation=Generation(
-            engine=told.rpartition("; ")[2], tokens=sum(answer.completion_tokens or 0 for answer in answers)
+            engine=told.rpartition("; ")[2],
+            tokens=sum(answer.completion_tokens or 0 for answer in answers),
+            windows=windows,
+            uncounted=uncounted,
         ),
     )
 
 
-async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str]:
-    """The answers in the order of the prompts, and what the server says that it is. IntegrityError where it says
-    something else before them than after them."""
+async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str, tuple[tuple[DraftWindow, ...], str]]:
+    """The answers in the order of the prompts, what the server says that it is, and what it counted of its drafts
+    (`window_of`). IntegrityError where it says something else before them than after them."""
     assert job.arm.served is not None, "asked of served arms alone"
     async with Client(job.arm.name, job.arm.served, at_once) as client:
         before = await _told(client, job)
+        counts = await read_counts(client, job.arm.served.engine)
         tasks = [asyncio.create_task(_answer(client, job, prompt)) for prompt in job.prompts]
         try:
             answers = await asyncio.gather(*tasks)
@@ -73,7 +78,7 @@ async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str]:
                 f"{job.arm.name}: its server declared {before!r:.300} before these answers and {after!r:.300} after "
                 "them: it changed during the run."
             )
-        return answers, before
+        return answers, before, window_of(job, counts, await read_counts(client, job.arm.served.engine))
 
 
 async def _told(client: Client, job: Job) -> str:
@@ -128,6 +133,7 @@ class _Texts:
 def _completion(job: Job, row: int, answer: Answer, texts: _Texts, began: float) -> Completion:
     prompt = job.prompts[row]
     text, reason = texts.of(row, answer)
+    proposed, accepted = answer.drafts or (None, None)
     return Completion(
         key=prompt.key,
         case_hash=prompt.case_hash,
@@ -141,5 +147,7 @@ def _completion(job: Job, row: int, answer: Answer, texts: _Texts, began: float)
         e2e=answer.last,
         began=began,
         max_gap=answer.max_gap,
+        draft_proposed=proposed,
+        draft_accepted=accepted,
         counted=None if answer.token_ids is not None else answer.completion_tokens,
     )

@@ -67,11 +67,26 @@ class Choice(Reply):
 
 
 class Completed(Reply):
-    """A whole answer, or a piece of one. error: of servers that report one under the status 200."""
+    """A whole answer, or a piece of one. error: of servers that report one under the status 200. metrics, timings: what
+    some engines tell of an answer's drafts, see `drafts`, among much else in forms of their own."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
+    metrics: Any = None
+    timings: Any = None
+
+    @property
+    def drafts(self) -> tuple[int, int] | None:
+        """Tokens that its drafts proposed, and of them those it kept; None where this does not say it. vLLM's
+        `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), and llama.cpp's `timings`."""
+        told = self.metrics.get("speculative_decoding") if isinstance(self.metrics, dict) else None
+        places = (told, "num_draft_tokens", "num_accepted_draft_tokens"), (self.timings, "draft_n", "draft_n_accepted")
+        for found, proposed, accepted in places:
+            counts = [found.get(proposed), found.get(accepted)] if isinstance(found, dict) else []
+            if counts and all(type(one) is int and 0 <= one < 2**31 for one in counts):
+                return counts[0], counts[1]
+        return None
 
 
 class Model(Reply):
