@@ -14,6 +14,7 @@ class Served:
     endpoint: the API's address, up to and with its version ("http://127.0.0.1:8000/v1"), "" until a command's server
     listens. command: of `serve:`, with its {port}. tokenizer: a folder whose tokenizer and template make the tokens
     that are sent; "": the server makes them of messages. extra_body: a JSON object's text, "" where nothing is added.
+    drafts: it is said to speculate (`arm: speculation` or `both`).
     """
 
     endpoint: str = ""
@@ -25,6 +26,7 @@ class Served:
     stream: bool = True
     extra_body: str = ""
     extra_headers: tuple[tuple[str, str], ...] = ()
+    drafts: bool = False
 
     @property
     def label(self) -> str:

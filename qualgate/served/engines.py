@@ -25,7 +25,7 @@ class EngineProfile:
     """An engine by the name that `engine:` gives it.
 
     serve: how one is started. token_ids: whether it takes them as a prompt and tells those of its answers.
-    prompt_logprobs, cancel: how it tells the log-probs of a prompt, and what ends an answer under way; "" not known, or not at all.
+    prompt_logprobs, cancel: how it tells the log-probs of a prompt, and what ends an answer under way; "": not known.
     per_answer: what makes it tell each answer's drafts; "": nothing does. counters: None where it has none.
     """
 

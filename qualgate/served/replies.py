@@ -83,9 +83,9 @@ class Completed(Reply):
         told = self.metrics.get("speculative_decoding") if isinstance(self.metrics, dict) else None
         places = (told, "num_draft_tokens", "num_accepted_draft_tokens"), (self.timings, "draft_n", "draft_n_accepted")
         for found, proposed, accepted in places:
-            counts = [found.get(proposed), found.get(accepted)] if isinstance(found, dict) else []
-            if counts and all(type(one) is int and 0 <= one < 2**31 for one in counts):
-                return counts[0], counts[1]
+            told, kept = (found.get(proposed), found.get(accepted)) if isinstance(found, dict) else (None, None)
+            if type(told) is int and type(kept) is int and 0 <= min(told, kept) <= max(told, kept) < 2**31:
+                return told, kept
         return None
 
 

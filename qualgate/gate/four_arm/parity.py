@@ -19,6 +19,7 @@ import numpy as np
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair, truncated_sets
+from qualgate.gate.four_arm.drafting import ran_here
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus
@@ -75,7 +76,7 @@ def parity_step(
             return step("proven", "declared to change the distribution, so its quality is judged instead")
         case "sampled":
             status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy.alpha)
-            foreign = not arm.generation.engine  # of our own engine the rule of acceptance is known, and proven to draw
+            foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
             unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
             return step("undecided", unshown) if unshown else step(status, reason)
     return step(*_identical(arm.name, target.name, flat(pairs), exact=exact(arm, target)))
