@@ -330,7 +330,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         first_divergence=row.first_divergence,
         finished=row.finish_reason in ("eos", "stop"),
         attempts=_attempts(row, timed),
-        answer=row.token_ids if answers else None,
+        answer=(row.token_ids or None) if answers else None,  # of a server that tells none there are none
         margins=row.margins if answers else None,
         job=row.job,
         draft_proposed=row.draft_proposed,

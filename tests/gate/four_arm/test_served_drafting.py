@@ -55,7 +55,9 @@ def test_engines_that_count_verifications_alone_or_tokens_alone_do():
     sglang = counted(DraftCounts(verifications=5), DraftCounts(verifications=9))
     trtllm = counted(DraftCounts(proposed=5, accepted=1), DraftCounts(proposed=9, accepted=2))
     assert drafted(judged(served(drafted=sglang)))[1] == "drafted in 4 verifications, as its server counts them"
-    assert drafted(judged(served(drafted=trtllm)))[1] == "drafted 4 tokens, 1 accepted (25.0%), as its server counts them"
+    assert (
+        drafted(judged(served(drafted=trtllm)))[1] == "drafted 4 tokens, 1 accepted (25.0%), as its server counts them"
+    )
 
 
 @pytest.mark.parametrize("arm", ["drafted", "both"])
