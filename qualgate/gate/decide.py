@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from qualgate.errors import Exit
 from qualgate.gate.comparisons.speculation import with_speculation
 from qualgate.gate.early import decide_early
+from qualgate.gate.evidence.sampler import with_sampler
 from qualgate.gate.four_arm.drafting import with_drafting
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.growing import (
@@ -49,8 +50,9 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     does not fit the evidence.
     """
     decided = _decide(evidence, policy, now)
-    if policy.four_arm is None:  # there it is a step
-        decided = replace(decided, verdicts=with_drafting(decided.verdicts, evidence))
+    if policy.four_arm is None:  # there these are steps
+        told = with_sampler(with_drafting(decided.verdicts, evidence), evidence)
+        decided = replace(decided, verdicts=told)
     decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:

@@ -96,7 +96,8 @@ class Generation:
     tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
     were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
     which none were, as they were not expected to pay, because: why, as found last. windows: what its server counted of
-    drafts, and uncounted: why it did not, of a job at least; "" of our own engine.
+    drafts, and uncounted: why it did not, of a job at least; "" of our own engine. drawing: what the log-probs that a
+    server tells of drawn tokens say against its drawing them at all, see `stats.greedy_sampler`; () where nothing does.
     """
 
     engine: str = ""
@@ -112,6 +113,7 @@ class Generation:
     because: str = ""
     windows: tuple[DraftWindow, ...] = ()
     uncounted: str = ""
+    drawing: tuple[float, ...] = ()
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -130,6 +132,9 @@ class Generation:
             because=other.because or self.because,
             windows=joined((*self.windows, *other.windows)),
             uncounted=self.uncounted or other.uncounted,
+            drawing=tuple(map(sum, zip(self.drawing, other.drawing, strict=True)))
+            if self.drawing and other.drawing
+            else self.drawing or other.drawing,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from qualgate.records import ArmSpec, Case, Prompt, Served
 from qualgate.served.engines import tells_tokens
+from qualgate.served.told_odds import TOLD
 
 CALLS_AS = "dialect"  # in `Prompt.asked`: how calls that a server's parser read are written; never sent
 
@@ -49,7 +50,7 @@ def request_of(prompt: Prompt, arm: ArmSpec, seed: int) -> tuple[str, dict[str, 
     if prompt.token_ids:
         body["prompt"] = list(prompt.token_ids)
         if tells_tokens(served.engine):
-            body |= {"return_token_ids": True, "logprobs": 0}
+            body |= {"return_token_ids": True, "logprobs": TOLD}
     if served.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= json.loads(served.extra_body or "{}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from time import time
 from typing import Any
@@ -26,6 +27,7 @@ from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
 from qualgate.served.drafts_counted import read_counts, window_of
 from qualgate.served.faults import NotServed, RequestRefused
+from qualgate.served.told_odds import odds_of_drawing
 
 NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
 
@@ -52,8 +54,16 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
             tokens=sum(answer.completion_tokens or 0 for answer in answers),
             windows=windows,
             uncounted=uncounted,
+            drawing=_drawing(job, answers),
         ),
     )
+
+
+def _drawing(job: Job, answers: Sequence[Answer]) -> tuple[float, ...]:
+    """What its answers tell of whether its sampler draws, see `Generation.drawing`."""
+    assert job.arm.served is not None, "asked of served arms alone"
+    told = (odds_of_drawing(*one) for one in zip(job.prompts, repeat(job.arm.served), (a.margins for a in answers)))
+    return tuple(map(sum, zip(*filter(None, told), strict=True)))
 
 
 async def _ask(job: Job, at_once: int) -> tuple[list[Answer], str, tuple[tuple[DraftWindow, ...], str]]:
@@ -142,7 +152,7 @@ def _completion(job: Job, row: int, answer: Answer, texts: _Texts, began: float)
         finish_reason=reason,
         prompt_tokens=answer.prompt_tokens or len(prompt.token_ids),
         logprobs=answer.logprobs,
-        margins=(),
+        margins=() if prompt.sampling.drawn else answer.margins,
         ttft=answer.first,
         e2e=answer.last,
         began=began,

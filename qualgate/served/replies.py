@@ -49,9 +49,10 @@ class Message(Reply):
 
 
 class Logprobs(Reply):
-    """Of a completion: nats of each token."""
+    """Of a completion: nats of each token, and of the likeliest at each place, by their spelling."""
 
     token_logprobs: list[float | None] | None = None
+    top_logprobs: Any = None
 
 
 class Choice(Reply):

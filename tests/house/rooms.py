@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "quant": FLOOR | {"qualgate_kernels"},
     "engine": FLOOR | {"quant", "sandbox", "speculation", "qualgate_kernels"},
     "store": FLOOR,
-    "served": FLOOR | {"engine", "quant", "scoring"},
+    "served": FLOOR | {"engine", "quant", "scoring", "stats"},
     "workers": FLOOR | {"engine", "served"},
     "refmodel": FLOOR | {"scoring", "qualgate_evalsets"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
