@@ -8,7 +8,7 @@ from qualgate_app.text import escape, table, when
 
 from qualgate.escaping import visible
 from qualgate.formatting import size_text
-from qualgate.report import plots
+from qualgate.report import plots, served
 from qualgate.store.queries import RunSummary, StoredVerdict
 
 
@@ -67,6 +67,24 @@ def _arms(run: RunSummary) -> None:
     )
     engines = "; ".join(dict.fromkeys(arm.planned.engine for arm in run.arms))
     st.html(f'<span class="qg-quiet">engine: {escape(engines)}</span>')
+    _served(run)
+
+
+def _served(run: RunSummary) -> None:
+    """What is known of the arms that are served, side by side, and what their drafts came to."""
+    names, known = served.side_by_side(run.arms)
+    if known:
+        rows = [
+            (
+                f"{'≠ ' if one.differs else ''}{escape(one.what)}",
+                *(f"<ins>{escape(cell)}</ins>" if one.differs else escape(cell) for cell in one.cells),
+            )
+            for one in known
+        ]
+        st.markdown("**Served side by side** (≠ is not the same of all)")
+        st.html(table(["", *map(escape, names)], rows))
+    for line in filter(None, map(served.drafts_line, run.arms)):
+        st.caption(visible(line))
 
 
 def _gate_file(run: RunSummary, found: StoredVerdict) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -61,16 +62,21 @@ def db_upgrade(
 
 
 def doctor(as_json: JsonOption = False) -> None:
-    """Say what this machine and installation can do, and what is missing."""
+    """Say what this machine and installation can do, what is missing, and what engines offer that serve an arm."""
     from qualgate.doctor import findings
     from qualgate.report.screen import fit
+    from qualgate.served.engines import PROFILES, profile_lines
 
     found = findings()
     if as_json:
-        say(json.dumps([{"what": f.what, "ok": f.ok, "detail": f.detail} for f in found], indent=2))
+        engines = [{"what": f"engine {one.name}", "ok": True, "detail": asdict(one)} for one in PROFILES]
+        say(json.dumps([*({"what": f.what, "ok": f.ok, "detail": f.detail} for f in found), *engines], indent=2))
     else:
         for finding in found:
             say(fit(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}"))
+        say("\nWhat engines offer that serve an arm, by their documentation (`engine:` names one):")
+        for line in profile_lines():
+            say(fit(line))
     raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
 
 

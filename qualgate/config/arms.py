@@ -166,7 +166,8 @@ class Variant(ServedKeys):
 
     example: ClassVar = "{quantize: int8}"
     arm: Literal["quantization", "speculation", "both"] = ABSENT
-    """Its role in a comparison of four arms. Example: `arm: quantization`"""
+    """Its role in a comparison of four arms. One that is served and says `speculation` or `both` is not approved, among
+    four or by itself, where nothing shows that its server drafted. Example: `arm: quantization`"""
     model_config = {
         "json_schema_extra": {
             "anyOf": [IN_PROCESS, *SERVED],

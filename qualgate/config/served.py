@@ -208,6 +208,7 @@ def as_served(entry: ServedKeys, folder: Path) -> Served | None:
         prompt_logprobs=entry.prompt_logprobs or 0,
         extra_body=json.dumps(entry.extra_body, sort_keys=True) if entry.extra_body else "",
         extra_headers=tuple(sorted(headers.items())),
+        drafts=getattr(entry, "arm", None) in ("speculation", "both"),
     )
 
 

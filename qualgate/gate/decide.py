@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from qualgate.errors import Exit
 from qualgate.gate.comparisons.speculation import with_speculation
 from qualgate.gate.early import decide_early
+from qualgate.gate.evidence.sampler import with_sampler
+from qualgate.gate.four_arm.drafting import with_drafting
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.growing import (
     answers_before,
@@ -49,6 +51,9 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     does not fit the evidence.
     """
     decided = _decide(evidence, policy, now)
+    if policy.four_arm is None:  # there these are steps
+        told = with_sampler(with_drafting(decided.verdicts, evidence), evidence)
+        decided = replace(decided, verdicts=told)
     if decided.policy.stop is None and decided.policy.four_arm is None:
         told = with_weights_and_cache(decided.verdicts, evidence, decided.policy, now)
         decided = replace(decided, verdicts=told)

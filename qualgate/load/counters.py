@@ -7,17 +7,13 @@ ours is under way any more, it must stand still. What others ask meanwhile moves
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import dataclass
-from math import isfinite
 
-from qualgate.errors import InfrastructureError
 from qualgate.served.client import Client
-from qualgate.served.faults import NotServed
+from qualgate.served.drafts_counted import samples
 
 WRITTEN = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
 WATCHED = 2.0  # s for which a counter is watched when nothing is under way
-_LINE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})? ([0-9.eE+-]+)(?: [0-9]+)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,21 +26,16 @@ class Counted:
 
 def tokens_written(page: str) -> float | None:
     """The counter's sum over its labels, of a page in Prometheus' text format; None where none of those is there."""
-    values: dict[str, list[float]] = {}
-    for name, value in _LINE.findall(page):
+    sums: dict[str, float] = {}
+    for name, _, value in samples(page):
         if name in WRITTEN:
-            values.setdefault(name, []).append(_number(value))
-    total = sum(next(iter(values.values()), [float("nan")]))
-    return total if isfinite(total) else None
+            sums[name] = sums.get(name, 0.0) + value
+    return next(iter(sums.values()), None)
 
 
 async def written_now(client: Client) -> float | None:
     """Of a running server; None where it does not tell."""
-    try:
-        page = await client.page("/metrics")
-    except (NotServed, InfrastructureError):  # a load is measured all the same
-        return None
-    return tokens_written(page) if page is not None else None
+    return tokens_written(await client.page("/metrics"))
 
 
 async def counted_since(client: Client, before: float | None) -> Counted | None:
@@ -55,10 +46,3 @@ async def counted_since(client: Client, before: float | None) -> Counted | None:
     await asyncio.sleep(WATCHED)
     later = await written_now(client)
     return Counted(written=now - before, afterwards=later - now) if later is not None else None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")

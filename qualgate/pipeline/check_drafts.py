@@ -41,7 +41,8 @@ def check_speculation(gate: GateFile) -> None:
     if arms is None:
         return
     named = arms.speculation, arms.both
-    silent = [arm.name for arm in gate.variants if arm.name in named and not speculates(arm)]
+    served = [arm.name for arm in gate.variants if arm.served is not None]
+    silent = [arm.name for arm in gate.variants if arm.name in named and not (speculates(arm) or arm.served)]
     files = " ".join(f"--arm {name}={name}.jsonl" for name in (arms.quantization, *named))
     if silent:
         raise UsageError(
@@ -50,10 +51,10 @@ def check_speculation(gate: GateFile) -> None:
             "Say who drafts: `speculation: {draft: {quantize: mxfp4}}`. Or serve the four arms elsewhere and judge "
             f"what they answered: qualgate gate {gate.path.name} --baseline-scores baseline.jsonl {files}"
         )
-    if arms.drafting:
+    if here := [one.arm for one in arms.drafting if one.arm not in served]:
         raise UsageError(
-            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and these arms run here, where "
-            "every answer's drafts are counted: take it out of the gate file"
+            f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and {' and '.join(here)} runs "
+            "here, where every answer's drafts are counted: take it out of the gate file"
         )
 
 

@@ -317,7 +317,7 @@ def _jobs(
                 arm=arm,
                 prompts=tuple(_of_arm(prompts[position], arm, cases) for position in batch),
                 artifact=str(artifacts / f"job-{index:05d}.safetensors") if comparable and recorded else "",
-                drafted=comparable and not arm.is_baseline and not timed and arm.speculation is None,
+                drafted=comparable and not arm.is_baseline and not timed and not arm.drafts,
                 stage=stage,
                 seed=gate.seed,
                 timed=timed,

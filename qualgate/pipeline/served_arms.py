@@ -76,15 +76,34 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
         return
     named = ", ".join(arm.name for arm in arms)
     if gate.policy.four_arm is not None:
-        raise NotInThisVersion(
-            f"{gate.path.name}: four arms of which some are served ({named}) are not in this version"
-        )
+        _check_four(gate, arms)
     for rule in gate.policy.rules:
         _check_rule(gate, rule, arms)
     _check_mixed(gate, arms)
     _check_started(gate, arms)
     for item in sets:
         check_cases(item, named)
+
+
+def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
+    """Arms that are compared by what they cost are served alike; what a user waits under load is another question."""
+    if own := [arm.name for arm in (gate.baseline, *gate.variants) if arm not in served]:
+        raise UsageError(
+            f"{gate.path.name}: of the four arms {', '.join(own)} would be generated here and "
+            f"{', '.join(arm.name for arm in served)} served, so what one costs says nothing of the other: serve all"
+        )
+    if gate.policy.slo is not None:
+        raise NotInThisVersion(
+            f"{gate.path.name}: `slo` limits what users wait, and how many ask a server at once nobody says here: of "
+            "four served arms it is not judged in this version. Take it out; parity, quality and value are judged"
+        )
+    for rule in gate.policy.rules:
+        if METRICS[rule.metric].kind == "drift":
+            raise NotInThisVersion(
+                f"{gate.path}:{rule.line}: a rule on {rule.metric} of four served arms, which take turns: one that "
+                "comes before the baseline has none of its answers to read. Drift among them is not in this version: "
+                "take the rule out, or judge drift by a gate file without `four_arm`."
+            )
 
 
 def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:

@@ -131,7 +131,8 @@ def _grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, 
         return then, ()
     run = queries.run_summary(store, run_id)
     gate = replace(gate, four_arm=arms_compared(gate.four_arm, then.four_arm, {arm.name for arm in run.arms}))
-    if gate.four_arm is not None and gate.four_arm.drafting:
+    served = {arm.name for arm in run.arms if arm.spec.served is not None}
+    if gate.four_arm is not None and any(one.arm not in served for one in gate.four_arm.drafting):
         raise UsageError(
             f"{gate.path.name}: `four_arm.drafting` declares what a server counted, and run {run_id} was made by "
             "qualgate's own engine, which counts by itself. Take it out of the gate file, or judge score files."

@@ -31,6 +31,7 @@ from qualgate.records.arms import (
     Overflow,
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
+from qualgate.records.counters import DraftCounts, DraftWindow, counted_in, evalsets_of, joined
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.load import Load
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
@@ -93,10 +94,12 @@ __all__ = [
     "Case",
     "Comparison",
     "Completion",
+    "DraftCounts",
     "DraftLevel",
     "DraftPosition",
     "DraftSource",
     "DraftStep",
+    "DraftWindow",
     "Drafted",
     "Drift",
     "EarlyStop",
@@ -144,4 +147,7 @@ __all__ = [
     "VerdictWord",
     "WeightsAndCache",
     "Window",
+    "counted_in",
+    "evalsets_of",
+    "joined",
 ]

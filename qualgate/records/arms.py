@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from qualgate.records.counters import DraftWindow, joined
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.served import Served
 from qualgate.records.speculation import Speculation
@@ -56,6 +57,11 @@ class ArmSpec:
     def reads(self) -> str:
         """The folder whose tokenizer and template make its tokens; "" where its server makes them."""
         return self.model if self.served is None else self.served.tokenizer
+
+    @property
+    def drafts(self) -> bool:
+        """Whether it has a draft of its own, here or, as it is said to, at its server."""
+        return self.speculation is not None or (self.served is not None and self.served.drafts)
 
     @property
     def is_baseline(self) -> bool:
@@ -122,6 +128,9 @@ class Generation:
     were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
     which none were, as they were not expected to pay, because: why, as found last. peak: the most bytes that its
     process held in any job, libraries and whatever else it had loaded among them, device_peak: of its GPU; 0: unknown.
+    windows: what its server counted of drafts, and uncounted: why it did not, of a job at least; "" of our own engine.
+    drawing: what the log-probs that a server tells of drawn tokens say against its drawing them at all, see
+    `stats.greedy_sampler`; () where nothing does.
     """
 
     engine: str = ""
@@ -137,6 +146,9 @@ class Generation:
     because: str = ""
     peak: int = 0
     device_peak: int = 0
+    windows: tuple[DraftWindow, ...] = ()
+    uncounted: str = ""
+    drawing: tuple[float, ...] = ()
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -155,6 +167,11 @@ class Generation:
             because=other.because or self.because,
             peak=max(self.peak, other.peak),
             device_peak=max(self.device_peak, other.device_peak),
+            windows=joined((*self.windows, *other.windows)),
+            uncounted=self.uncounted or other.uncounted,
+            drawing=tuple(map(sum, zip(self.drawing, other.drawing, strict=True)))
+            if self.drawing and other.drawing
+            else self.drawing or other.drawing,
         )
 
 

@@ -105,6 +105,7 @@ class ArmEvidence:
     overflow: tuple[Overflow, ...] = ()  # see `ArmFootprint`
     generation: Generation = UNTOLD  # likewise
     speculation: Speculation | None = None  # as it was planned; None: none, or an arm of files
+    to_draft: bool = False  # served, and said to speculate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ class Served:
     listens. command: of `serve:`, with its {port}. tokenizer: a folder whose tokenizer and template make the tokens
     that are sent; "": the server makes them of messages. prompt_logprobs: of how many of the likeliest tokens
     its drift is read, -1: of all, 0: it is not. extra_body: a JSON object's text, "" where nothing is added.
+    drafts: it is said to speculate (`arm: speculation` or `both`).
     """
 
     endpoint: str = ""
@@ -27,6 +28,7 @@ class Served:
     prompt_logprobs: int = 0
     extra_body: str = ""
     extra_headers: tuple[tuple[str, str], ...] = ()
+    drafts: bool = False
 
     @property
     def label(self) -> str:

@@ -12,6 +12,7 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted, seen_text, size_text
 from qualgate.records import FourArm, Policy, Verdict
 from qualgate.report.arms import choice_line
+from qualgate.report.served import drafts_line
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
@@ -64,8 +65,9 @@ class Report:
 
     @property
     def of_arms(self) -> tuple[str, ...]:
-        """A line for each arm that is served, with what its server says of itself, and for each whose files hold
-        tensors that have no say in its answers; then what `memory` says."""
+        """A line for each arm that is served, with what its server says of itself, for each whose answers were asked
+        otherwise than planned, for each whose server counts its drafts, and for each whose files hold tensors that have
+        no say in its answers; then what `memory` says."""
         lines = [
             visible_line(f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}")
             for arm in self.run.arms
@@ -76,6 +78,7 @@ class Report:
             for arm in self.run.arms
             if arm.declared and arm.footprint and arm.footprint.generation.because
         ]
+        lines += filter(None, (visible_line(drafts_line(arm)) for arm in self.run.arms))
         for arm in self.run.arms:
             found = arm.footprint.left_out if arm.footprint else {}
             named = [f"{name} ({count})" for name, count in found.items()]

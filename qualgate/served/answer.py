@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from qualgate.records import FINISH_WORDS, FinishReason
 from qualgate.served.faults import WireFault
 from qualgate.served.replies import Choice, Completed, Message, Ranked
+from qualgate.served.told_odds import margins_told
 
 MOST_CALLS = 1000
 
@@ -18,7 +19,8 @@ class Answer:
     """What a server answered. token_ids, prompt_tokens, completion_tokens: None where it does not tell. calls: name,
     and arguments as JSON's text, that its parser read. first, last, max_gap: s since it was asked, of its first and
     last piece and the longest wait between two (None: it came in one). read: what it lists at each token of the prompt,
-    where that was asked for."""
+    where that was asked for. drafts: see `Completed.drafts`. margins: see `margins_told`; () where one of them is not
+    told."""
 
     text: str
     calls: tuple[tuple[str, str], ...]
@@ -31,6 +33,8 @@ class Answer:
     last: float
     max_gap: float | None
     read: tuple[Mapping[str, Ranked] | None, ...] = ()
+    drafts: tuple[int, int] | None = None
+    margins: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -42,10 +46,12 @@ class Gathering:
     _arguments: dict[int, list[str]] = field(default_factory=dict)
     _ids: list[int] | None = None
     _logprobs: list[float] = field(default_factory=list)
+    _margins: list[float | None] = field(default_factory=list)
     _finish: str | None = None
     _counted: tuple[int | None, int | None] = (None, None)  # tokens of the prompt and the answer
     _times: list[float] = field(default_factory=list)
     _read: tuple[Mapping[str, Ranked] | None, ...] = ()
+    _drafts: tuple[int, int] | None = None
 
     def take(self, piece: Completed, seconds: float) -> None:
         """A whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
@@ -54,6 +60,7 @@ class Gathering:
             raise WireFault(f"it reports an error in place of an answer: {json.dumps(piece.error)[:200]}")
         if piece.usage is not None:
             self._counted = piece.usage.prompt_tokens, piece.usage.completion_tokens
+        self._drafts = piece.drafts or self._drafts
         if not piece.choices:
             return
         if len(piece.choices) != 1 or piece.choices[0].index != 0:
@@ -79,7 +86,9 @@ class Gathering:
             self._ids = self._ids or []
             self._ids += choice.token_ids
         if choice.logprobs is not None:
-            self._logprobs += [one for one in choice.logprobs.token_logprobs or () if one is not None]
+            told = choice.logprobs.token_logprobs or ()
+            self._logprobs += [one for one in told if one is not None]
+            self._margins += margins_told(told, choice.logprobs.top_logprobs)
         self._read = self._read or tuple(choice.prompt_logprobs or ())
         self._finish = choice.finish_reason or self._finish
 
@@ -100,6 +109,7 @@ class Gathering:
         read, said = self._counted
         if self._ids is not None and said is not None and len(self._ids) != said:
             raise WireFault(f"it told {len(self._ids)} tokens and counted {said}: a piece was lost, or came twice")
+        margins = [one for one in self._margins if one is not None]
         gaps = [after - before for before, after in zip(self._times, self._times[1:], strict=False)]
         return Answer(
             text="".join(self._texts),
@@ -113,4 +123,6 @@ class Gathering:
             last=self._times[-1] if self._times else seconds,
             max_gap=max(gaps, default=None),
             read=self._read,
+            drafts=self._drafts,
+            margins=tuple(margins) if self._ids is not None and len(margins) == len(self._ids) else (),
         )

@@ -12,8 +12,9 @@ from hashlib import sha256
 from typing import Any
 
 from qualgate.records import ArmSpec, Case, Prompt, Served
+from qualgate.served.engines import tells_tokens
+from qualgate.served.told_odds import TOLD
 
-TELLS_TOKENS = ("", "vllm", "qualgate")  # engines that may be asked for their answers' token ids; "": not said
 CALLS_AS = "dialect"  # in `Prompt.asked`: how calls that a server's parser read are written; never sent
 
 
@@ -49,8 +50,8 @@ def request_of(prompt: Prompt, arm: ArmSpec, seed: int) -> tuple[str, dict[str, 
         body["stop"] = list(prompt.until)
     if prompt.token_ids:
         body["prompt"] = list(prompt.token_ids)
-        if served.engine in TELLS_TOKENS:
-            body |= {"return_token_ids": True, "logprobs": 0}
+        if tells_tokens(served.engine):
+            body |= {"return_token_ids": True, "logprobs": TOLD}
     if served.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= json.loads(served.extra_body or "{}")

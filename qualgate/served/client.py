@@ -31,6 +31,7 @@ from qualgate.served.replies import Completed, Reply
 from qualgate.served.retries import RETRIED, TRIES, pause, retry_after
 
 MOST_BYTES = 2**26  # of one answer, whole or in pieces
+PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests on
 MOST_SAID = 300  # characters of a server's own words in a message
 # s: to connect, to send, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = httpx2.Timeout(None, connect=10.0, write=60.0, read=600.0)
@@ -87,9 +88,16 @@ class Client:
         base = self._host() if of_host else self._served.endpoint
         return await self._again(lambda: self._got(base.rstrip("/") + path, kind))
 
-    async def page(self, path: str) -> str | None:
-        """What its host says at `path`, as text; None where there is nothing. Errors as of `ask`."""
-        return await self._again(lambda: self._page(self._host() + path.lstrip("/")))
+    async def page(self, path: str) -> str:
+        """The text at `path` of its host, for what nothing rests on but a count: asked once, "" where it does not come
+        whole within some seconds."""
+        address = self._host() + path.lstrip("/")
+        try:
+            async with asyncio.timeout(PAGE_SECONDS), self._turns, self._sent("GET", address, None) as response:
+                raw = await _bytes(response) if response.status_code == 200 else b""
+        except (httpx2.RequestError, WireFault, NotServed, TimeoutError):
+            return ""
+        return raw.decode("utf-8", "replace")
 
     def _host(self) -> str:
         return str(httpx2.URL(self._served.endpoint).copy_with(raw_path=b"/"))
@@ -152,10 +160,6 @@ class Client:
             return self._read(raw, kind)
         except WireFault as fault:
             raise NotServed(f"{self._where}: {fault}. {ADDRESS}.") from None
-
-    async def _page(self, address: str) -> str | None:
-        async with self._sent("GET", address, None) as response:
-            return None if response.status_code == 404 else (await _bytes(response)).decode("utf-8", "replace")
 
     async def _pieces(self, response: httpx2.Response) -> AsyncIterator[Completed]:
         """Of a stream of server-sent events. WireFault unless it ends as it must."""

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from time import time
 from typing import Any
@@ -19,7 +20,7 @@ from qualgate.engine.prompts import load_tokenizer
 from qualgate.engine.stopping import Stops
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmFootprint, Completion, FinishReason, Job, JobResult
+from qualgate.records import ArmFootprint, Completion, DraftWindow, FinishReason, Job, JobResult
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
@@ -27,7 +28,9 @@ from qualgate.served.answering import Answered, answer_all
 from qualgate.served.asked import dialect_asked
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
+from qualgate.served.drafts_counted import read_counts, window_of
 from qualgate.served.faults import NotServed
+from qualgate.served.told_odds import odds_of_drawing
 
 NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
 
@@ -41,7 +44,7 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
     assert served is not None, "asked of served arms alone"
     folder = read_tokenizer_folder(Path(served.tokenizer)) if served.tokenizer else None
     began = time()
-    answered, told = asyncio.run(_ask(job, folder, at_once))
+    answered, told, (windows, uncounted) = asyncio.run(_ask(job, folder, at_once))
     texts = _Texts(job, folder)
     completions = tuple(_completion(job, row, answered, texts, began) for row in range(len(job.prompts)))
     return JobResult(
@@ -51,16 +54,33 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
         footprint=NOT_TOLD,
         completions=completions,
         drifts=answered.drifts,
-        generation=replace(answered.generation, engine=told.rpartition("; ")[2]),
+        generation=replace(
+            answered.generation,
+            engine=told.rpartition("; ")[2],
+            windows=windows,
+            uncounted=uncounted,
+            drawing=_drawing(job, answered),
+        ),
     )
 
 
-async def _ask(job: Job, folder: ModelFolder | None, at_once: int) -> tuple[Answered, str]:
-    """The answers in the order of the prompts, and what the server says that it is. IntegrityError where it says
-    something else before them than after them."""
+def _drawing(job: Job, answered: Answered) -> tuple[float, ...]:
+    """What its answers tell of whether its sampler draws, see `Generation.drawing`."""
+    assert job.arm.served is not None, "asked of served arms alone"
+    margins = (answer.margins for answer in answered.answers)
+    told = (odds_of_drawing(*one) for one in zip(job.prompts, repeat(job.arm.served), margins))
+    return tuple(map(sum, zip(*filter(None, told), strict=True)))
+
+
+async def _ask(
+    job: Job, folder: ModelFolder | None, at_once: int
+) -> tuple[Answered, str, tuple[tuple[DraftWindow, ...], str]]:
+    """The answers in the order of the prompts, what the server says that it is, and what it counted of its drafts
+    (`window_of`). IntegrityError where it says something else before them than after them."""
     assert job.arm.served is not None, "asked of served arms alone"
     async with Client(job.arm.name, job.arm.served, at_once) as client:
         before = await _told(client, job)
+        counts = await read_counts(client, job.arm.served.engine)
         try:
             answered = await answer_all(client, job, folder)
         except NotServed:
@@ -71,7 +91,7 @@ async def _ask(job: Job, folder: ModelFolder | None, at_once: int) -> tuple[Answ
                 f"{job.arm.name}: its server declared {before!r:.300} before these answers and {after!r:.300} after "
                 "them: it changed during the run."
             )
-        return answered, before
+        return answered, before, window_of(job, counts, await read_counts(client, job.arm.served.engine))
 
 
 async def _told(client: Client, job: Job) -> str:
@@ -115,6 +135,7 @@ class _Texts:
 def _completion(job: Job, row: int, answered: Answered, texts: _Texts, began: float) -> Completion:
     prompt, answer = job.prompts[row], answered.answers[row]
     text, reason = texts.of(row, answer)
+    proposed, accepted = answer.drafts or (None, None)
     return Completion(
         key=prompt.key,
         case_hash=prompt.case_hash,
@@ -123,12 +144,14 @@ def _completion(job: Job, row: int, answered: Answered, texts: _Texts, began: fl
         finish_reason=reason,
         prompt_tokens=answer.prompt_tokens or len(prompt.token_ids),
         logprobs=answer.logprobs,
-        margins=(),
+        margins=() if prompt.sampling.drawn else answer.margins,
         ttft=answer.first,
         e2e=answer.last,
         baseline_proposed=answered.proposed[row],
         baseline_accepted=answered.accepted[row],
         began=began,
         max_gap=answer.max_gap,
+        draft_proposed=proposed,
+        draft_accepted=accepted,
         counted=None if answer.token_ids is not None else answer.completion_tokens,
     )

@@ -49,9 +49,10 @@ class Message(Reply):
 
 
 class Logprobs(Reply):
-    """Of a completion: nats of each token."""
+    """Of a completion: nats of each token, and of the likeliest at each place, by their spelling."""
 
     token_logprobs: list[float | None] | None = None
+    top_logprobs: Any = None
 
 
 class Ranked(Reply):
@@ -76,11 +77,26 @@ class Choice(Reply):
 
 
 class Completed(Reply):
-    """A whole answer, or a piece of one. error: of servers that report one under the status 200."""
+    """A whole answer, or a piece of one. error: of servers that report one under the status 200. metrics, timings: what
+    some engines tell of an answer's drafts, see `drafts`, among much else in forms of their own."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
+    metrics: Any = None
+    timings: Any = None
+
+    @property
+    def drafts(self) -> tuple[int, int] | None:
+        """Tokens that its drafts proposed, and of them those it kept; None where this does not say it. vLLM's
+        `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), and llama.cpp's `timings`."""
+        told = self.metrics.get("speculative_decoding") if isinstance(self.metrics, dict) else None
+        places = (told, "num_draft_tokens", "num_accepted_draft_tokens"), (self.timings, "draft_n", "draft_n_accepted")
+        for found, proposed, accepted in places:
+            told, kept = (found.get(proposed), found.get(accepted)) if isinstance(found, dict) else (None, None)
+            if type(told) is int and type(kept) is int and 0 <= min(told, kept) <= max(told, kept) < 2**31:
+                return told, kept
+        return None
 
 
 class Model(Reply):

@@ -217,7 +217,7 @@ def _unended(rows: Iterable[AnyRow], names: Sequence[str], stopped: Mapping[str,
 
 
 def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) -> ArmEvidence:
-    size = plain.footprint(row.footprint_json)
+    size, spec = plain.footprint(row.footprint_json), plain.arm_spec(row.spec_json)
     return ArmEvidence(
         name=row.name,
         identity=plain.identity(row.observed_json),
@@ -227,7 +227,8 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
         unmeasured=size.unmeasured if size else {},
         overflow=size.overflow if size else (),
         generation=size.generation if size else UNTOLD,
-        speculation=plain.arm_spec(row.spec_json).speculation,
+        speculation=spec.speculation,
+        to_draft=spec.served is not None and spec.served.drafts,
     )
 
 
@@ -332,7 +333,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         first_divergence=row.first_divergence,
         finished=row.finish_reason in ("eos", "stop"),
         attempts=_attempts(row, timed),
-        answer=row.token_ids if answers else None,
+        answer=(row.token_ids or None) if answers else None,  # of a server that tells none there are none
         margins=row.margins if answers else None,
         job=row.job,
         draft_proposed=row.draft_proposed,

@@ -113,6 +113,7 @@ def test_doctor_finds_this_installation_whole():
     findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, findings
     assert findings["torch"]["ok"]
+    assert findings["engine vllm"]["detail"]["counters"]["verifications"] == "vllm:spec_decode_num_drafts"
 
 
 def test_evalset_list_names_the_seven_families_and_the_calibration_set():

@@ -49,10 +49,10 @@ ALLOWED: dict[str, set[str]] = {
     "qualgate_app": {"store", "errors", "records", "escaping", "formatting", "report"},
 }
 
-# What a report and the dashboard show alike: the words of a four-arm answer and of speculation, the diff of two
-# answers, the pictures.
+# What a report and the dashboard show alike: the words of a four-arm answer and of speculation, served arms side
+# by side, the diff of two answers, the pictures.
 SHARED_WITH_APP = {"qualgate.report"} | {
-    f"qualgate.report.{name}" for name in ("arms", "diff", "page", "plots", "speculation")
+    f"qualgate.report.{name}" for name in ("arms", "diff", "page", "plots", "served", "speculation")
 }
 
 

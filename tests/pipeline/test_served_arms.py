@@ -9,6 +9,8 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.pipeline.arms import as_run
+from qualgate.pipeline.check_drafts import check_speculation
 from qualgate.pipeline.served_arms import check_served, leaves_the_machine, rests_on_lists
 from qualgate.records import ArmSpec, Case, Evalset, Served
 
@@ -109,3 +111,38 @@ def test_prompts_that_leave_the_machine_are_told_of(endpoint, leaves):
     told = list(leaves_the_machine(arms))
     assert len(told) == len(leaves)
     assert all(host in line for host, line in zip(leaves, told, strict=True))
+
+
+FOUR = """\
+version: 1
+baseline: {endpoint: 'http://127.0.0.1:8000/v1', model: m}
+variants:
+  a: {endpoint: 'http://127.0.0.1:8001/v1', model: m}
+  b: {endpoint: 'http://127.0.0.1:8002/v1', model: m}
+  c: {endpoint: 'http://127.0.0.1:8003/v1', model: m, arm: both}
+four_arm: {quantization: a, speculation: b}
+evalsets: [arithmetic]
+gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
+"""
+
+
+def test_four_arms_may_be_served_and_what_users_wait_under_load_is_not_theirs_to_judge(tmp_path):
+    def check(text: str) -> None:
+        (tmp_path / "gate.yaml").write_text(text)
+        gate = as_run(load_gate_file(tmp_path / "gate.yaml"), four_arm=True)
+        check_speculation(gate)
+        check_served(gate, [])
+
+    check(FOUR)
+    check(FOUR.replace("speculation: b}", "speculation: b, drafting: {b: {proposed: 9, accepted: 5}}}"))
+    with pytest.raises(NotInThisVersion, match="limits what users wait"):
+        check(f"{FOUR}slo: {{ttft: 0.5}}\n")
+    with pytest.raises(NotInThisVersion, match="of four served arms, which take turns"):
+        check(FOUR.replace("0.02}", "0.02}, {metric: drift.top1_agreement, min: 0.9}"))
+
+
+def test_an_arm_that_is_said_to_speculate_is_known_to_be(tmp_path):
+    (tmp_path / "gate.yaml").write_text(FOUR)
+    variants = load_gate_file(tmp_path / "gate.yaml").variants
+    assert [arm.served.drafts for arm in variants if arm.served] == [False, False, True]
+    assert [arm.drafts for arm in variants] == [False, False, True]

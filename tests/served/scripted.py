@@ -52,6 +52,7 @@ class Scripted:
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     looked: list[dict[str, str]] = field(default_factory=list)  # headers of the others
     lock: threading.Lock = field(default_factory=threading.Lock)
+    metrics: Reply | None = None  # its page of metrics; None: as its version
 
 
 @contextmanager
@@ -69,7 +70,8 @@ def scripted(
 
         def do_GET(self) -> None:
             found.looked.append(dict(self.headers))
-            self._send(found.models if self.path == "/v1/models" else found.version)
+            metrics = found.metrics if self.path == "/metrics" else None
+            self._send(found.models if self.path == "/v1/models" else metrics or found.version)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -1,18 +1,31 @@
 """Did the arms that are to speculate draft, and the others not? A second copy of the baseline gives its answers, too.
 
 Of an arm that ran on our own engine its steps say it, pass by pass, and nothing else does. Of others it is counted by
-answer in score rows, or declared in the gate file, as a server counted it. Where nothing says that a token was
-proposed, nothing is known of speculation, whatever the answers say, and no arm is chosen.
+answer, by the counters of the server that answered for the arm, or declared in the gate file, as a server counted it.
+Where nothing says that a token was proposed, nothing is known of speculation, whatever the answers say, and no arm is
+chosen. A counter that is not there says nothing; one that stands still says that nothing was drafted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.draft_levels import decodes
-from qualgate.records import ArmStep, Drafted, FourArms, RuleStatus, UnitEvidence
+from qualgate.records import (
+    ArmEvidence,
+    ArmStep,
+    DraftCounts,
+    Drafted,
+    FourArms,
+    RuleStatus,
+    RunEvidence,
+    UnitEvidence,
+    Verdict,
+    counted_in,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +38,16 @@ class _Counted:
     accepted: int | None  # None: not every one that says what was proposed says this as well
     impossible: int  # answers whose counts contradict each other, or the steps of our own engine
     passes: int | None = None  # that the steps of our own engine are of; None: an arm of another
+    server: DraftCounts | None = None  # what its server's counters add up to; None: no server, or not known
+    untold: str = ""  # why a server's counters say nothing, or not of all its answers
 
     @classmethod
-    def of(cls, units: Sequence[UnitEvidence], *, ours: bool) -> _Counted:
-        """ours: the arm ran on our own engine."""
-        return cls._of_steps(units) if ours else cls._of_counts([(u.draft_proposed, u.draft_accepted) for u in units])
+    def of(cls, units: Sequence[UnitEvidence], arm: ArmEvidence) -> _Counted:
+        """units: of the arm, those that are compared."""
+        if ran_here(arm):
+            return cls._of_steps(units)
+        found = cls._of_counts([(unit.draft_proposed, unit.draft_accepted) for unit in units])
+        return replace(found, server=counted_in(arm.generation.windows), untold=arm.generation.uncounted)
 
     @classmethod
     def _of_steps(cls, units: Sequence[UnitEvidence]) -> _Counted:
@@ -58,12 +76,31 @@ class _Counted:
         )
 
 
+def ran_here(arm: ArmEvidence) -> bool:
+    """Whether our own engine gave its answers: not a server, nor whoever wrote score files."""
+    return bool(arm.generation.engine) and not (arm.identity and arm.identity.served)
+
+
+def with_drafting(verdicts: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+    """The verdicts; an arm that is said to speculate (`arm:`) is not approved where nothing shows that it drafted."""
+    said = {arm.name: arm for arm in evidence.variants if arm.to_draft}
+    return tuple(_as_it_drafted(one, said[one.variant]) if one.variant in said else one for one in verdicts)
+
+
+def _as_it_drafted(verdict: Verdict, arm: ArmEvidence) -> Verdict:
+    done = [unit for unit in arm.units if unit.status == "done"]
+    status, reason = _drafted(arm.name, _Counted.of(done, arm), None)
+    told = f"drafting {status}: {reason}"
+    if status == "proven" or verdict.exit not in (Exit.APPROVE, Exit.REVIEW, Exit.UNDECIDED):
+        return replace(verdict, reasons=(*verdict.reasons, told))
+    return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(told, *verdict.reasons))
+
+
 def drafting_steps(
-    units: Mapping[str, Sequence[UnitEvidence]], base: str, arms: FourArms, ours: Collection[str] = ()
+    units: Mapping[str, Sequence[UnitEvidence]], base: str, arms: FourArms, evidence: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmStep]:
-    """The step of both arms that are to draft, and of quantization alone where it did. units: of all four arms. ours:
-    those that ran on our own engine."""
-    found = {name: _Counted.of(of_arm, ours=name in ours) for name, of_arm in units.items()}
+    """The step of both arms that are to draft, and of quantization alone where it did. units, evidence: of all four."""
+    found = {name: _Counted.of(of_arm, evidence[name]) for name, of_arm in units.items()}
     declared = {one.arm: one for one in arms.drafting}
     steps = {}
     for name in (arms.speculation, arms.both):
@@ -79,7 +116,7 @@ def drafting_steps(
 
 
 def _drafts(plain: _Counted) -> bool:
-    return bool(plain.proposed or plain.impossible)
+    return bool(plain.proposed or plain.impossible or (plain.server and plain.server.drafted))
 
 
 def _drafted(name: str, seen: _Counted, declared: Drafted | None) -> tuple[RuleStatus, str]:
@@ -112,26 +149,62 @@ def _drafted_elsewhere(name: str, seen: _Counted, declared: Drafted | None) -> t
                 f"the gate file declares {declared.proposed:,} tokens drafted, and {name} drafted {_tokens(seen)}: one "
                 "of the two is wrong"
             )
-    if seen.proposed:
+    told_none = seen.told == seen.answers and not seen.proposed
+    if seen.proposed or (seen.server is not None and seen.server.drafted and not told_none):
         return "proven", f"drafted {_tokens(seen)}"
+    if declared is not None and seen.server is not None and not seen.untold:
+        return "undecided", (
+            f"the gate file declares {declared.proposed:,} tokens drafted, and the counters of {name}'s server stood "
+            "still: one of the two is wrong"
+        )
     if declared is not None:
         share = declared.accepted / declared.proposed
         return "proven", (
             f"declared in the gate file, not measured: drafted {declared.proposed:,} tokens, {declared.accepted:,} "
             f"accepted ({share:.1%})"
         )
+    return "undecided", _nothing_drafted(name, seen)
+
+
+def _nothing_drafted(name: str, seen: _Counted) -> str:
+    """Why an arm of another engine is not known to have drafted, and what to do."""
+    copy = "a copy of its target would answer as it does"
+    if seen.server is not None and not seen.untold:
+        return (
+            f"{name} is to speculate, and its server's counters of drafts stood still while it answered: {copy}. Look "
+            "whether its command, or its configuration, turns speculation on"
+        )
+    if seen.untold and not seen.told:
+        return (
+            f"{name} is to speculate, and whether it does is not known, for {seen.untold}: {copy}. vLLM has counters "
+            "where speculation is on, other engines by a flag (qualgate doctor lists them). Where its operator counts, "
+            f"declare it: four_arm: {{drafting: {{{name}: {{proposed: N, accepted: M}}}}}}"
+        )
     known = "its answers say that it drafted nothing" if seen.told else "nothing says that it drafted a token"
-    return "undecided", (
-        f"{name} is to speculate, and {known}: a copy of its target would answer as it does. Say in its score rows "
+    return (
+        f"{name} is to speculate, and {known}: {copy}. Say in its score rows "
         "what was drafted for each answer (`draft_proposed`, `draft_accepted`), or, where its server counts in all "
         f"alone, in the gate file: four_arm: {{drafting: {{{name}: {{proposed: N, accepted: M}}}}}}"
     )
 
 
 def _tokens(seen: _Counted) -> str:
+    if not seen.proposed and seen.server is not None:
+        return _by_server(seen.server)
     kept = ""
     if seen.accepted is not None and seen.proposed:
         kept = f", {seen.accepted:,} accepted ({seen.accepted / seen.proposed:.1%})"
     if seen.passes is not None:
         return f"{seen.proposed:,} tokens{kept}, in {counted(seen.passes, 'pass', 'passes')}"
     return f"{seen.proposed:,} tokens{kept}, as {seen.told:,} of {counted(seen.answers, 'answer')} say"
+
+
+def _by_server(found: DraftCounts) -> str:
+    """In what an engine counts: SGLang the verifications alone, TensorRT-LLM the tokens alone."""
+    told = []
+    if found.proposed is not None:
+        kept = "" if found.acceptance_rate is None else f", {found.accepted:,} accepted ({found.acceptance_rate:.1%})"
+        told.append(f"{found.proposed:,} tokens{kept}")
+    if found.verifications is not None:
+        told.append(f"in {counted(found.verifications, 'verification')}")
+    return f"{' '.join(told)}, as its server counts them"

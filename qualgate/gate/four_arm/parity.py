@@ -2,9 +2,10 @@
 
 What an arm promises follows from how it accepts drafts, where our own engine ran it, else from what the gate file says.
 On packed passes a row's bits are its own, so every other token is a defect; a near tie excuses one only where a foreign
-engine, or padded batches, computed the logits of either arm. A tie is one step of float32. Of engines whose logits are
-bf16 or fp16, one step of which is 2^16 or 2^13 times that, no row says so: there two equal logits are a tie, and two
-that are a step apart are none.
+engine, or padded batches, computed the logits of either arm. A tie is one step of float32. Of score files no row says
+that logits are bf16 or fp16, one step of which is 2^16 or 2^13 times that: there two equal logits are a tie, and two
+that are a step apart are none. Servers are run in bf16, and a pass that verifies a draft sums in another order than one
+that says a token: of served arms a tie is one step of bf16, and more of them than a few are a defect all the same.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ import numpy as np
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair, truncated_sets
+from qualgate.gate.evidence.sampler import GREEDY_ALPHA, says_likeliest
+from qualgate.gate.four_arm.drafting import ran_here
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus
 
 TIE = 2.0**-17  # top-2 logit gap of a near tie: one float32 step of a logit between 64 and 128
+SERVED_TIE = 2.0**-3  # likewise of a server: one bf16 step of a logit between 16 and 32
 TOKENS = "their tokens"
 DIGESTS = "digests of their tokens"
 TEXTS = "digests of their texts, as no token ids were recorded"
 MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
-GREEDY_ALPHA = 1e-4  # of "both arms draw", where it is said that one does not
 VARYING = ceil(-log2(GREEDY_ALPHA))  # cases whose answers must vary in the target for that
 
 Promise = Literal["identical", "sampled", "lossy"]
@@ -67,6 +70,10 @@ def parity_step(
     def step(status: RuleStatus, reason: str) -> ArmStep:
         return ArmStep(arm=arm.name, step="parity", status=status, reason=reason)
 
+    if said := says_likeliest(target):
+        return step("undecided", f"{said}, and {arm.name} is held against it")
+    if said := says_likeliest(arm):
+        return step("broken", f"{arm.name} is defective: {said}")
     match promise_of(arm, target, policy.four_arm.parity):
         case "lossy":
             if arm.speculation is not None and not arm.speculation.lossless:
@@ -75,15 +82,19 @@ def parity_step(
             return step("proven", "declared to change the distribution, so its quality is judged instead")
         case "sampled":
             status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy.alpha)
-            foreign = not arm.generation.engine  # of our own engine the rule of acceptance is known, and proven to draw
+            foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
             unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
             return step("undecided", unshown) if unshown else step(status, reason)
-    return step(*_identical(arm.name, target.name, flat(pairs), exact=exact(arm, target)))
+    served = any(one.identity is not None and one.identity.served for one in (arm, target))
+    tie = SERVED_TIE if served else TIE
+    return step(*_identical(arm.name, target.name, flat(pairs), exact=exact(arm, target), tie=tie))
 
 
-def _identical(name: str, target: str, pairs: Sequence[Pair], *, exact: bool) -> tuple[RuleStatus, str]:
-    """Token by token. A difference is excused only at a near tie of the target's own logits, only rarely, and not at
-    all where both are exact."""
+def _identical(
+    name: str, target: str, pairs: Sequence[Pair], *, exact: bool, tie: float = TIE
+) -> tuple[RuleStatus, str]:
+    """Token by token. A difference is excused only at a near tie of the target's own logits (tie: the largest gap of
+    one), only rarely, and not at all where both are exact."""
     held = Counter(map(_compared_by, pairs))
     if unread := held[""]:
         return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
@@ -93,7 +104,7 @@ def _identical(name: str, target: str, pairs: Sequence[Pair], *, exact: bool) ->
         told = f": {', '.join(lesser)}" if lesser else ", token for token"
         return "proven", f"all {len(pairs)} answers are {target}'s{told}"
     first = [(pair, *_first_difference(pair)) for pair in differing]
-    defects = [(pair, place, gap) for pair, place, gap in first if exact or gap is None or not 0 <= gap <= TIE]
+    defects = [(pair, place, gap) for pair, place, gap in first if exact or gap is None or not 0 <= gap <= tie]
     tokens = sum(len(pair.baseline.answer or b"") // 4 for pair in pairs)
     if defects:
         pair, place, gap = defects[0]

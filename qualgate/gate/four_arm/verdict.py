@@ -210,8 +210,7 @@ def _steps(
     """
     arms, policy = four.arms, four.policy
     steps: dict[str, list[ArmStep]] = {}
-    ours = [name for name, arm in four.arm.items() if arm.generation.engine]
-    drafting = drafting_steps(four.units, four.base, arms, ours)
+    drafting = drafting_steps(four.units, four.base, arms, four.arm)
     for name in four.names:
         same = name in parity and parity[name].status == "proven" and _same(four, name)
         broken = {single for single, its in steps.items() if any(one.status == "broken" for one in its[:-1])}

@@ -22,7 +22,7 @@ from qualgate.formatting import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm, Speculated, WeightsAndCache
-from qualgate.report import diff, plots, speculation
+from qualgate.report import diff, plots, served, speculation
 from qualgate.report.arms import (
     SERVICE_HEADS,
     STEPS,
@@ -37,6 +37,7 @@ from qualgate.report.summary import Report
 from qualgate.store.queries import ArmLine, Flip, StoredVerdict
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
+DIFFERS = "≠ is not the same of all"
 PIECES = 1000  # of two answers compared; many are, so less time is spent on each than on a page of its own
 
 
@@ -148,8 +149,20 @@ def _setting(report: Report) -> str:
         f"alpha {policy.alpha:g}, one-sided; review {_text(policy.review)}"
         f"{'; generation stops early' if policy.stop else ''}.</p>"
         f"{_table(heads, ([_text(cell) for cell in row] for row in rows), numbers=(2, 3, 4, 6, 7))}"
-        f"{_list(report.of_arms)}{failures}</section>"
+        f"{_served(run.arms)}{_list(report.of_arms)}{failures}</section>"
     )
+
+
+def _served(arms: Sequence[ArmLine]) -> str:
+    """Engine, version and flags of the arms that are served, with what is not the same of all marked."""
+    names, known = served.side_by_side(arms)
+    if not known:
+        return ""
+    rows = []
+    for one in known:
+        cells = [f"<ins>{_text(cell)}</ins>" if one.differs else _text(cell) for cell in one.cells]
+        rows.append((f"{'≠ ' if one.differs else ''}{_text(one.what)}", *cells))
+    return f"<h3>Served side by side</h3>{_table((DIFFERS, *names), rows, numbers=())}"
 
 
 def _variant(stored: StoredVerdict, report: Report, index: int) -> str:

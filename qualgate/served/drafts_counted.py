@@ -1,0 +1,101 @@
+"""What a server counts of its drafts, read from its page of metrics (Prometheus' text format).
+
+A count that is not there is not known; one that stands at zero is. What anybody else asked of the server is in its
+counts as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import isfinite
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from qualgate.records import DraftCounts, DraftWindow, Job
+from qualgate.served.engines import Counters, counters_of
+
+if TYPE_CHECKING:
+    from qualgate.served.client import Client
+
+_SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$", re.ASCII)
+_POSITION = re.compile(r'(?:^|,)\s*position="(\d{1,3})"')
+_STARTED = "process_start_time_seconds"
+MOST = 2**53  # beyond it a float is no count
+MOST_PLACES = 64  # of a draft
+NO_PAGE = "it has no page of metrics that could be read"
+NO_COUNTER = "its metrics have no counter of drafts"
+
+
+Reading = tuple[str, DraftCounts | None, str]  # the process, so far as told; its counts; why there are none, "": some
+
+
+def counts_in(page: str, counters: Counters) -> DraftCounts | None:
+    """What the page says of drafts, over all label sets (ranks, models); None where it says nothing of them."""
+    sums: dict[str, int] = {}
+    places: dict[int, int] = {}
+    for name, labels, value in samples(page):
+        bare = name.removesuffix("_total")
+        if bare == counters.by_place:
+            if (at := _POSITION.search(labels)) and int(at[1]) < MOST_PLACES:
+                places[int(at[1])] = places.get(int(at[1]), 0) + value
+        elif bare in (counters.verifications, counters.proposed, counters.accepted):
+            sums[bare] = sums.get(bare, 0) + value
+    found = DraftCounts(
+        verifications=sums.get(counters.verifications),
+        proposed=sums.get(counters.proposed),
+        accepted=sums.get(counters.accepted),
+        by_place=tuple(places.get(at, 0) for at in range(max(places, default=-1) + 1)),
+    )
+    return found if found.told else None
+
+
+def samples(page: str) -> Iterator[tuple[str, str, int]]:
+    """Name, labels and value of each sample that can be a count."""
+    for line in page.splitlines():
+        if line.startswith("#") or not (found := _SAMPLE.match(line)):
+            continue
+        try:
+            value = float(found[3])
+        except ValueError:
+            continue
+        if isfinite(value) and 0 <= value < MOST:
+            yield found[1], found[2] or "", int(value)
+
+
+def started_in(page: str) -> str:
+    """When the process began, as its page says it: "1764083000.5"; "" where it does not."""
+    found = re.search(rf"^{_STARTED}[ \t]+([0-9.eE+]{{1,30}})[ \t]*$", page, re.MULTILINE)
+    return found[1] if found else ""
+
+
+async def read_counts(client: Client, engine: str) -> Reading:
+    """What the server counts now."""
+    seen = False
+    pages: dict[str, str] = {}
+    for counters in counters_of(engine):
+        if counters.path not in pages:
+            pages[counters.path] = await client.page(counters.path)
+        page = pages[counters.path]
+        seen = seen or next(samples(page), None) is not None
+        if (found := counts_in(page, counters)) is not None:
+            return started_in(page), found, ""
+    return "", None, NO_COUNTER if seen else NO_PAGE
+
+
+def window_of(job: Job, before: Reading, after: Reading) -> tuple[tuple[DraftWindow, ...], str]:
+    """What was counted while a job was answered, and why nothing was ("" where it was)."""
+    assert job.arm.served is not None, "asked of served arms alone"
+    (process, first, why), (same, last, why_last) = before, after
+    if first is None or last is None:
+        return (), why or why_last
+    if process != same or last.since(first) is None:
+        return (), "its counts fell while it answered: it was started again"
+    sets = {prompt.key.evalset for prompt in job.prompts}
+    window = DraftWindow(
+        server=f"{urlsplit(job.arm.served.endpoint).netloc} {process}".strip(),
+        evalset=next(iter(sets)) if len(sets) == 1 else "",
+        before=first,
+        after=last,
+    )
+    return (window,), ""
