@@ -53,6 +53,11 @@ class Report:
         return tuple(filter(None, said))
 
     @property
+    def first_look(self) -> bool:
+        """Whether it was held against no policy: `qualgate compare`."""
+        return self.run.policy.trial is not None and self.run.policy.trial.first_look
+
+    @property
     def decided_otherwise(self) -> str:
         """That the newest verdicts are not by the rules the run was made with, as a sentence; "" where they are."""
         then, now = self.run.policy, self.policy
