@@ -76,6 +76,11 @@ class Report:
             for arm in self.run.arms
             if arm.declared
         ]
+        lines += [
+            visible_line(f"{arm.name}: started in {mode}: what its server answers beside should change no answer")
+            for arm in self.run.arms
+            if (mode := arm.invariant_mode)
+        ]
         for arm in self.run.arms:
             found = arm.footprint.left_out if arm.footprint else {}
             named = [f"{name} ({count})" for name, count in found.items()]

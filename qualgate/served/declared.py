@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import close_names
@@ -75,7 +76,7 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
         template=folder.template_sha256 if folder else own,
         sampling=content_hash({**sampling, **stops}),
         engine=f"served, asked by qualgate {own_version()}",
-        served=told or served.command,
+        served=served.started(os.environ) or told,
     )
 
 

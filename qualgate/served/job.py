@@ -43,7 +43,7 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
     return JobResult(
         index=job.index,
         arm=job.arm.name,
-        identity=identify_served(job.arm, folder, dict(sampling), served.command or told),
+        identity=identify_served(job.arm, folder, dict(sampling), told),
         footprint=NOT_TOLD,
         completions=tuple(_completion(job, row, answer, texts, began) for row, answer in enumerate(answers)),
         generation=Generation(
