@@ -33,7 +33,7 @@ from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Look
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.sampling import GREEDY, MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
-from qualgate.records.served import Served
+from qualgate.records.served import Probe, Served
 from qualgate.records.speculated import (
     DRAFT_COST,
     VERIFY_COST,
@@ -111,6 +111,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Prices",
+    "Probe",
     "Prompt",
     "QuantizeRecipe",
     "Quarantine",

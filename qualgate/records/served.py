@@ -27,6 +27,18 @@ def invariant_mode(started: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What a fixed question showed of a server. fault: what is wrong, "" where nothing is. values: numbers that another
+    arm's are held against: tokens of fixed prompts, nats of a fixed text's tokens."""
+
+    name: str
+    asked: str
+    saw: str
+    fault: str = ""
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """An arm's server, as the gate file names it. No key is in it: `api_key_env` names where one is found.
 

@@ -12,6 +12,7 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted, seen_text
 from qualgate.records import FourArm, Policy, Verdict
 from qualgate.report.arms import choice_line
+from qualgate.report.probes import probe_lines
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
 from qualgate.store.database import open_store
@@ -69,8 +70,8 @@ class Report:
 
     @property
     def of_arms(self) -> tuple[str, ...]:
-        """A line for each arm that is served, with what its server says of itself, and for each whose files hold
-        tensors that have no say in its answers."""
+        """A line for each arm that is served, with what its server says of itself and what probes of it show, and for
+        each whose files hold tensors that have no say in its answers."""
         lines = [
             visible_line(f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}")
             for arm in self.run.arms
@@ -81,6 +82,7 @@ class Report:
             for arm in self.run.arms
             if (mode := arm.invariant_mode)
         ]
+        lines += map(visible_line, probe_lines(self.run.arms))
         for arm in self.run.arms:
             found = arm.footprint.left_out if arm.footprint else {}
             named = [f"{name} ({count})" for name, count in found.items()]

@@ -87,12 +87,19 @@ async def _told(client: Client, job: Job) -> str:
 async def _answer(client: Client, job: Job, prompt: Prompt) -> Answer:
     path, body = request_of(prompt, job.arm, job.seed)
     try:
-        return await client.ask(path, body)
+        answer = await client.ask(path, body)
     except RequestRefused as refused:
         raise RequestRefused(
             f"{refused}. That is of {prompt.key.evalset}/{prompt.key.case_id}: where its prompt is too long, shorten "
             "or remove the case; where the server does not know a parameter, see `engine` and `extra_body`."
         ) from None
+    if prompt.token_ids and answer.prompt_tokens not in (None, len(prompt.token_ids)):
+        raise NotServed(
+            f"{job.arm.name}: its server reads other tokens than it is sent: {len(prompt.token_ids):,} of "
+            f"{prompt.key.evalset}/{prompt.key.case_id}, of which it counts {answer.prompt_tokens:,}. Its context is "
+            "too short for the case, or it adds tokens of its own to a prompt of token ids."
+        )
+    return answer
 
 
 class _Texts:

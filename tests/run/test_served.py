@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from qualgate.gate.causes.noise_floor import UNMEASURED
 from tests.command_line import in_a_process, qualgate
 from tests.gated_model import make_workspace
 from tests.run.commands import rows
-from tests.served.scripted import Reply, as_json, scripted, text_piece
+from tests.served.scripted import Reply, as_json, scripted, sound, text_piece
 from tests.served.server.serving import serving
 
 ANSWERS = (
@@ -174,6 +175,39 @@ def echo(body: dict) -> Reply:
 
 
 SCRIPTED = "baseline: {{endpoint: '{0}', model: m{2}}}\nvariants: {{v: {{endpoint: '{1}', model: m{2}}}}}\n"
+
+
+def of_server(done) -> dict[str, dict[str, dict]]:
+    """Arm → its probes by name, as a report holds them."""
+    return {
+        arm["name"]: {one["name"]: one for one in arm["footprint"]["probes"]} for arm in json.loads(done.stdout)["arms"]
+    }
+
+
+def test_what_servers_show_before_their_cases_is_stored_and_reported(workspace):
+    with (
+        scripted(otherwise=echo) as one,
+        scripted(otherwise=echo, probes=partial(sound, greedy=True, template=7, shift=0.25)) as two,
+    ):
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+        assert done.returncode == Exit.UNDECIDED, done.stderr  # what is only a warning changes no verdict
+        assert len(one.probed) == len(two.probed) > 0
+    assert "v, probe of temperature: drawn answers are all alike" in done.stderr
+    found = of_server(done)
+    assert found["v"]["temperature"]["fault"].startswith("drawn answers are all alike")
+    assert not any(probe["fault"] for probe in found["baseline"].values())
+    shown = " ".join(qualgate("report", "gate.yaml", cwd=workspace).stdout.split())
+    assert "v, probe of temperature: drawn answers are all alike" in shown
+    assert "fixed prompts are 18, 16, 17 tokens here and 11, 9, 10 of the baseline" in shown
+    assert "log-probs of a fixed text beside the baseline's: up to 0.25 nats apart" in shown
+    assert "baseline: nothing wrong by 6 probes" in shown
+
+
+def test_a_server_that_contradicts_its_arm_is_asked_no_case(workspace):
+    with scripted(otherwise=echo) as one, scripted(otherwise=echo, probes=partial(sound, beyond=3)) as two:
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+        assert (done.returncode, one.asked, two.asked) == (Exit.USAGE, [], [])
+    assert "v: its server ignores `max_tokens`" in done.stderr
 
 
 def test_answers_that_do_not_come_leave_a_run_incomplete_and_are_asked_again(workspace):
