@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of,
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
-from qualgate.records import Job, JobFailure, JobResult, Plan
+from qualgate.pipeline.served_arms import probing
+from qualgate.records import JobFailure, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import plain, runs
 from qualgate.store.database import Store, open_store
@@ -63,7 +64,7 @@ def run_gate(
                 f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the run was interrupted: "
                 "made again"
             )
-        failures = generate(plan, record, store, gate, progress, stop)
+        failures = generate(plan, record, store, gate, progress, stop, warn)
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
@@ -88,6 +89,7 @@ def generate(
     gate: GateFile,
     progress: Progress,
     stop: Callable[[], signal.Signals | None],
+    warn: Callable[[str], None] = lambda line: None,
 ) -> tuple[str, ...]:
     """Run what is not done yet; every finished job is scored and in the store before the next is looked at.
 
@@ -99,10 +101,7 @@ def generate(
     progress("", done, total)
     wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
     how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
-
-    def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
-        return run_jobs(jobs, *how, needed=settling.wants)
-
+    answered = probing(lambda jobs: run_jobs(jobs, *how, needed=settling.wants), warn)
     for outcome in with_servers(wanted, gate.path.parent, lambda: stop() is not None, answered):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)

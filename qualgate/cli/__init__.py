@@ -12,6 +12,7 @@ from typing import Annotated, cast
 import typer
 
 from qualgate.cli import (
+    comparing,
     config,
     drafting,
     drift,
@@ -78,6 +79,7 @@ for command in (
     judging.demo,
     judging.run,
     judging.plan,
+    comparing.compare,
     judging.gate,
     judging.report,
     loading.load,

@@ -77,7 +77,7 @@ def demo(
 
     gate_file = out / "gate.yaml"
     write_atomically(gate_file, (files("qualgate.refmodel") / "demo.yaml").read_text(encoding="utf-8"))
-    _run(gate_file, load_gate_file(gate_file), as_json)
+    run_and_show(gate_file, load_gate_file(gate_file), as_json)
 
 
 def run(
@@ -99,10 +99,10 @@ def run(
         if warn_only:
             raise UsageError("--warn-only makes a verdict exit with 0, and a trial has none: take one of the two out.")
         gate = as_trial(gate, limit, only or ())
-    _run(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
+    run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
 
 
-def _run(
+def run_and_show(
     gate_file: Path,
     gate: GateFile,
     as_json: bool,
@@ -111,6 +111,7 @@ def _run(
     four_arm: bool = False,
     warn_only: bool = False,
 ) -> None:
+    """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
     from qualgate import run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers

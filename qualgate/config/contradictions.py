@@ -59,7 +59,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             yield document.fault(place, f"a rule on {rule.metric} needs a price table; add `prices: FILE`")
         if rule.metric == "goodput" and model.slo is None:
             yield document.fault(place, "a rule on goodput needs limits; add for example `slo: {ttft: 0.5, e2e: 10}`")
-        if rule.metric == "stability.rerun" and not model.gate.noise_floor:
+        if rule.metric == "stability.rerun" and not model.noise_floor:
             yield document.fault(place, "a rule on stability.rerun needs a second run of the baseline; add "
                                  "`noise_floor: true` under `gate`")  # fmt: skip
     if model.gate.stop == "early" and model.gate.noise_floor:

@@ -205,6 +205,13 @@ class GateFileModel(Written):
     workers: Workers = Workers()
     """Processes and devices that generate. Example: `workers: {count: 2}`"""
 
+    @property
+    def noise_floor(self) -> bool:
+        """Whether the baseline answers twice: as the file says, else where a server answers for it, which need not say
+        the same twice. Looks on the way leave no two whole lists to hold together."""
+        asked = self.gate.noise_floor
+        return asked if asked is not None else self.baseline.is_served and self.gate.stop == "end"
+
     @field_validator("version")
     @classmethod
     def _is_one(cls, value: int) -> int:

@@ -236,9 +236,9 @@ class Gate(Written):
     """`always` asks for a person where all rules are proven. Example: `review: always`"""
     stop: Literal["end", "early"] = "end"
     """`early` stops generating for a variant once its verdict is settled. Example: `stop: early`"""
-    noise_floor: bool = False
-    """Run the baseline a second time in other batches, and show what it changes by itself. Example: `noise_floor:
-    true`
+    noise_floor: bool = ABSENT
+    """Run the baseline a second time in other batches, and show what it changes by itself; a baseline that is served is
+    asked twice unless you write `false`. Example: `noise_floor: true`
     """
     quarantine: list[QuarantineEntry] = []
     """Cases that do not count until a day, at most 2 % of all. Example: `quarantine: [{case: c-17, owner: ana,

@@ -49,13 +49,15 @@ SERVED: Any = [
 ]
 
 
-def _environment_name(name: str) -> str:
+def environment_name(name: str) -> str:
+    """It. A fault, which is a ValueError and does not show it, for what is no such name and may be a key."""
     if not re.fullmatch(KEY_NAME, name):
         raise stated("`api_key_env` must be the NAME of an environment variable; a key itself must not stand in a file")
     return name
 
 
-def _address(address: str) -> str:
+def named_address(address: str) -> str:
+    """It without a slash at its end. A fault, which is a ValueError, for what is no API's address."""
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -111,7 +113,7 @@ class ServedKeys(Written):
     """Keys of an arm that a server answers for."""
 
     endpoint: Annotated[
-        str, AfterValidator(_address), Field(json_schema_extra={"pattern": r"^https?://[^@?#\s]+$"})
+        str, AfterValidator(named_address), Field(json_schema_extra={"pattern": r"^https?://[^@?#\s]+$"})
     ] = ABSENT
     """The address of an OpenAI-compatible API that answers for this arm, with its version. `model` is then the name
     that it lists. Example: `endpoint: http://127.0.0.1:8000/v1`
@@ -128,7 +130,7 @@ class ServedKeys(Written):
     """The folder whose tokenizer and chat template make this arm's tokens, which are then what the server is sent;
     without it the server is sent messages. Example: `tokenizer: ./models/support`
     """
-    api_key_env: Annotated[str, AfterValidator(_environment_name), Field(json_schema_extra={"pattern": KEY_NAME})] = (
+    api_key_env: Annotated[str, AfterValidator(environment_name), Field(json_schema_extra={"pattern": KEY_NAME})] = (
         ABSENT
     )
     """The name of the environment variable that holds the server's key. Example: `api_key_env: SUPPORT_KEY`"""

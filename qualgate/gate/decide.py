@@ -20,11 +20,15 @@ from qualgate.gate.growing import (
     told_of_another,
 )
 from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
-from qualgate.gate.verdict import decide_plain, overall_exit
+from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit
 from qualgate.gate.weights_and_cache import with_weights_and_cache
 from qualgate.records import Policy, RunEvidence, Verdict
 
 MOST_ALPHA = 0.2  # above it a verdict says so in its first line
+NO_POLICY = (
+    "no policy, no verdict: these arms were looked at, and nobody said what loss is accepted; say it by a rule of a "
+    "gate file, and run that"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,10 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     if policy.alpha > MOST_ALPHA:
         decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))
     if evidence.trial:  # after all else: what a trial says is said of the trial, by whichever policy it is judged
-        decided = replace(decided, verdicts=tuple(_of_trial(one, evidence.trial) for one in decided.verdicts))
+        looked = policy.trial is not None and policy.trial.first_look  # else rules were given to it later
+        judged = decided.verdicts
+        said = tuple(_of_first_look(one) if looked else _of_trial(one, evidence.trial) for one in judged)
+        decided = replace(decided, verdicts=said)
     return decided
 
 
@@ -88,6 +95,21 @@ def _of_trial(verdict: Verdict, trial: str) -> Verdict:
     four = verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
     reasons = (f"{why}; judged on these alone it would be {verdict.word}", *verdict.reasons)
     return replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=reasons, four_arm=four)
+
+
+def _of_first_look(verdict: Verdict) -> Verdict:
+    """What was measured, held against nothing: margins that nobody chose say nothing. A run that is broken or not
+    complete is that."""
+    if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
+        return replace(verdict, reasons=(*verdict.reasons, NO_POLICY))
+    held = {one.reason for one in verdict.comparisons} | {NOTHING_CRITICAL}
+    measured = tuple(
+        replace(one, rule=f"{one.metric} [{one.slice}]", status="undecided", tier="advisory", reason=NO_POLICY)
+        for one in verdict.comparisons
+    )
+    reasons = (NO_POLICY, *(reason for reason in verdict.reasons if reason not in held))
+    code = int(Exit.UNDECIDED)
+    return replace(verdict, word="undecided", exit=code, reasons=reasons, comparisons=measured)
 
 
 def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:

@@ -42,15 +42,18 @@ def check_policy(
     """The policy's rules spread over the evalsets (evalset → metrics), in rule order, then by the slice's name.
 
     labels: (evalset, case) → "task:x" and "tag:y" of every case; None = not known, and rules by task or tag decide
-    nothing. UsageError: no critical quality rule (an nel policy may have none, and then approves nothing), a metric
-    that is unknown or that no named set carries, a label that no case has, an unfit bound.
+    nothing. UsageError: no critical quality rule (an nel policy and a first look may have none, and then approve
+    nothing), a metric that is unknown or that no named set carries, a label that no case has, an unfit bound.
     """
     if not 0 < policy.alpha < 0.5:
         raise UsageError(f"alpha is {policy.alpha:g}; it must be over 0 and below 0.5, for example 0.05.")
     _check_terms(policy)
     slices = tuple(slice_ for rule in policy.rules for slice_ in _spread(rule, metrics, labels, bool(policy.nel)))
-    if not policy.nel and not any(
-        rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules
+    looked = policy.trial is not None and policy.trial.first_look  # it decides nothing, by no rule
+    if (
+        not policy.nel
+        and not looked
+        and not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules)
     ):
         raise UsageError(
             "The policy has no critical quality rule, so nothing could earn an approval. "

@@ -28,6 +28,7 @@ TAKEN = {  # how scores that nobody could give were taken
     "broken": "taken at their best, the baseline wrong and the variant right",
     "undecided": "taken at their worst nothing is proven, at their best nothing is broken",
 }
+NOTHING_CRITICAL = "no critical rule is there to be proven, so nothing can earn an approval"
 ONLY_WITHOUT = "proven only without the quarantined cases, so a person has to sign; with them"
 
 
@@ -213,7 +214,7 @@ def _conclude(
     if broken:
         return "block", Exit.BLOCK, (*broken, *undecided, *lesser)
     if undecided or not critical:
-        nothing = () if critical else ("no critical rule is there to be proven, so nothing can earn an approval",)
+        nothing = () if critical else (NOTHING_CRITICAL,)
         return "undecided", Exit.UNDECIDED, (*nothing, *undecided, *lesser)
     if reasons("supporting", "broken"):
         return "review", Exit.REVIEW, (*lesser, proven)

@@ -7,20 +7,23 @@ memory) nobody here sees of it, and a rule that could only ever end undecided is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from qualgate.config import GateFile
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmSpec, Case, Evalset, Plan, Rule
+from qualgate.records import NOISE, ArmSpec, Case, Evalset, Job, JobFailure, JobResult, Plan, Probe, Rule
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
 
+Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]  # of jobs, what came of them one by one
 TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # rules that hold answers' tokens together
 UNSEEN = {
     "latency": "a server's times are not judged yet",
@@ -46,6 +49,42 @@ async def _ask(arms: Sequence[ArmSpec]) -> dict[str, str]:
         async with Client(arm.name, arm.served, 1, tries=1) as client:
             told[arm.name] = await declared(client, arm)
     return told
+
+
+def probed(jobs: Sequence[Job], warn: Callable[[str], None]) -> dict[str, tuple[Probe, ...]]:
+    """Arm → what its server shows to fixed questions, of the served arms of these jobs but the A/A arm, whose server is
+    the baseline's. Raises UsageError for a server that contradicts what its arm declares. warn: told what is wrong."""
+    asked: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.arm.served is not None and not job.arm.name.endswith(NOISE):
+            asked.setdefault(job.arm.name, []).append(job)
+    if not asked:
+        return {}
+    from qualgate.served.probes import probe  # what has no served arm need not wait for an HTTP library
+
+    found: dict[str, tuple[Probe, ...]] = {}
+    for name, of in asked.items():
+        arm = of[0].arm
+        assert arm.served is not None, "chosen so"
+        found[name] = probe(arm, [prompt for job in of for prompt in job.prompts], arm.served.concurrency)
+        for one in found[name]:
+            if one.fault:
+                warn(visible_line(f"{name}, probe of {one.name}: {one.fault} (asked {one.asked}; saw {one.saw})"))
+    return found
+
+
+def probing(run: Running, warn: Callable[[str], None]) -> Running:
+    """`run` behind the probes of its jobs' servers; results hold what these showed, which the store keeps with the arm.
+    Errors and `warn`: see `probed`."""
+
+    def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
+        shown = probed(jobs, warn)
+        for one in run(jobs):
+            if isinstance(one, JobResult) and one.arm in shown:
+                one = replace(one, footprint=replace(one.footprint, probes=shown[one.arm]))
+            yield one
+
+    return answered
 
 
 def leaves_the_machine(arms: Sequence[ArmSpec]) -> Iterator[str]:

@@ -37,7 +37,7 @@ from qualgate.records.load import Load
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.sampling import GREEDY, MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
-from qualgate.records.served import Served
+from qualgate.records.served import Probe, Served
 from qualgate.records.speculated import (
     DRAFT_COST,
     VERIFY_COST,
@@ -123,6 +123,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Prices",
+    "Probe",
     "Prompt",
     "QuantizeRecipe",
     "Quarantine",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from qualgate.records.counters import DraftWindow, joined
 from qualgate.records.recipe import QuantizeRecipe
-from qualgate.records.served import Served
+from qualgate.records.served import Probe, Served
 from qualgate.records.speculation import Speculation
 
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
@@ -193,3 +193,4 @@ class ArmFootprint:
     left_out: dict[str, int] = field(default_factory=dict)
     overflow: tuple[Overflow, ...] = ()  # of all its answers, in the order of the forward pass
     generation: Generation = UNTOLD  # likewise
+    probes: tuple[Probe, ...] = ()  # of a served arm: what its server showed before its first case

@@ -137,6 +137,7 @@ class Trial:
     only: tuple[str, ...] = ()  # variants; (): all
     asked: tuple[int, int] = (0, 0)  # cases that are asked, and those there are
     variants: tuple[int, int] = (0, 0)  # variants that are tried, and those the gate file names
+    first_look: bool = False  # nobody has said what loss they accept: `qualgate compare`
 
     def __post_init__(self) -> None:
         for name in ("only", "asked", "variants"):  # JSON gives lists
@@ -144,9 +145,9 @@ class Trial:
 
     @property
     def said(self) -> str:
-        """For people: "trial: 40 of 2,800 cases, 1 of 4 variants"."""
+        """For people: "trial: 40 of 2,800 cases, 1 of 4 variants"; "first look: 40 of 2,800 cases"."""
         counts = (f"{self.asked[0]:,} of {self.asked[1]:,} cases", f"{self.variants[0]} of {self.variants[1]} variants")
-        return "trial: " + ", ".join(counts[: 2 if self.only else 1])
+        return ("first look: " if self.first_look else "trial: ") + ", ".join(counts[: 2 if self.only else 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

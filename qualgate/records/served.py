@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+# What of a serving command, or of the environment that it starts in, makes one row's answer the same beside any others.
+INVARIANT = {
+    "VLLM_BATCH_INVARIANT=1": "vLLM's batch-invariant mode",
+    "--enable-deterministic-inference": "SGLang's deterministic mode",
+}
 CONCURRENCY = 16  # requests at once, where a gate file does not say
+# Variables that say by which kernels or in which arithmetic a started server computes.
+NUMBERS_BY = ("VLLM_BATCH_INVARIANT", "VLLM_ATTENTION_BACKEND", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG")
+
+
+def invariant_mode(started: str) -> str:
+    """Which mode of `INVARIANT` a server was started in, by `Served.started`: "vLLM's batch-invariant mode
+    (VLLM_BATCH_INVARIANT=1)"; "" where it says of none."""
+    found = [
+        f"{mode} ({word})"
+        for word, mode in INVARIANT.items()
+        if word in started.split() and (word.startswith("--") or "vllm" in started)  # a variable tells vLLM alone
+    ]
+    return ", ".join(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What a fixed question showed of a server. fault: what is wrong, "" where nothing is. values: numbers that another
+    arm's are held against: tokens of fixed prompts, nats of a fixed text's tokens."""
+
+    name: str
+    asked: str
+    saw: str
+    fault: str = ""
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +60,12 @@ class Served:
     extra_body: str = ""
     extra_headers: tuple[tuple[str, str], ...] = ()
     drafts: bool = False
+
+    def started(self, environment: Mapping[str, str]) -> str:
+        """How its server is started, for its identity: the command, behind what of the environment changes numbers; ""
+        of one that runs already. environment: of this process, which a started server inherits."""
+        set_here = [f"{name}={environment[name]}" for name in NUMBERS_BY if name in environment]
+        return " ".join([*set_here, self.command]) if self.command else ""
 
     @property
     def label(self) -> str:

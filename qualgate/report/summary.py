@@ -12,6 +12,7 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted, seen_text, size_text
 from qualgate.records import FourArm, Policy, Verdict
 from qualgate.report.arms import choice_line
+from qualgate.report.probes import probe_lines
 from qualgate.report.served import drafts_line
 from qualgate.report.source import Source, stored_source
 from qualgate.store import queries
@@ -54,6 +55,11 @@ class Report:
         return tuple(filter(None, said))
 
     @property
+    def first_look(self) -> bool:
+        """Whether it was held against no policy: `qualgate compare`."""
+        return self.run.policy.trial is not None and self.run.policy.trial.first_look
+
+    @property
     def decided_otherwise(self) -> str:
         """That the newest verdicts are not by the rules the run was made with, as a sentence; "" where they are."""
         then, now = self.run.policy, self.policy
@@ -65,14 +71,20 @@ class Report:
 
     @property
     def of_arms(self) -> tuple[str, ...]:
-        """A line for each arm that is served, with what its server says of itself, for each whose answers were asked
-        otherwise than planned, for each whose server counts its drafts, and for each whose files hold tensors that have
-        no say in its answers; then what `memory` says."""
+        """A line for each arm that is served, with what its server says of itself and what probes of it show, for each
+        whose answers were asked otherwise than planned, for each whose server counts its drafts, and for each whose
+        files hold tensors that have no say in its answers; then what `memory` says."""
         lines = [
             visible_line(f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}")
             for arm in self.run.arms
             if arm.declared
         ]
+        lines += [
+            visible_line(f"{arm.name}: started in {mode}: what its server answers beside should change no answer")
+            for arm in self.run.arms
+            if (mode := arm.invariant_mode)
+        ]
+        lines += map(visible_line, probe_lines(self.run.arms))
         lines += [
             visible_line(f"{arm.name}: {arm.footprint.generation.because}")
             for arm in self.run.arms

@@ -11,6 +11,7 @@ from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, 
 from qualgate.records import Comparison
 from qualgate.report import screen
 from qualgate.report.arms import arm_lines, weights_and_cache_lines
+from qualgate.report.flip_list import print_flips
 from qualgate.report.screen import fit, indented
 from qualgate.report.speculation import speculation_lines
 from qualgate.report.summary import Report
@@ -24,6 +25,7 @@ STYLE = {
     "proven": "green",
     "broken": "red",
 }
+EXAMPLES = 3  # answers of a first look that are shown at once
 WIDE = 135  # characters that the table of comparisons takes; below, each comparison has lines of its own
 
 
@@ -57,6 +59,7 @@ def print_report(report: Report) -> None:
                 console.print(_stacked(comparison))
         for reason in verdict.reasons:
             console.print(Text(fit(f"  • {visible_line(reason)}")))
+        _print_examples(report, verdict.variant)
         if verdict.drift:
             console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
         if verdict.stop_reasons:
@@ -72,6 +75,14 @@ def print_report(report: Report) -> None:
             for line in speculation_lines(verdict.speculated):
                 console.print(Text(fit(f"    {line}")))
     console.print()
+
+
+def _print_examples(report: Report, variant: str) -> None:
+    """Of a first look the first answers that flipped; all of them are told by `qualgate flips`."""
+    if report.first_look and (found := report.flips.get(variant, ())):
+        counts = report.flip_counts[variant]
+        lost, pairs = sum(one.lost for one in counts), sum(one.pairs for one in counts)
+        print_flips(variant, found[:EXAMPLES], lost, pairs, "lost")
 
 
 def _arms(report: Report, *, wide: bool) -> Table:

@@ -82,6 +82,10 @@ class Client:
         request's own fault; InfrastructureError where none came, however often it was asked."""
         return await self._again(lambda: self._answer(path, body))
 
+    async def whole(self, path: str, body: Mapping[str, Any]) -> Completed:
+        """The reply to a request that asks for no stream, as it came. Errors as of `ask`."""
+        return await self._again(lambda: self._replied(path, body))
+
     async def get(self, path: str, kind: type[Of], *, of_host: bool = False) -> Of | None:
         """What stands at `path`, below the API's address or (of_host) its host's; None where nothing does. Errors as of
         `ask`; NotServed where something else than `kind` stands there."""
@@ -150,6 +154,13 @@ class Client:
                     yield piece
             else:
                 yield self._read(await _bytes(response), Completed)
+
+    async def _replied(self, path: str, body: Mapping[str, Any]) -> Completed:
+        async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
+            reply = self._read(await _bytes(response), Completed)
+        if reply.error is not None:
+            raise WireFault(f"it reports an error in place of an answer: {json.dumps(reply.error)[:200]}")
+        return reply
 
     async def _got(self, address: str, kind: type[Of]) -> Of | None:
         async with self._sent("GET", address, None) as response:

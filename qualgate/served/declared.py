@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import close_names
@@ -35,6 +36,18 @@ async def declared(client: Client, arm: ArmSpec) -> str:
     return f"{model.id}{root}; {await _engine(client, arm)}"[:500]
 
 
+async def only_model(client: Client, name: str) -> str:
+    """The one model that the server lists. NotServed where it lists another number of them, naming some."""
+    models = await client.get("/models", Models)
+    if models is None:
+        raise NotServed(f"{name}: there is no /models at that address. {ADDRESS}.")
+    names = list(dict.fromkeys(one.id for one in models.data))
+    if len(names) != 1:
+        listed = f"{len(names)} models ({', '.join(names[:5])!r:.200})" if names else "no model"
+        raise NotServed(f"{name}: its server lists {listed}; say which is meant")
+    return names[0]
+
+
 async def _engine(client: Client, arm: ArmSpec) -> str:
     """Engine and version as declared: "vllm 0.32.0"; without a version where the server does not tell one."""
     served = arm.served
@@ -64,7 +77,7 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
         template=folder.template_sha256 if folder else own,
         sampling=content_hash({**sampling, **stops}),
         engine=f"served, asked by qualgate {own_version()}",
-        served=told or served.command,
+        served=served.started(os.environ) or told,
     )
 
 

@@ -50,7 +50,7 @@ def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult
     return JobResult(
         index=job.index,
         arm=job.arm.name,
-        identity=identify_served(job.arm, folder, dict(sampling), served.command or told),
+        identity=identify_served(job.arm, folder, dict(sampling), told),
         footprint=NOT_TOLD,
         completions=completions,
         drifts=answered.drifts,

@@ -28,8 +28,15 @@ async def together(work: Iterable[Coroutine[Any, Any, Of]]) -> list[Of]:
 
 
 async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
-    """What it says behind the prompt."""
-    return await _asked(client, prompt, request_of(prompt, job.arm, job.seed))
+    """What it says behind the prompt. NotServed where it counts other tokens of that than it was sent."""
+    answer = await _asked(client, prompt, request_of(prompt, job.arm, job.seed))
+    if prompt.token_ids and answer.prompt_tokens not in (None, len(prompt.token_ids)):
+        raise NotServed(
+            f"{job.arm.name}: its server reads other tokens than it is sent: {len(prompt.token_ids):,} of "
+            f"{prompt.key.evalset}/{prompt.key.case_id}, of which it counts {answer.prompt_tokens:,}. Its context is "
+            "too short for the case, or it adds tokens of its own to a prompt of token ids."
+        )
+    return answer
 
 
 async def read_by(

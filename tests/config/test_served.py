@@ -70,3 +70,20 @@ def test_a_key_in_the_file_is_not_repeated(gate_file):
         load_gate_file(gate_file)
     assert "a key itself must not stand in a file" in str(found.value)
     assert "sk-canary" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "twice"),
+    [("", True), ("noise_floor: false, ", False), ("noise_floor: true, ", True), ("stop: early, ", False)],
+)
+def test_a_served_baseline_is_asked_twice_unless_the_file_says_otherwise(said, twice, gate_file):
+    gate_file.write_text(SERVED.replace("gate: {", f"gate: {{{said}"))
+    assert load_gate_file(gate_file).noise_floor is twice
+
+
+def test_a_baseline_that_is_generated_here_is_not(gate_file):
+    gate_file.write_text(
+        "version: 1\nbaseline: {model: reference}\nvariants: {int8: {quantize: int8}}\nevalsets: [arithmetic]\n"
+        "gate: {rules: [{metric: exact_match, max_drop: 0.02}]}\n"
+    )
+    assert load_gate_file(gate_file).noise_floor is False

@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from qualgate.errors import Exit
+from qualgate.gate.causes.noise_floor import UNMEASURED
 from tests.command_line import in_a_process, qualgate
 from tests.gated_model import make_workspace
 from tests.run.commands import rows
-from tests.served.scripted import Reply, as_json, scripted, text_piece
+from tests.served.scripted import Reply, as_json, scripted, sound, text_piece
 from tests.served.server.serving import serving
 
 ANSWERS = (
@@ -170,10 +172,40 @@ def test_arms_without_a_tokenizer_are_asked_by_messages_and_text(workspace, addr
 
 def test_the_noise_of_a_server_is_measured_by_asking_it_again(workspace, addresses):
     one, other = addresses
-    rules = RULES.replace("gate: {", "gate: {noise_floor: true, ")
-    done = run(workspace, SUPPORT.format(one, other, "damaged"), rules=rules)
+    done = run(workspace, SUPPORT.format(one, other, "damaged"))
     assert done.returncode == Exit.BLOCK, done.stderr
     assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("baseline@aa"))
+    assert reasons(done)[-1].startswith("noise floor, lost / gained of the variant and of the baseline against itself")
+
+
+def reasons(done) -> list[str]:
+    [verdict] = json.loads(done.stdout)["verdicts"]
+    return verdict["reasons"]
+
+
+def test_noise_that_a_gate_file_leaves_out_is_said_to_be_unknown(workspace):
+    quiet = RULES.replace("gate: {", "gate: {noise_floor: false, ")
+    with scripted(otherwise=echo) as one, scripted(otherwise=echo) as two:
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""), rules=quiet)
+        assert len(one.asked) == len(two.asked)
+    assert reasons(done).count(UNMEASURED) == 1
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert reasons(again).count(UNMEASURED) == 1
+
+
+def test_a_server_that_does_not_say_the_same_twice_is_seen(workspace):
+    answers = {row["prompt"]: row["answer"] for row in map(json.loads, (workspace / "echo.jsonl").open())}
+    asked: dict[str, int] = {}
+
+    def wavering(body: dict) -> Reply:
+        """Right the first time, wrong the second to every fourth case."""
+        asked[body["prompt"]] = asked.get(body["prompt"], 0) + 1
+        wrong = asked[body["prompt"]] > 1 and list(answers).index(body["prompt"]) % 4 == 0
+        return as_json(text_piece("?" if wrong else answers[body["prompt"]], "stop"))
+
+    with scripted(otherwise=wavering) as one, scripted(otherwise=echo) as two:
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+    assert "and 15 / 0 of 60" in reasons(done)[-1]
 
 
 def echo(body: dict) -> Reply:
@@ -182,6 +214,39 @@ def echo(body: dict) -> Reply:
 
 
 SCRIPTED = "baseline: {{endpoint: '{0}', model: m{2}}}\nvariants: {{v: {{endpoint: '{1}', model: m{2}}}}}\n"
+
+
+def of_server(done) -> dict[str, dict[str, dict]]:
+    """Arm → its probes by name, as a report holds them."""
+    return {
+        arm["name"]: {one["name"]: one for one in arm["footprint"]["probes"]} for arm in json.loads(done.stdout)["arms"]
+    }
+
+
+def test_what_servers_show_before_their_cases_is_stored_and_reported(workspace):
+    with (
+        scripted(otherwise=echo) as one,
+        scripted(otherwise=echo, probes=partial(sound, greedy=True, template=7, shift=0.25)) as two,
+    ):
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+        assert done.returncode == Exit.UNDECIDED, done.stderr  # what is only a warning changes no verdict
+        assert len(one.probed) == len(two.probed) > 0
+    assert "v, probe of temperature: drawn answers are all alike" in done.stderr
+    found = of_server(done)
+    assert found["v"]["temperature"]["fault"].startswith("drawn answers are all alike")
+    assert not any(probe["fault"] for probe in found["baseline"].values())
+    shown = " ".join(qualgate("report", "gate.yaml", cwd=workspace).stdout.split())
+    assert "v, probe of temperature: drawn answers are all alike" in shown
+    assert "fixed prompts are 18, 16, 17 tokens here and 11, 9, 10 of the baseline" in shown
+    assert "log-probs of a fixed text beside the baseline's: up to 0.25 nats apart" in shown
+    assert "baseline: nothing wrong by 6 probes" in shown
+
+
+def test_a_server_that_contradicts_its_arm_is_asked_no_case(workspace):
+    with scripted(otherwise=echo) as one, scripted(otherwise=echo, probes=partial(sound, beyond=3)) as two:
+        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+        assert (done.returncode, one.asked, two.asked) == (Exit.USAGE, [], [])
+    assert "v: its server ignores `max_tokens`" in done.stderr
 
 
 def test_answers_that_do_not_come_leave_a_run_incomplete_and_are_asked_again(workspace):
@@ -311,17 +376,20 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 
 def test_a_command_is_started_asked_and_ended(workspace):
     (workspace / "echo.py").write_text(ECHO)
-    command = f"{sys.executable} echo.py {{port}} --of-this-test"
+    command, mode = f"{sys.executable} echo.py {{port}} --of-this-test", "--enable-deterministic-inference"
     done = run(
         workspace,
         f"baseline: {{serve: '{command} 1', model: support}}\n"
-        f"variants: {{v: {{serve: '{command} 2', engine: ours, model: support, stream: false}}}}\n",
+        f"variants: {{v: {{serve: '{command} 2 {mode}', engine: ours, model: support, stream: false}}}}\n",
     )
     assert done.returncode == Exit.UNDECIDED, done.stderr  # it is right on nothing, so it can show no loss
     assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("v"))
     [arm] = [arm for arm in json.loads(done.stdout)["arms"] if arm["name"] == "v"]
     assert arm["footprint"]["generation"]["engine"] == "ours 3"
-    assert arm["identity"]["served"] == f"{command} 2"
+    assert arm["identity"]["served"] == f"{command} 2 {mode}"
+    shown = " ".join(qualgate("report", "gate.yaml", cwd=workspace).stdout.split())
+    assert f"v: started in SGLang's deterministic mode ({mode})" in shown
+    assert "baseline: started in" not in shown
     assert not [one for one in running() if "--of-this-test" in one]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from qualgate.served import probes as questions
 
 MODELS = {"object": "list", "data": [{"id": "m", "root": "./m"}]}
 
@@ -42,17 +45,54 @@ def text_piece(text: str, reason: str | None = None, **more: Any) -> dict[str, A
 
 @dataclass
 class Scripted:
-    """address: with /v1. asked: (path, headers, body) of every request but those for models and the version."""
+    """address: with /v1. asked: (path, headers, body) of every request but probes, and those for models and the
+    version. probes: what is answered to a probe."""
 
     address: str
     script: list[Reply]
     models: Reply
     version: Reply
     otherwise: Callable[[dict[str, Any]], Reply] | None
+    probes: Callable[[dict[str, Any]], Reply]
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    probed: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)  # the same of probes
     looked: list[dict[str, str]] = field(default_factory=list)  # headers of the others
     lock: threading.Lock = field(default_factory=threading.Lock)
     metrics: Reply | None = None  # its page of metrics; None: as its version
+
+
+def is_probe(body: dict[str, Any]) -> bool:
+    """Whether it is one of the questions that a server is asked before its cases."""
+    text = body["messages"][-1]["content"] if "messages" in body else body.get("prompt")
+    fixed = (*questions.FIXED, questions.OPEN, questions.COUNT, questions.ORDER)
+    return isinstance(text, str) and (text in fixed or text.startswith(questions.STARTS))
+
+
+def sound(body: dict[str, Any], **planted: Any) -> Reply:
+    """What a server without a fault answers to a probe: it counts words as tokens. planted: faults of one that has some
+    (`beyond` max_tokens, `greedy` at every temperature, `unsteady` at 0, `seedless`, `context`, `template`, `parser`
+    off, `shift` of its log-probs)."""
+    chat = "messages" in body
+    text = body["messages"][-1]["content"] if chat else body["prompt"]
+    read = min(len(text.split()) + planted.get("template", 0), planted.get("context", 10**9))
+    usage = {"prompt_tokens": read, "completion_tokens": body["max_tokens"] + planted.get("beyond", 0)}
+    if body.get("echo"):
+        told = {"token_logprobs": [None, *(-1.5 + planted.get("shift", 0.0) for _ in text.split())]}
+        return as_json({"choices": [{"index": 0, "text": text, "finish_reason": "length", "logprobs": told}]})
+    drawn = body["temperature"] > 0 and not planted.get("greedy")
+    said = f"drawn by {body['seed']}" if drawn else "the likeliest"
+    if planted.get("seedless" if drawn else "unsteady"):
+        said += f", {next(COUNTED)}"
+    message: dict[str, Any] = {"role": "assistant", "content": said}
+    if body.get("tools"):
+        call = {"name": body["tools"][0]["function"]["name"], "arguments": '{"order": "A-17"}'}
+        called = [{"index": 0, "id": "c", "type": "function", "function": call}]
+        message = {"content": json.dumps(call)} if planted.get("parser") == "off" else {"tool_calls": called}
+    choice = {"index": 0, "finish_reason": "length", **({"message": message} if chat else {"text": said})}
+    return as_json({"choices": [choice], "usage": usage})
+
+
+COUNTED = itertools.count()
 
 
 @contextmanager
@@ -61,6 +101,7 @@ def scripted(
     models: Reply | None = None,
     version: Reply | None = None,
     otherwise: Callable[[dict[str, Any]], Reply] | None = None,
+    probes: Callable[[dict[str, Any]], Reply] | None = None,
 ) -> Iterator[Scripted]:
     """script: what is answered in turn; otherwise: what is answered behind its end, by the request's body."""
     found: Scripted
@@ -75,6 +116,11 @@ def scripted(
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if is_probe(body):
+                with found.lock:
+                    found.probed.append((self.path, dict(self.headers), body))
+                self._send(found.probes(body))
+                return
             with found.lock:
                 found.asked.append((self.path, dict(self.headers), body))
                 scripted_next = found.script.pop(0) if found.script else None
@@ -104,6 +150,7 @@ def scripted(
         models or as_json(MODELS),
         version or as_json({"version": "1.0"}),
         otherwise,
+        probes or sound,
     )
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

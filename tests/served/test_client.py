@@ -15,7 +15,7 @@ from qualgate.served.client import Client
 from qualgate.served.faults import NotServed, RequestRefused
 from qualgate.served.replies import Models
 from qualgate.served.retries import TRIES
-from tests.served.scripted import Reply, Scripted, as_json, as_stream, scripted, text_piece
+from tests.served.scripted import Reply, Scripted, as_json, as_stream, scripted, sound, text_piece
 
 WHOLE = {**text_piece("yes", "stop"), "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
 KEY = "sk-canary-4711"
@@ -189,7 +189,7 @@ def test_nobody_there_is_told_with_what_to_look_at():
     with scripted() as server:
         gone = server.address
     with pytest.raises(InfrastructureError, match="Look whether the server runs"):
-        asking(Scripted(gone, [], as_json({}), as_json({}), None))
+        asking(Scripted(gone, [], as_json({}), as_json({}), None, sound))
 
 
 def test_a_connection_that_cannot_be_secured_is_refused():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qualgate.engine.prompts import load_tokenizer
-from qualgate.errors import InfrastructureError, IntegrityError
+from qualgate.errors import InfrastructureError, IntegrityError, UsageError
 from qualgate.quant.model_files import read_files
 from qualgate.records import ArmSpec, Case, Job, JobResult, Prompt, Sampling, Served, UnitKey
 from qualgate.served.asked import asked_of
@@ -206,3 +206,14 @@ def test_tokens_that_are_told_are_read_here(tmp_path):
     assert body["prompt"] == [1, 2, 3]
     assert body["return_token_ids"] is True
     assert (completion.text, completion.finish_reason, completion.token_ids) == ("Hi", "eos", tuple(said))
+
+
+def test_a_prompt_that_is_read_in_part_ends_the_run(tmp_path):
+    save_byte_tokenizer(tmp_path)
+    asked = prompt(case=Case(evalset="s", body={"id": "c", "prompt": "p"}), token_ids=(1, 2, 3), asked="")
+    part = {**text_piece("x", "stop"), "usage": {"prompt_tokens": 2, "completion_tokens": 1}}
+    with (
+        scripted(as_json(part)) as server,
+        pytest.raises(UsageError, match="reads other tokens than it is sent: 3 of s/c-0, of which it counts 2"),
+    ):
+        answered(server, asked, tokenizer=str(tmp_path))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from qualgate.records import NOISE, ArmEvidence, RunEvidence, Verdict
 
 UNMEASURED = (
-    "noise floor: not measured: the gate file asks for one, and here the baseline was never run against itself; "
-    "`qualgate run` with `noise_floor: true` measures it"
+    "noise floor: not measured: here the baseline was never run against itself; `qualgate run` with "
+    "`noise_floor: true` measures it"
 )
 Case = tuple[str, str]  # evalset, case id
 
@@ -56,10 +56,12 @@ def flips(baseline: ArmEvidence, arm: ArmEvidence) -> dict[str, Flips]:
 
 
 def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts on variants, each with a line that sets its flips beside the A/A arm's; that one gets no verdict."""
+    """The verdicts on variants, each with a line that sets its flips beside the A/A arm's; that one gets no verdict. Of
+    a server, which need not say the same twice, it is said where nobody measured that."""
     floor = [verdict for verdict in judged if verdict.variant.endswith(NOISE)]
     if not floor:
-        return tuple(judged)
+        served = evidence.baseline.identity is not None and evidence.baseline.identity.served
+        return without_noise_floor(judged, evidence) if served else tuple(judged)
     arms = {arm.name: arm for arm in evidence.variants}
     unusable = next((verdict.reasons[0] for verdict in floor if verdict.exit in (13, 14)), "")
     said = []
@@ -80,10 +82,13 @@ def with_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[
 
 
 def without_noise_floor(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts where a gate file asks for a noise floor: each says so, if there is none to show."""
+    """The verdicts where a gate file asks for a noise floor: each says so, once, if there is none to show."""
     if any(arm.name.endswith(NOISE) for arm in evidence.variants):
         return tuple(judged)
-    return tuple(replace(verdict, reasons=(*verdict.reasons, UNMEASURED)) for verdict in judged)
+    return tuple(
+        verdict if UNMEASURED in verdict.reasons else replace(verdict, reasons=(*verdict.reasons, UNMEASURED))
+        for verdict in judged
+    )
 
 
 def _floor(evidence: RunEvidence) -> dict[str, Flips]:

@@ -11,6 +11,7 @@ from sqlalchemy import and_, func, select
 from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
+from qualgate.records.served import invariant_mode
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
@@ -54,6 +55,13 @@ class ArmLine:
             return ""
         engine = self.footprint.generation.engine if self.footprint else ""
         return identity.served if engine in ("", *identity.served.split("; ")) else f"{identity.served}; {engine}"
+
+    @property
+    def invariant_mode(self) -> str:
+        """The mode that its command asks of the server that is started, see `records.served`; "" of others, whose own
+        words are no command."""
+        started = self.spec.served is not None and self.spec.served.command
+        return invariant_mode((self.identity or self.planned).served) if started else ""
 
     @property
     def weights(self) -> str:

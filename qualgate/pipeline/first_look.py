@@ -1,0 +1,101 @@
+"""A first look at two servers without a gate file: one is written for it, whose margins decide nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qualgate import evalsets
+from qualgate.config import GateFile
+from qualgate.config.served import environment_name, named_address
+from qualgate.errors import UsageError
+from qualgate.pipeline.trial import as_trial
+from qualgate.records import Evalset, Served
+from qualgate.served.declared import only_model
+
+OTHER = "b"  # the arm beside the baseline
+MARGIN = 0.02  # in the file, for a user to change; the look itself is held against none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One of the two servers. model: "" takes the only one that it lists; key: the NAME of an environment variable."""
+
+    url: str
+    model: str = ""
+    key: str = ""
+
+
+def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
+    """The gate file's text. here: what paths of evalsets are relative to. UsageError for an address that is none, for a
+    server that is to be told by `--model-a` or `--model-b` which model is meant, and for evalsets with faults;
+    InfrastructureError where a server does not answer."""
+    arms = [_checked(one) for one in (a, b)]
+    named = [evalsets.load(ref, here) for ref in sets]
+    models = [one.model or _only_model(one, option) for one, option in ((a, "--model-a"), (b, "--model-b"))]
+    lines = [
+        "# Written by `qualgate compare`, and anew by the next: copy it, say by `max_drop` what loss you accept, and",
+        "# `qualgate run` it. Every key: docs/reference/gate-file.md",
+        "version: 1",
+        f"baseline: {_arm(arms[0], models[0], a.key)}",
+        f"variants: {{{OTHER}: {_arm(arms[1], models[1], b.key)}}}",
+        f"evalsets: [{', '.join(_scalar(_ref(ref, here)) for ref in sets)}]",
+        "gate:",
+        "  rules:",
+        *(f"    - {_rule(item, metric)}" for item in named for metric in item.metrics),
+        "store: sqlite:///qualgate.db",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_first_look(gate: GateFile, limit: int | None) -> GateFile:
+    """The same, to be looked at alone: no rule of it is critical, so nothing that it shows could approve."""
+    gate = as_trial(gate, limit, ())
+    assert gate.policy.trial is not None, "made so"
+    rules = tuple(replace(rule, tier="advisory") for rule in gate.policy.rules)
+    trial = replace(gate.policy.trial, first_look=True)
+    return replace(gate, policy=replace(gate.policy, rules=rules, trial=trial))
+
+
+def _checked(one: Address) -> str:
+    """Its address. UsageError for one that is none, and, unseen, for a key where a variable's name should stand."""
+    try:
+        if one.key:
+            environment_name(one.key)
+        return named_address(one.url)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _rule(item: Evalset, metric: str) -> str:
+    return f"{{metric: {metric}, evalset: {_scalar(item.name)}, max_drop: {MARGIN:g}}}"
+
+
+def _arm(url: str, model: str, key: str) -> str:
+    said: Mapping[str, str] = {"endpoint": url, "model": model, **({"api_key_env": key} if key else {})}
+    return "{" + ", ".join(f"{name}: {_scalar(text)}" for name, text in said.items()) + "}"
+
+
+def _only_model(one: Address, option: str) -> str:
+    from qualgate.served.client import Client  # what asks no server need not wait for an HTTP library
+
+    async def ask() -> str:
+        async with Client(one.url, Served(endpoint=one.url, api_key_env=one.key), 1, tries=1) as client:
+            return await only_model(client, one.url)
+
+    try:
+        return asyncio.run(ask())
+    except UsageError as error:
+        raise UsageError(f"{error}. {option} NAME says which model is asked.") from None
+
+
+def _ref(ref: str, here: Path) -> str:
+    """As it is written in a file that lies elsewhere."""
+    return str((here / Path(ref).expanduser()).absolute()) if evalsets.is_path(ref) else ref
+
+
+def _scalar(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,150 @@
+"""`qualgate compare`: two servers looked at side by side, and nothing decided."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qualgate.errors import Exit
+from tests.command_line import in_a_process, qualgate
+from tests.served.scripted import Reply, as_json, scripted, text_piece
+
+CASES = 24
+
+
+def answering(wrong: int = 0):
+    """A server's answers: right but to the first so many cases."""
+
+    def answer(body: dict[str, Any]) -> Reply:
+        number = int(body["prompt"].split()[1]) if body["prompt"].startswith("say ") else 0
+        text = "?" if number < wrong else str(number)
+        return as_json({**text_piece(text, "stop"), "usage": {"prompt_tokens": 4, "completion_tokens": 1}})
+
+    return answer
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    rows = [
+        {"id": f"c{number}", "task": "say", "prompt": f"say {number}", "max_new_tokens": 4, "answer": str(number)}
+        for number in range(CASES)
+    ]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
+    return tmp_path
+
+
+def compare(workspace: Path, one: str, other: str, *more: str):
+    return qualgate("compare", one, other, "--evalset", "./own.yaml", *more, cwd=workspace)
+
+
+def test_both_are_asked_scored_and_shown_side_by_side(workspace):
+    with scripted(otherwise=answering()) as one, scripted(otherwise=answering(wrong=5)) as two:
+        done = compare(workspace, one.address, two.address)
+    assert done.returncode == Exit.UNDECIDED, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "no policy, no verdict" in said
+    assert "exact_match [own]" in said
+    assert "5 of 24 scores: right before, wrong now" in said
+    assert "own/c0" in said  # an example of what flipped
+    assert "max_drop" not in said  # a margin that nobody chose is not shown
+    store = "sqlite:///qualgate-compare/qualgate.db"
+    again = qualgate("report", "--store", store, "--run", run_id(said), "--json", cwd=workspace)
+    [verdict] = json.loads(again.stdout)["verdicts"]
+    [rule] = verdict["comparisons"]
+    assert (rule["baseline"], rule["variant"], rule["lost"], rule["gained"]) == (1.0, 19 / 24, 5, 0)
+    assert rule["lower"] < rule["difference"] < rule["upper"]
+    assert rule["status"] == "undecided"
+
+
+def run_id(said: str) -> str:
+    return said.split("run ", 1)[1].split()[0]
+
+
+def test_two_that_are_alike_earn_no_approval_either_now_or_later(workspace):
+    with scripted(otherwise=answering()) as one, scripted(otherwise=answering()) as two:
+        done = compare(workspace, one.address, two.address, "--json")
+    assert done.returncode == Exit.UNDECIDED
+    found = json.loads(done.stdout)
+    assert found["trial"] == "first look: 24 of 24 cases"
+    again = qualgate("gate", "qualgate-compare/compare.yaml", "--run", found["run"], cwd=workspace)
+    assert again.returncode == Exit.UNDECIDED, again.stderr
+
+
+def test_a_first_look_may_ask_a_few_cases(workspace):
+    with scripted(otherwise=answering()) as one, scripted(otherwise=answering()) as two:
+        done = compare(workspace, one.address, two.address, "--limit", "3", "--json")
+        assert {body["prompt"] for _, _, body in two.asked} <= {f"say {number}" for number in range(CASES)}
+    assert json.loads(done.stdout)["trial"] == "first look: 3 of 24 cases"
+
+
+def test_one_that_does_not_answer_leaves_it_incomplete_and_the_same_command_goes_on(workspace):
+    busy = as_json({"error": "busy"}, 503, Retry_After="9999")
+    with scripted(otherwise=answering()) as one, scripted(busy, otherwise=answering()) as two:
+        first = compare(workspace, one.address, two.address)
+        assert first.returncode == Exit.INFRASTRUCTURE, first.stdout + first.stderr
+        again = compare(workspace, one.address, two.address)
+    assert again.returncode == Exit.UNDECIDED, again.stderr
+    assert "resumed run" in again.stderr
+
+
+TWO = as_json({"data": [{"id": "m"}, {"id": "n"}]})
+
+
+def test_a_server_of_several_models_is_told_which(workspace):
+    with scripted(otherwise=answering()) as one, scripted(models=TWO, otherwise=answering()) as two:
+        unsaid = compare(workspace, one.address, two.address)
+        assert (unsaid.returncode, two.asked) == (Exit.USAGE, [])
+        assert "2 models ('m, n')" in unsaid.stderr
+        assert "--model-b NAME" in unsaid.stderr
+        said = compare(workspace, one.address, two.address, "--model-b", "n")
+        assert {body["model"] for _, _, body in two.asked} == {"n"}
+    assert said.returncode == Exit.UNDECIDED, said.stderr
+
+
+def test_one_key_goes_to_two_hosts_only_where_that_is_said(workspace):
+    done = compare(workspace, "http://127.0.0.1:1/v1", "http://localhost:1/v1", "--api-key-env", "SOME_KEY")
+    assert done.returncode == Exit.USAGE
+    assert "two hosts" in done.stderr
+
+
+def test_each_server_gets_its_own_key(workspace):
+    keys = {"ONE_KEY": "sk-canary-1", "OTHER_KEY": "sk-canary-2"}
+    with scripted(otherwise=answering()) as one, scripted(otherwise=answering()) as two:
+        done = in_a_process(
+            "compare", one.address, two.address, "--evalset", "./own.yaml", "--api-key-env", "ONE_KEY",
+            "--api-key-env", "OTHER_KEY", cwd=workspace, **keys,
+        )  # fmt: skip
+        sent = [{headers["Authorization"] for _, headers, _ in server.asked} for server in (one, two)]
+    assert done.returncode == Exit.UNDECIDED, done.stderr
+    assert sent == [{"Bearer sk-canary-1"}, {"Bearer sk-canary-2"}]
+    for file in workspace.rglob("*"):
+        assert not file.is_file() or b"canary" not in file.read_bytes(), file
+
+
+NAMED = ["--model-a", "m", "--model-b", "m"]
+BAD = [
+    (["nowhere", "http://127.0.0.1:1/v1"], [], "is the API's address"),
+    (["http://u:secret@h/v1", "http://127.0.0.1:1/v1"], [], "a user or a password"),
+    (["http://127.0.0.1:1/v1"] * 2, ["--api-key-env", "sk-secret"], "must be the NAME"),
+    (["http://127.0.0.1:1/v1"] * 2, [*NAMED], "the same model of the same server"),
+    (["http://127.0.0.1:1/v1"] * 2, ["--evalset", "no_such_set"], "no_such_set"),
+    (["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"], [*NAMED, "--limit", "0"], "--limit 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("addresses", "more", "said"), BAD)
+def test_what_cannot_be_compared_is_refused(addresses, more, said, workspace):
+    done = compare(workspace, *addresses, *more)
+    assert done.returncode == Exit.USAGE, done.stdout
+    assert said in " ".join(done.stderr.split())
+    assert "secret" not in done.stderr
+
+
+def test_nobody_there_ends_with_13(workspace):
+    with scripted() as gone:
+        pass
+    assert compare(workspace, gone.address, "http://127.0.0.1:1/v1").returncode == Exit.INFRASTRUCTURE

@@ -1,0 +1,130 @@
+"""Faults that are planted in a server are caught and named before its first case; a sound one shows none."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from qualgate.errors import Exit
+from qualgate.records import ArmSpec, Case, Probe, Prompt, Sampling, Served, UnitKey
+from qualgate.served.asked import asked_of
+from qualgate.served.probes import Contradicted, probe
+from tests.served.scripted import Reply, Scripted, as_json, scripted, sound
+
+TOOLS = [{"type": "function", "function": {"name": "cancel", "parameters": {"type": "object"}}}]
+CHAT: dict[str, Any] = {"id": "c", "messages": [{"role": "user", "content": "Cancel A1."}], "tools": TOOLS}
+TEXT: dict[str, Any] = {"id": "c", "prompt": "p"}
+ALL = ("tokens", "temperature", "seed", "max_tokens", "context", "tools", "log-probs")
+
+
+def found(server: Scripted, body: dict[str, Any] = CHAT, sampling: Sampling | None = None) -> dict[str, Probe]:
+    arm = ArmSpec(name="v", model="m", served=Served(endpoint=server.address))
+    case = Case(evalset="s", body=body)
+    prompt = Prompt(
+        key=UnitKey("v", "s", "c"), case_hash="h", token_ids=(), max_new_tokens=4,
+        asked=asked_of(case, Served(endpoint="x"), "hermes"), sampling=sampling or Sampling(),
+    )  # fmt: skip
+    return {one.name: one for one in probe(arm, [prompt], 4)}
+
+
+def shown(body: dict[str, Any] = CHAT, sampling: Sampling | None = None, **planted: Any) -> dict[str, Probe]:
+    with scripted(probes=partial(sound, **planted)) as server:
+        return found(server, body, sampling)
+
+
+def faults(probes: dict[str, Probe]) -> set[str]:
+    return {name for name, one in probes.items() if one.fault}
+
+
+@pytest.mark.parametrize("body", [CHAT, TEXT])
+def test_a_sound_server_shows_no_fault(body):
+    probes = shown(body, Sampling(temperature=0.7))
+    assert faults(probes) == set()
+    assert tuple(probes) == tuple(name for name in ALL if name != "tools" or body is CHAT)
+    assert probes["tokens"].values == (11.0, 9.0, 10.0)
+    assert len(probes["log-probs"].values) == 11
+
+
+PLANTED = [
+    ({"greedy": True}, "temperature", "ignores `temperature`"),
+    ({"unsteady": True}, "temperature", "does not say the same twice at temperature 0"),
+    ({"seedless": True}, "seed", "ignores `seed`"),
+    ({"parser": "off"}, "tools", "its tool parser is off"),
+]
+
+
+@pytest.mark.parametrize(("planted", "name", "said"), PLANTED)
+def test_a_planted_fault_is_named(planted, name, said):
+    probes = shown(sampling=Sampling(temperature=0.7), **planted)
+    assert faults(probes) == {name}
+    assert said in probes[name].fault
+    assert probes[name].asked
+    assert probes[name].saw
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [({"beyond": 5}, "ignores `max_tokens`"), ({"context": 300}, "reads a long prompt in part")],
+)
+def test_what_no_answer_may_rest_on_ends_the_run(planted, said):
+    with pytest.raises(Contradicted, match=said) as raised:
+        shown(**planted)
+    assert raised.value.exit == Exit.USAGE
+
+
+def test_a_seed_that_is_ignored_matters_only_where_answers_are_drawn():
+    assert faults(shown(seedless=True)) == set()
+
+
+def test_a_context_as_long_as_the_longest_case_is_looked_at():
+    long = {"id": "c", "messages": [{"role": "user", "content": "word " * 4000}]}
+    assert faults(shown(context=1000)) == set()
+    with pytest.raises(Contradicted, match="raise its context length"):
+        shown(long, context=1000)
+
+
+def refusing(what: str):
+    def answer(body: dict[str, Any]) -> Reply:
+        asked = {"seed": "seed" in body, "tools": "tools" in body, "echo": "echo" in body}
+        asked["long"] = len(str(body)) > 2000
+        return as_json({"error": {"message": f"{what} is not known"}}, 400) if asked[what] else sound(body)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "wrong"),
+    [
+        ("seed", "temperature", set()),
+        ("echo", "log-probs", set()),
+        ("long", "context", set()),
+        ("tools", "tools", {"tools"}),
+    ],
+)
+def test_a_refusal_is_seen_and_is_a_fault_only_of_what_cases_need(what, name, wrong):
+    with scripted(probes=refusing(what)) as server:
+        probes = found(server)
+    assert faults(probes) == wrong
+    assert "refuses" in probes[name].saw or "does not tell" in probes[name].saw
+
+
+def test_a_server_that_tells_no_counts_is_not_held_to_them():
+    def silent(body: dict[str, Any]) -> Reply:
+        message = {"role": "assistant", "content": f"by {body.get('seed')}"}
+        return as_json({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+
+    with scripted(probes=silent) as server:
+        probes = found(server)
+    assert faults(probes) == set()
+    for name in ("tokens", "max_tokens", "context", "log-probs"):
+        assert "does not tell" in probes[name].saw
+
+
+def test_one_that_does_not_answer_is_left_to_its_cases():
+    busy = as_json({"error": "busy"}, 503, Retry_After="9999")
+    with scripted(probes=lambda body: busy) as server:
+        probes = found(server)
+    assert faults(probes) == {"probes"}
+    assert "they were not made" in probes["probes"].fault
