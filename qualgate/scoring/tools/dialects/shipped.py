@@ -1,6 +1,7 @@
 """The dialects qualgate ships, each with the published template or parser it was checked against.
 
-VLLM is release 0.33.0, VLLM_32 0.32.0, SGLANG release 0.5.23; chat templates are named with the commit of the copy that was read.
+VLLM is release 0.33.0, VLLM_32 0.32.0, SGLANG release 0.5.23; chat templates are named with the commit of the copy that
+was read.
 On 1,000 texts a dialect, written after the templates by a program of its own, our calls were the ones meant in all, and
 the peers' in all but these, which are intended differences (no peer was run for nemotron, minimax_m1, openai, json):
 
@@ -220,13 +221,12 @@ _PLAMO_CALL = re.compile(
     r"(?P<arguments>.*)<\|plamo:end_tool_arguments:plamo\|>\s*",
     re.DOTALL,
 )
-_PLAMO = tuple(f"<|plamo:{edge}_tool_request{s}:plamo|>" for s in ("s", "") for edge in ("begin", "end"))
 PLAMO3 = Dialect(
     name="plamo3",
     source=f"{VLLM_32}parser/plamo3.py",
-    frame=_PLAMO[:2],
-    open=_PLAMO[2:3],
-    close=_PLAMO[3],
+    frame=("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
+    open=("<|plamo:begin_tool_request:plamo|>",),
+    close="<|plamo:end_tool_request:plamo|>",
     thinks=("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
     read=_read_plamo,
     write=joined(
