@@ -24,7 +24,10 @@ def score(
         str,
         typer.Option("--scorer", help="exact_match, numeric, json, tool_call, code, …"),
     ],
-    mode: Annotated[str, typer.Option("--mode", help="strict, or compat: as the reference scores")] = "strict",
+    mode: Annotated[
+        str,
+        typer.Option("--mode", help="strict, served: as servers read calls, compat: as references do"),
+    ] = "strict",
     metric: Annotated[str | None, typer.Option("--metric", help="one of the scorer's; by default its last")] = None,
     filter: Annotated[str | None, typer.Option("--filter", help="lm-eval's, which extracts what is scored")] = None,
     dialect: Annotated[
@@ -57,8 +60,8 @@ def score(
     from qualgate.scoring.strict_json import LENIENT
     from qualgate.scoring.text import known
 
-    if mode not in ("strict", "compat"):
-        raise UsageError(f"--mode {mode}: not one of strict, compat.")
+    if mode not in ("strict", "served", "compat"):
+        raise UsageError(f"--mode {mode}: not one of strict, served, compat.")
     _known("--normalizer", normalizer or [], known())
     _known("--lenient", lenient or [], LENIENT)
     ks = _numbers("--k", k) if k is not None else ()

@@ -30,13 +30,13 @@ from qualgate.scoring import (
     structure,
 )
 from qualgate.scoring.outcome import cannot_say, found, quote, wrong
-from qualgate.scoring.tools import judge, strict
+from qualgate.scoring.tools import judge, served, strict
 from qualgate.scoring.tools.dialects import registry as dialects
 
 GROUP = "qualgate.scorers"
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
 
-Mode = Literal["strict", "compat"]
+Mode = Literal["strict", "served", "compat"]
 
 
 def _nothing_more(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
@@ -56,7 +56,8 @@ class Scorer:
     function: Callable[[Case, Evalset, str], dict[str, Score]]  # by metric
     needs: tuple[str, ...] = ()  # keys that a case's body must have
     faults: Callable[[dict[str, Any], Evalset], Iterator[str]] = _nothing_more  # beyond that, what keeps it unscored
-    mode: Mode = "strict"  # compat: the reference's verdicts and error words, its surprises among them
+    # served: what a server's parser makes of an answer; compat: the reference's verdicts and error words, its surprises
+    mode: Mode = "strict"
     decoded: Callable[[Case, Evalset, Any], dict[str, Score]] | None = None  # of calls that are decoded already
     after: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None  # `function` after a filter
     normalizes: bool = False  # reads the evalset's `normalizers`
@@ -93,6 +94,10 @@ def _multiple_choice(case: Case, evalset: Evalset, text: str) -> dict[str, Score
 
 def _written_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
     return lambda case, evalset, text: strict.score_tool_call(case, evalset, text, dialect)
+
+
+def _served_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
+    return lambda case, evalset, text: served.score_served(case, evalset, text, dialect)
 
 
 SHIPPED = (
@@ -200,9 +205,26 @@ SHIPPED = (
         faults=judge.compat_faults,
         decoded=judge.score_compat_decoded,
     ),
+    Scorer(
+        name="tool_call",
+        mode="served",
+        version=served.SERVED,
+        metrics=(served.METRIC,),
+        function=served.score_served,
+        faults=needs.tool_faults,
+        written_in=_served_in,
+    ),
 )
 _NAMES = tuple(dict.fromkeys(scorer.name for scorer in SHIPPED))
-_BY_METRIC = {metric: scorer for scorer in SHIPPED if scorer.mode == "strict" for metric in scorer.metrics}
+# Of a metric that two modes have, strict's. BFCL's verdict has a metric of its own, so that a rule can name it.
+_BY_METRIC = {metric: scorer for scorer in SHIPPED if scorer.mode != "compat" for metric in scorer.metrics} | {
+    judge.COMPAT_METRIC: replace(
+        next(scorer for scorer in SHIPPED if scorer.version == judge.COMPAT),
+        metrics=(judge.COMPAT_METRIC,),
+        function=judge.score_compat_alone,
+        decoded=None,
+    )
+}
 
 
 def names() -> tuple[str, ...]:
@@ -312,7 +334,7 @@ def _all(scorer: Scorer, say: Callable[[str, str, str, str], Score], error_type:
 @cache
 def scorers_of(metrics: tuple[str, ...]) -> tuple[Scorer, ...]:
     """The shipped scorers whose metrics these are, in their order. KeyError for a metric that is not one of quality."""
-    return tuple({_BY_METRIC[metric].name: _BY_METRIC[metric] for metric in metrics}.values())
+    return tuple({(one := _BY_METRIC[metric]).version: one for metric in metrics}.values())
 
 
 def metrics_that(reads: Callable[[Scorer], bool]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 from qualgate.records import Case, Evalset, Score
@@ -19,6 +20,7 @@ from qualgate.scoring.tools.expected import BFCL_CALL, REL_TOL
 from qualgate.scoring.tools.strict import FLAGS, Judged
 
 COMPAT = "tool_call.compat/3"
+COMPAT_METRIC = "tool_call.compat"
 _OBJECTS = re.compile(r"\s*\[\s*\{")  # how function-calling mode begins and prompt mode never does
 BFCL_TOOL = (  # shown where a tool has another shape
     '{"name": "weather", "parameters": {"type": "dict", "properties": {"city": {"type": "string"}}, '
@@ -77,6 +79,12 @@ def score_compat(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
         word = "too_long" if isinstance(failure, TooLong) else "not_decodable_here"
         return {flag: cannot_say(flag, COMPAT, word, str(failure)) for flag in COMPAT_FLAGS}
     return _scored(case, calls, "")
+
+
+def score_compat_alone(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    """BFCL's verdict under a name of its own, beside the strict reading's."""
+    verdict = score_compat(case, evalset, text)[COMPAT_FLAGS[-1]]
+    return {COMPAT_METRIC: replace(verdict, metric=COMPAT_METRIC)}
 
 
 def score_compat_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:

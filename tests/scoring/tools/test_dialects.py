@@ -10,6 +10,7 @@ import pytest
 
 from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect, names
+from tests.scoring.tools.published_2026 import NEWER
 
 TOOLS = [
     {
@@ -185,8 +186,15 @@ PUBLISHED: dict[str, tuple[str, str, str]] = {
         '"function": {"name": "ping", "arguments": "{}"}}]}',
     ),
     "json": ("base_format_detector.py", LLAMA, f"[{CALL}, {NO_ARGUMENTS}]"),
+    **NEWER,
 }
-SAME = {"qwen25": "hermes", "granite4": "hermes", "qwen3_xml": "qwen3_coder", "nemotron_v3": "qwen3_coder"}
+SAME = {
+    "qwen25": "hermes",
+    "granite4": "hermes",
+    "qwen3_xml": "qwen3_coder",
+    "nemotron_v3": "qwen3_coder",
+    "ling3": "glm47",
+}
 
 
 def test_every_shipped_dialect_is_here():

@@ -53,6 +53,23 @@ TEMPLATES = {
     "llama4_pythonic": "<|header_start|> [func_name1(params_name1=params_value1, params_name2=params_value2...)]",
     "pythonic": "You MUST put it in the format of [func_name1(params_name1=params_value1)]",
     "xlam": '[{"name": "tool_call_name", "arguments": {"arg1": "value1"}}]',
+    "deepseek_v32": '{%- set dsml_token = "｜DSML｜" -%} writing a "<{{ dsml_token }}function_calls>" block',
+    "deepseek_v4": 'You can invoke tools by writing a "<｜DSML｜tool_calls>" block like the following',
+    "deepseek_v41": 'writing a "<｜DSML｜ calls>" block: <｜DSML｜ invoke name="$TOOL_NAME">',
+    "kimi_k3": "{{- '<|open|>' + tag -}}{{- '<|sep|>' -}}{{- '<|close|>' + tag + '<|sep|>' -}}",
+    "minimax_m3": "{%- set ns_token = ']<]minimax[>[' -%}<tool_call>",
+    "gemma4": "{{- '<|tool_call>call:' + function['name'] + '{' -}}{{- '}<tool_call|>' -}}",
+    "seed_oss": "{%- set toolcall_begin_token = '<seed:tool_call>' -%}<function= <parameter=",
+    "longcat": '<longcat_tool_call>\n{"name": <function-name>, "arguments": <args-dict>}\n</longcat_tool_call>',
+    "dots": '<dots_function_call>\n<invoke name="$FUNCTION_NAME">',
+    "step3": '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="...">',
+    "plamo3": "<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>",
+    "inkling": "{{- '<|message_model|><|content_invoke_tool_json|>' -}}",
+    "apertus": "{{- '<|tools_prefix|>[' -}}",
+    "gigachat3": "{%- set role_sep = '<|role_sep|>\\n' -%}{'role': 'function call', 'content': …}",
+    "lfm2": '{{- "<|tool_call_start|>[" + (tool_calls | join(", ")) + "]<|tool_call_end|>" -}}',
+    "minicpm5": '<function name="function-name"><param name="param-name">value</param></function>',
+    "olmo3": "Available functions: <functions>[]</functions> … <function_calls>f(a=1)</function_calls>",
 }
 
 

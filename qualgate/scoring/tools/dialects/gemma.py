@@ -1,10 +1,15 @@
-"""FunctionGemma's values: strings between two `<escape>`, keys bare, the rest as in JSON."""
+"""Gemma's calls, `call:NAME{KEY:VALUE,…}`: strings stand between two marks, keys are bare, the rest is as in JSON.
+
+FunctionGemma marks strings with `<escape>`, Gemma 4 with `<|"|>`. What stands bare and is no JSON (`celsius`, `None`)
+is a fault; vLLM's Gemma 4 takes it as text, and keys between marks too.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from qualgate.scoring.outcome import quote
@@ -12,111 +17,116 @@ from qualgate.scoring.strict_json import MAX_DEPTH
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
 from qualgate.scoring.tools.dialects.tagged import properties, typed, types
 
-ESCAPE = "<escape>"
-
 _HEAD = re.compile(r"\s*call:(?P<name>[^{}\s]+)\{")
 _KEY = re.compile(r"\s*+([^:{}\[\],<>]+):\s*+")
 _WORD = re.compile(r"[^,\[\]{}<>]++")
 _SPACE = re.compile(r"\s*+")
 
 
-def read(text: str, tools: Tools) -> list[Call]:
-    """The one call of a block. BadCall for anything else."""
-    head = _HEAD.match(text)
-    if not head:
-        raise BadCall("call_shape", f"{quote(text)} is no call:name{{…}}")
-    arguments, end = _object(text, head.end(), 1)
-    if text[end:].strip():
-        raise BadCall("stray_text", f"{quote(text[end:])} after the call")
-    schemas = properties(tools, head["name"])
-    for key, value in arguments.items():
-        # Small models escape numbers too; the schema says what was meant.
-        if isinstance(value, str) and (kinds := types(schemas.get(key))) and "string" not in kinds:
-            arguments[key] = typed(value, schemas[key])
-    return [Call(head["name"], arguments)]
+@dataclass(frozen=True)
+class Grammar:
+    """A call stands between `open` and `close`; a string between two `mark`."""
 
+    open: str
+    close: str
+    mark: str
 
-def _object(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
-    found: dict[str, Any] = {}
-    at = _skip(text, at)
-    if text.startswith("}", at):
-        return found, at + 1
-    while True:
-        key = _KEY.match(text, at)
-        if not key:
-            raise BadCall("not_json", f"no key at {quote(text[at:])}")
-        name = key[1].strip()
-        if name in found:
-            raise BadCall("duplicate_key", f"the key {quote(name)} twice in one object")
-        found[name], at = _value(text, key.end(), depth)
+    def read(self, text: str, tools: Tools) -> list[Call]:
+        """The one call of a block. BadCall for anything else."""
+        head = _HEAD.match(text)
+        if not head:
+            raise BadCall("call_shape", f"{quote(text)} is no call:name{{…}}")
+        arguments, end = self._object(text, head.end(), 1)
+        if text[end:].strip():
+            raise BadCall("stray_text", f"{quote(text[end:])} after the call")
+        schemas = properties(tools, head["name"])
+        for key, value in arguments.items():
+            # Small models escape numbers too; the schema says what was meant.
+            if isinstance(value, str) and (kinds := types(schemas.get(key))) and "string" not in kinds:
+                arguments[key] = typed(value, schemas[key])
+        return [Call(head["name"], arguments)]
+
+    def _object(self, text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
+        found: dict[str, Any] = {}
         at = _skip(text, at)
         if text.startswith("}", at):
             return found, at + 1
-        if not text.startswith(",", at):
-            raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
-        at += 1
+        while True:
+            key = _KEY.match(text, at)
+            if not key:
+                raise BadCall("not_json", f"no key at {quote(text[at:])}")
+            name = key[1].strip()
+            if name in found:
+                raise BadCall("duplicate_key", f"the key {quote(name)} twice in one object")
+            found[name], at = self._value(text, key.end(), depth)
+            at = _skip(text, at)
+            if text.startswith("}", at):
+                return found, at + 1
+            if not text.startswith(",", at):
+                raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
+            at += 1
 
-
-def _list(text: str, at: int, depth: int) -> tuple[list[Any], int]:
-    found: list[Any] = []
-    at = _skip(text, at)
-    if text.startswith("]", at):
-        return found, at + 1
-    while True:
-        value, at = _value(text, _skip(text, at), depth)
-        found.append(value)
+    def _list(self, text: str, at: int, depth: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
         at = _skip(text, at)
         if text.startswith("]", at):
             return found, at + 1
-        if not text.startswith(",", at):
-            raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
-        at += 1
+        while True:
+            value, at = self._value(text, _skip(text, at), depth)
+            found.append(value)
+            at = _skip(text, at)
+            if text.startswith("]", at):
+                return found, at + 1
+            if not text.startswith(",", at):
+                raise BadCall("unbalanced" if at >= len(text) else "not_json", f"no comma at {quote(text[at:])}")
+            at += 1
 
+    def _value(self, text: str, at: int, depth: int) -> tuple[Any, int]:
+        if depth > MAX_DEPTH:
+            raise BadCall("too_deep", f"more than {MAX_DEPTH} levels of nesting")
+        if text.startswith(self.mark, at):
+            end = text.find(self.mark, at + len(self.mark))
+            if end < 0:
+                raise BadCall("unbalanced_quotes", f"{self.mark} is not closed")
+            return text[at + len(self.mark) : end], end + len(self.mark)
+        if text.startswith("{", at):
+            return self._object(text, at + 1, depth + 1)
+        if text.startswith("[", at):
+            return self._list(text, at + 1, depth + 1)
+        word = _WORD.match(text, at)
+        if not word:
+            raise BadCall("not_json", f"no value at {quote(text[at:])}")
+        return read_json(word[0].strip()), word.end()
 
-def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
-    if depth > MAX_DEPTH:
-        raise BadCall("too_deep", f"more than {MAX_DEPTH} levels of nesting")
-    if text.startswith(ESCAPE, at):
-        end = text.find(ESCAPE, at + len(ESCAPE))
-        if end < 0:
-            raise BadCall("unbalanced_quotes", f"{ESCAPE} is not closed")
-        return text[at + len(ESCAPE) : end], end + len(ESCAPE)
-    if text.startswith("{", at):
-        return _object(text, at + 1, depth + 1)
-    if text.startswith("[", at):
-        return _list(text, at + 1, depth + 1)
-    word = _WORD.match(text, at)
-    if not word:
-        raise BadCall("not_json", f"no value at {quote(text[at:])}")
-    return read_json(word[0].strip()), word.end()
+    def write(self, calls: Sequence[Call]) -> str:
+        """ValueError for what the dialect cannot express."""
+        return "".join(
+            f"{self.open}call:{_name(call.name)}{self._written(call.arguments)}{self.close}" for call in calls
+        )
+
+    def _written(self, value: Any) -> str:
+        match value:
+            case str():
+                if any(marker in value for marker in (self.open, self.close, self.mark)):
+                    raise ValueError(f"{quote(value)} cannot be written in this dialect")
+                return f"{self.mark}{value}{self.mark}"
+            case dict():
+                return "{" + ",".join(f"{_name(key)}:{self._written(item)}" for key, item in value.items()) + "}"
+            case list():
+                return "[" + ",".join(map(self._written, value)) + "]"
+            case _:
+                return json.dumps(value, allow_nan=False)
 
 
 def _skip(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def write(calls: Sequence[Call]) -> str:
-    """ValueError for what the dialect cannot express."""
-    return "".join(
-        f"<start_function_call>call:{_name(call.name)}{_written(call.arguments)}<end_function_call>" for call in calls
-    )
-
-
-def _written(value: Any) -> str:
-    match value:
-        case str():
-            if "<escape>" in value or "_function_call>" in value:
-                raise ValueError(f"{quote(value)} cannot be written in this dialect")
-            return f"{ESCAPE}{value}{ESCAPE}"
-        case dict():
-            return "{" + ",".join(f"{_name(key)}:{_written(item)}" for key, item in value.items()) + "}"
-        case list():
-            return "[" + ",".join(map(_written, value)) + "]"
-        case _:
-            return json.dumps(value, allow_nan=False)
-
-
 def _name(name: str) -> str:
     if not re.fullmatch(r"[^:{}\[\],<>\s]+", name):
         raise ValueError(f"{quote(name)} cannot be written in this dialect")
     return name
+
+
+FUNCTION_GEMMA = Grammar("<start_function_call>", "<end_function_call>", "<escape>")
+GEMMA_4 = Grammar("<|tool_call>", "<tool_call|>", '<|"|>')

@@ -33,10 +33,19 @@ def shape(name: str = "name", arguments: Sequence[str] = ("arguments",), also: S
     return call
 
 
+def keyed(value: Any) -> Call:
+    """`{NAME: arguments}`."""
+    match value:
+        case dict() if len(value) == 1 and isinstance(given := next(iter(value.values())), dict):
+            return Call(next(iter(value)), given)
+    raise BadCall("call_shape", "not one name with an object of arguments")
+
+
 PLAIN = shape()
 EITHER = shape(arguments=("arguments", "parameters"))
 LLAMA = shape(arguments=("arguments", "parameters"), also=("type",))
 WITH_ID = shape(also=("id",))
+INKLING = shape(arguments=("args",))
 COHERE = shape("tool_name", ("parameters",), also=("tool_call_id",))
 
 

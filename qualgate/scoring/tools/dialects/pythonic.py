@@ -38,6 +38,11 @@ def read(text: str, tools: Tools) -> list[Call]:
     return [_call(item) for item in tree.elts]
 
 
+def lines(text: str, tools: Tools) -> list[Call]:
+    """Calls, one a line: `f(a=1)`."""
+    return read(f"[{', '.join(line.strip() for line in text.split(chr(10)) if line.strip())}]", tools)
+
+
 def _parsed(text: str) -> ast.expr:
     """The caller capped the depth of brackets; length, operators and chains of dots are capped here."""
     if len(text) > MAX_CHARACTERS:
@@ -130,6 +135,11 @@ def _finite(number: int | float) -> int | float:
 def write(calls: Sequence[Call]) -> str:
     """ValueError for names that Python could not read."""
     return "[" + ", ".join(map(_written, calls)) + "]"
+
+
+def write_lines(calls: Sequence[Call]) -> str:
+    """One a line. ValueError for names that Python could not read."""
+    return "<function_calls>" + "\n".join(map(_written, calls)) + "</function_calls>"
 
 
 def _written(call: Call) -> str:

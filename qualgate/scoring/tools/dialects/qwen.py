@@ -1,4 +1,4 @@
-"""Qwen3-Coder's grammar: a call between tags, and one pair of tags an argument, which may hold the tags themselves.
+"""Qwen3-Coder's grammar, and Seed-OSS's: a call between tags, one pair of tags an argument, which may hold such tags.
 
     <tool_call>
     <function=NAME>
@@ -25,7 +25,7 @@ from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.stream import Stream
 from qualgate.scoring.tools.dialects.tagged import properties, typed
 
-OPEN, CLOSE, FUNCTION, END = "<tool_call>", "</tool_call>", "<function=", "</function>"
+FUNCTION, END = "<function=", "</function>"
 MOST_ENDS = 64  # of one block, that are none: each is looked at from the block's beginning
 NEAR = 64  # characters before a tag in which what stands before it is looked for
 
@@ -104,10 +104,10 @@ class Blocks(Stream):
 
     def _words(self, marker: str, start: int) -> bool | None:
         text, end = self.text, start + len(marker)
-        if marker == OPEN:
+        if marker in self.dialect.open:
             first = text[_SPACE.match(text, end).end() :][:1]  # pyright: ignore[reportOptionalMemberAccess]
             return first not in "<{[" if first else None
-        if marker in (CLOSE, END):
+        if marker in (self.dialect.close, END):
             return text[max(0, start - NEAR) : start].rstrip()[-1:] != ">"
         if marker != FUNCTION:
             return False
@@ -122,9 +122,10 @@ class Blocks(Stream):
         return None if any(tag.startswith(rest) for tag in tags) else True
 
     def _inside(self) -> bool:
-        while (end := self.text.find(CLOSE, self._seek)) >= 0:
+        close = self.dialect.close
+        while (end := self.text.find(close, self._seek)) >= 0:
             body = self.text[self._start : end]
-            self._seek = end + len(CLOSE)
+            self._seek = end + len(close)
             try:
                 _parts(body, self.tools)
             except BadCall as fault:
@@ -135,11 +136,11 @@ class Blocks(Stream):
             self._take(body)
             self._fault, self._ends, self._kept, self._state = None, 0, self._seek, self._outside
             return True
-        self._seek = max(self._seek, len(self.text) - len(CLOSE) + 1)
+        self._seek = max(self._seek, len(self.text) - len(close) + 1)
         return False
 
     def _finish(self) -> None:
-        if self._state == self._outside and not self._muted and self.text.startswith(OPEN, self._seek):
+        if self._state == self._outside and not self._muted and self.text.startswith(self.dialect.open, self._seek):
             raise BadCall("unbalanced", f"call {len(self.calls) + 1} is not closed")
         if self._fault and self._state == self._inside:
             raise BadCall(self._fault.error_type, f"call {len(self.calls) + 1}: {self._fault}")

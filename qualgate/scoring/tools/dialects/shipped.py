@@ -1,6 +1,7 @@
 """The dialects qualgate ships, each with the published template or parser it was checked against.
 
-VLLM is release 0.33.0, SGLANG release 0.5.23; chat templates are named with the commit of the copy that was read.
+VLLM is release 0.33.0, VLLM_32 0.32.0, SGLANG release 0.5.23; chat templates are named with the commit of the copy that
+was read.
 On 1,000 texts a dialect, written after the templates by a program of its own, our calls were the ones meant in all, and
 the peers' in all but these, which are intended differences (no peer was run for nemotron, minimax_m1, openai, json):
 
@@ -19,22 +20,37 @@ as the end of thinking, and both read calls in a code fence; here those are faul
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
-from qualgate.scoring.tools.dialects import gemma, harmony, json_calls, pythonic, qwen
+from qualgate.scoring.tools.dialects import gemma, harmony, json_calls, pythonic
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
-from qualgate.scoring.tools.dialects.json_calls import COHERE, EITHER, LLAMA, PLAIN, WITH_ID, joined, listed, one
+from qualgate.scoring.tools.dialects.deepseek import DEEPSEEK_V3, DEEPSEEK_V4, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V41
+from qualgate.scoring.tools.dialects.elements import (
+    DOTS,
+    GLM45,
+    HUNYUAN_V3,
+    MINICPM5,
+    MINIMAX_M2,
+    QWEN3_CODER,
+    SEED_OSS,
+    STEP3,
+)
+from qualgate.scoring.tools.dialects.json_calls import (
+    COHERE,
+    EITHER,
+    INKLING,
+    LLAMA,
+    PLAIN,
+    WITH_ID,
+    joined,
+    keyed,
+    listed,
+    one,
+)
+from qualgate.scoring.tools.dialects.kimi import KIMI_K2, KIMI_K3
+from qualgate.scoring.tools.dialects.minimax import MINIMAX_M3
+from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, VLLM_32, template
 from qualgate.scoring.tools.dialects.stream import Dialect
-from qualgate.scoring.tools.dialects.tagged import reader, writer
-
-VLLM = "vllm-project/vllm v0.33.0 vllm/"
-SGLANG = "sgl-project/sglang v0.5.23 python/sglang/srt/function_call/"
-
-
-def _template(file: str, commit: str) -> str:
-    return f"ggml-org/llama.cpp @ {commit} models/templates/{file}"
-
 
 _TAGS = ("<tool_call>", "</tool_call>")
 
@@ -47,78 +63,16 @@ HERMES = Dialect(
     write=joined("<tool_call>\n{call}\n</tool_call>", _TAGS),
 )
 
-QWEN3_CODER = Dialect(
-    name="qwen3_coder",
-    source=VLLM + "parser/qwen3.py; " + SGLANG + "qwen3_coder_detector.py",
-    open=("<tool_call>",),
-    close="</tool_call>",
-    stray=("<function=", "</function>"),
-    read=qwen.read,
-    scanner=qwen.Blocks,
-    write=writer(
-        "<tool_call>\n<function={key}>\n",
-        "<parameter={key}>\n{value}\n</parameter>\n",
-        "</function>\n</tool_call>",
-        (*_TAGS, "<function=", "</function>", "<parameter=", "</parameter>", ">\n"),
-    ),
+_LONGCAT = ("<longcat_tool_call>", "</longcat_tool_call>")
+LONGCAT = replace(
+    HERMES,
+    name="longcat",
+    source=f"{VLLM_32}tool_parsers/longcat_tool_parser.py; {SGLANG}longcat_detector.py",
+    open=_LONGCAT[:1],
+    close=_LONGCAT[1],
+    thinks=("<longcat_think>", "</longcat_think>"),
+    write=joined("<longcat_tool_call>\n{call}\n</longcat_tool_call>", _LONGCAT),
 )
-
-_ARGUMENT = r"\s*<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
-_ARGUMENT_TAGS = ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_sep>")
-GLM45 = Dialect(
-    name="glm45",
-    source=_template("GLM-4.6.jinja", "afefa651447358ae477f31a0ea1b97adff04c64f")
-    + "; "
-    + SGLANG
-    + "glm4_moe_detector.py",
-    open=("<tool_call>",),
-    close="</tool_call>",
-    stray=_ARGUMENT_TAGS[:4],
-    read=reader(r"(?P<name>[^<\n]+)(?:\n|(?=<arg_key>)|\Z)", "", _ARGUMENT, guess=True),
-    write=writer(
-        "<tool_call>{key}\n",
-        "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n",
-        "</tool_call>",
-        (*_TAGS, *_ARGUMENT_TAGS),
-    ),
-)
-
-HUNYUAN_V3 = Dialect(
-    name="hunyuan_v3",
-    source=SGLANG + "hunyuan_detector.py; " + VLLM + "tool_parsers/hy_v3_tool_parser.py",
-    frame=("<tool_calls>", "</tool_calls>"),
-    open=("<tool_call>",),
-    close="</tool_call>",
-    stray=_ARGUMENT_TAGS,
-    read=reader(r"\s*(?P<name>[^<\n]+)<tool_sep>", "", _ARGUMENT, guess=True),
-    write=writer(
-        "<tool_call>{key}<tool_sep>\n",
-        "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n",
-        "</tool_call>",
-        (*_TAGS, *_ARGUMENT_TAGS, "<tool_calls>", "</tool_calls>"),
-        around=("<tool_calls>\n", "\n</tool_calls>"),
-    ),
-)
-
-MINIMAX_M2 = Dialect(
-    name="minimax_m2",
-    source=_template("unsloth-MiniMax-M2.jinja", "a21f05affbf67c90f2ac574f1bdd7197ccbe2369")
-    + "; "
-    + SGLANG
-    + "minimax_m2.py",
-    frame=("<minimax:tool_call>", "</minimax:tool_call>"),
-    open=('<invoke name="',),
-    close="</invoke>",
-    read=reader(r'(?P<name>[^">\n]+)">', "", r'\s*<parameter name="(?P<key>[^">]*)">(?P<value>.*?)</parameter>'),
-    write=writer(
-        '<invoke name="{key}">\n',
-        '<parameter name="{key}">{value}</parameter>\n',
-        "</invoke>",
-        ("minimax:tool_call>", "<invoke", "</invoke>", "<parameter", "</parameter>", '">'),
-        around=("<minimax:tool_call>\n", "\n</minimax:tool_call>"),
-    ),
-)
-
 _MARKED = ("<|tool_call|>", "<tool_call>")
 GRANITE = Dialect(
     name="granite",
@@ -165,108 +119,6 @@ MISTRAL_V11 = replace(
 )
 
 
-def _deepseek(separator: str, form: str) -> Callable[[str, Tools], list[Call]]:
-    head = re.compile(separator)
-
-    def read(text: str, tools: Tools) -> list[Call]:
-        found = head.match(text)
-        if not found:
-            raise BadCall("call_shape", "no name before <｜tool▁sep｜>")
-        arguments = text[found.end() :]
-        if form:
-            arguments = arguments.rstrip()
-            if not arguments.endswith(form):
-                raise BadCall("unbalanced", "the code fence around the arguments is not closed")
-            arguments = arguments.removesuffix(form)
-        value = read_json(arguments)
-        if not isinstance(value, dict):
-            raise BadCall("call_shape", "the arguments are not an object")
-        return [Call(found["name"].strip(), value)]
-
-    return read
-
-
-_NAME = r"[^\s<](?:[^\n<]*[^\s<])?"
-_DEEPSEEK = (
-    "<｜tool▁calls▁begin｜>",
-    "<｜tool▁calls▁end｜>",
-    "<｜tool▁call▁begin｜>",
-    "<｜tool▁call▁end｜>",
-    "<｜tool▁sep｜>",
-)
-DEEPSEEK_V3 = Dialect(
-    name="deepseek_v3",
-    source=VLLM + "tool_parsers/deepseekv3_tool_parser.py; " + SGLANG + "deepseekv3_detector.py",
-    frame=_DEEPSEEK[:2],
-    open=_DEEPSEEK[2:3],
-    close=_DEEPSEEK[3],
-    stray=_DEEPSEEK[4:],
-    read=_deepseek(r"\s*function<｜tool▁sep｜>(?P<name>[^\n<]+)\n```json\n", "\n```"),
-    write=joined(
-        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜>",
-        _DEEPSEEK,
-        name=_NAME,
-        around="<｜tool▁calls▁begin｜>{}<｜tool▁calls▁end｜>",
-    ),
-)
-DEEPSEEK_V31 = replace(
-    DEEPSEEK_V3,
-    name="deepseek_v31",
-    source=_template("deepseek-ai-DeepSeek-V3.1.jinja", "0374c5b6e4c19370262d93e2c3f2a98c9af9fe1f")
-    + "; "
-    + VLLM
-    + "tool_parsers/deepseekv31_tool_parser.py",
-    read=_deepseek(r"(?P<name>[^\n<]+)<｜tool▁sep｜>", ""),
-    write=joined(
-        "<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
-        _DEEPSEEK,
-        name=_NAME,
-        between="",
-        around="<｜tool▁calls▁begin｜>{}<｜tool▁calls▁end｜>",
-    ),
-)
-
-
-def _read_kimi(text: str, tools: Tools) -> list[Call]:
-    head = _KIMI_HEAD.match(text)
-    if not head:
-        raise BadCall("call_shape", "no functions.name:index before the arguments")
-    arguments = read_json(text[head.end() :])
-    if not isinstance(arguments, dict):
-        raise BadCall("call_shape", "the arguments are not an object")
-    return [Call(head["name"], arguments)]
-
-
-_KIMI_HEAD = re.compile(r"\s*(?:functions\.)?(?P<name>[^\s:<]+):[0-9]+\s*<\|tool_call_argument_begin\|>")
-_KIMI = (
-    "<|tool_calls_section_begin|>",
-    "<|tool_calls_section_end|>",
-    "<|tool_call_begin|>",
-    "<|tool_call_end|>",
-    "<|tool_call_argument_begin|>",
-)
-KIMI_K2 = Dialect(
-    name="kimi_k2",
-    source=_template("moonshotai-Kimi-K2-Thinking.jinja", "0c3c896ea80643608b4e961eec7e1efcd844e109")
-    + "; "
-    + VLLM
-    + "parser/kimi_k2.py; "
-    + SGLANG
-    + "kimik2_detector.py",
-    frame=_KIMI[:2],
-    open=_KIMI[2:3],
-    close=_KIMI[3],
-    stray=_KIMI[4:],
-    read=_read_kimi,
-    write=joined(
-        "<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
-        _KIMI,
-        name=r"[^\s:<]+",
-        between="",
-        around="<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
-    ),
-)
-
 PHI4_MINI = Dialect(
     name="phi4_mini",
     source=VLLM + "tool_parsers/phi4mini_tool_parser.py",
@@ -308,16 +160,89 @@ MINIMAX_M1 = replace(
 )
 NEMOTRON = Dialect(
     name="nemotron",
-    source=_template("nvidia-Llama-3_3-Nemotron-Super-49B-v1_5.jinja", "1035d607de4b7225ced27a19071a8bd8a1c08fbc"),
+    source=template("nvidia-Llama-3_3-Nemotron-Super-49B-v1_5.jinja", "1035d607de4b7225ced27a19071a8bd8a1c08fbc"),
     open=("<TOOLCALL>",),
     close="</TOOLCALL>",
     read=listed(PLAIN),
     write=joined("{call}", ("<TOOLCALL>", "</TOOLCALL>"), between=", ", around="<TOOLCALL>[{}]</TOOLCALL>"),
 )
+APERTUS = Dialect(
+    name="apertus",
+    source=f"{VLLM_32}tool_parsers/apertus_tool_parser.py; {SGLANG}apertus2509_detector.py",
+    open=("<|tools_prefix|>",),
+    close="<|tools_suffix|>",
+    thinks=("<|inner_prefix|>", "<|inner_suffix|>"),
+    read=listed(keyed),
+    write=joined(
+        "{{json_name}: {arguments}}",
+        ("<|tools_prefix|>", "<|tools_suffix|>"),
+        between=", ",
+        around="<|tools_prefix|>[{}]<|tools_suffix|>",
+    ),
+)
+_FUNCTION_CALL = ("function call<|role_sep|>\n", "<|function_call|>")
+GIGACHAT3 = Dialect(
+    name="gigachat3",
+    source=template("GigaChat3-10B-A1.8B.jinja", "6f9ffbd9dba6b4b0311dba3c72ff1960f13edd74")
+    + f"; {VLLM_32}tool_parsers/gigachat3_tool_parser.py; {SGLANG}gigachat3_detector.py",
+    open=_FUNCTION_CALL,
+    read=one(PLAIN),
+    write=joined("function call<|role_sep|>\n{call}", _FUNCTION_CALL, between="<|message_sep|>\n\n"),
+)
+INKLING_JSON = Dialect(
+    name="inkling",
+    source=f"{VLLM_32}parser/inkling.py; {SGLANG}inkling_detector.py",
+    open=("<|content_invoke_tool_json|>",),
+    close="<|end_message|>",
+    thinks=("<|content_thinking|>", "<|end_message|>"),
+    message=("<|message_model|>", "<|content_text|>", "<|end_message|>", "<|content_model_end_sampling|>"),
+    read=one(INKLING),
+    write=joined(
+        '<|message_model|><|content_invoke_tool_json|>{"name":{json_name},"args":{arguments}}<|end_message|>',
+        ("<|content_invoke_tool_json|>", "<|end_message|>", "<|content_thinking|>"),
+        between="",
+    ),
+)
+
+
+def _read_plamo(text: str, tools: Tools) -> list[Call]:
+    found = _PLAMO_CALL.fullmatch(text)
+    if not found:
+        raise BadCall("call_shape", "no name and arguments between their tokens")
+    arguments = read_json(found["arguments"])
+    if not isinstance(arguments, dict):
+        raise BadCall("call_shape", "the arguments are not an object")
+    return [Call(found["name"], arguments)]
+
+
+_PLAMO_CALL = re.compile(
+    r"\s*<\|plamo:begin_tool_name:plamo\|>\s*(?P<name>[^<]*?)\s*<\|plamo:end_tool_name:plamo\|>\s*"
+    r"<\|plamo:begin_tool_arguments:plamo\|><\|plamo:constrain\|>json<\|plamo:msg\|>"
+    r"(?P<arguments>.*)<\|plamo:end_tool_arguments:plamo\|>\s*",
+    re.DOTALL,
+)
+PLAMO3 = Dialect(
+    name="plamo3",
+    source=f"{VLLM_32}parser/plamo3.py",
+    frame=("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
+    open=("<|plamo:begin_tool_request:plamo|>",),
+    close="<|plamo:end_tool_request:plamo|>",
+    thinks=("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
+    read=_read_plamo,
+    write=joined(
+        "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>{name}<|plamo:end_tool_name:plamo|>"
+        "<|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>{arguments}"
+        "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>",
+        ("<|plamo:",),
+        between="",
+        name=r"[^\s<]+",
+        around="<|plamo:begin_tool_requests:plamo|>{}<|plamo:end_tool_requests:plamo|>",
+    ),
+)
 _ACTION = ("<|START_ACTION|>", "<|END_ACTION|>")
 COHERE_COMMAND = Dialect(
     name="cohere_command",
-    source=_template("CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja", "041462bd55ae7be3ddfbd7a7356f01715740c50d")
+    source=template("CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja", "041462bd55ae7be3ddfbd7a7356f01715740c50d")
     + "; "
     + SGLANG
     + "cohere_command4_detector.py",
@@ -338,8 +263,18 @@ FUNCTIONGEMMA = Dialect(
     "" + VLLM + "tool_parsers/functiongemma_tool_parser.py",
     open=("<start_function_call>",),
     close="<end_function_call>",
-    read=gemma.read,
-    write=gemma.write,
+    read=gemma.FUNCTION_GEMMA.read,
+    write=gemma.FUNCTION_GEMMA.write,
+)
+GEMMA4 = Dialect(
+    name="gemma4",
+    source=template("gemma4.jinja", "75f1ba7389067a9f90082515e124c377a1e104b2")
+    + f"; {VLLM_32}parser/gemma4.py; {SGLANG}gemma4_detector.py",
+    open=("<|tool_call>",),
+    close="<tool_call|>",
+    thinks=("<|channel>", "<channel|>"),
+    read=gemma.GEMMA_4.read,
+    write=gemma.GEMMA_4.write,
 )
 
 HARMONY = Dialect(
@@ -377,9 +312,27 @@ LLAMA4_PYTHONIC = replace(
     source=VLLM + "tool_parsers/llama4_pythonic_tool_parser.py",
     open=("<|python_start|>",),
 )
+LFM2 = Dialect(
+    name="lfm2",
+    source=template("LFM2.5-8B-A1B.jinja", "6f4e9f581c7b0a59a1caf901b18434641494c5f1")
+    + f"; {VLLM_32}tool_parsers/lfm2_tool_parser.py; {SGLANG}lfm2_detector.py",
+    open=("<|tool_call_start|>",),
+    close="<|tool_call_end|>",
+    read=pythonic.read,
+    write=lambda calls: f"<|tool_call_start|>{pythonic.write(calls)}<|tool_call_end|>",
+)
+OLMO3 = Dialect(
+    name="olmo3",
+    source=f"{VLLM_32}tool_parsers/olmo3_tool_parser.py",
+    open=("<function_calls>",),
+    close="</function_calls>",
+    read=pythonic.lines,
+    write=pythonic.write_lines,
+)
 XLAM = Dialect(
     name="xlam",
     source=VLLM + "tool_parsers/xlam_tool_parser.py",
+    open=("[TOOL_CALLS]", "<tool_call>"),
     anchors="[",
     fenced=True,
     read=listed(PLAIN),
@@ -413,15 +366,26 @@ SHIPPED = {
         replace(QWEN3_CODER, name="nemotron_v3", source=VLLM + "parser/nemotron_v3.py"),
         GLM45,
         replace(GLM45, name="glm47", source=SGLANG + "glm47_moe_detector.py; " + VLLM + "parser/glm47_moe.py"),
+        replace(GLM45, name="ling3", source=f"{VLLM_32}parser/ling3.py; {SGLANG}ling3_detector.py"),
+        SEED_OSS,
         HUNYUAN_V3,
         MINIMAX_M2,
+        MINIMAX_M3,
+        DOTS,
+        STEP3,
+        MINICPM5,
+        LONGCAT,
         GRANITE,
         GRANITE_20B_FC,
         MISTRAL,
         MISTRAL_V11,
         DEEPSEEK_V3,
         DEEPSEEK_V31,
+        DEEPSEEK_V32,
+        DEEPSEEK_V4,
+        DEEPSEEK_V41,
         KIMI_K2,
+        KIMI_K3,
         PHI4_MINI,
         INTERNLM2,
         JAMBA,
@@ -430,7 +394,14 @@ SHIPPED = {
         NEMOTRON,
         COHERE_COMMAND,
         FUNCTIONGEMMA,
+        GEMMA4,
         HARMONY,
+        APERTUS,
+        GIGACHAT3,
+        INKLING_JSON,
+        PLAMO3,
+        LFM2,
+        OLMO3,
         LLAMA4_PYTHONIC,
         PYTHONIC,
         LLAMA3_JSON,

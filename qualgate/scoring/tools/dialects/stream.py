@@ -35,6 +35,9 @@ END_OF_TURN = (
     "<|END_OF_TURN_TOKEN|>",
     "<｜end▁of▁sentence｜>",
     "<end_of_turn>",
+    "<|message_sep|>",
+    "<|assistant_end|>",
+    "<|plamo:tag|>",
     "</s>",
 )
 MOST_AMID = 64
@@ -69,6 +72,8 @@ class Dialect:
     quotes:  what strings in a value are quoted with
     stray:   more markers of this dialect, which outside a block are leaks
     fenced:  calls in a code fence are calls
+    thinks:  pair of markers around the thinking
+    message: special tokens around messages, which may stand in an answer that calls
     """
 
     name: str
@@ -85,6 +90,8 @@ class Dialect:
     quotes: str = '"'
     stray: tuple[str, ...] = ()
     fenced: bool = False
+    thinks: tuple[str, str] = (THINK, UNTHINK)
+    message: tuple[str, ...] = ()
     scanner: type[Stream] | None = None
 
     alone: str = field(init=False, repr=False, compare=False)
@@ -94,7 +101,7 @@ class Dialect:
     in_frame: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        markers = {*self.open, self.close, *(self.frame or ()), *self.stray, THINK, UNTHINK, FENCE} - {""}
+        markers = {*self.open, self.close, *(self.frame or ()), *self.stray, *self.thinks, FENCE} - {""}
         if any(one != other and other.startswith(one) for one in markers for other in markers):
             raise ValueError(f"{self.name}: a marker begins another, so a stream could not tell them apart")
         simple = len(self.open) == 1 and self.close and not (self.frame or self.stray or self.scanner or self.anchors)
@@ -209,7 +216,10 @@ class Stream:
 
     def _refuse_leaks(self) -> None:
         """Special tokens in the content of an answer that calls; those that end a turn may end it."""
-        content = self.content.rstrip()
+        content = self.content
+        for token in (*self.dialect.message, *self.dialect.thinks):
+            content = content.replace(token, "")
+        content = content.rstrip()
         while content.endswith(END_OF_TURN):
             content = content[: content.rfind("<")].rstrip()
         if "<" in content and (leak := SPECIAL.search(content)):
@@ -259,10 +269,10 @@ class Stream:
             self._start = self._seek - (marker[-1] in "[{")  # such a marker ends with the value's first character
             self._anchored, self._framed = False, len(self.calls)
             self._state = self._between if dialect.frame else self._inside if dialect.close else self._header
-        elif marker == THINK:
+        elif marker == dialect.thinks[0]:
             self._thinking, self._state = True, self._next
-        elif marker == UNTHINK:
-            if self.calls and not self._thinking:
+        elif marker == dialect.thinks[1]:
+            if self.calls and not self._thinking and marker not in dialect.message:
                 raise BadCall("call_in_think", "thinking ends after a call")
             self._thinking, self._fenced, self._state = False, False, self._next
         elif marker == FENCE:
@@ -298,13 +308,23 @@ class Stream:
         start = _SEPARATOR.match(self.text, self._seek).end()  # pyright: ignore[reportOptionalMemberAccess]
         if start == len(self.text):
             return False
-        if self.text[start] not in self.dialect.anchors:
+        marked = self._marked(start)
+        if marked is None:
+            return False
+        if marked or self.text[start] not in self.dialect.anchors:
             self._state = self._outside
             return True
         self._keep(start)
         self._anchored, self._amid = True, False
         self._start = start
         return self._begin_value(start)
+
+    def _marked(self, start: int) -> bool | None:
+        """Whether a block opens there, whose marker begins as a value may; None: the text to come will tell."""
+        rest = self.text[start : start + self.dialect.longest]
+        if rest.startswith(self.dialect.open):
+            return True
+        return None if any(marker.startswith(rest) for marker in self.dialect.open) else False
 
     def _between(self) -> bool:
         """In a frame, before a block or the frame's end."""

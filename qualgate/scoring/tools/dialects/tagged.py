@@ -1,4 +1,4 @@
-"""Calls written between tags, one pair of tags an argument: Qwen3-Coder, GLM, Hunyuan 3, MiniMax-M2.
+"""Calls written between tags, one pair of tags an argument: see `elements`, and DSML and XTML, which say the types.
 
 Such text has no types; a value gets its type from the tool's schema, as the reference parsers do. Of several types the
 first that the text can be is taken, in the order null, integer, number, boolean, object, array, string (vLLM's).
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from qualgate.scoring.outcome import quote
@@ -18,6 +18,7 @@ from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_FIELD = re.compile(r"\{(key|value|text|type|index)\}")
 _ALIASES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array"}
 _MAX_SCHEMA_DEPTH = 8
 
@@ -88,8 +89,13 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def reader(head: str, tail: str, pair: str, guess: bool = False) -> Callable[[str, Tools], list[Call]]:
-    """Reads `head` (group `name`), pairs (groups `key`, `value`), `tail`; patterns without backtracking into text."""
+def reader(
+    head: str, tail: str, pair: str, guess: bool = False, declared: bool = False, plain: Callable[[str], str] = str
+) -> Callable[[str, Tools], list[Call]]:
+    """Reads `head` (group `name`), pairs (groups `key`, `value`), `tail`; patterns without backtracking into text.
+
+    declared: a pair says itself whether it is text (the group `text` is there) or JSON. plain: what a value stands for.
+    """
     opening = re.compile(pair.partition("(?P<value>")[0], re.DOTALL)
     heading, pairs, ending = (re.compile(part, re.DOTALL) for part in (head, pair, rf"\s*{tail}\s*\Z"))
 
@@ -105,7 +111,10 @@ def reader(head: str, tail: str, pair: str, guess: bool = False) -> Callable[[st
                 raise BadCall("unbalanced", f"the argument {quote(key)} is not closed before another begins")
             if key in arguments:
                 raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
-            arguments[key] = typed(value, schemas.get(key), guess)
+            if declared:
+                arguments[key] = value if found["text"] else read_json(value)
+            else:
+                arguments[key] = typed(plain(value), schemas.get(key), guess)
         if not ending.match(text, at):
             rest = text[at:].strip()
             opened = rest.startswith("<") or not rest
@@ -116,20 +125,32 @@ def reader(head: str, tail: str, pair: str, guess: bool = False) -> Callable[[st
 
 
 def writer(
-    head: str, pair: str, tail: str, markers: Sequence[str], around: tuple[str, str] = ("", "")
+    head: str,
+    pair: str,
+    tail: str,
+    markers: Sequence[str],
+    around: tuple[str, str] = ("", ""),
+    between: str = "\n",
+    named: str = ".*",
 ) -> Callable[[Sequence[Call]], str]:
-    """Writes as the templates do: strings as they are, everything else as JSON. ValueError for a marker in a value."""
+    """Writes as the templates do: strings as they are, everything else as JSON. ValueError for a marker in a value.
 
-    def fill(form: str, key: str, value: str) -> str:
-        if any(marker in part for part in (key, value) for marker in markers) or key != key.strip() or not key:
+    Forms hold {key} (of `head`: the name), {value}, {text} (whether the value is text), {type}, {index} (from 1).
+    named: what names and keys may look like.
+    """
+    allowed = re.compile(named, re.DOTALL)
+
+    def fill(form: str, key: str, value: Any, index: int = 0) -> str:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        marked = any(marker in part for part in (key, text) for marker in markers)
+        if marked or key != key.strip() or not key or not allowed.fullmatch(key):
             raise ValueError(f"{quote(key)} or its value cannot be written in this dialect")
-        return form.replace("{key}", key, 1).replace("{value}", value, 1)
+        kind = _type(value).replace("integer", "number")
+        said = {"key": key, "value": text, "text": str(kind == "string").lower(), "type": kind, "index": str(index)}
+        return _FIELD.sub(lambda field: said[field[1]], form)
 
-    def one(call: Call) -> str:
-        return fill(head, call.name, "") + "".join(_pairs(call.arguments.items())) + tail
+    def one(index: int, call: Call) -> str:
+        pairs = (fill(pair, key, value) for key, value in call.arguments.items())
+        return fill(head, call.name, "", index) + "".join(pairs) + tail
 
-    def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[str]:
-        for key, value in items:
-            yield fill(pair, key, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-    return lambda calls: around[0] + "\n".join(map(one, calls)) + around[1]
+    return lambda calls: around[0] + between.join(map(one, range(1, len(calls) + 1), calls)) + around[1]

@@ -1,0 +1,122 @@
+"""MiniMax-M3's grammar: every tag begins with a mark, and an argument is an element, whose children are its parts.
+
+    ]<]minimax[>[<tool_call>
+    ]<]minimax[>[<invoke name="NAME">
+    ]<]minimax[>[<KEY>TEXT]<]minimax[>[</KEY>
+    ]<]minimax[>[<KEY>]<]minimax[>[<item>TEXT]<]minimax[>[</item>]<]minimax[>[</KEY>
+    ]<]minimax[>[</invoke>
+    ]<]minimax[>[</tool_call>
+
+What an element is, its schema says: text is typed by it; children are a list where it allows a list, else an object, in
+which a name that comes more than once holds a list. An argument may be JSON, too, and so lists are written here. Text
+beside children is a fault here (vLLM keeps it as `$text`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from qualgate.scoring.outcome import quote
+from qualgate.scoring.strict_json import MAX_DEPTH
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
+from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM_32
+from qualgate.scoring.tools.dialects.stream import Dialect
+from qualgate.scoring.tools.dialects.tagged import properties, typed, types, writer
+
+MARK = "]<]minimax[>["
+_HEAD = re.compile(r'(?P<name>[^">\n]+)">')
+_TAG = re.compile(re.escape(MARK) + r"<(?P<close>/?)(?P<name>[^<>/\s]+)>")
+
+Element = tuple[str, Any]  # name, and its text or the list of its children
+
+
+def read(text: str, tools: Tools) -> list[Call]:
+    """The call of one block."""
+    head = _HEAD.match(text)
+    if not head:
+        raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
+    found, name = _children(text, head.end()), head["name"].strip()
+    schemas, arguments = properties(tools, name), {}
+    for key, value in found:
+        if key in arguments:
+            raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
+        arguments[key] = _value(value, schemas.get(key))
+    return [Call(name, arguments)]
+
+
+def _children(text: str, at: int) -> list[Element]:
+    """The elements up to the end of the text; without recursion, so that no text can exhaust the stack."""
+    levels: list[tuple[str, list[Element], list[str]]] = [("", [], [])]
+    for tag in _TAG.finditer(text, at):
+        name, children, between = levels[-1]
+        between.append(text[at : tag.start()])
+        at = tag.end()
+        if not tag["close"]:
+            if len(levels) > MAX_DEPTH:
+                raise BadCall("too_deep", f"more than {MAX_DEPTH} levels of elements")
+            levels.append((tag["name"], [], []))
+        elif tag["name"] != name:
+            raise BadCall("unbalanced", f"{quote(tag['name'])} is closed where {quote(name)} is open")
+        else:
+            levels.pop()
+            levels[-1][1].append((name, _content(children, "".join(between))))
+    name, children, between = levels[-1]
+    if len(levels) > 1:
+        raise BadCall("unbalanced", f"the element {quote(name)} is not closed")
+    between.append(text[at:])
+    if stray := "".join(between).strip():
+        raise BadCall("unbalanced" if MARK in stray else "stray_text", f"{quote(stray)} between arguments")
+    return children
+
+
+def _content(children: list[Element], text: str) -> Any:
+    if MARK in text:
+        raise BadCall("unbalanced", f"{quote(text)} holds a mark without a tag")
+    if children and text.strip():
+        raise BadCall("stray_text", f"{quote(text)} beside elements")
+    return children or text
+
+
+def _value(value: Any, schema: Any) -> Any:
+    kinds = types(schema)
+    if isinstance(value, str):
+        if not value.strip() and "string" not in kinds and kinds & {"array", "object"}:
+            return [] if "array" in kinds else {}
+        return typed(value, schema)
+    inner = schema if isinstance(schema, dict) else {}
+    if "array" in kinds:
+        return [_value(child, inner.get("items")) for _, child in value]
+    known = inner.get("properties")
+    known, found, repeated = known if isinstance(known, dict) else {}, {}, set()
+    for key, child in value:
+        part = _value(child, known.get(key, inner.get("additionalProperties")))
+        if key not in found:
+            found[key] = part
+        elif key in repeated:
+            found[key].append(part)
+        else:
+            found[key] = [found[key], part]
+            repeated.add(key)
+    return found
+
+
+_write = writer(
+    MARK + '<invoke name="{key}">\n',
+    f"{MARK}<{{key}}>{{value}}{MARK}</{{key}}>\n",
+    f"{MARK}</invoke>",
+    (MARK,),
+    around=(f"{MARK}<tool_call>\n", f"\n{MARK}</tool_call>"),
+    named=r'[^<>/\s\]\["]+',
+)
+
+MINIMAX_M3 = Dialect(
+    name="minimax_m3",
+    source=f"{VLLM_32}parser/minimax_m3.py; {SGLANG}minimax_m3.py",
+    frame=(f"{MARK}<tool_call>", f"{MARK}</tool_call>"),
+    open=(f'{MARK}<invoke name="',),
+    close=f"{MARK}</invoke>",
+    thinks=("<mm:think>", "</mm:think>"),
+    read=read,
+    write=_write,
+)

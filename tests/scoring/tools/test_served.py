@@ -1,0 +1,149 @@
+"""What vLLM's parsers execute of an answer that is not quite in its dialect: each of these was read by them, too."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualgate.records import Case, Evalset
+from qualgate.scoring import score
+from qualgate.scoring.registry import find, in_dialect
+from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall, Call
+from qualgate.scoring.tools.dialects.registry import dialect
+from qualgate.scoring.tools.served import METRIC, PARSERS, read_served, score_served
+from tests.depth import examples
+from tests.scoring.tools.test_dialects import CALL, PUBLISHED, SAME, TOOLS
+
+F = '{"name": "f", "arguments": {"a": 1}}'
+OPEN = "<tool_call>"
+DSML = '<｜DSML｜invoke name="f">{}</｜DSML｜invoke>'
+NUMBER = [{"name": "f", "parameters": {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}}]
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_what_is_in_the_dialect_is_read_as_strictly(name):
+    for text in PUBLISHED[SAME.get(name, name)][1:]:
+        assert read_served(text, name, TOOLS) == dialect(name).parse(text, TOOLS)
+    assert read_served("It is sunny.", name, TOOLS) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments"),
+    [
+        ("hermes", f"{OPEN}{F}", {"a": 1}),
+        ("hermes", f"```json\n{OPEN}{F}</tool_call>\n```", {"a": 1}),
+        ("hermes", f"<think>{OPEN}{F}</tool_call></think>No.", {"a": 1}),
+        ("hermes", OPEN + '{"id": 7, "name": "f", "arguments": {"a": 2, "a": 1}}</tool_call>', {"a": 1}),
+        ("qwen3_coder", "Sure: <function=f><parameter=a>1</parameter></function>", {"a": 1}),
+        ("qwen3_coder", f"{OPEN}<function=f>\n<parameter=a>\n1\n<parameter=b>\nx\n</parameter>", {"a": 1, "b": "x"}),
+        ("glm47", f"{OPEN}f<arg_key>a</arg_key><arg_value>1</arg_value> so", {"a": 1}),
+        ("deepseek_v4", DSML.format('<｜DSML｜parameter name="a">1</｜DSML｜parameter>'), {"a": 1}),
+        ("deepseek_v4", DSML.format('<｜DSML｜parameter name="b" string="false">x</｜DSML｜parameter>'), {"b": "x"}),
+        (
+            "deepseek_v32",
+            DSML.format('<｜DSML｜parameter name="arguments" string="false">{"a": 1}</｜DSML｜parameter>'),
+            {"a": 1},
+        ),
+    ],
+)
+def test_a_servers_parser_repairs_what_strictly_is_a_fault(name, text, arguments):
+    assert read_served(text, name, NUMBER) == (Call("f", arguments),)
+    strictly: object
+    try:
+        strictly = dialect(name).parse(text, NUMBER)
+    except BadCall as fault:
+        strictly = fault
+    assert strictly != (Call("f", arguments),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", f'{OPEN}{F}</tool_call>{OPEN}{{"name": "f"}}</tool_call>'),
+        ("hermes", f"{OPEN}{F[:-1]}</tool_call>"),
+        ("hermes", OPEN + '{"name": "f", "arguments": {"a": NaN}}</tool_call>'),
+        ("hermes", F),
+        ("glm47", f"{OPEN}other</tool_call>"),
+        ("deepseek_v4", "f(a=1)"),
+    ],
+)
+def test_what_a_servers_parser_does_not_read_is_an_answer(name, text):
+    assert read_served(text, name, NUMBER) == ()
+
+
+def case_of(**more) -> Case:
+    body = {"id": "c", "task": "tool_call", "prompt": "?", "max_new_tokens": 64, "tools": TOOLS} | more
+    body.setdefault("expected_calls", [{"name": "ping", "arguments": {}}])
+    return Case(evalset="s", body=body)
+
+
+SET = Evalset(
+    name="s", version="1", metrics=("tool_call.correct", METRIC, "tool_call.compat"), cases=(), sha256="0" * 64
+)
+
+
+def served(text: str, **more):
+    return score_served(case_of(**more), SET, text)[METRIC]
+
+
+def test_a_row_says_what_the_parser_forgave():
+    text = '<tool_call>{"name": "ping", "arguments": {}}'
+    one = served(text, dialect="hermes")
+    assert (one.value, one.scorer) == (1.0, "tool_call.served/1")
+    assert one.reason is not None
+    assert one.reason.startswith("vLLM 0.32.0 forgave unbalanced")
+    assert served(f"{text}</tool_call>", dialect="hermes").reason is None
+    assert served("No.", dialect="hermes").error_type == "no_call"
+    assert served('<tool_call>{"name": "ping", "arguments": [1]}', dialect="hermes").error_type == "call_shape"
+
+
+@pytest.mark.parametrize("declared", [{}, {"dialect": "auto"}, {"dialect": "gemma4"}])
+def test_nothing_is_said_where_no_parser_is_known(declared):
+    one = served("<tool_call>", **declared)
+    assert (one.value, one.verdict, one.error_type) == (None, None, "no_served_reading")
+
+
+def test_the_served_reading_is_a_mode_and_reads_a_dialect_that_is_named():
+    scorer = in_dialect(find("tool_call", "served"), "hermes")
+    one = scorer.function(case_of(), SET, '```\n<tool_call>{"name": "ping", "arguments": {}}')
+    assert one[METRIC].verdict is True
+    assert one[METRIC].scorer == "tool_call.served/1 hermes"
+
+
+def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
+    ping = {"name": "ping", "parameters": {"type": "dict", "properties": {}, "required": []}}
+    case = case_of(tools=[ping], expected_calls=[{"ping": {}}], dialect="hermes")
+    rows = {one.metric: one for one in score(case, SET, '<tool_call>{"name": "ping", "arguments": {}}', "eos")}
+    assert {name: row.value for name, row in rows.items()} == {
+        "tool_call.correct": 0.0,
+        "tool_call.served": 1.0,
+        "tool_call.compat": 0.0,
+    }
+    assert [row.scorer for row in rows.values()] == ["tool_call/6", "tool_call.served/1", "tool_call.compat/3"]
+
+
+def test_hostile_text_is_bounded():
+    with pytest.raises(BadCall, match="too many"):
+        read_served("<arg_key>" * 60_000, "glm47")
+    with pytest.raises(BadCall, match=f"more than {MAX_CALLS} calls"):
+        read_served(f"{OPEN}{F}</tool_call>" * (MAX_CALLS + 1), "hermes")
+    assert read_served(OPEN + '{"name": "f", "arguments": ' + "[" * 100_000, "hermes") == ()
+    assert read_served(OPEN + '{"name": "f", "arguments": {"a": 1e999}}', "hermes") == ()
+
+
+PARTS = ["<tool_call>", "</tool_call>", "<function=", "f", ">", "<parameter=a>", "1", "</parameter>", "</function>", F]
+PARTS += ["<arg_key>a</arg_key>", "<arg_value>", "</arg_value>", DSML, "｜DSML｜", "\n", '"', "{", "}", "\ud800", CALL]
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm47", "deepseek_v4"])
+def test_no_text_raises_anything_but_a_bad_call(name):
+    @examples(60)
+    @given(st.lists(st.sampled_from(PARTS), max_size=9).map("".join))
+    def check(text):
+        try:
+            assert all(isinstance(call, Call) for call in read_served(text, name, NUMBER))
+        except BadCall as fault:
+            assert fault.error_type in ("call_shape", "too_much")  # noqa: PT017
+
+    check()
