@@ -43,7 +43,6 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"(?:^|[\s>])to=\S")
 _MESSAGE_END = re.compile(r"<\|(?:end|call|return)\|>")
 _OF_HARMONY = re.compile(r"<\|(?:start|channel|message|constrain|end|call|return)\|>")
-_BLANK = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +127,7 @@ def of_template(prompt: str, template: str) -> tuple[str, str]:
 
 
 def _tagged(text: str, opening: str, closing: str, opened: bool) -> Said:
-    start = _BLANK.match(text).end()  # pyright: ignore[reportOptionalMemberAccess]
+    start = len(text) - len(text.lstrip())
     begun = text.startswith(opening, start)
     start = start + len(opening) if begun else 0
     end = next(_unquoted(text, closing, start), None)
@@ -143,8 +142,9 @@ def _tagged(text: str, opening: str, closing: str, opened: bool) -> Said:
 
 def _without_blank(text: str) -> str:
     """Without the blank lines that it begins with; the indentation behind them stays, that of the marker's line not."""
-    blank = _BLANK.match(text).group()  # pyright: ignore[reportOptionalMemberAccess]
-    return blank[blank.rfind("\n") + 1 :] + text[len(blank) :] if "\n" in blank else text[len(blank) :]
+    rest = text.lstrip()
+    blank = text[: len(text) - len(rest)]
+    return blank[blank.rfind("\n") + 1 :] + rest if rest and "\n" in blank else rest
 
 
 @cache

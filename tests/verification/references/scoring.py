@@ -28,6 +28,7 @@ from tests.verification.references import (
     ifeval_fuzz,
     lm_eval_log,
     match_rules,
+    reasoning_splits,
 )
 from tests.verification.references.agreement import NoReference
 from tests.verification.references.schema_suite import schema_suite
@@ -37,6 +38,7 @@ MUTANTS = 10_000
 ROUNDS = 5
 CHECKS = 20_000
 FUZZED = 100_000
+THOUGHTS = 10_000
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -112,6 +114,12 @@ def _fuzzed(quick: bool) -> Part:
     return rounds, found
 
 
+def _reasoning(quick: bool) -> Part:
+    tally = reasoning_splits.differential(THOUGHTS, SEED)
+    said = {"wrong": tally.asked.total() - tally.same.total(), "of": tally.asked.total()}
+    return [{"reasoning": tally.as_row()}], [SCORING.row("reasoning", said, met=tally.agree)]
+
+
 def _hostile(quick: bool) -> Part:
     count = MUTANTS // 10 if quick else MUTANTS
     found = hostile(count)
@@ -148,6 +156,7 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_suite, ("schema_suite",)),
     (_lm_eval, ("gsm8k_filters", "lm_eval_speed")),
     (_fuzzed, ("filters_fuzz", "match_fuzz", "ifeval_fuzz")),
+    (_reasoning, ("reasoning",)),
     (_hostile, ("hostile_outputs",)),
     (_speeds, ("tool_call_speed", "schema_speed")),
     (_sandboxed, tuple(SANDBOX)),
