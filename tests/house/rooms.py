@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": FLOOR
     | {"config", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
     | {"scoring", "served", "stats", "store", "workers"},
-    "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "store"},
+    "report": FLOOR | {"drift", "engine", "gate", "intake", "pipeline", "quant", "quantize", "scoring", "store"},
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
     "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},
