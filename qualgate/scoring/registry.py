@@ -258,7 +258,7 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
 
     def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield from scorer.faults(body, evalset)
-        if name == "multi_choice_regex":
+        if name in ("multi_choice_regex", "choice-extract"):
             yield from needs.lettered_faults(body)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
