@@ -94,6 +94,10 @@ METRICS: dict[str, Metric] = {
         _quality("ifeval.inst_strict", "the share of these instructions that the answer follows", binary=False),
         _quality("ifeval.inst_loose", "so, read as loosely as ifeval.prompt_loose", binary=False),
         _quality("refusal", "the answer refuses what the case says must be refused, and nothing else"),
+        _quality("reasoning.closed", "a thought that was begun ended"),
+        _quality("reasoning.no_leak", "the answer holds no marker of a thought that its question does not hold"),
+        _quality("reasoning.no_loop", "the thought does not end in a repetition"),
+        _quality("reasoning.committed", "something visible is said behind the thought, or without one"),
         *(_quality(f"{LM_EVAL}{name}", meaning, binary=name != "f1") for name, meaning in _OF_LM_EVAL.items()),
         _quality(
             f"{LM_EVAL}score", "the per-sample metric of lm-eval's that the evalset's `metric` names", binary=False

@@ -101,7 +101,7 @@ class Renderer:
 
         Raises UsageError naming the case whose prompt cannot be made.
         """
-        chats = [self._chat(case) if "messages" in case.body else None for case in cases]
+        chats = [self.text(case) if "messages" in case.body else None for case in cases]
         # The template writes the special tokens of a chat itself; a raw prompt gets those of the tokenizer.
         token_ids: list[tuple[int, ...]] = [()] * len(cases)
         for rows, special in (
@@ -139,7 +139,8 @@ class Renderer:
         except UsageError as error:
             raise UsageError(f"{case.evalset}/{case.id}: {error}") from None
 
-    def _chat(self, case: Case) -> str:
+    def text(self, case: Case) -> str:
+        """A case's `messages` through the chat template, up to where the model goes on. UsageError naming the case."""
         if not self.tokenizer.chat_template:
             raise UsageError(
                 f"{case.evalset}/{case.id} has messages, but the tokenizer in {self.files.path} has no chat template. "

@@ -30,8 +30,8 @@ WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing her
 _TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
-    "constraint", "tolerance", "schema", "tools", "expected_calls", "dialect", "category", "refuse", *_TESTS,
-    "test_setup_code", "entry_point", "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
+    "constraint", "tolerance", "schema", "tools", "expected_calls", "dialect", "reasoning", "category", "refuse",
+    *_TESTS, "test_setup_code", "entry_point", "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 _MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT}  # what a slip of the pen may have been meant for
 _EITHER = (_TESTS, ("messages", "prompt"))  # where one is there, none of the others is missing
@@ -91,6 +91,8 @@ class CaseReader:
         for key in OURS_TO_MAKE:
             if key in body:
                 yield f"`{key}` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
+        if "reasoning" in body:
+            yield from self._reasoning_faults(body)
         if "constraint" in body:
             yield from self._constraint_faults(body["constraint"])
         for key in filter(body.__contains__, WITHOUT_EFFECT):
@@ -113,6 +115,14 @@ class CaseReader:
             first = self._first_line.setdefault(body["id"], self.lines.line)
             if first != self.lines.line:
                 yield f"duplicate id {quote(body['id'])}; first on line {first}"
+
+    def _reasoning_faults(self, body: dict[str, Any]) -> Iterator[str]:
+        from qualgate.scoring.reasoning import faults
+
+        if self._set is None or self._weighed:
+            yield "`reasoning` of a case has no effect: nothing is answered here, texts are read; take it out"
+        else:
+            yield from faults(body)
 
     def _constraint_faults(self, constraint: Any) -> Iterator[str]:
         from qualgate.scoring.constraint import constraint_fault

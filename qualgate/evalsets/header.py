@@ -63,6 +63,12 @@ class EvalsetFile(SetFile):
     Example: `dialect: mistral`
     """
 
+    reasoning: str = ABSENT
+    """How thoughts are written that are taken off before anything is scored, of every case that declares nothing:
+    `think`, `seed`, either with `_opened` where the prompt ends in the marker, `harmony`, `none`; `auto`: as the
+    baseline's chat template has it. Example: `reasoning: think`
+    """
+
     @field_validator("metrics")
     @classmethod
     def _metrics_are_scored(cls, names: list[str]) -> list[str]:
@@ -99,6 +105,13 @@ class EvalsetFile(SetFile):
 
         return _known("dialect", [name], (AUTO, *names()))[0]
 
+    @field_validator("reasoning")
+    @classmethod
+    def _way_is_known(cls, name: str) -> str:
+        from qualgate.scoring.reasoning import AUTO, WAYS
+
+        return _known("way of reasoning", [name], (*WAYS, AUTO))[0]
+
 
 def _known(kind: str, names: list[str], known: Any) -> list[str]:
     _refuse_twice(kind, names)
@@ -113,9 +126,14 @@ def _refuse_twice(kind: str, names: list[str]) -> None:
         raise stated(f"the {kind} {twice[0]!r} twice")
 
 
+ADDED = frozenset({"dialect", "reasoning"})  # keys of the YAML that are a case's own, where it has none
+
+
 def added_to_cases(header: SetFile) -> dict[str, Any]:
     """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash."""
-    return {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
+    if not isinstance(header, EvalsetFile):
+        return {}
+    return {name: said for name in sorted(ADDED) if (said := getattr(header, name))}
 
 
 def as_evalset(header: EvalsetFile) -> Evalset:

@@ -8,6 +8,7 @@ from typing import Any
 
 from qualgate.formatting import counted
 from qualgate.records import Evalset, Plan, Policy, RunEvidence, UnitEvidence
+from qualgate.scoring import reasoning
 from qualgate.scoring.structure import json_scores
 from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.scoring.tools.strict import AUTO, dialect_of
@@ -47,12 +48,13 @@ def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
 def _read_elsewhere(unit: UnitEvidence, bodies: dict[str, dict[str, Any]]) -> UnitEvidence:
     """Calls in another dialect; or JSON in a code fence, where it is all that the case asks of it."""
     body = bodies.get(unit.case_hash, {})
+    raw = reasoning.apart(body, unit.raw).answer
     if not any(name.startswith("tool_call.") for name in unit.values):
-        fenced = json_scores(body, unit.raw, ("code_fence",)).values()
+        fenced = json_scores(body, raw, ("code_fence",)).values()
         return replace(unit, misread="JSON in a code fence") if all(score.verdict for score in fenced) else unit
     if (declared := dialect_of(body)) == AUTO:  # every dialect was tried when it was scored
         return unit
-    found = read_elsewhere(unit.raw, declared, body.get("tools", ()))
+    found = read_elsewhere(raw, declared, body.get("tools", ()))
     return replace(unit, misread=found.readers[0]) if found.culprit == "parser" else unit
 
 

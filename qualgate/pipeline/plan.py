@@ -46,6 +46,7 @@ from qualgate.pipeline.check_drafts import (
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
+from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
 from qualgate.pipeline.trial import tried
@@ -66,7 +67,7 @@ from qualgate.records import (
     SetRef,
     UnitKey,
 )  # fmt: skip
-from qualgate.scoring import scorer_versions
+from qualgate.scoring import reasoning, scorer_versions
 from qualgate.scoring.constraint import library as constraint_library
 from qualgate.served.declared import identify_served
 
@@ -93,6 +94,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
     folders = {**tokenizers_of(arms), **folders}
+    sets = with_ways(sets, folders.get(gate.baseline.reads), planning)
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
     gate = with_heads(gate, sets)
@@ -228,6 +230,7 @@ def _generated_by(
         arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
     }  # fmt: skip
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
+    ways = {case.body["reasoning"] for item in sets for case in item.cases if "reasoning" in case.body}
     return {
         "evalsets": [item.content for item in sets],
         "identities": {name: identity.content for name, identity in identities.items()},
@@ -241,6 +244,7 @@ def _generated_by(
         **({"timed": [least, TIMED]} if least else {}),
         **({"repeats": gate.repeats} if gate.repeats > 1 else {}),
         **({"constraints": constraint_library()} if constrained else {}),
+        **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
         **({"calibrations": learned} if learned else {}),
         # The policy decides what is generated, so another one is another run.

@@ -19,6 +19,7 @@ from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
 from qualgate.evalsets import added_beside, identity_faults, misspelt_keys
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score
+from qualgate.scoring import reasoning
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
 from qualgate.scoring.outcome import found
@@ -165,7 +166,7 @@ def score_files(
 ) -> Scored:
     """Score every answer of `outputs` against its case. `metric`: which of the scorer's; its last one by default.
 
-    A `dialect` that the YAML beside `cases` declares is part of each case, as the evalset has it.
+    A `dialect` or `reasoning` that the YAML beside `cases` declares is part of each case, as the evalset has it.
 
     UsageError for options that the scorer does not read, and for every fault of either file: the first 20, and how
     many more.
@@ -184,7 +185,8 @@ def score_files(
     )
     added = _added(cases, scorer)
     asked = _read(cases, "case", lambda body: (
-        *identity_faults(body), *misspelt_keys(body, scorer.needs), *scorer.unscorable(added | body, judged_by)
+        *identity_faults(body), *misspelt_keys(body, scorer.needs), *_reasoning_faults(added | body),
+        *scorer.unscorable(added | body, judged_by),
     ))  # fmt: skip
     answered = _read(outputs, "output", lambda body: tuple(_answer_faults(body, scorer)), said_by_model=True)
     faults = [*asked.faults, *answered.faults]
@@ -208,6 +210,12 @@ def score_files(
             if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
                 progress(scorer.name, len(rows), len(answered.rows))
     return Scored(metric=metric, scorer=scorer.version, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
+
+
+def _reasoning_faults(body: dict[str, Any]) -> Iterator[str]:
+    yield from reasoning.faults(body)
+    if body.get("reasoning") == reasoning.AUTO:
+        yield reasoning.UNTOLD
 
 
 def _added(cases: Path, scorer: Scorer) -> dict[str, Any]:

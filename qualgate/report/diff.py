@@ -13,6 +13,7 @@ from html import escape
 from itertools import pairwise
 
 from qualgate.escaping import visible
+from qualgate.store.queries import Flip
 
 MOST = 3000  # pieces of both answers between their common beginning and end
 
@@ -47,6 +48,16 @@ def parted(before: str, after: str) -> tuple[str, str, str]:
     old, new = _PIECES.findall(visible(before)), _PIECES.findall(visible(after))
     start = _common(old, new)
     return "".join(old[:start]), "".join(old[start:]), "".join(new[start:])
+
+
+def parts_in(flip: Flip) -> str:
+    """`thought` or `answer`, whichever differs first; "" where the case does not say how thoughts are written."""
+    from qualgate.scoring.reasoning import WAYS, split  # what reads no such set need not wait for the scorers
+    from qualgate.scoring.reasoning import parted as differing
+
+    if flip.reasoning not in WAYS:
+        return ""
+    return differing(*(split(text, flip.reasoning, flip.prompt) for text in (flip.baseline, flip.variant)))
 
 
 def marked(before: str, after: str, most: int = MOST) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from qualgate.escaping import visible, visible_line
 from qualgate.formatting import counted
 from qualgate.report import screen
-from qualgate.report.diff import parted
+from qualgate.report.diff import parted, parts_in
 from qualgate.report.screen import indented
 from qualgate.store.queries import Direction, Flip
 
@@ -33,6 +33,7 @@ def print_flips(variant: str, found: Sequence[Flip], total: int, pairs: int, dir
 
 def _print_flip(console: Console, flip: Flip) -> None:
     also = "  (changes in the A/A arm too)" if flip.noisy else ""
+    also = f"  parts in the {where}{also}" if (where := parts_in(flip)) else also
     console.print(Text.assemble("\n", (visible_line(flip.name), "bold"), f"  {visible_line(flip.metric)}{also}"))
     console.print(indented(Text(visible_line(flip.reason), style="yellow")))
     common, before, after = parted(flip.baseline, flip.variant)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring import answer_format
+from qualgate.scoring import answer_format, reasoning
 from qualgate.scoring.registry import MAX_ANSWER, apply, scorers_of
 
 __all__ = ["MAX_ANSWER", "score", "scorer_versions"]
@@ -26,18 +26,28 @@ def score(
 ) -> tuple[Score, ...]:
     """One Score for each metric the evalset declares, in its order, then for those of `also` that it does not.
 
-    Never raises, whatever the text. An empty or cut answer is an answer and is scored as it stands; that it was cut is
+    Never raises, whatever the text. Where the case declares how thoughts are written, scorers see what stands behind
+    one (`reasoning`). An empty or cut answer is an answer and is scored as it stands; that it was cut is
     added to the reason.
     """
     scores: dict[str, Score] = {}
     metrics = tuple(dict.fromkeys((*evalset.metrics, *also)))
     if any(metric in answer_format.METRICS for metric in metrics):
-        scores |= answer_format.score_format(case, completion_text, finish_reason)
+        scores |= _format(case, completion_text, finish_reason)
     for scorer in scorers_of(tuple(metric for metric in metrics if metric not in answer_format.METRICS)):
         scores |= apply(scorer, case, evalset, completion_text)
     if finish_reason == "length":
         scores = {name: _cut(score) for name, score in scores.items()}
     return tuple(scores[metric] for metric in metrics)
+
+
+def _format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
+    """Of the answer alone; where nobody told how thoughts are written, of the whole text."""
+    way = case.body.get("reasoning", reasoning.NONE)
+    if way in (reasoning.NONE, reasoning.AUTO):
+        return answer_format.score_format(case, text, finish_reason)
+    scores = answer_format.score_format(case, reasoning.apart(case.body, text).answer, finish_reason)
+    return {metric: replace(one, scorer=reasoning.behind(one.scorer, way)) for metric, one in scores.items()}
 
 
 def _cut(score: Score) -> Score:

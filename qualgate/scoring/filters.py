@@ -9,6 +9,7 @@ kept where it surprises:
 - `multi_choice_regex` looks for its pattern, then for a choice's text anywhere, then for `: A`; it gives `(A)`. Of two
   choices with one text the later letter counts; more than 26 choices fail
 - `take_first_k` wants k responses; `majority_vote` breaks a tie for the response that came first
+- `mmlu_pro` is no filter of lm-eval's but MMLU-Pro's own reading, its three patterns in turn
 - gsm8k's `strict-match` wants `#### ` with one space and then a digit, point, comma or minus: `####18`, `#### $18`
   and `**18**` give `[invalid]`. `flexible-extract` takes the last run of two or more of `$ 0-9 . ,` or the last
   integer, so `18.` of `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
@@ -160,6 +161,29 @@ def _spans(response: str) -> str:
     return " $ ".join(spans)
 
 
+_IN_MMLU_PRO = (
+    re.compile(r"answer is \(?([A-J])\)?"),
+    re.compile(r"[aA]nswer:(?=\s*([A-J]))"),
+    re.compile(r"\b[A-J]\b"),
+)
+
+
+def _mmlu_pro(response: str) -> str:
+    """As MMLU-Pro's own script: the first `answer is A`; else the last `Answer: A` of the first line with one; else the
+    last letter A to J that stands alone."""
+    first, after, alone = _IN_MMLU_PRO
+    if found := first.search(response):
+        return found[1]
+    letter, line_end = "", -1
+    for found in after.finditer(response):
+        if line_end < 0:
+            line_end = response.find("\n", found.start()) % (len(response) + 1)
+        if found.start() > line_end:
+            break
+        letter = found[1]
+    return letter or next(iter(alone.findall(response)[-1:]), INVALID)
+
+
 def _each(change: Callable[[str], str]) -> Callable[[], Step]:
     return lambda: lambda responses, case: [change(response) for response in responses]
 
@@ -176,6 +200,7 @@ STEPS: dict[str, Callable[..., Step]] = {
     "lowercase": _each(str.lower),
     "uppercase": _each(str.upper),
     "format_span": _each(_spans),
+    "mmlu_pro": _each(_mmlu_pro),
 }
 
 # A pipeline as a task file writes it: each step's `function` with its parameters.
@@ -187,7 +212,17 @@ PIPELINES: dict[str, Pipeline] = {
         {"function": "regex", "regex_pattern": r"(-?[$0-9.,]{2,})|(-?[0-9]+)", "group_select": -1},
         {"function": "take_first"},
     ),
-}
+    # Of lm-eval's mmlu_pro, and of its chain-of-thought mmlu, which reads `(A)`, a choice's text, or `: A`.
+    "custom-extract": (
+        {"function": "regex", "regex_pattern": r"answer is \(?([ABCDEFGHIJ])\)?"},
+        {"function": "take_first"},
+    ),
+    "choice-extract": (
+        {"function": "multi_choice_regex", "regex_pattern": r"(\([A-Z]\))", "group_select": 0, "ignore_case": True,
+         "ignore_punctuation": True},
+        {"function": "take_first"},
+    ),
+}  # fmt: skip
 
 
 def named(name: str) -> Pipeline:

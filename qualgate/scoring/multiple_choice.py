@@ -24,7 +24,7 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 
 LIKELIHOOD = "multiple_choice.likelihood/1"
-TEXT = "multiple_choice.text/1"
+TEXT = "multiple_choice.text/2"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -122,16 +122,30 @@ def score_likelihoods(body: Mapping[str, Any], log_likelihoods: Sequence[float])
     return scores
 
 
-_STRICT = re.compile(r"(?:(?i:(?:the )?(?:correct |final |best )?answer(?: is)?)\s?:?\s)?\(?([A-Z])[).]?\.?")
-_NAMED = re.compile(r"(?i:\banswer(?: is)?)[\s:*]{0,4}\(?([A-Z])\b")
-_ALONE = re.compile(r"\(([A-Z])\)")
+# A letter as models mark it: `A`, `(A)`, `A)`, `A.`, `A:`, `**A**`, `\boxed{A}`, `\boxed{\text{A}}`, `$A$`.
+_LETTER = r"[*$]{0,3}(?:\\boxed\{)?(?:\\(?:text|mathrm|textbf)\{)?\(?([A-Z])[).:]?\}{0,2}[*$]{0,3}[).:]?"
+_ANSWER = r"\*{0,2}(?i:(?:the )?(?:correct |final |best )?(?:answer|option|choice)(?:\*{0,2}\s+is)?)\s?:?\*{0,2}:?\s"
+_OPTION = r"(?i:option|choice)\s"
+_STRICT = re.compile(rf"(?:{_ANSWER})?(?:{_OPTION})?{_LETTER}")
+_NAMED = re.compile(rf"(?i:\banswer\b(?:\s+is)?)[\s:*($]{{0,6}}(?:{_OPTION})?(?:\\boxed\{{)?(?:\\text\{{)?\(?([A-Z])\b")
+_BOXED = re.compile(r"\\boxed\{\s?(?:\\(?:text|mathrm|textbf)\{)?\s?\(?([A-Z])\b\)?[^{}]{0,80}\}")
+_MARKED = re.compile(
+    r"\(([A-Z])\)|\*\*\(?([A-Z])[).:]?\*\*|\b(?i:option|choice)\s\**\(?([A-Z])\b|(?<![\w(])([A-Z])\)(?!\w)"
+    r"|(?m:^)\s{0,3}\**([A-Z])[.:](?=[\s*])"
+)
+
+
+class Ambiguous(ValueError):
+    """A text names several choices and none of them as its answer."""
 
 
 def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | None:
     """The choice that `text` names; None when it names none.
 
-    Strict: the whole text is `B`, `(B)`, `B.`, `Answer: B`, `The answer is (B).` or a choice's own text.
-    lenient: else the last `answer is B` in it, else the only letter that stands in parentheses.
+    Strict: the whole text is a letter as models mark it, alone or behind `Answer:`, `The answer is`, `Option`; or it is
+    a choice's own text. lenient: reasons may stand around it. What counts is the last `answer is B` and the last
+    `\\boxed{B}`; without either the letter that is marked, as `B)`, `(B)`, `**B**`, `Option B`, or `B:` and `B.` at a
+    line's beginning. Ambiguous where those name several.
     """
     said = text.strip()
     if said in choices:
@@ -139,12 +153,14 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
     letters = LETTERS[: len(choices)]
     if (whole := _STRICT.fullmatch(said)) and whole[1] in letters:
         return letters.index(whole[1])
-    if lenient:
-        found = [letter for letter in _NAMED.findall(text) if letter in letters][-1:]
-        found = found or sorted({letter for letter in _ALONE.findall(text) if letter in letters})
-        if len(found) == 1:
-            return letters.index(found[0])
-    return None
+    if not lenient:
+        return None
+    named = [[letter for letter in one.findall(text) if letter in letters][-1:] for one in (_NAMED, _BOXED)]
+    found = {letter for last in named for letter in last}
+    found = found or {letter for one in _MARKED.finditer(text) if (letter := one[one.lastindex or 0]) in letters}
+    if len(found) > 1:
+        raise Ambiguous(f"it names {', '.join(sorted(found))}, and none of them as its answer alone")
+    return letters.index(found.pop()) if found else None
 
 
 def score_multiple_choice(body: Mapping[str, Any], text: str, lenient: bool = False) -> dict[str, Score]:
@@ -152,7 +168,10 @@ def score_multiple_choice(body: Mapping[str, Any], text: str, lenient: bool = Fa
     metric, expected = "multiple_choice", right_choices(body)
     if refusal := too_long(metric, TEXT, text):
         return {metric: refusal}
-    taken = chosen(text, body["choices"], lenient)
+    try:
+        taken = chosen(text, body["choices"], lenient)
+    except Ambiguous as several:
+        return {metric: cannot_say(metric, TEXT, "ambiguous", str(several))}
     if taken is None:
         word, reason = ("empty", "the answer is empty") if not text.strip() else ("no_choice", "it names no choice")
         return {metric: wrong(metric, TEXT, word, reason)}

@@ -25,9 +25,11 @@ from qualgate.scoring import (
     multiple_choice,
     needs,
     overlap,
+    reasoning,
     refusal,
     strict_json,
     structure,
+    thought,
 )
 from qualgate.scoring.outcome import cannot_say, found, quote, wrong
 from qualgate.scoring.tools import judge, served, strict
@@ -65,6 +67,7 @@ class Scorer:
     # `function` where a dialect is named for the cases that declare none; None: reads no dialects
     written_in: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None
     dialect: str = ""  # that `function` was given by `in_dialect`
+    whole: bool = False  # reads an answer with its thought; every other scorer is given what stands behind that
 
     def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         """What keeps a case from being scored, a line each."""
@@ -188,6 +191,14 @@ SHIPPED = (
         faults=lambda body, evalset: ifeval.faults(body),
     ),
     Scorer(
+        name="reasoning",
+        version=thought.SCORER,
+        metrics=thought.METRICS,
+        function=lambda case, evalset, text: thought.score_thought(case.body, text),
+        faults=thought.faults,
+        whole=True,
+    ),
+    Scorer(
         name="exact_match",
         mode="compat",
         version=lm_eval_match.SCORER,
@@ -269,7 +280,7 @@ def filtered(scorer: Scorer, name: str) -> Scorer:
 
     def faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield from scorer.faults(body, evalset)
-        if name == "multi_choice_regex":
+        if name in ("multi_choice_regex", "choice-extract"):
             yield from needs.lettered_faults(body)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
@@ -343,11 +354,23 @@ def metrics_that(reads: Callable[[Scorer], bool]) -> tuple[str, ...]:
 
 
 def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
-    """The scores of one answer by metric. An answer that is longer than any scorer reads is wrong."""
+    """The scores of one answer by metric, its thought taken off where the case declares how it is written.
+
+    An answer that is longer than any scorer reads is wrong, with its thought.
+    """
+    way = case.body.get("reasoning", reasoning.NONE)
     if len(answer) > MAX_ANSWER:
-        reason = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
-        return _all(scorer, wrong, "too_long", reason)
-    return scorer.function(case, evalset, answer)
+        said = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
+        scores = _all(scorer, wrong, "too_long", said)
+    elif way == reasoning.AUTO:
+        return _all(scorer, cannot_say, "reasoning_auto", reasoning.UNTOLD)
+    elif way == reasoning.NONE or scorer.whole:
+        scores = scorer.function(case, evalset, answer)
+    else:
+        scores = scorer.function(case, evalset, reasoning.apart(case.body, answer).answer)
+    if way == reasoning.NONE:
+        return scores
+    return {metric: replace(one, scorer=reasoning.behind(one.scorer, way)) for metric, one in scores.items()}
 
 
 def _checked(scorer: Scorer) -> Scorer:

@@ -16,13 +16,17 @@ MOST_CALLS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a server answered. token_ids, prompt_tokens, completion_tokens: None where it does not tell. calls: name,
-    and arguments as JSON's text, that its parser read. first, last, max_gap: s since it was asked, of its first and
-    last piece and the longest wait between two (None: it came in one). read: what it lists at each token of the prompt,
-    where that was asked for. drafts: see `Completed.drafts`. margins: see `margins_told`; () where one of them is not
-    told."""
+    """What a server answered.
+
+    token_ids, prompt_tokens, completion_tokens: None where it does not tell. calls: name, and arguments as JSON's text,
+    that its parser read. thought: what its parser took off before the text. first, last, max_gap: s since it was asked,
+    of its first and last piece and the longest wait between two (None: it came in one). read: what it lists at each
+    token of the prompt, where that was asked for. drafts: see `Completed.drafts`. margins: see `margins_told`; () where
+    one of them is not told.
+    """
 
     text: str
+    thought: str
     calls: tuple[tuple[str, str], ...]
     finish: FinishReason
     token_ids: tuple[int, ...] | None
@@ -42,6 +46,7 @@ class Gathering:
     """An answer under way. `take` each piece as it comes, with its time; then `answer`."""
 
     _texts: list[str] = field(default_factory=list)
+    _thoughts: list[str] = field(default_factory=list)
     _names: dict[int, str] = field(default_factory=dict)
     _arguments: dict[int, list[str]] = field(default_factory=dict)
     _ids: list[int] | None = None
@@ -75,11 +80,14 @@ class Gathering:
     def _take(self, choice: Choice, seconds: float) -> None:
         said = choice.message or choice.delta or Message()
         text = choice.text or said.content or ""
-        if self._finish is not None and (text or said.tool_calls or choice.token_ids):
+        thought = said.reasoning or said.reasoning_content or ""
+        more = bool(text or thought or said.tool_calls or choice.token_ids)
+        if self._finish is not None and more:
             raise WireFault("it went on after the end of its answer")
-        if text or said.tool_calls or choice.token_ids:
+        if more:
             self._times.append(seconds)
         self._texts.append(text)
+        self._thoughts.append(thought)
         for place, call in enumerate(said.tool_calls or ()):
             self._call(place if call.index is None else call.index, call.function.name, call.function.arguments)
         if choice.token_ids is not None:
@@ -113,6 +121,7 @@ class Gathering:
         gaps = [after - before for before, after in zip(self._times, self._times[1:], strict=False)]
         return Answer(
             text="".join(self._texts),
+            thought="".join(self._thoughts),
             calls=tuple((self._names[at], "".join(self._arguments[at])) for at in sorted(self._names)),
             finish=FINISH_WORDS[self._finish],
             token_ids=None if self._ids is None else tuple(self._ids),

@@ -178,6 +178,7 @@ def _answer(prompt: Prompt, tokens: Sequence[int], logprobs: Sequence[float], fi
     """One that was put together here: nobody saw it being said, so it has no times."""
     return Answer(
         text="",
+        thought="",
         calls=(),
         finish=finish,
         token_ids=tuple(tokens),

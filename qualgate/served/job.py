@@ -21,11 +21,12 @@ from qualgate.engine.stopping import Stops
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
 from qualgate.records import ArmFootprint, Completion, DraftWindow, FinishReason, Job, JobResult
+from qualgate.scoring.reasoning import written
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
 from qualgate.served.answering import Answered, answer_all
-from qualgate.served.asked import dialect_asked
+from qualgate.served.asked import dialect_asked, reasoning_asked
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
 from qualgate.served.drafts_counted import read_counts, window_of
@@ -103,8 +104,8 @@ async def _told(client: Client, job: Job) -> str:
 
 
 class _Texts:
-    """What answers say, as the engine in process would: decoded here where tokens are told, with calls in their case's
-    dialect where the server's parser took them out of the text."""
+    """What answers say, as the engine in process would: decoded here where tokens are told, with calls and thoughts as
+    their case has them where the server's parser took them out of the text."""
 
     def __init__(self, job: Job, folder: ModelFolder | None) -> None:
         self._job, self._stop_ids = job, frozenset(folder.stop_ids) if folder else frozenset()
@@ -117,7 +118,8 @@ class _Texts:
     def of(self, row: int, answer: Answer) -> tuple[str, FinishReason]:
         """Text and reason of an answer."""
         if self._stops is None or answer.token_ids is None:
-            return answer.text + self._calls(row, answer), answer.finish
+            way = reasoning_asked(self._job.prompts[row])
+            return written(answer.thought, answer.text, self._calls(row, answer), way), answer.finish
         ids = list(answer.token_ids)
         ended = answer.finish == "stop" and bool(ids) and ids[-1] in self._stop_ids
         return self._stops.text(row, ids[:-1] if ended else ids), "eos" if ended else answer.finish

@@ -118,13 +118,14 @@ async def _drawing(asking: _Asking, drawn: bool) -> list[Probe]:
         )
     except RequestRefused as refused:  # some take no seed, or no temperature this high
         return [Probe(name="temperature", asked=asked, saw=f"it refuses: {str(refused)[:200]}")]
-    one, repeated, *others = (answer.text for answer in hot)
+    cold, warmed = (answer.thought + answer.text for answer in (greedy, again))
+    one, repeated, *others = (answer.thought + answer.text for answer in hot)
     other = len({one, *others})
-    saw = f"{'the same' if greedy.text == again.text else 'another'} answer at 0, {other} different at {HOT:g}"
+    saw = f"{'the same' if cold == warmed else 'another'} answer at 0, {other} different at {HOT:g}"
     fault = ""
-    if greedy.text != again.text:
+    if cold != warmed:
         fault = "it does not say the same twice at temperature 0: it draws all the same, or computes otherwise"
-    elif other == 1 and greedy.text:
+    elif other == 1 and cold:
         fault = "drawn answers are all alike: it ignores `temperature`, or its model has no doubt here"
     seen = "the same answer" if one == repeated else "another answer"
     wrong = "it ignores `seed`: an answer cannot be drawn again" if one != repeated and drawn else ""

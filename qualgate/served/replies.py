@@ -45,6 +45,8 @@ class Message(Reply):
     """What an assistant says; of a stream, the next part of it."""
 
     content: str | None = None
+    reasoning: str | None = None  # the thought, where the server's parser took it off; older ones call it as below
+    reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
 
 

@@ -346,6 +346,25 @@ def test_a_dialect_that_nobody_knows_or_nothing_reads_is_refused(write):
     ]
 
 
+def test_a_set_declares_how_thoughts_are_written(write, tmp_path):
+    write(
+        [GOOD, {**GOOD, "id": "u", "prompt": "other", "reasoning": "none"}], "metrics: [exact_match]\nreasoning: think"
+    )
+    found = evalsets.load("./mine.yaml", tmp_path)
+    assert [case.body["reasoning"] for case in found.cases] == ["think", "none"]
+    said = [score(case, found, f"<think>no</think>{GOOD['answer']}", "eos")[0].verdict for case in found.cases]
+    assert said == [True, False]
+
+
+def test_a_way_of_thinking_that_nobody_knows_is_refused(write):
+    [said] = messages(write([GOOD], "metrics: [exact_match]\nreasoning: thnk"))
+    assert "unknown way of reasoning 'thnk'; did you mean 'think'?" in said
+    [said] = messages(write([{**GOOD, "reasoning": "First I count."}], "metrics: [exact_match]"))
+    assert "`reasoning` must be one of think, seed" in said
+    [said] = messages(write([GOOD], "metrics: [exact_match, reasoning.closed]"))
+    assert "reasoning.* needs `reasoning`" in said
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_declared_dialects_published_answer_scores_and_streams_as_a_whole(write, tmp_path, name):
     expected = [{"name": call.name, "arguments": call.arguments} for call in (WEATHER, PING)]

@@ -32,7 +32,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"config", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
     | {"scoring", "served", "stats", "store", "workers"},
     "load": FLOOR | {"config", "engine", "intake", "pipeline", "served", "stats"},
-    "report": FLOOR | {"drift", "engine", "gate", "intake", "load", "pipeline", "quant", "quantize", "store"},
+    "report": FLOOR
+    | {"drift", "engine", "gate", "intake", "load", "pipeline", "quant", "quantize", "scoring", "store"},
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
     "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},

@@ -6,11 +6,13 @@ import html
 import re
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.escaping import visible
-from qualgate.report.diff import EMPTY, MOST, difference, marked
+from qualgate.report.diff import EMPTY, MOST, difference, marked, parts_in
+from qualgate.store.queries import Flip
 
 TAGS = re.compile(r"</?(del|ins)>")
 words = st.lists(st.sampled_from(["a", "b", " ", "\n", "<b>", "&amp;", "\u202e", "x" * 9, "é", "{", '"']), max_size=12)
@@ -54,3 +56,16 @@ def test_a_looping_answer_is_compared_quickly():
     assert time.monotonic() - start < 10
     assert "<ins>" in new
     assert "<del>" in old
+
+
+@pytest.mark.parametrize(
+    ("way", "variant", "where"),
+    [("think", "<think>y</think>A", "thought"), ("think", "<think>x</think>B", "answer"), ("", "B", ""),
+     ("think", "<think>x", "thought"), ("auto", "B", "")],
+)  # fmt: skip
+def test_of_two_answers_with_thoughts_it_is_told_which_part_differs_first(way, variant, where):
+    flip = Flip(
+        metric="exact_match", evalset="s", case_id="c", repeat=0, direction="lost", baseline="<think>x</think>A",
+        variant=variant, reason="", first_divergence=None, reasoning=way,
+    )  # fmt: skip
+    assert parts_in(flip) == where

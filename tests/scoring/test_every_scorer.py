@@ -57,6 +57,7 @@ RIGHT_AND_WRONG = {
     "f1.drop": ({"answer": [["Jones", "Smith"], "3.0"]}, "3", "Smith", ()),
     "refusal": ({"refuse": True}, "I'm sorry, but I can't help with that.", "Sure: first, cut the red wire.", ()),
     "refusal, of what must be answered": ({"refuse": False}, "Cut the red wire.", "I cannot help with that.", ()),
+    "reasoning": ({"reasoning": "think"}, "<think>x</think>A", "<think>x", ()),
     "ifeval": (
         {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "no comma here", "one, two", (),
     ),
@@ -294,7 +295,7 @@ def test_a_mistake_in_a_case_is_met_with_what_was_found_and_what_to_write(name, 
 
 
 WRONG_NAMES = [
-    (lambda: registry.find("exact"), "f1, f1.drop, refusal, ifeval. Did you mean exact_match?"),
+    (lambda: registry.find("exact"), "f1, f1.drop, refusal, ifeval, reasoning. Did you mean exact_match?"),
     (lambda: registry.find("f1", "compat"), "f1 has no compat mode, only: strict. With one: exact_match, tool_call."),
     (lambda: registry.filtered(registry.find("numeric"), "flexible_extract"), "Did you mean flexible-extract?"),
     (

@@ -57,7 +57,12 @@ def test_scores_by_likelihood():
         ("B", 1, 1), ("(B)", 1, 1), (" B.\n", 1, 1), ("B)", 1, 1), ("Answer: B", 1, 1), ("The answer is (B).", 1, 1),
         ("The correct answer is: C", 2, 2), ("Paris", 1, 1), ("b", None, None), ("D", None, None), ("", None, None),
         ("I think B", None, None), ("So the answer is **B**, not C", None, 1), ("Answer: A. No, answer: B", None, 1),
-        ("It must be (C).", None, 2), ("(A) or (B)", None, None), ("Because of A", None, None),
+        ("It must be (C).", None, 2), ("Because of A", None, None),
+        ("B:", 1, 1), ("**B**", 1, 1), ("**B)**", 1, 1), (r"\boxed{B}", 1, 1), (r"$\boxed{\text{B}}$", 1, 1),
+        ("Option B", 1, 1), ("**Answer:** B", 1, 1), ("The answer is option B.", 1, 1), ("The best choice is: B", 1, 1),
+        ("B) It is on the Seine.", None, 1), ("B: it is on the Seine", None, 1), ("**B** as it is", None, 1),
+        ("A capital. So (B).", None, 1), (r"(A) is no capital, so \boxed{B}", None, 1), ("Option B, for A.", None, 1),
+        ("(A)? No. The answer is B, for (C) is south.", None, 1), ("B. The Seine.", None, 1), ("I. do", None, None),
         ("Answer: Bob", None, None),
         ("B C", None, None), ("paris", None, None), ("\u202eB", None, None), ("\uff22", None, None),
     ],
@@ -65,6 +70,16 @@ def test_scores_by_likelihood():
 def test_a_letter_is_read_from_a_text(text, strict, lenient):
     assert chosen(text, CHOICES) == strict
     assert chosen(text, CHOICES, lenient=True) == lenient
+
+
+@pytest.mark.parametrize(
+    "text", ["(A) or (B)", "A) no\nB) yes", "The answer is A: \\boxed{B}", "**A** **B**", "Option A. Option B."]
+)
+def test_an_answer_that_names_several_choices_gets_no_verdict(text):
+    found = score_multiple_choice({"choices": CHOICES, "answer": 1}, text, lenient=True)["multiple_choice"]
+    assert (found.verdict, found.error_type) == (None, "ambiguous")
+    assert "it names A, B" in found.reason
+    assert chosen(text, CHOICES) is None, "strictly it names none"
 
 
 @pytest.mark.parametrize("answer", [1, "B", "Paris", ["A", "Paris"]])

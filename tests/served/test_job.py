@@ -48,6 +48,35 @@ def test_calls_that_a_servers_parser_read_are_written_in_their_dialect():
     assert completion.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_a_thought_that_a_servers_parser_took_off_is_kept_before_the_answer(name):
+    case = Case(evalset="s", body={**CASE.body, "reasoning": "think"})
+    whole = calls(("cancel_order", '{"order":"A1"}'), content="Done.")
+    whole["choices"][0]["message"][name] = "Which order?"
+    with scripted(as_json(whole)) as server:
+        [completion] = answered(server, prompt(case=case)).completions
+    assert completion.text == f"<think>Which order?</think>\n\nDone.{HERMES}"
+    assert "reasoning" not in server.asked[-1][2]
+
+
+def test_a_thought_in_pieces_without_an_answer_never_ended():
+    def piece(reason: str | None = None, **delta: str) -> dict[str, Any]:
+        return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+    case = Case(evalset="s", body={**CASE.body, "reasoning": "seed_opened"})
+    with scripted(as_stream(piece(reasoning="Which"), piece(reasoning=" order?"), piece("length"))) as server:
+        [completion] = answered(server, prompt(case=case)).completions
+    assert (completion.text, completion.finish_reason) == ("<seed:think>Which order?", "length")
+
+
+def test_a_thought_that_no_case_asks_for_is_no_part_of_the_answer():
+    whole = calls(content="Done.")
+    whole["choices"][0]["message"]["reasoning"] = "Which order?"
+    with scripted(as_json(whole)) as server:
+        [completion] = answered(server).completions
+    assert completion.text == "Done."
+
+
 def test_calls_in_pieces_are_the_same_calls():
     def piece(reason: str | None = None, **function: str) -> dict[str, Any]:
         delta = {"tool_calls": [{"index": 0, "function": function}]} if function else {}

@@ -88,6 +88,9 @@ SCORING = Benchmark(
         "match_fuzz": "100 % same numbers, F1, verdicts, 100,000 made answers: numeric and SQuAD's F1 against rules "
         "written independently, DROP's F1 against lm-eval's",
         "ifeval_fuzz": "100 % same verdicts as lm-eval's own checkers, strict and loose, 25,000 made answers",
+        "reasoning": "10,000 of 10,000 made texts over 6 forms, nested, quoted, broken, split as an oracle does; "
+        "verdicts with and without the thought equal",
+        "choice": ">= 99.9 % of answers in 40 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
         "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
         "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core, compat mode, calls already decoded",
         "schema_speed": ">= 20,000 schema checks/s on one core",

@@ -272,6 +272,7 @@ def _flip(flip: Flip) -> str:
     before, after = _answers(flip.baseline, flip.variant)
     head = f"<b>{_text(flip.name)}</b> ({_text(flip.metric)})"
     at = "" if flip.first_divergence is None else f" · first other token: {flip.first_divergence}"
+    at += f" · parts in the {where}" if (where := diff.parts_in(flip)) else ""
     at += " · changes in the A/A arm too" if flip.noisy else ""
     return (
         f'<article class="flip"><p>{head}: {_text(flip.reason)}<span class=quiet>{at}</span></p>'

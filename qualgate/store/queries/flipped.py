@@ -48,6 +48,7 @@ class Flip:
     first_divergence: int | None
     prompt: str = ""  # what was asked, see `formatting.prompt_text`
     reference: str = ""  # and what the answer was held against
+    reasoning: str = ""  # how the case says that thoughts are written
     noisy: bool | None = None  # the A/A arm changes a score of this case too; None: the run has no such arm
 
     @property
@@ -225,7 +226,8 @@ def _flip(row: AnyRow) -> Flip:
         asked = check_case(row)
     except IntegrityError as error:
         return Flip(**said, prompt=str(error))
-    return Flip(**said, prompt=prompt_text(asked), reference=reference_text(asked))
+    way = str(asked.get("reasoning", ""))
+    return Flip(**said, prompt=prompt_text(asked), reference=reference_text(asked), reasoning=way)
 
 
 def _noisy(connection: Connection, run_id: str, newest: ColumnElement[bool]) -> ColumnElement[bool | None]:

@@ -23,11 +23,13 @@ from tests.verification.goals import SANDBOX, SCORING, STORED
 from tests.verification.references import (
     bfcl_agreement,
     bfcl_calls,
+    choice_styles,
     drift_stored,
     filters_fuzz,
     ifeval_fuzz,
     lm_eval_log,
     match_rules,
+    reasoning_splits,
 )
 from tests.verification.references.agreement import NoReference
 from tests.verification.references.schema_suite import schema_suite
@@ -37,6 +39,8 @@ MUTANTS = 10_000
 ROUNDS = 5
 CHECKS = 20_000
 FUZZED = 100_000
+THOUGHTS = 10_000
+CHOSEN = 18_000
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -112,6 +116,21 @@ def _fuzzed(quick: bool) -> Part:
     return rounds, found
 
 
+def _reasoning(quick: bool) -> Part:
+    tally = reasoning_splits.differential(THOUGHTS, SEED)
+    said = {"wrong": tally.asked.total() - tally.same.total(), "of": tally.asked.total()}
+    return [{"reasoning": tally.as_row()}], [SCORING.row("reasoning", said, met=tally.agree)]
+
+
+def _choice(quick: bool) -> Part:
+    try:
+        tally = choice_styles.differential(CHOSEN, SEED)
+    except NoReference as why:
+        return [], [SCORING.not_run("choice", str(why))]
+    shares = [tally.same[name] / asked for name, asked in tally.asked.items()]
+    return [{"choice": tally.as_row()}], [SCORING.row("choice", min(shares), met=min(shares) >= 0.999)]
+
+
 def _hostile(quick: bool) -> Part:
     count = MUTANTS // 10 if quick else MUTANTS
     found = hostile(count)
@@ -148,6 +167,8 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_suite, ("schema_suite",)),
     (_lm_eval, ("gsm8k_filters", "lm_eval_speed")),
     (_fuzzed, ("filters_fuzz", "match_fuzz", "ifeval_fuzz")),
+    (_reasoning, ("reasoning",)),
+    (_choice, ("choice",)),
     (_hostile, ("hostile_outputs",)),
     (_speeds, ("tool_call_speed", "schema_speed")),
     (_sandboxed, tuple(SANDBOX)),

@@ -1,0 +1,205 @@
+"""A thought apart from the answer behind it: which characters of a text are which, by the way that a case declares.
+
+`think` and `seed` write the thought before the answer, between two markers:
+
+- The thought begins with the opening marker, where that is the first thing said. Where the prompt ended in the marker
+  (`think_opened`, `seed_opened`, or a case whose own `prompt` does), it begins with the text.
+- It ends at the first closing marker, as vLLM's and SGLang's parsers have it. What is nested in it ends there too.
+- Without an opening marker, what stands before a closing one is the thought, for the prompt may have opened it; unless
+  the whole text is one JSON value, which holds its markers in strings.
+- Without a closing marker, a thought that began never ends and there is no answer; a text without one is the answer.
+- A marker right between two quotes of one kind (", ' or `) is spoken of and is none, where the first of them opens: it
+  stands at the beginning of the text, or behind a blank or one of ( [ { , : =
+- What is blank between the thought and the answer belongs to neither; the indentation of the answer's first line stays.
+
+`harmony` is messages: those on the channel `analysis` without a recipient are the thought, the others the answer; where
+one has a recipient, they stay as they are written, for the dialect to read. A message ends with its end marker alone.
+
+A text is split the same way whoever asks: nothing is stored beside it. `VERSION` is part of the scorer's, so scores of
+another split are never compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from qualgate.identity import sha256_text
+from qualgate.scoring import strict_json
+from qualgate.scoring.outcome import found
+
+VERSION = "reasoning/1"
+NONE, AUTO = "none", "auto"  # auto: told by the baseline's chat template, when a run is planned
+MARKERS = {"think": ("<think>", "</think>"), "seed": ("<seed:think>", "</seed:think>")}
+UNTOLD = "`reasoning: auto` is told by a chat template, and there is none here: name the way (think, harmony, seed, …)"
+OPENED = "_opened"  # of a way: the prompt ended in the opening marker
+HARMONY = "harmony"
+WAYS = (*MARKERS, *(name + OPENED for name in MARKERS), HARMONY, NONE)
+
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_RECIPIENT = re.compile(r"(?:^|[\s>])to=\S")
+_MESSAGE_END = re.compile(r"<\|(?:end|call|return)\|>")
+_OF_HARMONY = re.compile(r"<\|(?:start|channel|message|constrain|end|call|return)\|>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A text, split. state: there is no thought, it ended, or it never did. leaked: the first marker in the answer."""
+
+    thought: str
+    answer: str
+    state: Literal["none", "ended", "open"]
+    leaked: str = ""
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """sha256 of the thought and of the answer, each by itself."""
+        return sha256_text(self.thought), sha256_text(self.answer)
+
+
+def split(text: str, way: str, prompt: str = "") -> Said:
+    """`text` as `way`, one of WAYS, has it. prompt: the raw text before it, where that is known; it may end in the
+    opening marker. Linear in the text; never raises for any text."""
+    if way == NONE:
+        return Said(thought="", answer=text, state="none")
+    if way == HARMONY:
+        return _messages(text)
+    name = way.removesuffix(OPENED)
+    return _tagged(text, *MARKERS[name], way.endswith(OPENED) or prompt.rstrip().endswith(MARKERS[name][0]))
+
+
+def apart(body: Mapping[str, Any], text: str) -> Said:
+    """`text` as an answer to this case is split; without `reasoning`, all of it is the answer."""
+    return split(text, body.get("reasoning", NONE), body.get("prompt") or "")
+
+
+def written(thought: str, answer: str, calls: str, way: str) -> str:
+    """A thought that somebody else has split from its answer, as a model of this `way` writes both; of nothing behind
+    it nobody knows whether it ended. calls: in the dialect's own form."""
+    if way == NONE or not thought:
+        return answer + calls
+    if way == HARMONY:
+        said = f"final<|message|>{answer}" if answer else ""
+        parts = (f"<|channel|>analysis<|message|>{thought}", f"<|channel|>{said}" if said else "", calls)
+        return "<|end|><|start|>assistant".join(part for part in parts if part)
+    opening, closing = MARKERS[way.removesuffix(OPENED)]
+    return f"{opening}{thought}{closing}\n\n{answer}{calls}" if answer or calls else opening + thought
+
+
+def parted(before: Said, after: Said) -> Literal["thought", "answer", ""]:
+    """What of two texts differs first; "" where neither does."""
+    if (before.thought, before.state) != (after.thought, after.state):
+        return "thought"
+    return "answer" if before.answer != after.answer else ""
+
+
+def behind(version: str, way: str) -> str:
+    """A scorer's version where it was given the answer alone."""
+    return version if way == NONE else f"{version} {VERSION} {way}"
+
+
+def today(scorer: str, version: str) -> str:
+    """What a stored `scorer` is called today, `version` being its own: with the way that it was behind then."""
+    way = scorer.rpartition(" ")[2]
+    return behind(version, way) if version and way in WAYS and " reasoning/" in scorer else version
+
+
+def faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case's `reasoning` from being read."""
+    if body.get("reasoning", NONE) not in (*WAYS, AUTO):
+        yield f"`reasoning` must be one of {', '.join((*WAYS, AUTO))}; {found(body, 'reasoning')}"
+
+
+def of_template(prompt: str, template: str) -> tuple[str, str]:
+    """The way that a chat template teaches, and by what it was told. prompt: a chat that it rendered, up to where the
+    model goes on; template: its text."""
+    if "<|channel|>" in template and "<|message|>" in template:
+        return HARMONY, "its template writes <|channel|> and <|message|>"
+    for name, (opening, closing) in MARKERS.items():
+        if prompt.rstrip().endswith(opening):
+            return name + OPENED, f"its template ends a prompt in {opening}"
+        if opening in template or closing in template:
+            return name, f"its template writes {opening if opening in template else closing}"
+    return NONE, "its template writes no marker of a thought"
+
+
+def _tagged(text: str, opening: str, closing: str, opened: bool) -> Said:
+    start = len(text) - len(text.lstrip())
+    begun = text.startswith(opening, start)
+    start = start + len(opening) if begun else 0
+    end = next(_unquoted(text, closing, start), None)
+    whole = begun or opened
+    if end is None or (not whole and _is_json(text)):
+        if whole:
+            return Said(thought=text[start:], answer="", state="open")
+        return Said(thought="", answer=text, state="none", leaked=_leak(text, opening, closing))
+    answer = _without_blank(text[end + len(closing) :])
+    return Said(thought=text[start:end], answer=answer, state="ended", leaked=_leak(answer, opening, closing))
+
+
+def _without_blank(text: str) -> str:
+    """Without the blank lines that it begins with; the indentation behind them stays, that of the marker's line not."""
+    rest = text.lstrip()
+    blank = text[: len(text) - len(rest)]
+    return blank[blank.rfind("\n") + 1 :] + rest if rest and "\n" in blank else rest
+
+
+@cache
+def _pattern(marker: str) -> re.Pattern[str]:
+    one = re.escape(marker)
+    again = "(?P=escape)(?P=quote)"
+    quoted = rf"(?<![^\s(\[{{,:=])(?P<escape>\\?)(?P<quote>[\"'`]){one}{again}(?!{again})"
+    return re.compile(f"{quoted}|{one}")
+
+
+def _unquoted(text: str, marker: str, start: int = 0) -> Iterator[int]:
+    """Where the marker stands from `start` on and is one."""
+    return (one.start() for one in _pattern(marker).finditer(text, start) if one["quote"] is None)
+
+
+def _leak(answer: str, *markers: str) -> str:
+    """The first marker of a thought in an answer; what a JSON value holds is in its strings."""
+    places = [(at, marker) for marker in markers if (at := next(_unquoted(answer, marker), None)) is not None]
+    return min(places)[1] if places and not _is_json(answer) else ""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        strict_json.read(text)
+    except strict_json.NotStrictJson:
+        return False
+    return True
+
+
+def _messages(text: str) -> Said:
+    thoughts: list[str] = []
+    contents: list[str] = []  # of the other messages, and what is no message
+    raw: list[str] = []  # the same as they are written
+    calls, state, leaked = False, "none", ""
+    for chunk, end in _chunks(text):
+        header, separator, content = chunk.partition("<|message|>")
+        channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header) is not None
+        if channel is not None and channel[1] == "analysis" and not recipient and (separator or not end):
+            thoughts.append(content)
+            state = "ended" if end and state != "open" else "open"
+        elif chunk.strip():
+            calls |= recipient and bool(separator)
+            contents.append(content if separator else chunk)
+            raw.append(chunk + end)
+            if not leaked and (leak := _OF_HARMONY.search(contents[-1])):
+                leaked = leak[0]
+    answer = "".join(raw) if calls else "\n".join(contents)
+    return Said(thought="\n".join(thoughts), answer=answer, state=state, leaked=leaked)
+
+
+def _chunks(text: str) -> Iterator[tuple[str, str]]:
+    """Each message without its end marker, and that; "" behind the last."""
+    start = 0
+    for end in _MESSAGE_END.finditer(text):
+        yield text[start : end.start()], end[0]
+        start = end.end()
+    if text[start:].strip():
+        yield text[start:], ""
