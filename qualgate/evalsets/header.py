@@ -16,6 +16,9 @@ SCORED = tuple(  # by our own scorers
 )
 
 
+ADDED = ("dialect", "formats")  # keys of an evalset's YAML that stand for each case's own
+
+
 class SetFile(Written):
     """What every NAME.yaml says."""
 
@@ -61,6 +64,11 @@ class EvalsetFile(SetFile):
     dialect: str = ABSENT
     """How the tool calls of every case that declares nothing are written; `auto`: any dialect that reads calls.
     Example: `dialect: mistral`
+    """
+
+    formats: Literal["assert", "annotate"] = ABSENT
+    """What `format` in a case's JSON Schema does: `assert` checks it, `annotate` (as JSON Schema has it) does not.
+    Example: `formats: assert`
     """
 
     @field_validator("metrics")
@@ -115,10 +123,12 @@ def _refuse_twice(kind: str, names: list[str]) -> None:
 
 def added_to_cases(header: SetFile) -> dict[str, Any]:
     """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash."""
-    return {"dialect": header.dialect} if isinstance(header, EvalsetFile) and header.dialect else {}
+    if not isinstance(header, EvalsetFile):
+        return {}
+    return {name: value for name in ADDED if (value := getattr(header, name))}
 
 
 def as_evalset(header: EvalsetFile) -> Evalset:
     """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
-    return Evalset(name=header.name, version=header.version, sha256="", dialect=header.dialect or "", **kept)
+    return Evalset(name=header.name, version=header.version, sha256="", **added_to_cases(header), **kept)

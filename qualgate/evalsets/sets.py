@@ -12,7 +12,7 @@ from qualgate.documents import Document, Fault, as_model, quote, read_yaml, refu
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import nearest_path, not_json_lines, unreadable
 from qualgate.evalsets.cases import CaseReader, unread_keys
-from qualgate.evalsets.header import CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
+from qualgate.evalsets.header import ADDED, CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
 from qualgate.formatting import counted
 from qualgate.records import CalibrationSet, Case, Evalset
@@ -59,13 +59,13 @@ def check(path: Path) -> tuple[Fault, ...]:
 def added_beside(cases: Path) -> dict[str, Any]:
     """What the YAML beside a file of cases adds to each of them, which is nothing where it is no evalset's.
 
-    UsageError for an evalset's YAML that declares a dialect and has faults.
+    UsageError for an evalset's YAML that adds something and has faults.
     """
     path = cases.with_suffix(".yaml")
     if cases.suffix != ".jsonl" or not path.is_file():
         return {}
     document = read_yaml(path)
-    if not isinstance(document.value, dict) or not {"dialect", "metrics"} <= document.value.keys():
+    if not isinstance(document.value, dict) or "metrics" not in document.value or not {*ADDED} & document.value.keys():
         return {}
     header, faults = as_model(EvalsetFile, document)
     if header is None or faults:
@@ -99,8 +99,10 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     if not reader.lines.line:
         faults.append(Fault(data, 1, "no cases; one JSON object a line is needed"))
     faults += _hash_faults(document, header, reader.lines.sha256, path)
-    if reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
+    if "dialect" in reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
         faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
+    if "formats" in reader.added and "json.schema" not in reader.metrics:
+        faults.append(document.fault(("formats",), "`formats` is of `json.schema`, which is no metric of this set"))
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,
@@ -153,9 +155,9 @@ def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -
 
 
 def notes(found: Evalset) -> Iterator[str]:
-    """What is odd in a set and no fault: keys that nothing reads, and cases with an expected call that its own tool's
-    schema refuses."""
-    from qualgate.scoring.needs import tool_notes
+    """What is odd in a set and no fault: keys that nothing reads, cases with an expected call that its own tool's
+    schema refuses, and asserted formats that are no draft's."""
+    from qualgate.scoring.needs import schema_notes, tool_notes
 
     if unread := unread_keys(found.cases):
         yield "keys that nothing reads: " + ", ".join(
@@ -164,6 +166,9 @@ def notes(found: Evalset) -> Iterator[str]:
     if any(metric.startswith("tool_call.") for metric in found.metrics):
         for case in found.cases:
             yield from (f"case {case.id}: {note}" for note in tool_notes(case.body))
+    if "json.schema" in found.metrics:
+        for case in found.cases:
+            yield from (f"case {case.id}: {note}" for note in schema_notes(case.body))
 
 
 def asked_again(sets: Iterable[Evalset]) -> tuple[tuple[Case, ...], ...]:
