@@ -71,7 +71,7 @@ METRICS: dict[str, Metric] = {
         _quality("exact_match", "the answer equals the reference after the set's normalizers"),
         _quality("numeric", "the last numbers of the answer equal those of the reference's last line"),
         _quality("json.valid", "the answer is one JSON value for the strict reader"),
-        _quality("json.schema", "valid, and the case's JSON Schema (2020-12) accepts it"),
+        _quality("json.schema", "valid, and the case's JSON Schema accepts it"),
         _quality("tool_call.parses", "every call in the answer parses; an answer without a call parses"),
         _quality(
             "tool_call.valid", "parses, calls when a call is expected, and every call fits an offered tool's schema"

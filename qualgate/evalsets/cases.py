@@ -30,8 +30,9 @@ WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing her
 _TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
-    "constraint", "tolerance", "schema", "tools", "expected_calls", "dialect", "reasoning", "category", "refuse",
-    *_TESTS, "test_setup_code", "entry_point", "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
+    "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "reasoning", "category",
+    "refuse", *_TESTS, "test_setup_code", "entry_point", "instruction_id_list", "kwargs",
+    *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 _MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT}  # what a slip of the pen may have been meant for
 _EITHER = (_TESTS, ("messages", "prompt"))  # where one is there, none of the others is missing

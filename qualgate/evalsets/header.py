@@ -16,6 +16,9 @@ SCORED = tuple(  # by our own scorers
 )
 
 
+ADDED = ("dialect", "formats", "reasoning")  # keys of an evalset's YAML that stand for each case's own
+
+
 class SetFile(Written):
     """What every NAME.yaml says."""
 
@@ -67,6 +70,11 @@ class EvalsetFile(SetFile):
     """How thoughts are written that are taken off before anything is scored, of every case that declares nothing:
     `think`, `seed`, either with `_opened` where the prompt ends in the marker, `harmony`, `none`; `auto`: as the
     baseline's chat template has it. Example: `reasoning: think`
+    """
+
+    formats: Literal["assert", "annotate"] = ABSENT
+    """What `format` in a case's JSON Schema does: `assert` checks it, `annotate` (as JSON Schema has it) does not.
+    Example: `formats: assert`
     """
 
     @field_validator("metrics")
@@ -126,17 +134,15 @@ def _refuse_twice(kind: str, names: list[str]) -> None:
         raise stated(f"the {kind} {twice[0]!r} twice")
 
 
-ADDED = frozenset({"dialect", "reasoning"})  # keys of the YAML that are a case's own, where it has none
-
-
 def added_to_cases(header: SetFile) -> dict[str, Any]:
     """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash."""
     if not isinstance(header, EvalsetFile):
         return {}
-    return {name: said for name in sorted(ADDED) if (said := getattr(header, name))}
+    return {name: said for name in ADDED if (said := getattr(header, name))}
 
 
 def as_evalset(header: EvalsetFile) -> Evalset:
     """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
-    return Evalset(name=header.name, version=header.version, sha256="", dialect=header.dialect or "", **kept)
+    kept |= {name: said for name, said in added_to_cases(header).items() if name != "reasoning"}  # a case's alone
+    return Evalset(name=header.name, version=header.version, sha256="", **kept)

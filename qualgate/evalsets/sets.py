@@ -65,7 +65,7 @@ def added_beside(cases: Path) -> dict[str, Any]:
     if cases.suffix != ".jsonl" or not path.is_file():
         return {}
     document = read_yaml(path)
-    if not isinstance(document.value, dict) or not ADDED & document.value.keys() or "metrics" not in document.value:
+    if not isinstance(document.value, dict) or "metrics" not in document.value or not {*ADDED} & document.value.keys():
         return {}
     header, faults = as_model(EvalsetFile, document)
     if header is None or faults:
@@ -101,6 +101,8 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     faults += _hash_faults(document, header, reader.lines.sha256, path)
     if "dialect" in reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
         faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
+    if "formats" in reader.added and "json.schema" not in reader.metrics:
+        faults.append(document.fault(("formats",), "`formats` is of `json.schema`, which is no metric of this set"))
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,
@@ -153,9 +155,9 @@ def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -
 
 
 def notes(found: Evalset) -> Iterator[str]:
-    """What is odd in a set and no fault: keys that nothing reads, and cases with an expected call that its own tool's
-    schema refuses."""
-    from qualgate.scoring.needs import tool_notes
+    """What is odd in a set and no fault: keys that nothing reads, cases with an expected call that its own tool's
+    schema refuses, and asserted formats that are no draft's."""
+    from qualgate.scoring.needs import schema_notes, tool_notes
 
     if unread := unread_keys(found.cases):
         yield "keys that nothing reads: " + ", ".join(
@@ -164,6 +166,9 @@ def notes(found: Evalset) -> Iterator[str]:
     if any(metric.startswith("tool_call.") for metric in found.metrics):
         for case in found.cases:
             yield from (f"case {case.id}: {note}" for note in tool_notes(case.body))
+    if "json.schema" in found.metrics:
+        for case in found.cases:
+            yield from (f"case {case.id}: {note}" for note in schema_notes(case.body))
 
 
 def asked_again(sets: Iterable[Evalset]) -> tuple[tuple[Case, ...], ...]:

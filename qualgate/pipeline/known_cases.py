@@ -112,14 +112,19 @@ def _other_versions(
 
 
 def _of_their_lines(items: Sequence[Evalset]) -> dict[CaseId, str]:
-    """The hashes of cases as their lines stand, without the dialect that the YAML adds: what `qualgate score` writes
-    where it is given the lines alone."""
+    """The hashes of cases as their lines stand, without what the YAML adds: what `qualgate score` writes where it is
+    given the lines alone."""
     return {
-        (item.name, case.id): case_hash({key: value for key, value in case.body.items() if key != "dialect"})
+        (item.name, case.id): case_hash({key: value for key, value in case.body.items() if value != added.get(key)})
         for item in items
-        for case in (item.cases if item.dialect else ())
-        if case.body.get("dialect") == item.dialect
+        if (added := _declared(item))
+        for case in item.cases
+        if added.items() & {key: case.body.get(key) for key in added}.items()
     }
+
+
+def _declared(item: Evalset) -> dict[str, str]:
+    return {key: value for key, value in (("dialect", item.dialect), ("formats", item.formats)) if value}
 
 
 def _without_their_yaml(
@@ -128,7 +133,8 @@ def _without_their_yaml(
     """Said of rows that were scored from a set's lines alone: nothing there told how its calls are written."""
     bare = {row.evalset for side in sides for row in side.rows if row.case_hash == alone.get((row.evalset, row.id), 0)}
     return tuple(
-        f"{item.name}: rows were scored without the set's YAML, which declares `dialect: {item.dialect}`"
+        f"{item.name}: rows were scored without the set's YAML, which declares "
+        + ", ".join(f"`{key}: {value}`" for key, value in _declared(item).items())
         for item in items
         if item.name in bare
     )

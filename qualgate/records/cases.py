@@ -90,6 +90,7 @@ class Evalset:
     lenient: tuple[str, ...] = ()  # declared lenient modes of the JSON reader, e.g. "code_fence"
     normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order
     dialect: str = ""  # of tool calls, which the YAML adds to cases that declare none; it is in `sha256`
+    formats: str = ""  # what `format` in their schemas does, which the YAML adds likewise
     description: str = ""
     path: str = ""
     cases: tuple[Case, ...] = ()

@@ -14,7 +14,8 @@ from qualgate.scoring.code import tests_of
 from qualgate.scoring.match import NoNumber, Tolerance, last_numbers
 from qualgate.scoring.multiple_choice import right_choices
 from qualgate.scoring.outcome import found, quote
-from qualgate.scoring.schema import CannotValidate, first_error, lint
+from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
+from qualgate.scoring.structure import FORMATS, asserted
 from qualgate.scoring.text import normalize
 from qualgate.scoring.tools.dialects import registry as dialects
 from qualgate.scoring.tools.expected import ANY_CALL, as_schema, example, read_call, wanted_calls
@@ -128,14 +129,22 @@ def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 
 def schema_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of json.schema: `schema`. json.valid needs nothing."""
+    """Of json.schema: `schema`, and `formats`. json.valid needs nothing."""
     if "json.schema" not in evalset.metrics:
         return
     if "schema" not in body:
         yield "json.schema needs `schema`; it is missing"
         return
-    for reason in lint(body["schema"]):
+    if body.get("formats", "annotate") not in FORMATS:
+        yield f"`formats` must be one of {', '.join(FORMATS)}; {found(body, 'formats')}"
+    for reason in lint(body["schema"], formats=asserted(body)):
         yield f"`schema`: {reason}"
+
+
+def schema_notes(body: dict[str, Any]) -> Iterator[str]:
+    """Of a case without faults that asserts formats: those that its schema's draft does not define."""
+    for name in unread_formats(body["schema"]) if asserted(body) else ():
+        yield f"`schema` asks for the format {quote(name)}, which its draft does not define: it is not checked"
 
 
 def tool_notes(body: dict[str, Any]) -> Iterator[str]:

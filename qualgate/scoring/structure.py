@@ -11,6 +11,7 @@ from qualgate.scoring.outcome import cannot_say, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error
 
 SCORER = "json/3"
+FORMATS = ("assert", "annotate")
 
 
 def score_json(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
@@ -30,13 +31,18 @@ def json_scores(body: Mapping[str, Any], text: str, lenient: Collection[str] = (
         return {metric: wrong(metric, SCORER, error.error_type, str(error)) for metric in metrics}
     scores = {"json.valid": right("json.valid", SCORER, said)}
     if wants_schema:
-        scores["json.schema"] = _against(body["schema"], value, said)
+        scores["json.schema"] = _against(body["schema"], value, said, formats=asserted(body))
     return scores
 
 
-def _against(schema: Any, value: Any, text: str) -> Score:
+def asserted(body: Mapping[str, Any]) -> bool:
+    """Whether a case has its schema's `format` checked; by default it is a note for people, as JSON Schema has it."""
+    return body.get("formats") == "assert"
+
+
+def _against(schema: Any, value: Any, text: str, *, formats: bool) -> Score:
     try:
-        error = first_error(schema, value)
+        error = first_error(schema, value, formats=formats)
     except CannotValidate as failure:
         return cannot_say("json.schema", SCORER, "schema_unusable", str(failure))
     if error is None:

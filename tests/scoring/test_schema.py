@@ -18,7 +18,10 @@ from qualgate.scoring.schema import CannotValidate, first_error, lint, quick
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "json_schema_test_suite"
 DATA = Path(os.environ.get("JSON_SCHEMA_TEST_SUITE", SHARED))
 DRAFTS = {"draft2020-12": "https://json-schema.org/draft/2020-12/schema",
-          "draft7": "http://json-schema.org/draft-07/schema#"}  # fmt: skip
+          "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
+          "draft7": "http://json-schema.org/draft-07/schema#",
+          "draft6": "http://json-schema.org/draft-06/schema#",
+          "draft4": "http://json-schema.org/draft-04/schema#"}  # fmt: skip
 FILES = [path for draft in DRAFTS for path in sorted((DATA / "tests" / draft).glob("*.json"))]
 
 
@@ -40,7 +43,9 @@ def test_the_official_suite_agrees(path):
     draft = path.parent.name
     for group in json.loads(path.read_text(encoding="utf-8")):
         schema = group["schema"]
-        if draft == "draft7" and isinstance(schema, dict):
+        if path.stem == "vocabulary" and draft == "draft2019-09":
+            continue  # a dialect of one's own is read of 2020-12 alone
+        if draft != "draft2020-12" and isinstance(schema, dict):
             schema = {"$schema": DRAFTS[draft], **schema}
         for case in group["tests"]:
             accepted = first_error(schema, case["data"], remotes(draft)) is None
@@ -156,8 +161,9 @@ def test_decimals_are_multiples_as_written():
         ({"enum": [list(range(11_000))]}, "nodes"),
         ({"not": {"properties": {"a": 3}}}, "$.not.properties.a"),
         (7, "a schema is an object"),
-        ({"$schema": "http://json-schema.org/draft-04/schema#"}, "2020-12"),
-        ({"$schema": "https://json-schema.org/draft/2019-09/schema"}, "2019-09/vocab"),
+        ({"$schema": "http://json-schema.org/draft-03/schema#"}, "no draft that is read; these are: https"),
+        ({"$schema": "http://json-schema.org/schema#"}, "no draft that is read"),
+        ({"$schema": "draft-07/schema"}, "no draft that is read"),
         ({"$schema": 7}, "is not text"),
         ({"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}, "written in one draft"),
         ({"$ref": "#/default", "default": 3}, "what is no schema"),

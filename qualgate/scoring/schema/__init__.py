@@ -1,9 +1,10 @@
-"""JSON Schema 2020-12 and draft 7, safe on hostile answers: nothing is fetched, patterns are RE2, work is bounded.
+"""JSON Schema of drafts 4, 6, 7, 2019-09 and 2020-12, safe on hostile answers: no fetch, RE2 patterns, bounded work.
 
 Validation is jsonschema's, with the keywords of `keywords`. A schema is linted before its first use. A check
 runs here as long as a cheap bound promises that it is short; what the bound cannot promise goes to `killable`, which
 ends it after a second. `$schema` chooses the draft; without one it is 2020-12. A reference may lead to any part of the
-schema (by pointer, anchor or inner `$id`) and to the drafts' own metaschemas. `format` is an annotation.
+schema (by pointer, anchor or inner `$id`) and to the drafts' own metaschemas. `format` is an annotation unless it is
+asked for.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from qualgate.identity import canonical_json
 from qualgate.scoring.schema.accepting import quick
 from qualgate.scoring.schema.check import CannotValidate, checked
 from qualgate.scoring.schema.drafts import DIALECT
-from qualgate.scoring.schema.linter import NO_REMOTES, faults_of, lint
+from qualgate.scoring.schema.linter import NO_REMOTES, faults_of, lint, unread_formats
 from qualgate.scoring.strict_json import MAX_DEPTH
 
-__all__ = ["DIALECT", "CannotValidate", "first_error", "lint", "quick"]
+__all__ = ["DIALECT", "CannotValidate", "first_error", "lint", "quick", "unread_formats"]
 
 
-def first_error(schema: Any, value: Any, remotes: Mapping[str, Any] | None = None) -> str | None:
+def first_error(
+    schema: Any, value: Any, remotes: Mapping[str, Any] | None = None, *, formats: bool = False
+) -> str | None:
     """Why `schema` refuses `value`, with the place; None when it accepts. CannotValidate when it cannot tell.
 
     remotes: documents by URI that references may lead to besides the schema's own parts; by default none.
+    formats: `format` is asserted, where the schema's draft defines it and jsonschema can check it.
     """
     try:
         canonical, others = canonical_json(schema), canonical_json(remotes) if remotes else NO_REMOTES
     except RecursionError:
         raise CannotValidate(f"the schema is nested deeper than {MAX_DEPTH} levels") from None
-    if faults := faults_of(canonical, others):
+    if faults := faults_of(canonical, others, formats):
         raise CannotValidate(faults[0])
-    return checked(canonical, others, value)
+    return checked(canonical, others, value, formats)

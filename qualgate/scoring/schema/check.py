@@ -22,14 +22,14 @@ class CannotValidate(Exception):
     """The schema, not the answer, is at fault: unsound, endless, or too much work."""
 
 
-def checked(canonical: str, remotes: str, value: Any) -> str | None:
+def checked(canonical: str, remotes: str, value: Any, formats: bool = False) -> str | None:
     """Why the schema refuses `value`, or None; both documents as canonical JSON. CannotValidate when it cannot tell."""
     try:
-        return _within(WORK_HERE // (50 + size(value)), canonical, remotes, value)
+        return _within(WORK_HERE // (50 + size(value)), canonical, remotes, value, formats)
     except OverBudget:
         pass
     try:
-        error, reason = killable.run(_in_child, canonical, remotes, value)
+        error, reason = killable.run(_in_child, canonical, remotes, value, formats)
     except killable.Killed as failure:
         raise CannotValidate(f"the schema check was stopped: {failure}") from None
     if reason is not None:
@@ -37,17 +37,17 @@ def checked(canonical: str, remotes: str, value: Any) -> str | None:
     return error
 
 
-def _in_child(canonical: str, remotes: str, value: Any) -> tuple[str | None, str | None]:
+def _in_child(canonical: str, remotes: str, value: Any, formats: bool) -> tuple[str | None, str | None]:
     try:
-        return _within(2**62, canonical, remotes, value), None
+        return _within(2**62, canonical, remotes, value, formats), None
     except CannotValidate as failure:
         return None, str(failure)
 
 
-def _within(steps: int, canonical: str, remotes: str, value: Any) -> str | None:
+def _within(steps: int, canonical: str, remotes: str, value: Any, formats: bool) -> str | None:
     token = budget.set([steps])
     try:
-        error = next(_compiled(canonical, remotes).iter_errors(value), None)
+        error = next(_compiled(canonical, remotes, formats).iter_errors(value), None)
     except RecursionError:
         raise CannotValidate("the schema refers to itself too deeply") from None
     except referencing.exceptions.Unresolvable as failure:  # jsonschema's own wrapper is one too
@@ -60,9 +60,10 @@ def _within(steps: int, canonical: str, remotes: str, value: Any) -> str | None:
 
 
 @lru_cache(maxsize=8192)
-def _compiled(canonical: str, remotes: str) -> Any:
+def _compiled(canonical: str, remotes: str, formats: bool) -> Any:
     schema, registry = json.loads(canonical), registry_of(remotes)
-    return dialect(schema, registry)[1](schema, registry=registry)
+    draft, validator = dialect(schema, registry)
+    return validator(schema, registry=registry, format_checker=draft.validator.FORMAT_CHECKER if formats else None)
 
 
 def quote_message(message: str, limit: int = 200) -> str:

@@ -9,14 +9,29 @@ from typing import Any
 
 import jsonschema_specifications
 import referencing.jsonschema
-from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema import (
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft201909Validator,
+    Draft202012Validator,
+)
 from jsonschema.validators import extend
 
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema.keywords import bounded
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-DRAFT_7 = "http://json-schema.org/draft-07/schema"
+# What each draft's specification says of `format`; each draft has those of the ones before it.
+_FORMATS_SINCE = {
+    "draft 4": "date-time email hostname ipv4 ipv6 uri",
+    "draft 6": "json-pointer uri-reference uri-template",
+    "draft 7": "date time regex idn-email idn-hostname iri iri-reference relative-json-pointer",
+    "2019-09": "duration uuid",
+    "2020-12": "",
+}
+# The library's checker of these takes seconds to be imported, so a schema that asserts one is refused.
+_TOO_SLOW = {"iri", "iri-reference"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,22 +45,41 @@ class Draft:
     one: tuple[str, ...]  # keywords that hold a schema
     many: tuple[str, ...]  # a list of schemas
     named: tuple[str, ...]  # an object of schemas
+    references: tuple[str, ...]  # that lead to one
+    formats: frozenset[str]  # that its specification defines
+
+    @property
+    def booleans(self) -> bool:
+        """Whether true and false are schemas wherever one stands."""
+        return self.name != "draft 4"
+
+    @property
+    def checkers(self) -> frozenset[str]:
+        """The formats that jsonschema checks in this draft, whatever else is installed."""
+        return frozenset(self.validator.FORMAT_CHECKER.checkers) - _TOO_SLOW
 
     def resolver(self, schema: Any, registry: Any) -> Any:
         """For the references of `schema`, its root."""
         return registry.resolver_with_root(self.specification.create_resource(schema))
 
 
-def _draft(name: str, validator: Any, specification: Any, one: str, many: str, named: str) -> Draft:
-    return Draft(name=name, validator=_bounded(validator), metaschema=validator(validator.META_SCHEMA),
-                  specification=specification, one=tuple(one.split()), many=tuple(many.split()),
-                  named=tuple(named.split()))  # fmt: skip
+def _draft(name: str, validator: Any, specification: Any, *keywords: str) -> Draft:
+    one, many, named, references = (tuple(words.split()) for words in keywords)
+    before = [*_FORMATS_SINCE][: [*_FORMATS_SINCE].index(name) + 1]
+    return Draft(
+        name=name, validator=_bounded(validator), metaschema=validator(validator.META_SCHEMA),
+        specification=specification, one=one, many=many, named=named, references=references,
+        formats=frozenset(word for each in before for word in _FORMATS_SINCE[each].split()),
+    )  # fmt: skip
 
 
 def _bounded(validator: Any) -> Any:
     return extend(validator, bounded(validator.VALIDATORS))
 
 
+_SINCE_4 = "additionalProperties items additionalItems not"
+_SINCE_6 = f"{_SINCE_4} contains propertyNames"
+_SINCE_7 = f"{_SINCE_6} if then else"
 DRAFTS = {
     DIALECT: _draft(
         "2020-12", Draft202012Validator, referencing.jsonschema.DRAFT202012,
@@ -53,12 +87,24 @@ DRAFTS = {
         "unevaluatedProperties",
         "allOf anyOf oneOf prefixItems",
         "properties patternProperties $defs definitions dependentSchemas",
+        "$ref $dynamicRef",
     ),
-    DRAFT_7: _draft(
+    "https://json-schema.org/draft/2019-09/schema": _draft(
+        "2019-09", Draft201909Validator, referencing.jsonschema.DRAFT201909,
+        f"{_SINCE_7} contentSchema unevaluatedItems unevaluatedProperties", "allOf anyOf oneOf items",
+        "properties patternProperties $defs definitions dependentSchemas", "$ref $recursiveRef",
+    ),
+    "http://json-schema.org/draft-07/schema": _draft(
         "draft 7", Draft7Validator, referencing.jsonschema.DRAFT7,
-        "additionalProperties items additionalItems contains not if then else propertyNames",
-        "allOf anyOf oneOf items",
-        "properties patternProperties definitions dependencies",
+        _SINCE_7, "allOf anyOf oneOf items", "properties patternProperties definitions dependencies", "$ref",
+    ),
+    "http://json-schema.org/draft-06/schema": _draft(
+        "draft 6", Draft6Validator, referencing.jsonschema.DRAFT6,
+        _SINCE_6, "allOf anyOf oneOf items", "properties patternProperties definitions dependencies", "$ref",
+    ),
+    "http://json-schema.org/draft-04/schema": _draft(
+        "draft 4", Draft4Validator, referencing.jsonschema.DRAFT4,
+        _SINCE_4, "allOf anyOf oneOf items", "properties patternProperties definitions dependencies", "$ref",
     ),
 }  # fmt: skip
 _METASCHEMAS: Any = jsonschema_specifications.REGISTRY  # knows the drafts themselves and fetches nothing
@@ -78,17 +124,25 @@ class NotASchema(ValueError):
     """A schema, or a part of it, cannot be read as one."""
 
 
+def named_draft(uri: object) -> Draft | None:
+    """The draft that `$schema` names; its address is written with http or https and with or without a last #."""
+    if not isinstance(uri, str):
+        return None
+    _, scheme, rest = uri.removesuffix("#").rpartition("://")
+    return next((draft for address, draft in DRAFTS.items() if scheme and address.endswith("://" + rest)), None)
+
+
 def dialect(schema: Any, registry: Any) -> tuple[Draft, Any]:
     """The draft a schema is written in and the validator class for it."""
     named = schema.get("$schema", DIALECT) if isinstance(schema, dict) else DIALECT
     if not isinstance(named, str):
         raise NotASchema(f"$schema {quote(named)} is not text")
-    if (draft := DRAFTS.get(named.removesuffix("#"))) is not None:
+    if (draft := named_draft(named)) is not None:
         return draft, draft.validator
     draft, metaschema = DRAFTS[DIALECT], registry.get(named)
     used = metaschema.contents.get("$vocabulary") if metaschema else None
     if used is None:
-        raise NotASchema(f"$schema {quote(named)}: 2020-12 ({DIALECT}) and draft 7 ({DRAFT_7}#) are read")
+        raise NotASchema(f"$schema {quote(named)} is no draft that is read; these are: {', '.join(DRAFTS)}")
     known = {_VOCABULARY + word for word in ("core", "meta-data", "format-annotation", "content", *_IN_VOCABULARY)}
     if unknown := sorted(word for word, needed in used.items() if needed and word not in known):
         raise NotASchema(f"$schema {quote(named)} needs the vocabulary {quote(unknown[0])}, which is not known")
@@ -114,6 +168,5 @@ def registry_of(remotes: str) -> Any:
 
 
 def _specification(document: Any, default: Any) -> Any:
-    named = document.get("$schema", "") if isinstance(document, dict) else ""
-    draft = DRAFTS.get(named.removesuffix("#"))
+    draft = named_draft(document.get("$schema")) if isinstance(document, dict) else None
     return draft.specification if draft else default

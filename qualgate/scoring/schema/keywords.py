@@ -7,6 +7,7 @@ is charged to a budget; OverBudget ends a validation that a cheap bound cannot p
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
@@ -15,6 +16,7 @@ from typing import Any
 
 import re2
 from jsonschema.exceptions import ValidationError
+from referencing.jsonschema import lookup_recursive_ref
 
 from qualgate.scoring.json_value import identity, size
 
@@ -23,6 +25,7 @@ class OverBudget(Exception):
     """The check takes more work than was allowed; nothing is known of the value."""
 
 
+NOT_HERE = 2**40  # steps: more than any budget but that of a process that can be ended
 budget: ContextVar[list[int]] = ContextVar("budget")  # what is left of it, in steps of a few microseconds
 
 
@@ -88,7 +91,7 @@ def _descend(validator: Any, value: Any, schema: Any, path: str | int) -> Iterab
 
     One that has no `$id` resolves references as its parent does, so it can make do with the parent's validator.
     """
-    if type(schema) is not dict or "$id" in schema or "$ref" in schema:
+    if type(schema) is not dict or "$id" in schema or "$ref" in schema or "id" in schema:  # `id`: draft 4's
         return validator.descend(value, schema, path=path)
     keywords = validator.VALIDATORS
     for name, wanted in schema.items():
@@ -111,6 +114,14 @@ def _type(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterable[V
     if type(instance) is float and instance.is_integer() and "integer" in names:
         return ()
     return (ValidationError(f"{instance!r} is not of type {', '.join(map(repr, names))}"),)
+
+
+def _type_of_draft_4(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterable[ValidationError]:
+    """There 1.0 is no integer."""
+    names = (wanted,) if isinstance(wanted, str) else wanted
+    if type(instance) is float and "number" not in names:
+        return (ValidationError(f"{instance!r} is not of type {', '.join(map(repr, names))}"),)
+    return _type(validator, wanted, instance, schema)
 
 
 def _items(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -181,9 +192,10 @@ def _evaluated(validator: Any, instance: dict[str, Any], schema: Any) -> set[str
     for part in in_place:
         if accepted(part):
             found |= _evaluated(validator, instance, part)
-    for key in ("$ref", "$dynamicRef"):
-        if key in schema:
-            target = validator._resolver.lookup(schema[key])
+    for key in ("$ref", "$dynamicRef", "$recursiveRef"):
+        if key in schema and key in validator.VALIDATORS:
+            recursive = key == "$recursiveRef"
+            target = lookup_recursive_ref(validator._resolver) if recursive else validator._resolver.lookup(schema[key])
             there = validator.evolve(schema=target.contents, _resolver=target.resolver)
             found |= _evaluated(there, instance, target.contents)
     return found
@@ -202,7 +214,31 @@ def _multiple_of(validator: Any, step: float, instance: Any, schema: Any) -> Ite
         yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
 
 
+# Formats that jsonschema checks in time linear in the text; all others are checked where they can be stopped.
+_QUICK_FORMATS = {"date", "date-time", "time", "email", "idn-email", "ipv4", "ipv6", "uuid"}
+
+
+def _format(validator: Any, name: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """By the library's own check, where formats are asserted; what it trips over is not of the format."""
+    if validator.format_checker is None or not isinstance(instance, str):
+        return
+    if (check := validator.format_checker.checkers.get(name)) is None:
+        return
+    charge(len(instance) // 20 if name in _QUICK_FORMATS else NOT_HERE)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pattern that Python will read otherwise one day
+            fits = check[0](instance)
+    except MemoryError:
+        raise
+    except Exception:  # as int() of too many digits, an import that idna puts off, a regex of a million brackets
+        fits = False
+    if not fits:
+        yield ValidationError(f"{instance!r} is not of the format {name!r}")
+
+
 _OURS = {
+    "format": _format,
     "type": _type,
     "pattern": _pattern,
     "properties": _properties,
@@ -211,7 +247,9 @@ _OURS = {
     "uniqueItems": _unique_items,
     "multipleOf": _multiple_of,
 }
-_OURS_SINCE_2020 = {"items": _items, "unevaluatedProperties": _unevaluated_properties}
+_OURS_SINCE_2019 = {"unevaluatedProperties": _unevaluated_properties}
+_OURS_SINCE_2020 = {"items": _items}
+_OURS_OF_4 = {"type": _type_of_draft_4}
 
 
 def _counted(keyword: Any) -> Any:
@@ -229,5 +267,6 @@ def _counted(keyword: Any) -> Any:
 
 def bounded(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """A draft's keywords with ours in place of jsonschema's, all of them charged."""
-    ours = _OURS | (_OURS_SINCE_2020 if "unevaluatedProperties" in keywords else {})
+    ours = _OURS | (_OURS_SINCE_2019 if "unevaluatedProperties" in keywords else {})
+    ours |= (_OURS_SINCE_2020 if "prefixItems" in keywords else {}) | ({} if "const" in keywords else _OURS_OF_4)
     return {name: _counted(ours.get(name, keyword)) for name, keyword in keywords.items()}

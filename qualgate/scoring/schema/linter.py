@@ -14,7 +14,7 @@ from qualgate.identity import canonical_json
 from qualgate.scoring.json_value import depth
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema.check import CannotValidate, checked, quote_message
-from qualgate.scoring.schema.drafts import DRAFTS, Draft, NotASchema, dialect, registry_of
+from qualgate.scoring.schema.drafts import DRAFTS, Draft, NotASchema, dialect, named_draft, registry_of
 from qualgate.scoring.schema.keywords import pattern
 from qualgate.scoring.strict_json import MAX_DEPTH
 
@@ -24,16 +24,25 @@ MAX_PROGRAMS = 50_000  # RE2 instructions of all patterns of a schema
 NO_REMOTES = "{}"
 
 
-def lint(schema: Any) -> tuple[str, ...]:
-    """What keeps `schema` from being used on untrusted answers; nothing when it is fine."""
+def lint(schema: Any, *, formats: bool = False) -> tuple[str, ...]:
+    """What keeps `schema` from being used on untrusted answers; nothing when it is fine. formats: they are asserted."""
     try:
-        return faults_of(canonical_json(schema), NO_REMOTES)
+        return faults_of(canonical_json(schema), NO_REMOTES, formats)
     except RecursionError:
         return (f"nested deeper than {MAX_DEPTH} levels",)
 
 
+def unread_formats(schema: Any) -> tuple[str, ...]:
+    """The formats that a sound schema names and its draft does not define: they are ignored, as JSON Schema says."""
+    draft, _ = dialect(schema, registry := registry_of(NO_REMOTES))
+    walk = _Lint(draft, schema)
+    if isinstance(schema, dict):
+        list(walk.faults(registry))
+    return tuple(sorted(walk.formats - draft.checkers))
+
+
 @lru_cache(maxsize=8192)
-def faults_of(canonical: str, remotes: str) -> tuple[str, ...]:
+def faults_of(canonical: str, remotes: str, formats: bool = False) -> tuple[str, ...]:
     """As `lint`, of a schema and the documents by URI that it may refer to, both as canonical JSON."""
     schema, registry = json.loads(canonical), registry_of(remotes)
     if not isinstance(schema, dict):
@@ -47,10 +56,16 @@ def faults_of(canonical: str, remotes: str) -> tuple[str, ...]:
         return (f"more than {MAX_NODES:,} nodes",)
     try:
         draft, _ = dialect(schema, registry)
-        faults = tuple(_Lint(draft, schema).faults(registry))
+        walk = _Lint(draft, schema)
+        faults = tuple(walk.faults(registry))
     except NotASchema as error:
         return (str(error),)
-    if not faults and ('"$ref":' in canonical or '"$dynamicRef":' in canonical):
+    if formats and (unchecked := sorted(walk.formats & draft.formats - draft.checkers)):
+        faults = (
+            *faults,
+            f"the format {quote(unchecked[0])} cannot be checked: leave it out, or do not assert formats",
+        )
+    if not faults and any(f'"{key}":' in canonical for key in draft.references):
         faults = tuple(_endless(canonical, remotes))
     return faults
 
@@ -67,8 +82,10 @@ class _Lint:
         self.draft, self.schema = draft, schema
         self.seen: set[int] = set()
         self.programs = 0
+        self.formats: set[str] = set()
 
     def faults(self, registry: Any) -> Iterator[str]:
+        self._shape(self.schema, "$")
         yield from self._part(self.schema, self.draft.resolver(self.schema, registry), "$")
         if self.programs > MAX_PROGRAMS:
             yield f"its patterns take {self.programs:,} instructions, {MAX_PROGRAMS:,} are allowed"
@@ -79,16 +96,14 @@ class _Lint:
             return
         self.seen.add(id(part))
         draft = self.draft
-        if error := _shape_error(draft.name, canonical_json(_outline(draft, part))):
-            raise NotASchema(f"not a {draft.name} schema at {place}: {error}")
-        if part is not self.schema and part.get("$schema", same := self.schema.get("$schema")) != same:
-            known = part["$schema"].removesuffix("#") in DRAFTS
-            if not known or DRAFTS[part["$schema"].removesuffix("#")] is not draft:
-                yield f"$schema {quote(part['$schema'])} at {place}: a schema is written in one draft"
+        named = part.get("$schema", same := self.schema.get("$schema"))
+        if part is not self.schema and named != same and named_draft(named) is not draft:
+            yield f"$schema {quote(named)} at {place}: a schema is written in one draft"
+        self.formats |= {part["format"]} if isinstance(part.get("format"), str) else set()
         yield from self._patterns(part)
         yield from self._references(part, resolver, place)
         for key in draft.one:
-            if isinstance(part.get(key), (dict, bool)):
+            if isinstance(part.get(key), dict):
                 yield from self._inside(part[key], resolver, f"{place}.{key}")
         for key in draft.many:
             if isinstance(part.get(key), list):
@@ -100,9 +115,21 @@ class _Lint:
                     yield from self._inside(item, resolver, f"{place}.{key}.{name[:40]}")
 
     def _inside(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
-        if not isinstance(part, (dict, bool)):
-            raise NotASchema(f"not a {self.draft.name} schema at {place}: {quote(part)} is neither object nor boolean")
+        if not self._is_schema(part):
+            kinds = "neither object nor boolean" if self.draft.booleans else "no object"
+            raise NotASchema(f"not a {self.draft.name} schema at {place}: {quote(part)} is {kinds}")
+        self._shape(part, place)  # before the library reads its `$id`, which it takes for text
         yield from self._part(part, resolver.in_subresource(self.draft.specification.create_resource(part)), place)
+
+    def _shape(self, part: Any, place: str) -> None:
+        """NotASchema where the metaschema refuses `part`, whatever stands below it."""
+        if isinstance(part, dict) and (
+            error := _shape_error(self.draft.name, canonical_json(_outline(self.draft, part)))
+        ):
+            raise NotASchema(f"not a {self.draft.name} schema at {place}: {error}")
+
+    def _is_schema(self, part: Any) -> bool:
+        return isinstance(part, dict) or (isinstance(part, bool) and self.draft.booleans)
 
     def _patterns(self, part: dict[str, Any]) -> Iterator[str]:
         for source in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", {})):
@@ -115,8 +142,8 @@ class _Lint:
                 yield f"the pattern {quote(source)} is not one RE2 takes: {_reason(error)}"
 
     def _references(self, part: dict[str, Any], resolver: Any, place: str) -> Iterator[str]:
-        for key in ("$ref", "$dynamicRef"):
-            if (target := part.get(key)) is None or (key == "$dynamicRef" and self.draft.name == "draft 7"):
+        for key in self.draft.references:
+            if (target := part.get(key)) is None:
                 continue
             try:
                 found = resolver.lookup(target)
@@ -131,9 +158,10 @@ class _Lint:
             except (referencing.exceptions.Unresolvable, ValueError):
                 yield f"{key} {quote(target)} leaves the schema; nothing is fetched"
             else:
-                if not isinstance(found.contents, (dict, bool)):
+                if not self._is_schema(found.contents):
                     yield f"{key} {quote(target)} leads to what is no schema"
                 else:
+                    self._shape(found.contents, f"{place}.{key}")
                     yield from self._part(found.contents, found.resolver, f"{place}.{key}")
 
 
@@ -144,15 +172,17 @@ def _outline(draft: Draft, schema: Any) -> Any:
         match value:
             case dict() if key in draft.named and key != "dependencies":
                 value = {}
-            case dict() | bool() if key in draft.one:
-                value = True
+            case dict() if key in draft.one:
+                value = {}
             case [_, *_] if key in draft.many and all(isinstance(item, (dict, bool)) for item in value):
-                value = [True]
+                value = [{}] if all(isinstance(item, dict) for item in value) else [True]
             case str() if key in ("title", "description", "$comment"):
                 value = ""
             case list() if key == "required" and all(isinstance(name, str) for name in value):
                 value = ["name"] if len(set(value)) == len(value) else ["name", "name"]
-            case _ if key in ("const", "default", "examples", "enum"):
+            case [_, *_] if key == "enum":
+                value = [""]
+            case _ if key in ("const", "default", "examples"):
                 value = [] if isinstance(value, list) else ""
         outline[key] = value
     return outline
