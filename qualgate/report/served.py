@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from qualgate.records import DraftCounts, Served, counted_in, evalsets_of
+from qualgate.records import NOISE, DraftCounts, Served, counted_in, evalsets_of
 from qualgate.store.queries import ArmLine
 
 NOT_SAID = "–"
@@ -28,8 +28,8 @@ class SideBySide:
 
 def side_by_side(arms: Sequence[ArmLine]) -> tuple[tuple[str, ...], tuple[SideBySide, ...]]:
     """The served arms' names, and what is known of each: what its server declares, then what it was asked with, then
-    each flag of its command. Empty where fewer than two are served."""
-    served = [arm for arm in arms if arm.spec.served is not None]
+    each flag of its command. Empty where fewer than two are served; the A/A arm is the baseline, asked again."""
+    served = [arm for arm in arms if arm.spec.served is not None and not arm.name.endswith(NOISE)]
     if len(served) < 2:
         return (), ()
     told = [dict(_of(arm)) for arm in served]
