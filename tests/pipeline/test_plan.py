@@ -19,6 +19,7 @@ from qualgate.pipeline.forecast import forecast
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import NOISE, Plan, UnitEvidence, UnitKey
 from tests.gated_model import GATE_FILE, write_evalset
+from tests.served.scripted import scripted
 from tests.tiny_models import save_tiny_model
 
 
@@ -103,6 +104,23 @@ def test_a_latency_rule_turns_drafting_off(gate_file):
     rule = "    - {metric: latency.tpot, max_ratio: 1.1, tier: advisory}\n"
     gate_file.write_text(GATE_FILE.replace("store:", rule + "store:"))
     assert not any(job.drafted for job in make_plan(load_gate_file(gate_file)).jobs)
+
+
+def test_a_served_arm_that_is_said_to_draft_by_itself_says_every_token_itself(tmp_path):
+    """Else nothing would be seen of its own drafts."""
+    write_evalset(tmp_path, [{"id": "a", "prompt": "say a", "answer": "a", "max_new_tokens": 4}])
+    with scripted() as one, scripted() as two, scripted() as three:
+        arms = [
+            f"{{endpoint: '{server.address}', model: m, tokenizer: reference, prompt_logprobs: 2{more}}}"
+            for server, more in ((one, ""), (two, ""), (three, ", arm: speculation"))
+        ]
+        (tmp_path / "gate.yaml").write_text(
+            f"version: 1\nbaseline: {arms[0]}\nvariants: {{plain: {arms[1]}, fast: {arms[2]}}}\n"
+            "evalsets: [./echo.yaml]\ngate: {rules: [{metric: exact_match, max_drop: 0.1}]}\n"
+        )
+        jobs = make_plan(load_gate_file(tmp_path / "gate.yaml")).jobs
+    assert {job.arm.name for job in jobs if job.drafted} == {"plain"}
+    assert all(job.artifact for job in jobs)  # drift is read of all
 
 
 def test_a_rule_on_a_metric_that_no_case_carries_is_refused_with_its_line(gate_file):
