@@ -66,3 +66,13 @@ def test_a_key_in_the_file_is_not_repeated(gate_file):
         load_gate_file(gate_file)
     assert "a key itself must not stand in a file" in str(found.value)
     assert "sk-canary" not in str(found.value)
+
+
+def test_a_wrong_command_is_told_and_its_models_name_is_looked_for_nowhere(gate_file):
+    gate_file.write_text(
+        SERVED.replace("vllm serve ./awq --port {port}", "vllm serve ./awq").replace("./awq\n", "awq\n")
+    )
+    with pytest.raises(UsageError) as told:
+        load_gate_file(gate_file)
+    assert "`serve` is a command with {port}" in str(told.value)
+    assert "no model" not in str(told.value)
