@@ -34,7 +34,10 @@ def _model_folder(model: str, info: ValidationInfo) -> str:
     if "://" in model:
         raise stated(f"`model` is no address ({quote(model)}): a model of the Hub is a folder after `hf download`, and "
                      "a server's address is `endpoint`: {endpoint: http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
-    if info.data and (info.data.get("endpoint") or info.data.get("serve")):  # the server's own name for it
+    known = info.data or {}
+    if known.get("endpoint") or known.get("serve"):  # the server's own name for it
+        return model
+    if ("endpoint" in known) != ("serve" in known):  # that is wrong, and told: a server names it
         return model
     return _folder(model, info)
 

@@ -87,3 +87,13 @@ def test_a_baseline_that_is_generated_here_is_not(gate_file):
         "gate: {rules: [{metric: exact_match, max_drop: 0.02}]}\n"
     )
     assert load_gate_file(gate_file).noise_floor is False
+
+
+def test_a_wrong_command_is_told_and_its_models_name_is_looked_for_nowhere(gate_file):
+    gate_file.write_text(
+        SERVED.replace("vllm serve ./awq --port {port}", "vllm serve ./awq").replace("./awq\n", "awq\n")
+    )
+    with pytest.raises(UsageError) as told:
+        load_gate_file(gate_file)
+    assert "`serve` is a command with {port}" in str(told.value)
+    assert "no model" not in str(told.value)
