@@ -18,7 +18,7 @@ from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
 from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEntry
-from qualgate.doctor import SERVED
+from qualgate.cli.doctor import SERVED
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
 from qualgate.metrics import METRICS, SPECULATION, Metric

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 def score(
     cases: Annotated[Path, typer.Argument(metavar="CASES.jsonl", help="rows with `id` and what the scorer needs")],
     outputs: Annotated[Path, typer.Argument(metavar="OUTPUTS.jsonl", help="rows with `id`, and `text` or `calls`")],
-    scorer: Annotated[
-        str,
-        typer.Option("--scorer", help="exact_match, numeric, json, tool_call, code, …"),
-    ],
+    scorer: Annotated[str, typer.Option("--scorer", help="exact_match, numeric, json, tool_call, code, …")],
     mode: Annotated[
         str,
         typer.Option("--mode", help="strict, served: as servers read calls, compat: as references do"),

@@ -63,7 +63,7 @@ def db_upgrade(
 
 def doctor(as_json: JsonOption = False) -> None:
     """Say what this machine and installation can do, what is missing, and what engines offer that serve an arm."""
-    from qualgate.doctor import findings
+    from qualgate.cli.doctor import findings
     from qualgate.report.screen import fit
     from qualgate.served.engines import PROFILES, profile_lines
 

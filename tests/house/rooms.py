@@ -35,14 +35,24 @@ ALLOWED: dict[str, set[str]] = {
     "report": FLOOR
     | {"drift", "engine", "gate", "intake", "load", "pipeline", "quant", "quantize", "scoring", "store"},
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
-    "doctor": FLOOR | {"quant", "evalsets", "refmodel", "sandbox", "qualgate_kernels"},
     "intake": FLOOR | {"documents", "gate"},
     "bench": FLOOR
     | {"engine", "gate", "harness", "pipeline", "quant", "refmodel", "speculation", "store", "qualgate_kernels"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
-    | {"qualgate", "bench", "config", "doctor", "drift", "engine", "evalsets", "gate", "intake", "load", "pipeline"}
-    | {"quant", "quantize", "refmodel", "report", "scoring", "served", "store", "qualgate_app"},
+    | {"qualgate", "bench", "config", "drift", "engine", "evalsets", "gate", "intake", "load", "pipeline"}
+    | {
+        "quant",
+        "quantize",
+        "refmodel",
+        "report",
+        "sandbox",
+        "scoring",
+        "served",
+        "store",
+        "qualgate_app",
+        "qualgate_kernels",
+    },
     "__main__": {"cli"},
     "qualgate_kernels": set(),
     "qualgate_evalsets": {"identity"},

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from qualgate import doctor
+from qualgate.cli import doctor
 
 WITHOUT = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None"  # as on Windows
 
