@@ -10,33 +10,45 @@
 
 #define PARTS (SLOTS / LANES)
 
+/* Blocks lie anywhere, so that a processor foresees none of them: each line is asked for while what comes before it is
+ * multiplied. */
+INLINE void soon(const float *line) { __builtin_prefetch(line); }
+INLINE void later(const float *line, int64_t bytes) {
+    __builtin_prefetch((const void *)((intptr_t)line + bytes), 0, 2);
+}
+
 /* logits, before scale: of `pairs` queries [dim] with each of `blocks` blocks of keys [dim][SLOTS]. A sum is a chain of
- * additions over the dimensions; eight chains side by side keep the processor busy. */
-INLINE void products(const float *const *q, const int pairs, const float *const *keys, const int blocks, int64_t dim,
-                     float *const *out) {
+ * additions over the dimensions; eight chains side by side keep the processor busy. next: blocks from here to those
+ * that are multiplied next; values: bytes from a block's keys to its values. */
+INLINE void products(const float *const *q, const int pairs, const float *const *keys, const int blocks, const int next,
+                     int64_t values, int64_t dim, float *const *out) {
     lanes_t sum[QUERIES][PARTS];
     for (int i = 0; i < pairs * blocks; i++)
         for (int v = 0; v < PARTS; v++) sum[i][v] = ALL(0);
     for (int64_t d = 0; d < dim; d++)
-        for (int b = 0; b < blocks; b++)
+        for (int b = 0; b < blocks; b++) {
+            soon(keys[b + next] + d * SLOTS);
+            later(keys[b] + d * SLOTS, values);
             for (int v = 0; v < PARTS; v++) {
                 const lanes_t k = at(keys[b] + d * SLOTS + v * LANES);
                 for (int i = 0; i < pairs; i++)
                     sum[i * blocks + b][v] = FMA(ALL(q[i][d]), k, sum[i * blocks + b][v]);
             }
+        }
     for (int i = 0; i < pairs; i++)
         for (int b = 0; b < blocks; b++)
             for (int v = 0; v < PARTS; v++) put(out[i] + b * SLOTS + v * LANES, sum[i * blocks + b][v]);
 }
 
-INLINE void all_products(const float *const *q, const int pairs, const float *const *keys, int64_t blocks, int64_t dim,
-                         float *const *rows) {
+INLINE void all_products(const float *const *q, const int pairs, const float *const *keys, int64_t blocks,
+                         int64_t values, int64_t dim, float *const *rows) {
     const int together = QUERIES / pairs;
     float *out[QUERIES];
     for (int64_t b = 0; b < blocks;) {
         for (int i = 0; i < pairs; i++) out[i] = rows[i] + b * SLOTS;
-        if (b + together <= blocks) products(q, pairs, keys + b, together, dim, out), b += together;
-        else products(q, pairs, keys + b, 1, dim, out), b++;
+        const int next = b + 2 * together <= blocks ? together : 0;
+        if (b + together <= blocks) products(q, pairs, keys + b, together, next, values, dim, out), b += together;
+        else products(q, pairs, keys + b, 1, 0, values, dim, out), b++;
     }
 }
 
@@ -151,13 +163,14 @@ INLINE void attend(const attend_t *call, const tile_t *tile, float *scratch, con
     const float *keys[KEYS];
     float *const room = scratch + QUERIES * width;
     const int64_t most = plain ? KEYS : EXPANDED;
+    const int64_t apart = plain ? (intptr_t)call->kept.values - (intptr_t)call->kept.keys : 0;
     for (int64_t b = 0; b < tile->blocks; b += most) {
         const int64_t here = tile->blocks - b < most ? tile->blocks - b : most;
         float *out[QUERIES];
         for (int i = 0; i < pairs; i++) out[i] = rows[i] + b * SLOTS;
         for (int64_t j = 0; j < here; j++)
             keys[j] = keys_of(call, place_of(call, table[low + b + j], head), room + j % EXPANDED * dim * SLOTS, plain);
-        BY_EIGHTS(pairs, all_products(tile->query + i, COUNT, keys, here, dim, out + i))
+        BY_EIGHTS(pairs, all_products(tile->query + i, COUNT, keys, here, apart, dim, out + i))
     }
     float total[QUERIES];
     for (int i = 0; i < pairs; i++) {
@@ -169,6 +182,10 @@ INLINE void attend(const attend_t *call, const tile_t *tile, float *scratch, con
         const int64_t place = place_of(call, table[low + b], head);
         const float *values = plain ? values_of(call, place, NULL, 1) : NULL;
         const int64_t start = (low + b) * SLOTS;
+        if (plain && b + 1 < tile->blocks) {
+            const float *next = values_of(call, place_of(call, table[low + b + 1], head), NULL, 1);
+            for (int64_t i = 0; i < dim * SLOTS; i += SLOTS) soon(next + i);
+        }
         for (int from = 0, to; from < pairs; from = to) { /* pairs that see the same slots of this block */
             const span_t *span = &tile->span[from];
             for (to = from + 1; to < pairs && same_slots(span, &tile->span[to], start);) to++;
