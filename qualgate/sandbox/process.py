@@ -21,6 +21,7 @@ from typing import Any, Literal
 from qualgate.sandbox import tiers
 from qualgate.sandbox.tiers import Tier
 
+Role = Literal["answer", "witness", "program"]
 MAX_LINE = 8 * 2**20  # bytes of one reply
 _CHUNK = 2**16
 _WATCH = 0.02  # seconds between looks at memory and files
@@ -62,7 +63,7 @@ class Ended(Exception):
 class Interpreter:
     """A fresh Python behind the wall of `tier`. A context manager: on leaving, nothing of it is left."""
 
-    def __init__(self, tier: Tier, limits: Limits, role: Literal["answer", "witness"]) -> None:
+    def __init__(self, tier: Tier, limits: Limits, role: Role) -> None:
         """SandboxFailed when it does not start."""
         self._tier, self._limits = tier, limits
         self._left, self._clock = START_SECONDS, time.monotonic()

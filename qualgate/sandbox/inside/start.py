@@ -14,6 +14,8 @@ def main() -> None:
     config = json.loads(sys.argv[1])
     if config["role"] == "witness":
         from . import witness as server
+    elif config["role"] == "program":
+        from . import program as server
     else:
         from . import answer as server
     sys.argv[1:] = []
@@ -32,5 +34,7 @@ def main() -> None:
     replies.write(b'{"ready": true}\n')
     replies.flush()
     server.serve(questions, replies)
+    if config["role"] == "program":
+        return  # a program ends as Python ends: its threads are waited for, what it left to run at exit runs
     sys.stdout.flush()
     os._exit(0)  # what the candidate left to run at exit does not run
