@@ -53,6 +53,6 @@ def _said(told: str, ended: Ended) -> Ended:
     """How a program ended that Python ended for an exception."""
     lines = told.strip().splitlines()
     found = _LAST_LINE.match(lines[-1].strip()) if lines else None
-    if found is None or not lines[0].startswith("Traceback") and '  File "' not in told:
+    if found is None or (not lines[0].startswith("Traceback") and '  File "' not in told):
         return ended
     return Ended(_ERROR_TYPES.get(found[1], "exception"), f"{found[1]}: {(found[2] or '')[:300]}")
