@@ -32,7 +32,7 @@ _OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "reasoning", "category",
-    "refuse", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", *_OF_EVALPLUS,
+    "refuse", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages", *_OF_EVALPLUS,
     "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 _MEANT = READ - {

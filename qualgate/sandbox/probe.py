@@ -97,6 +97,7 @@ class Sandbox:
 
     tier: Tier
     limits: Limits = field(default_factory=Limits)
+    packages: str = ""  # a folder that programs may import from, beside the standard library
 
     @staticmethod
     def best(limits: Limits | None = None, force: Literal["A", "B", None] = None) -> Sandbox | None:
@@ -106,8 +107,8 @@ class Sandbox:
 
     def interpreter(self, role: Literal["answer", "witness"] = "answer") -> Interpreter:
         """A fresh one, to be used as a context manager. SandboxFailed where it does not start."""
-        return Interpreter(self.tier, self.limits, role)
+        return Interpreter(self.tier, self.limits, role, self.packages if role == "answer" else "")
 
     def program(self) -> Program:
         """One that runs a whole program, likewise."""
-        return Program(self.tier, self.limits, "program")
+        return Program(self.tier, self.limits, "program", self.packages)

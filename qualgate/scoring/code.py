@@ -22,10 +22,11 @@ from math import prod
 from typing import Any
 
 from qualgate.records import Score
-from qualgate.sandbox import Interpreter, Limits, Sandbox, killable
+from qualgate.sandbox import Interpreter, Limits, Sandbox, killable, packages
+from qualgate.sandbox.packages import NoPackages
 from qualgate.sandbox.process import PATIENCE, START_SECONDS
 from qualgate.scoring import unit_tests
-from qualgate.scoring.outcome import cannot_say, found, right, wrong
+from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam, examples, reference
 from qualgate.scoring.unit_tests.sitting import RIGHT, Said, asked, load, said, sandbox_of
 
@@ -60,22 +61,62 @@ def score_code(
         return {METRIC: cannot_say(METRIC, SCORER, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")}
     if not text.strip():
         return {METRIC: wrong(METRIC, SCORER, "no_code", "the answer is empty")}
-    entry_point = case_body.get("entry_point")
-    prompt = case_body.get("prompt") or ""
-    program = program_of(prompt, text, entry_point, lenient)
+    program = program_of(case_body.get("prompt") or "", text, case_body.get("entry_point"), lenient)
     try:
         program.encode("utf-8")
-        verdict, error_type, reason = _said(case_body, program, sandbox)
+        equipped, version = _equipped(case_body, sandbox)
+        verdict, error_type, reason = _said(case_body, program, equipped)
     except UnicodeEncodeError as error:
         return {METRIC: wrong(METRIC, SCORER, "syntax", f"the program is not text: {error.reason}", program)}
     except BadTests as error:
-        verdict, error_type, reason = None, "tests", str(error)
+        return {METRIC: cannot_say(METRIC, SCORER, "tests", str(error))}
+    except NoPackages as error:
+        return {METRIC: cannot_say(METRIC, SCORER, "no_packages", str(error))}
     if verdict is None:
-        return {METRIC: cannot_say(METRIC, SCORER, error_type, reason)}
-    if not verdict and (absent := _absent(program, reason)):
+        return {METRIC: cannot_say(METRIC, version, error_type, reason)}
+    if not verdict and not equipped.packages and (absent := _absent(program, reason)):
         return {METRIC: absent}
-    score = right(METRIC, SCORER, program) if verdict else wrong(METRIC, SCORER, error_type, reason, program)
+    score = right(METRIC, version, program) if verdict else wrong(METRIC, version, error_type, reason, program)
     return {METRIC: score}
+
+
+def _equipped(body: Mapping[str, Any], sandbox: Sandbox) -> tuple[Sandbox, str]:
+    """The sandbox with the packages that the case declares, and this scorer's version, which names them."""
+    if not body.get("packages"):
+        return sandbox, SCORER
+    if wrong_ones := list(package_faults(body)):
+        raise BadTests(wrong_ones[0])
+    found, held = packages.equipped(sandbox, body["packages"])
+    return found, f"{SCORER} {held.identity}"
+
+
+def today(scorer: str, version: str) -> str:
+    """What a stored `scorer` is called today, `version` being its own: with the packages that it ran programs with."""
+    held = next((word for word in scorer.split(" ") if word.startswith(packages.MARK)), "")
+    return f"{version} {held}" if version and held else version
+
+
+def package_faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case's `packages` from being read."""
+    wanted = body.get("packages", [])
+    if not isinstance(wanted, list):
+        yield f"`packages` must be a list of packages, as [numpy]; {found(body, 'packages')}"
+        return
+    names: list[str] = []
+    for one in wanted:
+        if why := packages.fault(one):
+            yield f"`packages`: {quote(one)} {why}"
+        elif (name := packages.name_of(one)) in names:
+            yield f"`packages`: {quote(name)} twice"
+        else:
+            names.append(name)
+
+
+def held_packages(wanted: Sequence[str]) -> str:
+    """The identity of what these packages come to, installed if need be; "" where no sandbox holds, so that nothing
+    will be run. NoPackages where one cannot be had."""
+    sandbox = Sandbox.best()
+    return packages.equipped(sandbox, wanted)[1].identity if sandbox else ""
 
 
 def _said(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
@@ -190,7 +231,8 @@ def _absent(program: str, reason: str) -> Score | None:
     found = _ABSENT.match(reason)
     if not found or found[1] not in LIBRARIES or found[1] not in set(_imported(program)):
         return None
-    why = f"the answer imports {found[1]}, which is in no sandbox: ask for the standard library alone in the prompt"
+    why = f"the answer imports {found[1]}, which is in no sandbox: declare it in the set's `packages`, or ask for "
+    why += "the standard library alone in the prompt"
     return cannot_say(METRIC, SCORER, "no_library", why)
 
 

@@ -8,6 +8,8 @@ import sys
 
 from .confine import confine
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
 
 def main() -> None:
     """argv: the configuration as JSON. Standard input brings questions, `reply` takes replies, output is output."""
@@ -19,6 +21,9 @@ def main() -> None:
     else:
         from . import answer as server
     sys.argv[1:] = []
+    if config["packages"]:
+        sys.path.append(config["packages"])
+        os.environ.update(dict.fromkeys(_THREADS, "1"))  # a pool for each of the machine's CPUs would exceed the limits
     questions = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(config["reply"], "wb")
     empty = os.open("/dev/null", os.O_RDONLY)
