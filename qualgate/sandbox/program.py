@@ -6,6 +6,7 @@ import json
 import re
 import time
 
+from qualgate.sandbox.inside.program import BEGUN
 from qualgate.sandbox.process import Ended, Interpreter
 
 _TAIL = 4096  # bytes of standard error that are kept, the last
@@ -20,17 +21,23 @@ class Program(Interpreter):
         """What `program` printed to standard output, given `stdin`; bytes that are no UTF-8 as lone surrogates.
 
         prelude: run before it, in its module. Ended where it did not end with code 0: error_type "syntax" or
-        "exception" by the last line of standard error, "exit" where that names no exception, or a limit's.
+        "exception" by the last line of standard error, "exit" where that names no exception, "prelude" where it never
+        began, or a limit's.
         """
         self._clock = time.monotonic()
         task = json.dumps({"program": program, "stdin": stdin, "prelude": prelude})
-        unsent, told = memoryview(task.encode("ascii") + b"\n"), b""
+        unsent, told, begun = memoryview(task.encode("ascii") + b"\n"), b"", False
         try:
             while True:
                 unsent = self._wait(unsent)
-                told = (told + bytes(self._lines))[-_TAIL:]
+                told += bytes(self._lines)
                 self._lines.clear()
+                if not begun and told.startswith(BEGUN):
+                    told, begun = told.removeprefix(BEGUN), True
+                told = told[-_TAIL:]
         except Ended as ended:
+            if not begun:
+                raise Ended("prelude", f"the prelude fails: {ended}") from None
             code = self._process.returncode
             if ended.error_type != "exit" or code is None:
                 raise

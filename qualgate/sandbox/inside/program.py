@@ -1,7 +1,7 @@
 """Runs one whole program as `python program.py < input` would: what it prints and how it ends is all that it says.
 
-The first line in is {"program", "prelude", "stdin"}. There is no reply: from there on the pipe of replies is standard
-error, and what is read of it is for people alone. The input lies in a file that has no name any more.
+The first line in is {"program", "prelude", "stdin"}. The one reply is a line BEGUN, once the prelude has run: from there
+on the pipe of replies is standard error, and what is read of it is for people alone. The input lies in a file that has no name any more.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ TYPE_CHECKING = False  # typing takes as long to import as all the rest
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+BEGUN = b"begun\n"
+
 
 def serve(questions: BinaryIO, replies: BinaryIO) -> None:
     """Run the one program of the first line in a module `__main__`. Raises what it raises, SystemExit too."""
     task = json.loads(questions.readline())
     questions.close()
     _give(task["stdin"])
-    os.dup2(replies.fileno(), 2)
     main = sys.modules["__main__"] = ModuleType("__main__")
     sys.argv[:] = ["answer.py"]
     exec(compile(task["prelude"], "<prelude>", "exec", dont_inherit=True), main.__dict__)
+    replies.write(BEGUN)
+    replies.flush()
+    os.dup2(replies.fileno(), 2)
     exec(compile(task["program"], "<answer>", "exec", dont_inherit=True), main.__dict__)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, DecimalException
 from typing import Any
 
-from qualgate.sandbox import Interpreter, Limits, Sandbox
+from qualgate.sandbox import Ended, Interpreter, Limits, Sandbox
 from qualgate.sandbox.inside.far import Far
 from qualgate.scoring.outcome import found, quote
 from qualgate.scoring.unit_tests.names import BadTests
@@ -99,8 +99,13 @@ def judge(program: str, prelude: str, name: str, given: Any, due: Any, within: d
 
 
 def _printed(program: str, prelude: str, given: str, due: str, sandbox: Sandbox) -> Said:
-    with sandbox.program() as running:
-        unequal = difference(running.run(program, given, prelude), due)
+    try:
+        with sandbox.program() as running:
+            unequal = difference(running.run(program, given, prelude), due)
+    except Ended as ended:
+        if ended.error_type == "prelude":
+            raise BadTests(str(ended)) from None
+        raise
     return (False, "wrong_value", unequal) if unequal else RIGHT
 
 
