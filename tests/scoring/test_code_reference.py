@@ -37,7 +37,7 @@ ROWS = [  # value, due, what EvalPlus 0.3.1 says
     (1, 1, True), (1, 1.0, True), ([1], (1,), False), (1 + 1e-7, 1.0, True), (1.00001, 1.0, False), (True, 1, True),
     ([1.0, 2.0 + 5e-7], [1.0, 2.0], True), ((1.0, 2.0 + 5e-7), [1.0, 2.0], False), ([1.0], [1.0, 1.0], False),
     (1 + 1e-9, 1, False), (NAN, float("nan"), False), (math.inf, math.inf, True), (None, None, True),
-    ("1", 1.0, False), ([], [], True), ([[1.0]], [1.0], False), ([1.0, None], [1.0 + 1e-9, None], False),
+    ("1", 1.0, False), ([], [], True), ([[1.0]], [1.0], True), ([1.0, None], [1.0 + 1e-9, None], False),
 ]  # fmt: skip
 
 
@@ -53,18 +53,30 @@ def test_a_tolerance_that_the_task_states_is_for_all_its_values():
     assert not holds([1.0, [2.0]], [1.0, [2.0 + 1e-5]], atol=1e-4)  # no array
     rule = Rule(Inputs(program="", name="f", base=[], plus=[], atol=0, task=""))
     assert not rule.holds(2 + 1e-7, 2, [1])
-    assert rule.holds(1.0, 1.0, [1]) and rule.holds(2.0 + 1e-7, 2.0, [1])
+    assert rule.holds(1.0, 1.0, [1])
+    assert rule.holds(2 + 1e-7, 2.0, [1])
 
 
-def test_tasks_with_a_rule_of_their_own_have_it_in_their_set_alone():
-    assert holds([3, 1], (1, 3), "similar_elements") and not holds([3, 1], (1, 3), "similar_elements", task="x/1")
-    assert holds(False, True, "are_equivalent") and not holds(False, True, "are_equivalent", task="HumanEval/1")
-    assert holds(0, 7, "sum_div") and not holds(1, 7, "sum_div")
-    assert holds(True, True, "check_str") and holds("match", True, "check_str") and not holds(None, True, "check_str")
-    assert holds(33, 0, "surface_Area", arguments=(3, 4)) is (abs(33 - round(9 + 6 * math.sqrt(18.25))) == 0)
-    assert holds(6, 0, "digit_distance_nums", arguments=(123, 256)) and not holds(7, 0, "digit_distance_nums")
-    cubic = {"name": "find_zero", "atol": 1e-4, "task": "HumanEval/32", "arguments": [[-6, 11, -6, 1]]}
-    assert holds(2.00001, 1.0, **cubic) and not holds(1.5, 1.0, **cubic)
+CUBIC = {"name": "find_zero", "atol": 1e-4, "arguments": [[-6, 11, -6, 1]]}
+OWN = [  # value, due, the task, whether it is right
+    ([3, 1], (1, 3), {"name": "similar_elements"}, True), ([3, 2], (1, 3), {"name": "similar_elements"}, False),
+    ([3, 1], (1, 3), {"name": "similar_elements", "task": "x/1"}, False),
+    (False, True, {"name": "are_equivalent"}, True), (False, True, {"name": "are_equivalent", "task": "x/1"}, False),
+    (0, 7, {"name": "sum_div"}, True), (1, 7, {"name": "sum_div"}, False),
+    ("match", True, {"name": "check_str"}, True), (None, True, {"name": "check_str"}, False),
+    (False, True, {"name": "check_str"}, False), (None, False, {"name": "check_str"}, True),
+    (96, 0, {"name": "surface_Area", "arguments": (6, 4)}, True),
+    (95, 0, {"name": "surface_Area", "arguments": (6, 4)}, False),
+    (7, 0, {"name": "digit_distance_nums", "arguments": (123, 256)}, True),
+    (6, 0, {"name": "digit_distance_nums", "arguments": (123, 256)}, False),
+    (2.00001, 1.0, {**CUBIC, "task": "HumanEval/32"}, True), (1.5, 1.0, {**CUBIC, "task": "HumanEval/32"}, False),
+    (2.0, 1.0, {**CUBIC, "task": "x/32"}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "due", "task", "right"), OWN)
+def test_tasks_with_a_rule_of_their_own_have_it_in_their_set_alone(value, due, task, right):
+    assert holds(value, due, **task) is right
 
 
 def test_inputs_of_mbpp_have_the_types_that_its_json_cannot_say():

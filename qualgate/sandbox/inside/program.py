@@ -1,7 +1,8 @@
 """Runs one whole program as `python program.py < input` would: what it prints and how it ends is all that it says.
 
-The first line in is {"program", "prelude", "stdin"}. The one reply is a line BEGUN, once the prelude has run: from there
-on the pipe of replies is standard error, and what is read of it is for people alone. The input lies in a file that has no name any more.
+The first line in is {"program", "prelude", "stdin"}. The one reply is the line BEGUN, once the prelude has run: from
+there on the pipe of replies is standard error, and what is read of it is for people alone. The input lies in a file that
+has no name any more.
 """
 
 from __future__ import annotations
@@ -40,4 +41,4 @@ def _give(text: str) -> None:
     os.unlink("stdin")
     os.dup2(given, 0)
     os.close(given)
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
