@@ -28,16 +28,16 @@ WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing her
     "stop": "an answer ends where the model ends it or at `max_new_tokens`: take it out",
 }
 _TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
-_OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_id")
+OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_id")
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "reasoning", "category",
-    "refuse", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages", *_OF_EVALPLUS,
+    "refuse", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages", *OF_EVALPLUS,
     "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 _MEANT = READ - {
     *_TESTS[1:],
-    *_OF_EVALPLUS,
+    *OF_EVALPLUS,
     *OURS_TO_MAKE,
     *WITHOUT_EFFECT,
 }  # what a slip of the pen may have been meant for

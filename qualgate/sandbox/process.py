@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from qualgate.sandbox import tiers
 from qualgate.sandbox.tiers import Tier
@@ -131,7 +131,7 @@ class Interpreter:
         for fd in (self._questions, self._replies, self._printed):
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
 
-    def __enter__(self) -> Interpreter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,8 +1,8 @@
 """Runs one whole program as `python program.py < input` would: what it prints and how it ends is all that it says.
 
 The first line in is {"program", "prelude", "stdin"}. The one reply is the line BEGUN, once the prelude has run: from
-there on the pipe of replies is standard error, and what is read of it is for people alone. The input lies in a file that
-has no name any more.
+there on the pipe of replies is standard error, and what is read of it is for people alone. The input lies in a file
+that has no name any more.
 """
 
 from __future__ import annotations

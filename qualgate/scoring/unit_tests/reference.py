@@ -80,8 +80,8 @@ def _arguments(body: Mapping[str, Any], part: str, task: str) -> list[Any]:
 
 
 def _program(prompt: str, solution: str, name: str) -> str | None:
-    """The reference as a whole program, which the prompt begins where it is itself the start of one."""
-    for text in (prompt + solution, solution):
+    """The reference as a whole program, which the prompt begins where it is no program alone."""
+    for text in (solution, prompt + solution):
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -120,7 +120,7 @@ def expected(body: dict[str, Any], within: dict[str, Any]) -> list[Any]:
     return [given, ""]
 
 
-def _object(_: Any) -> Any:
+def _object(*_: Any) -> Any:
     raise NotPlain("it returns an object that is no value")
 
 
