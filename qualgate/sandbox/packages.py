@@ -42,13 +42,14 @@ class Packages:
     """What a list of requirements came to on this machine."""
 
     folder: str  # that programs import from
-    versions: tuple[str, ...]  # "numpy==2.3.4", what they need too, by name
+    asked: tuple[str, ...]  # "numpy==2.3.4": of what was asked for, by name
+    versions: tuple[str, ...]  # and of what that needs
     sha256: str  # of names and bytes of all files but what pip notes of them
 
     @property
     def identity(self) -> str:
-        """What scores name: the versions, and the beginning of the hash."""
-        return f"{MARK}{','.join(self.versions)}:{self.sha256[:12]}"
+        """What scores name: the versions of what was asked for, and the beginning of the hash, which is of all."""
+        return f"{MARK}{','.join(self.asked)}:{self.sha256[:12]}"
 
 
 def fault(requirement: object) -> str | None:
@@ -99,7 +100,9 @@ def installed(requirements: tuple[str, ...]) -> Packages:
         content, whole = _hashes(folder / _SITE)
         if (content, whole) != (lock["sha256"], lock["whole"]):
             raise NoPackages(f"{folder} was changed since it was installed: remove it, and it is made again")
-        return Packages(folder=str(folder / _SITE), versions=tuple(lock["versions"]), sha256=content)
+        versions, names = tuple(lock["versions"]), set(map(name_of, requirements))
+        asked = tuple(one for one in versions if one.partition("==")[0] in names)
+        return Packages(folder=str(folder / _SITE), asked=asked, versions=versions, sha256=content)
     except NoPackages:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -162,7 +165,7 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _version(one: metadata.Distribution) -> str:
-    return f"{name_of(one.metadata['Name'])}=={one.version}"
+    return f"{name_of(one.metadata['Name'])}=={re.sub(r'[^A-Za-z0-9.+!]', '_', one.version)}"
 
 
 def _make_readable(folder: Path) -> None:

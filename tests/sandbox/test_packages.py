@@ -36,6 +36,7 @@ def test_a_program_imports_what_was_declared_and_cannot_change_it(index, sandbox
     wheel(index, "other", {"other.py": "X = 1\n"}, version="2.5")
     found, held = equipped(sandbox, ["greets"])
     assert held.versions == ("greets==1.0", "other==2.5")
+    assert held.identity == f"packages:greets==1.0:{held.sha256[:12]}"
     with found.program() as running:
         assert running.run("import greets, json, other\nprint(greets.WORD, json.dumps(other.X))", "") == "hello 1\n"
     with found.program() as running, pytest.raises(Ended, match=r"OSError|PermissionError"):
