@@ -38,6 +38,7 @@ LIBRARIES = frozenset({
     "dateutil", "pytz", "regex", "nltk", "gmpy2", "sortedcontainers", "more_itertools", "bs4", "lxml", "PIL", "cv2",
     "seaborn", "statsmodels", "numba", "pydantic", "attr", "pytest", "hypothesis", "tqdm", "psutil", "Crypto",
 })  # fmt: skip
+MOST_PACKAGES = 50
 JUDGE_BYTES = 2**28  # of whoever reads what an answer gives: several times the longest reply as Python has it
 _KILLED: dict[str, tuple[bool | None, str]] = {"timeout": (False, "timeout"), "memory": (False, "memory"),
                                                "depth": (False, "reply")}  # fmt: skip
@@ -101,6 +102,9 @@ def package_faults(body: Mapping[str, Any]) -> Iterator[str]:
     wanted = body.get("packages", [])
     if not isinstance(wanted, list):
         yield f"`packages` must be a list of packages, as [numpy]; {found(body, 'packages')}"
+        return
+    if len(wanted) > MOST_PACKAGES:
+        yield f"`packages` names {len(wanted)} packages; at most {MOST_PACKAGES} are installed for a set"
         return
     names: list[str] = []
     for one in wanted:

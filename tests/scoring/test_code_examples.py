@@ -118,6 +118,7 @@ BAD = {  # what is wrong with the case → the words that say so
     "a prelude that is no text": ({"tests": SUMS, "prelude": 5}, "`prelude` must be a text"),
     "packages that are no list": ({"tests": SUMS, "packages": "numpy"}, "`packages` must be a list"),
     "a package by a path": ({"tests": SUMS, "packages": ["./numpy"]}, "is no package's name"),
+    "too many packages": ({"tests": SUMS, "packages": [f"p{n}" for n in range(51)]}, "at most 50"),
     "a package twice": ({"tests": SUMS, "packages": ["Num_py", "num-py==1"]}, "'num-py' twice"),
 }
 
