@@ -28,13 +28,15 @@ WITHOUT_EFFECT = {  # keys of a case that other tools heed, and that nothing her
     "stop": "an answer ends where the model ends it or at `max_new_tokens`: take it out",
 }
 _TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
+OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_id")  # read where the first is there
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "reasoning", "category",
-    "refuse", *_TESTS, "test_setup_code", "entry_point", "instruction_id_list", "kwargs",
-    *OURS_TO_MAKE, *WITHOUT_EFFECT,
+    "refuse", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages",
+    "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
-_MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT}  # what a slip of the pen may have been meant for
+# What a slip of the pen may have been meant for; `name` is none of `fn_name`.
+_MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT, "fn_name", "prelude"}
 _EITHER = (_TESTS, ("messages", "prompt"))  # where one is there, none of the others is missing
 
 
@@ -157,12 +159,17 @@ def misspelt_keys(body: dict[str, Any], also: Iterable[str] = ()) -> Iterator[st
     """Keys of a case that are near one which is not there. also: those that another package's scorer reads."""
     keys = frozenset(body)
     there = {one for either in _EITHER if not keys.isdisjoint(either) for one in either}
-    yield from misspelt(keys, READ.union(also), _MEANT.union(also) - there)
+    yield from misspelt(keys, READ.union(also, OF_EVALPLUS), _MEANT.union(also) - there)
 
 
 def unread_keys(cases: Iterable[Case]) -> dict[str, int]:
     """Key that nothing here reads → how many cases carry it; not those that are said to be somebody's own."""
-    return dict(sorted(Counter(key for case in cases for key in case.body.keys() - READ if not is_own(key)).items()))
+    found = Counter(key for case in cases for key in case.body.keys() - _read_of(case.body) if not is_own(key))
+    return dict(sorted(found.items()))
+
+
+def _read_of(body: dict[str, Any]) -> frozenset[str]:
+    return READ.union(OF_EVALPLUS) if OF_EVALPLUS[0] in body else READ
 
 
 def _found(body: dict[str, Any], key: str) -> str:

@@ -16,7 +16,7 @@ SCORED = tuple(  # by our own scorers
 )
 
 
-ADDED = ("dialect", "formats", "reasoning")  # keys of an evalset's YAML that stand for each case's own
+ADDED = ("dialect", "formats", "reasoning", "packages")  # keys of an evalset's YAML that stand for each case's own
 
 
 class SetFile(Written):
@@ -77,6 +77,11 @@ class EvalsetFile(SetFile):
     Example: `formats: assert`
     """
 
+    packages: list[str] = Field(default=ABSENT, min_length=1)
+    """What programs of every case that declares nothing may import beside the standard library: names of packages,
+    with versions or without, of which wheels are installed once for the sandbox. Example: `packages: [numpy==2.3.4]`
+    """
+
     @field_validator("metrics")
     @classmethod
     def _metrics_are_scored(cls, names: list[str]) -> list[str]:
@@ -104,6 +109,15 @@ class EvalsetFile(SetFile):
         from qualgate.scoring.text import known
 
         return _known("normalizer", names, known())
+
+    @field_validator("packages")
+    @classmethod
+    def _packages_are_names(cls, names: list[str]) -> list[str]:
+        from qualgate.scoring.code import package_faults
+
+        for message in package_faults({"packages": names}):
+            raise stated(message)
+        return names
 
     @field_validator("dialect")
     @classmethod
@@ -144,5 +158,6 @@ def added_to_cases(header: SetFile) -> dict[str, Any]:
 def as_evalset(header: EvalsetFile) -> Evalset:
     """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
-    kept |= {name: said for name, said in added_to_cases(header).items() if name != "reasoning"}  # a case's alone
+    # what a case alone says of those two is read
+    kept |= {name: said for name, said in added_to_cases(header).items() if name not in ("reasoning", "packages")}
     return Evalset(name=header.name, version=header.version, sha256="", **kept)

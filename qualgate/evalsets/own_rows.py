@@ -18,7 +18,8 @@ from typing import Any
 from qualgate.documents import Fault, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.evalsets.cases import MAX_LINE
+from qualgate.evalsets.cases import MAX_LINE, OF_EVALPLUS
+from qualgate.evalsets.published import NotAsPublished, as_own
 from qualgate.formatting import counted
 from qualgate.identity import question_hash
 
@@ -35,7 +36,8 @@ OURS = {  # a key of ours → what other tools call it
     "schema": ("schema", "json_schema"),
     "max_new_tokens": ("max_new_tokens", "max_tokens", "max_completion_tokens"),
 }
-KEPT = ("task", "tags", "cluster", "tolerance", "category", "dialect", "entry_point", "test_setup_code")
+KEPT = ("task", "tags", "cluster", "tolerance", "category", "dialect", "entry_point", "test_setup_code", "fn_name",
+        "prelude", "packages", *OF_EVALPLUS)  # fmt: skip
 SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant"}  # of `from` in place of `role`
 METRICS = {  # kind → what its cases are scored by
     "tools": ("tool_call.valid", "tool_call.correct"),
@@ -122,7 +124,10 @@ EXAMPLE = '{"question": "Which order is refunded? Order 17, please.", "answer": 
 
 def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, dict[str, Any]]:
     """The row's kind, and its case without a length where it says none."""
-    row = dict(row)
+    try:
+        row = dict(as_own(row, seen.chat))
+    except NotAsPublished as error:
+        raise _Unusable(str(error)) from None
     used: set[str] = set()
     case: dict[str, Any] = {"id": _id(row, seen, made_id)}
     asked, said = _asked(row, seen, used)
@@ -147,7 +152,7 @@ def _scored(case: dict[str, Any], answer: Any) -> tuple[str, dict[str, Any]]:
         return "tools", {**case, "expected_calls": [_call(one) for one in case["expected_calls"]]}
     if "choices" in case and answer is not None:
         return "choices", {**case, "answer": answer}
-    if "tests" in case:
+    if "tests" in case or "base_input" in case:
         return "code", case
     if isinstance(answer, bool | dict):
         answer = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))

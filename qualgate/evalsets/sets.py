@@ -103,6 +103,8 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
     if "formats" in reader.added and "json.schema" not in reader.metrics:
         faults.append(document.fault(("formats",), "`formats` is of `json.schema`, which is no metric of this set"))
+    if "packages" in reader.added and "code.pass" not in reader.metrics:
+        faults.append(document.fault(("packages",), "`packages` is of `code.pass`, which is no metric of this set"))
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,

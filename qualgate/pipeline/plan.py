@@ -43,6 +43,7 @@ from qualgate.pipeline.check_drafts import (
     check_targets,
     with_heads,
 )
+from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
@@ -85,6 +86,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
     sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
     check_rules(gate, sets)
+    packages_held(sets, planning)
     arms = (gate.baseline, *gate.variants)
     check_served(gate, sets)
     own = [arm for arm in arms if arm.served is None]
@@ -230,6 +232,7 @@ def _generated_by(
         arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
     }  # fmt: skip
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
+    packages = packages_held(sets)
     ways = {case.body["reasoning"] for item in sets for case in item.cases if "reasoning" in case.body}
     return {
         "evalsets": [item.content for item in sets],
@@ -245,6 +248,7 @@ def _generated_by(
         **({"repeats": gate.repeats} if gate.repeats > 1 else {}),
         **({"constraints": constraint_library()} if constrained else {}),
         **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
+        **({"packages": packages} if packages else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
         **({"calibrations": learned} if learned else {}),
         # The policy decides what is generated, so another one is another run.

@@ -10,6 +10,7 @@ from typing import Literal
 
 from qualgate.sandbox import tiers
 from qualgate.sandbox.process import Ended, Interpreter, Limits, SandboxFailed
+from qualgate.sandbox.program import Program
 from qualgate.sandbox.tiers import Tier
 
 # What code inside must not be able to do: each function does it or raises. `outside` is a readable, writable file.
@@ -96,6 +97,7 @@ class Sandbox:
 
     tier: Tier
     limits: Limits = field(default_factory=Limits)
+    packages: str = ""  # a folder that programs may import from, beside the standard library
 
     @staticmethod
     def best(limits: Limits | None = None, force: Literal["A", "B", None] = None) -> Sandbox | None:
@@ -105,4 +107,8 @@ class Sandbox:
 
     def interpreter(self, role: Literal["answer", "witness"] = "answer") -> Interpreter:
         """A fresh one, to be used as a context manager. SandboxFailed where it does not start."""
-        return Interpreter(self.tier, self.limits, role)
+        return Interpreter(self.tier, self.limits, role, self.packages if role == "answer" else "")
+
+    def program(self) -> Program:
+        """One that runs a whole program, likewise."""
+        return Program(self.tier, self.limits, "program", self.packages)

@@ -16,11 +16,12 @@ import subprocess
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from qualgate.sandbox import tiers
 from qualgate.sandbox.tiers import Tier
 
+Role = Literal["answer", "witness", "program"]
 MAX_LINE = 8 * 2**20  # bytes of one reply
 _CHUNK = 2**16
 _WATCH = 0.02  # seconds between looks at memory and files
@@ -62,7 +63,7 @@ class Ended(Exception):
 class Interpreter:
     """A fresh Python behind the wall of `tier`. A context manager: on leaving, nothing of it is left."""
 
-    def __init__(self, tier: Tier, limits: Limits, role: Literal["answer", "witness"]) -> None:
+    def __init__(self, tier: Tier, limits: Limits, role: Role, packages: str = "") -> None:
         """SandboxFailed when it does not start."""
         self._tier, self._limits = tier, limits
         self._left, self._clock = START_SECONDS, time.monotonic()
@@ -73,7 +74,7 @@ class Interpreter:
         self._lines = bytearray()
         self._scratch = tempfile.mkdtemp(prefix="qualgate-") if tier.name == "B" else ""
         self._cpu_seconds = 0.0  # once it has ended by itself
-        self._start(role)
+        self._start(role, packages)
         try:
             if self._line().get("ready") is not True:
                 raise SandboxFailed("the sandbox did not start")
@@ -86,7 +87,7 @@ class Interpreter:
             self.close()
             raise
 
-    def _start(self, role: str) -> None:
+    def _start(self, role: str, packages: str) -> None:
         config = {
             "tier": self._tier.name,
             "role": role,
@@ -100,10 +101,12 @@ class Interpreter:
         config["reply"] = reply_end
         passed = [reply_end]
         if self._tier.name == "A":
-            command = tiers.bubblewrap(self._tier, [_start_from("/wall"), json.dumps(config)])
+            config |= {"packages": tiers.PACKAGES_INSIDE if packages else ""}
+            command = tiers.bubblewrap(self._tier, [_start_from("/wall"), json.dumps(config)], packages)
             environment, folder = {}, "/"
         else:
-            config |= {"readable": [*tiers.runtime().files(), tiers.compiled()], "scratch": self._scratch}
+            readable = [*tiers.runtime(bool(packages)).files(), tiers.compiled(), *([packages] if packages else [])]
+            config |= {"readable": readable, "scratch": self._scratch, "packages": packages}
             command = [*tiers.program(), _start_from(tiers.compiled()), json.dumps(config)]
             environment, folder = {"PYTHONHASHSEED": "0", "HOME": self._scratch}, self._scratch
         try:
@@ -128,7 +131,7 @@ class Interpreter:
         for fd in (self._questions, self._replies, self._printed):
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
 
-    def __enter__(self) -> Interpreter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

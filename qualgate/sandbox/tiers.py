@@ -29,6 +29,10 @@ from typing import Literal
 from qualgate.sandbox.inside import seccomp
 
 INSIDE = Path(__file__).parent / "inside"
+PACKAGES_INSIDE = "/wall/packages"  # tier A: where programs find what the sandbox was equipped with
+# What a wheel may take from the machine (PEP 600's policies), as far as modules without a screen do.
+OF_WHEELS = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0",
+             "libutil.so.1", "libresolv.so.2", "libz.so.1", "libexpat.so.1", "libatomic.so.1")  # fmt: skip
 PACKAGES = (
     "site-packages",
     "dist-packages",
@@ -79,8 +83,8 @@ class Runtime:
 
 
 @functools.cache
-def runtime() -> Runtime:
-    """This interpreter's. OSError where its libraries cannot be told."""
+def runtime(wheels: bool = False) -> Runtime:
+    """This interpreter's; with the libraries that wheels may need. OSError where its libraries cannot be told."""
     own = {"platbase": sys.base_exec_prefix}  # not a virtual environment's
     stdlib = os.path.realpath(sysconfig.get_path("stdlib", vars=own))
     folders = [stdlib, os.path.realpath(sysconfig.get_path("platstdlib", vars=own))]
@@ -88,19 +92,25 @@ def runtime() -> Runtime:
     extensions = [
         f"{modules}/{name}" for name in sorted(os.listdir(modules)) if ".so" in name and "tkinter" not in name
     ]
-    kept = [python(), *_libraries(extensions), "/etc/ld.so.cache", *folders, modules]
+    kept = [
+        python(),
+        *_libraries(extensions, OF_WHEELS if wheels else ("libgcc_s.so.1",)),
+        "/etc/ld.so.cache",
+        *folders,
+        modules,
+    ]
     kept = [path for path in dict.fromkeys(kept) if os.path.exists(path)]
     kept = [path for path in kept if not any(path.startswith(f"{folder}/") for folder in folders)]
     covered = [f"{folder}/{name}" for folder in folders for name in PACKAGES if os.path.isdir(f"{folder}/{name}")]
     return Runtime(readable=tuple(kept), covered=tuple(dict.fromkeys(covered)))
 
 
-def _libraries(extensions: list[str]) -> list[str]:
-    """Under the names by which the loader finds them, those of the interpreter and of these modules."""
+def _libraries(extensions: list[str], also: tuple[str, ...]) -> list[str]:
+    """Under the names by which the loader finds them, those of the interpreter and of these modules, and `also`."""
     # ld.so(8): it prints what it would load, and starts nothing.
     told = subprocess.run(
         [python()],
-        env={"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join([*extensions, "libgcc_s.so.1"])},
+        env={"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join([*extensions, *also])},
         capture_output=True,
         stdin=subprocess.DEVNULL,
         check=False,
@@ -131,8 +141,9 @@ def program() -> list[str]:
     return [python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c"]
 
 
-def bubblewrap(tier: Tier, arguments: list[str]) -> list[str]:
-    """The command of tier A, to be started with an empty environment; `arguments` follow `-c`.
+def bubblewrap(tier: Tier, arguments: list[str], packages: str = "") -> list[str]:
+    """The command of tier A, to be started with an empty environment; `arguments` follow `-c`. packages: a folder of
+    them, "" for none.
 
     What it starts may still mount and become another user: `inside.confine` does, and gives both up.
     """
@@ -143,7 +154,7 @@ def bubblewrap(tier: Tier, arguments: list[str]) -> list[str]:
     command += (
         ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user", "--disable-userns"]
     )
-    held = runtime()
+    held = runtime(bool(packages))
     for folder in dict.fromkeys(
         str(parent) for path in [*held.readable, "/wall/inside"] for parent in reversed(Path(path).parents)
     ):
@@ -152,6 +163,7 @@ def bubblewrap(tier: Tier, arguments: list[str]) -> list[str]:
         command += ["--ro-bind", path, path]
     for path in held.covered:
         command += ["--ro-bind", f"{compiled()}/nothing", path]
+    command += ["--ro-bind", packages, PACKAGES_INSIDE] if packages else []
     command += ["--ro-bind", f"{compiled()}/inside", "/wall/inside", "--perms", "0755", "--dir", "/dev"]
     for name in ("null", "zero", "random", "urandom"):
         command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]

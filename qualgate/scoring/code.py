@@ -13,21 +13,24 @@ answer, if there is one.
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 from qualgate.records import Score
-from qualgate.sandbox import Ended, Interpreter, Limits, Sandbox, SandboxFailed, Tier, killable
-from qualgate.sandbox.inside.far import BadReply, CannotCross, Far
+from qualgate.sandbox import Interpreter, Limits, Sandbox, killable, packages
+from qualgate.sandbox.packages import NoPackages
 from qualgate.sandbox.process import PATIENCE, START_SECONDS
 from qualgate.scoring import unit_tests
-from qualgate.scoring.outcome import cannot_say, found, right, wrong
-from qualgate.scoring.unit_tests import BadTests, Exam
+from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
+from qualgate.scoring.unit_tests import BadTests, Exam, examples, reference
+from qualgate.scoring.unit_tests.sitting import RIGHT, Said, asked, load, said, sandbox_of
 
-METRIC, SCORER = "code.pass", "code/5"
+METRIC, SCORER = "code.pass", "code/6"
 # Libraries that are real and in no sandbox, so that an answer which imports one is not the model's fault. A name that
 # is none of them may be made up, and is.
 LIBRARIES = frozenset({
@@ -35,6 +38,7 @@ LIBRARIES = frozenset({
     "dateutil", "pytz", "regex", "nltk", "gmpy2", "sortedcontainers", "more_itertools", "bs4", "lxml", "PIL", "cv2",
     "seaborn", "statsmodels", "numba", "pydantic", "attr", "pytest", "hypothesis", "tqdm", "psutil", "Crypto",
 })  # fmt: skip
+MOST_PACKAGES = 50
 JUDGE_BYTES = 2**28  # of whoever reads what an answer gives: several times the longest reply as Python has it
 _KILLED: dict[str, tuple[bool | None, str]] = {"timeout": (False, "timeout"), "memory": (False, "memory"),
                                                "depth": (False, "reply")}  # fmt: skip
@@ -58,27 +62,115 @@ def score_code(
         return {METRIC: cannot_say(METRIC, SCORER, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")}
     if not text.strip():
         return {METRIC: wrong(METRIC, SCORER, "no_code", "the answer is empty")}
-    entry_point = case_body.get("entry_point")
-    prompt = case_body.get("prompt") or ""
-    program = program_of(prompt, text, entry_point, lenient)
+    program = program_of(case_body.get("prompt") or "", text, case_body.get("entry_point"), lenient)
     try:
         program.encode("utf-8")
-        tests = tests_of(case_body)
-        asked = program, tests, entry_point, prompt, asdict(sandbox)
-        said = killable.run(judge, *asked, within=_bounds(sandbox.limits))
+        equipped, version = _equipped(case_body, sandbox)
+        verdict, error_type, reason = _said(case_body, program, equipped)
     except UnicodeEncodeError as error:
         return {METRIC: wrong(METRIC, SCORER, "syntax", f"the program is not text: {error.reason}", program)}
     except BadTests as error:
-        said = None, "tests", str(error)
-    except killable.Killed as ended:
-        said = (*_KILLED.get(ended.kind, (None, "sandbox")), f"what the answer gave was too much to judge: {ended}")
-    verdict, error_type, reason = said
+        return {METRIC: cannot_say(METRIC, SCORER, "tests", str(error))}
+    except NoPackages as error:
+        return {METRIC: cannot_say(METRIC, SCORER, "no_packages", str(error))}
     if verdict is None:
-        return {METRIC: cannot_say(METRIC, SCORER, error_type, reason)}
-    if not verdict and (absent := _absent(program, reason)):
+        return {METRIC: cannot_say(METRIC, version, error_type, reason)}
+    if not verdict and not equipped.packages and (absent := _absent(program, reason)):
         return {METRIC: absent}
-    score = right(METRIC, SCORER, program) if verdict else wrong(METRIC, SCORER, error_type, reason, program)
+    score = right(METRIC, version, program) if verdict else wrong(METRIC, version, error_type, reason, program)
     return {METRIC: score}
+
+
+def _equipped(body: Mapping[str, Any], sandbox: Sandbox) -> tuple[Sandbox, str]:
+    """The sandbox with the packages that the case declares, and this scorer's version, which names them."""
+    if not body.get("packages"):
+        return sandbox, SCORER
+    if wrong_ones := list(package_faults(body)):
+        raise BadTests(wrong_ones[0])
+    found, held = packages.equipped(sandbox, body["packages"])
+    return found, f"{SCORER} {held.identity}"
+
+
+def today(scorer: str, version: str) -> str:
+    """What a stored `scorer` is called today, `version` being its own: with the packages that it ran programs with."""
+    held = next((word for word in scorer.split(" ") if word.startswith(packages.MARK)), "")
+    return f"{version} {held}" if version and held else version
+
+
+def package_faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case's `packages` from being read."""
+    wanted = body.get("packages", [])
+    if not isinstance(wanted, list):
+        yield f"`packages` must be a list of packages, as [numpy]; {found(body, 'packages')}"
+        return
+    if len(wanted) > MOST_PACKAGES:
+        yield f"`packages` names {len(wanted)} packages; at most {MOST_PACKAGES} are installed for a set"
+        return
+    names: list[str] = []
+    for one in wanted:
+        if why := packages.fault(one):
+            yield f"`packages`: {quote(one)} {why}"
+        elif (name := packages.name_of(one)) in names:
+            yield f"`packages`: {quote(name)} twice"
+        else:
+            names.append(name)
+
+
+def held_packages(wanted: Sequence[str]) -> str:
+    """The identity of what these packages come to, installed if need be; "" where no sandbox holds, so that nothing
+    will be run. NoPackages where one cannot be had."""
+    sandbox = Sandbox.best()
+    return packages.equipped(sandbox, wanted)[1].identity if sandbox else ""
+
+
+def _said(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
+    """What the case's tests say of a program, whichever kind they are. Raises BadTests."""
+    if examples.written(body):
+        return _of_examples(body, program, sandbox)
+    if reference.written(body):
+        return _beside_reference(body, program, sandbox)
+    entry_point, prompt = body.get("entry_point"), body.get("prompt") or ""
+    return _killable(judge, program, tests_of(body), entry_point, prompt, within=sandbox)
+
+
+def _of_examples(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
+    name, prelude = body.get("fn_name", ""), body.get("prelude", "")
+    for at, one in enumerate(examples.read(body)):
+        limited = replace(sandbox, limits=one.limits(sandbox.limits))
+        verdict, error_type, reason = _killable(
+            examples.judge, program, prelude, name, one.given, one.due, within=limited
+        )
+        if not verdict:
+            return verdict, error_type, f"{reason} (tests[{at}])"
+    return RIGHT
+
+
+def _beside_reference(body: Mapping[str, Any], program: str, sandbox: Sandbox) -> Said:
+    asked = json.dumps({key: body[key] for key in reference.KEYS if key in body})
+    due, fault = _of_reference(asked, sandbox)
+    if due is None:
+        return None, "tests", fault
+    limited = replace(sandbox, limits=reference.limits(sandbox.limits))
+    return _killable(reference.judge, program, json.loads(asked), due, within=limited)
+
+
+@lru_cache(maxsize=8)  # the arms' answers to a case come one after the other
+def _of_reference(asked: str, sandbox: Sandbox) -> tuple[list[Any] | None, str]:
+    try:
+        due, fault = killable.run(
+            reference.expected, json.loads(asked), asdict(sandbox), within=_bounds(sandbox.limits)
+        )
+    except killable.Killed as ended:
+        return None, f"what the reference gives is too much to judge: {ended}"
+    return due, fault
+
+
+def _killable(judged: Callable[..., Said], *asked: Any, within: Sandbox) -> Said:
+    try:
+        verdict, error_type, reason = killable.run(judged, *asked, asdict(within), within=_bounds(within.limits))
+    except killable.Killed as ended:
+        return (*_KILLED.get(ended.kind, (None, "sandbox")), f"what the answer gave was too much to judge: {ended}")
+    return verdict, error_type, reason
 
 
 def _bounds(limits: Limits) -> killable.Bounds:
@@ -123,28 +215,19 @@ def tests_of(body: Mapping[str, Any]) -> str:
     return f"{body['test_setup_code']}\n{written}" if body.get("test_setup_code") else written
 
 
-def judge(
-    program: str, tests: str, entry_point: str | None, prompt: str, within: dict[str, Any]
-) -> tuple[bool | None, str, str]:
-    """(verdict, error type, reason) of a program under these tests."""
-    sandbox = Sandbox(tier=Tier(**within["tier"]), limits=Limits(**within["limits"]))
-    try:
+def judge(program: str, tests: str, entry_point: str | None, prompt: str, within: dict[str, Any]) -> Said:
+    """(verdict, error type, reason) of a program under these tests. within: the sandbox, made plain."""
+
+    def judged() -> Said:
+        sandbox = sandbox_of(within)
         exam = unit_tests.read(tests, entry_point, prompt)
         with sandbox.interpreter("answer") as candidate:
-            match candidate.ask({"op": "load", "args": [program, []]}):
-                case {"raised": [str(kind), str(message)]}:
-                    error_type = {"SyntaxError": "syntax", "IndentationError": "syntax", "MemoryError": "memory"}
-                    return False, error_type.get(kind, "exception"), f"{kind}: {message}"
-                case {"value": _}:
-                    return (_sat_here if exam.steps is not None else _witnessed)(exam, candidate, sandbox)
-                case _:
-                    return False, "reply", "not a reply"
-    except BadTests as error:
-        return None, "tests", str(error)
-    except SandboxFailed as error:
-        return None, "sandbox", str(error)
-    except Ended as error:
-        return False, error.error_type, str(error)
+            load(candidate, program)
+            if exam.steps is not None:
+                return asked(candidate, lambda far: unit_tests.sit(exam, far))
+            return _witnessed(exam, candidate, sandbox)
+
+    return said(judged)
 
 
 def _absent(program: str, reason: str) -> Score | None:
@@ -152,7 +235,8 @@ def _absent(program: str, reason: str) -> Score | None:
     found = _ABSENT.match(reason)
     if not found or found[1] not in LIBRARIES or found[1] not in set(_imported(program)):
         return None
-    why = f"the answer imports {found[1]}, which is in no sandbox: ask for the standard library alone in the prompt"
+    why = f"the answer imports {found[1]}, which is in no sandbox: declare it in the set's `packages`, or ask for "
+    why += "the standard library alone in the prompt"
     return cannot_say(METRIC, SCORER, "no_library", why)
 
 
@@ -165,28 +249,7 @@ def _imported(program: str) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
 
 
-def _sat_here(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:
-    far = Far(candidate.ask)
-    try:
-        unit_tests.sit(exam, far)
-    except AssertionError as error:
-        own = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
-        return False, "wrong_value", (str(error)[:300] or "an assertion failed") + own
-    except CannotCross as error:
-        return None, "tests", str(error)
-    except BadReply as error:
-        return False, "reply", str(error)
-    except Ended:
-        raise
-    except BaseException as error:  # the candidate's own exception, or a value that does not fit the test
-        if isinstance(error, KeyboardInterrupt) and error is not far.raised:
-            raise
-        kind = "memory" if isinstance(error, MemoryError) else "exception"
-        return False, kind, f"{type(error).__name__}: {str(error)[:300]}"
-    return (True, "", "") if far.questions else (None, "tests", "as they ran, the tests ask the answer nothing")
-
-
-def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> tuple[bool | None, str, str]:
+def _witnessed(exam: Exam, candidate: Interpreter, sandbox: Sandbox) -> Said:
     """The tests run in a second sandbox; what they ask the candidate passes through here, and its answers back."""
     task = {"tests": exam.source, "support": exam.support, "remote": exam.remote, "errors": exam.errors}
     with sandbox.interpreter("witness") as witness:

@@ -10,7 +10,7 @@ from typing import Any
 
 from qualgate.records import Evalset
 from qualgate.scoring import unit_tests
-from qualgate.scoring.code import tests_of
+from qualgate.scoring.code import package_faults, tests_of
 from qualgate.scoring.match import NoNumber, Tolerance, last_numbers
 from qualgate.scoring.multiple_choice import right_choices
 from qualgate.scoring.outcome import found, quote
@@ -20,6 +20,7 @@ from qualgate.scoring.text import normalize
 from qualgate.scoring.tools.dialects import registry as dialects
 from qualgate.scoring.tools.expected import ANY_CALL, as_schema, example, read_call, wanted_calls
 from qualgate.scoring.tools.strict import AUTO
+from qualgate.scoring.unit_tests import examples, reference
 
 TOOL = '{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}'
 
@@ -122,6 +123,10 @@ def code_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         if not isinstance(body.get(key) or "", str):
             yield f"`{key}` must be a text; {found(body, key)}"
             return
+    yield from package_faults(body)
+    if examples.written(body) or reference.written(body):
+        yield from (examples if examples.written(body) else reference).faults(body)
+        return
     try:
         unit_tests.read(tests_of(body), body.get("entry_point"), body.get("prompt") or "")
     except unit_tests.BadTests as error:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WORDS = {"pytest": {"raises", "approx", "fail"}, "numpy": {"allclose", "ndarray", "float32", "float64"}}
 MARKS = {"pytest.mark.asyncio", "pytest.mark.anyio"}  # on a test that is awaited, which it is without them, too
+_ITSELF = {bool, int, float, complex, list, tuple, str}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -114,7 +115,9 @@ def stand_in() -> None:
 
 
 def all_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
-    """As numpy's, of numbers, lists and tuples: each within atol + rtol * |expected|. ValueError for unequal shapes."""
+    """As numpy's, of numbers, lists, tuples and arrays: each within atol + rtol * |expected|. ValueError for unequal
+    shapes."""
+    actual, expected = _listed(actual), _listed(expected)
     lengths = {len(x) for x in (actual, expected) if type(x) in (list, tuple)}
     if lengths:
         if len(lengths - {1}) > 1:
@@ -124,6 +127,11 @@ def all_close(actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-8
     if actual == expected or not (math.isfinite(actual) and math.isfinite(expected)):
         return actual == expected
     return abs(actual - expected) <= atol + rtol * abs(expected)
+
+
+def _listed(x: Any) -> Any:
+    """An array, which stays behind the wall, as the lists that it says it is."""
+    return x.tolist() if type(x) not in _ITSELF and hasattr(x, "tolist") else x
 
 
 def _at(x: Any, i: int) -> Any:

@@ -8,15 +8,22 @@ import sys
 
 from .confine import confine
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
 
 def main() -> None:
     """argv: the configuration as JSON. Standard input brings questions, `reply` takes replies, output is output."""
     config = json.loads(sys.argv[1])
     if config["role"] == "witness":
         from . import witness as server
+    elif config["role"] == "program":
+        from . import program as server
     else:
         from . import answer as server
     sys.argv[1:] = []
+    if config["packages"]:
+        sys.path.append(config["packages"])
+        os.environ.update(dict.fromkeys(_THREADS, "1"))  # a pool for each of the machine's CPUs would exceed the limits
     questions = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(config["reply"], "wb")
     empty = os.open("/dev/null", os.O_RDONLY)
@@ -32,5 +39,7 @@ def main() -> None:
     replies.write(b'{"ready": true}\n')
     replies.flush()
     server.serve(questions, replies)
+    if config["role"] == "program":
+        return  # a program ends as Python ends: its threads are waited for, what it left to run at exit runs
     sys.stdout.flush()
     os._exit(0)  # what the candidate left to run at exit does not run

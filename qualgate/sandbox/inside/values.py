@@ -101,6 +101,9 @@ class _Encoder:
         """A type, an instance of a standard type or of a class that adds to a builtin, or an object."""
         if kind in KEPT:
             return self.opaque(x)
+        if self.keep and kind.__module__ == "numpy" and hasattr(x, "item") and getattr(x, "shape", None) == ():
+            item = x.item()  # a number of numpy's is the number
+            return self.opaque(x) if type(item) is kind else self.form(item, depth + 1)
         if type in _mro(kind):
             name = _type_name(x)
             return self.opaque(x) if name is None else ["T", name]

@@ -17,6 +17,12 @@ def _read(name: str) -> dict[str, Any]:
 
 FORGERIES: dict[str, str] = _read("forgeries")
 FORGERY_TESTS: dict[str, str] = _read("forgery_tests")
+FORGERY_CASES: dict[str, dict[str, Any]] = {  # the same asked for by every kind of test, as a case has it
+    **{kind: {"tests": tests, "entry_point": "f"} for kind, tests in FORGERY_TESTS.items()},
+    "calls": {"fn_name": "f", "tests": [{"args": [3], "returns": 10}, {"args": [0], "returns": 1}]},
+    "inputs and outputs": {"tests": [{"stdin": "3", "stdout": "10"}, {"stdin": "0", "stdout": "1"}]},
+    "a reference": {"entry_point": "f", "canonical_solution": "def f(x): return x * x + 1", "base_input": [[3], [0]]},
+}
 
 _escapes, _honest = _read("escapes"), _read("honest")
 TRIES: str = _escapes["tries"]

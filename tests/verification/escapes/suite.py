@@ -14,7 +14,7 @@ from pathlib import Path
 from qualgate.sandbox import Ended, Limits, Sandbox, SandboxFailed, killable
 from qualgate.scoring.code import METRIC, score_code
 from tests.verification.escapes.ground import SECRET, Ground, ground
-from tests.verification.escapes.hostile import ESCAPES, FORGERIES, FORGERY_TESTS, HONEST, HONEST_TESTS, TRIES
+from tests.verification.escapes.hostile import ESCAPES, FORGERIES, FORGERY_CASES, HONEST, HONEST_TESTS, TRIES
 from tests.verification.escapes.mutants import mutated
 
 
@@ -113,8 +113,8 @@ def forgeries(sandbox: Sandbox, names: Sequence[str] = tuple(FORGERIES)) -> list
     """The forgeries that were not called wrong, against every kind of test."""
     accepted = []
     for name in names:
-        for kind, tests in FORGERY_TESTS.items():
-            score = score_code({"tests": tests, "entry_point": "f"}, FORGERIES[name], sandbox=sandbox)[METRIC]
+        for kind, case in FORGERY_CASES.items():
+            score = score_code(case, FORGERIES[name], sandbox=sandbox)[METRIC]
             if score.verdict is not False:
                 accepted.append(f"{name}, {kind}: {score.verdict} {score.error_type}")
     return accepted

@@ -1,0 +1,170 @@
+"""Tests that are examples: a program's standard input and output, or a function's arguments and what it returns.
+
+Judged as LiveCodeBench's testing_util judges (`grade_stdio`, `grade_call_based`): outputs are stripped, and so is each
+line; lines are equal as texts, or word by word as decimal numbers, exactly. A function, of a class `Solution` where the
+program defines one, returns a value that is equal to the expected one as Python has it; a tuple is a list. Otherwise
+than there, each example is given a fresh sandbox and limits of its own, a program is run as Python runs one and not as
+the body of a function, and one that ends with another code than 0 is wrong, whatever it has printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal, DecimalException
+from typing import Any
+
+from qualgate.sandbox import Ended, Interpreter, Limits, Sandbox
+from qualgate.sandbox.inside.far import Far
+from qualgate.scoring.outcome import found, quote
+from qualgate.scoring.unit_tests.names import BadTests
+from qualgate.scoring.unit_tests.sitting import RIGHT, Said, Wrong, asked, load, said, sandbox_of
+
+MOST_SECONDS = 60
+_PRINTS, _RETURNS = {"stdin", "stdout"}, {"args", "returns"}
+_MORE = 2**16  # bytes that may be printed beyond twice the expected ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One test: `given` and `due` are texts of a program, or a function's arguments and value."""
+
+    given: Any
+    due: Any
+    seconds: int | None = None  # of CPU time; None: as many as the sandbox allows
+
+    def limits(self, usual: Limits) -> Limits:
+        """Those of its own sandbox."""
+        due = 2 * len(self.due.encode()) + _MORE if isinstance(self.due, str) else 0
+        usual = replace(usual, output_bytes=max(usual.output_bytes, due))
+        if self.seconds is None:
+            return usual
+        return replace(usual, cpu_seconds=self.seconds, wall_seconds=max(usual.wall_seconds, 6 * self.seconds))
+
+
+def written(body: Mapping[str, Any]) -> bool:
+    """Whether a case's tests are examples."""
+    tests = body.get("tests")
+    return isinstance(tests, list) and any(isinstance(one, dict) for one in tests)
+
+
+def read(body: Mapping[str, Any]) -> list[Example]:
+    """A case's examples. BadTests for one that cannot be used."""
+    keys = _RETURNS if "fn_name" in body else _PRINTS
+    if "fn_name" in body and not (isinstance(body["fn_name"], str) and body["fn_name"].isidentifier()):
+        raise BadTests(f"`fn_name` is the name of the function that the examples call; {found(body, 'fn_name')}")
+    examples = [_example(at, one, keys) for at, one in enumerate(body["tests"])]
+    if keys == _PRINTS and not any(one.due.strip() for one in examples):
+        raise BadTests("no example expects any output, so a program that does nothing would be right")
+    return examples
+
+
+def _example(at: int, one: Any, keys: set[str]) -> Example:
+    where, shape = f"tests[{at}]", '{"args": [1, 2], "returns": 3}' if keys == _RETURNS else '{"stdin": …, "stdout": …}'
+    if not isinstance(one, dict) or not keys <= one.keys() <= keys | {"seconds"}:
+        why = "with `fn_name`, which the case has" if keys == _RETURNS else "without `fn_name`, which the case lacks"
+        raise BadTests(f"{where} must be as {shape}, {why}; found {quote(one)}")
+    seconds = one.get("seconds")
+    if seconds is not None and (type(seconds) is not int or not 1 <= seconds <= MOST_SECONDS):
+        raise BadTests(f"{where}.seconds must be a whole number from 1 to {MOST_SECONDS}; found {quote(seconds)}")
+    if keys == _RETURNS:
+        if not isinstance(one["args"], list):
+            raise BadTests(f"{where}.args must be a list, the function's arguments; found {quote(one['args'])}")
+        return Example(given=one["args"], due=one["returns"], seconds=seconds)
+    for key in ("stdin", "stdout"):
+        if not isinstance(one[key], str) or not _is_text(one[key]):
+            raise BadTests(f"{where}.{key} must be a text; found {quote(one[key])}")
+    return Example(given=one["stdin"], due=one["stdout"], seconds=seconds)
+
+
+def faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case with examples from being judged."""
+    if not isinstance(body.get("prelude", ""), str):
+        yield f"`prelude` must be a text, a program that is run before the answer's; {found(body, 'prelude')}"
+    try:
+        read(body)
+    except BadTests as error:
+        yield f"code needs `tests`: {error}"
+
+
+def judge(program: str, prelude: str, name: str, given: Any, due: Any, within: dict[str, Any]) -> Said:
+    """(verdict, error type, reason) of a program by one example.
+
+    name: of the function; "": what the program prints is judged. within: the sandbox with the example's limits, plain.
+    """
+    sandbox = sandbox_of(within)
+    if name:
+        return said(lambda: _returned(program, prelude, name, given, due, sandbox))
+    return said(lambda: _printed(program, prelude, given, due, sandbox))
+
+
+def _printed(program: str, prelude: str, given: str, due: str, sandbox: Sandbox) -> Said:
+    try:
+        with sandbox.program() as running:
+            unequal = difference(running.run(program, given, prelude), due)
+    except Ended as ended:
+        if ended.error_type == "prelude":
+            raise BadTests(str(ended)) from None
+        raise
+    return (False, "wrong_value", unequal) if unequal else RIGHT
+
+
+def difference(printed: str, due: str) -> str:
+    """How what was printed differs from what was due; "" where it is right."""
+    lines, wanted = _stripped(printed), _stripped(due)
+    if len(lines) != len(wanted):
+        return f"printed {len(lines)} lines, {len(wanted)} are due"
+    for at, (one, other) in enumerate(zip(lines, wanted, strict=True), 1):
+        if one != other and not _equal_numbers(one, other):
+            return f"line {at} is {quote(one)}, {quote(other)} is due"
+    return ""
+
+
+def _stripped(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().split("\n")]
+
+
+def _equal_numbers(one: str, other: str) -> bool:
+    try:
+        return [Decimal(word) for word in one.split()] == [Decimal(word) for word in other.split()]
+    except (DecimalException, ValueError):  # a word that is no number, or a signalling NaN
+        return False
+
+
+def _returned(program: str, prelude: str, name: str, given: list[Any], due: Any, sandbox: Sandbox) -> Said:
+    def sit(far: Far) -> None:
+        function = getattr(far.named("Solution")(), name) if solution else far.named(name)
+        value = function(*given)
+        value = list(value) if type(value) is tuple else value
+        if not value == due:
+            raise AssertionError(f"returned {_shown(value)}, {quote(due)} is due")
+
+    with sandbox.interpreter() as candidate:
+        solution = _loaded(candidate, program, prelude, name)
+        return asked(candidate, sit)
+
+
+def _loaded(candidate: Interpreter, program: str, prelude: str, name: str) -> bool:
+    """Whether the loaded program's function is a method of its class `Solution`."""
+    if prelude:
+        try:
+            load(candidate, prelude)
+        except Wrong as error:
+            raise BadTests(f"`prelude` does not run: {error}") from None
+    solution, there = load(candidate, program, ("Solution", name))
+    if solution is not True and there is not True:
+        raise Wrong("missing", f"the program defines no {name}")
+    return solution is True
+
+
+def _shown(value: Any) -> str:
+    plain = type(value) in (int, float, str, bool, type(None), list, dict, set)
+    return quote(value) if plain else f"a {type(value).__name__}"
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""A candidate's program behind the wall: loaded, asked, and what came of it as (verdict, error type, reason)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from qualgate.sandbox import Ended, Interpreter, Limits, Sandbox, SandboxFailed, Tier
+from qualgate.sandbox.inside.far import BadReply, CannotCross, Far
+from qualgate.scoring.unit_tests.names import BadTests
+
+Said = tuple[bool | None, str, str]
+RIGHT: Said = (True, "", "")
+_KINDS = {"SyntaxError": "syntax", "IndentationError": "syntax", "TabError": "syntax", "MemoryError": "memory"}
+
+
+class Wrong(Exception):
+    """The program does not load, or returns something else. `error_type` as in its score."""
+
+    def __init__(self, error_type: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error_type = error_type
+
+
+def sandbox_of(plain: dict[str, Any]) -> Sandbox:
+    """The sandbox that `dataclasses.asdict` has made plain, for a judge in another process."""
+    return Sandbox(**plain | {"tier": Tier(**plain["tier"]), "limits": Limits(**plain["limits"])})
+
+
+def load(candidate: Interpreter, program: str, asked: tuple[str, ...] = ()) -> list[Any]:
+    """Run `program` in the candidate's module, and say which of the names `asked` are there. Raises Wrong, Ended."""
+    match candidate.ask({"op": "load", "args": [program, list(asked)]}):
+        case {"raised": [str(kind), str(message)]}:
+            raise Wrong(_KINDS.get(kind, "exception"), f"{kind}: {message}")
+        case {"value": list(there)}:
+            return there
+    raise Wrong("reply", "not a reply")
+
+
+def said(judged: Callable[[], Said]) -> Said:
+    """What a whole exam comes to: the faults of tests and sandbox are nobody's verdict."""
+    try:
+        return judged()
+    except BadTests as error:
+        return None, "tests", str(error)
+    except SandboxFailed as error:
+        return None, "sandbox", str(error)
+    except (Ended, Wrong) as error:
+        return False, error.error_type, str(error)
+
+
+def asked(candidate: Interpreter, sit: Callable[[Far], None]) -> Said:
+    """What `sit` comes to, which asks the candidate and raises AssertionError where it does not hold."""
+    far = Far(candidate.ask)
+    try:
+        sit(far)
+    except AssertionError as error:
+        own = f"; a {far.unequal} of the answer's own equals no value of the tests" if far.unequal else ""
+        return False, "wrong_value", (str(error)[:300] or "an assertion failed") + own
+    except CannotCross as error:
+        return None, "tests", str(error)
+    except BadReply as error:
+        return False, "reply", str(error)
+    except (Ended, BadTests):
+        raise
+    except BaseException as error:  # the candidate's own exception, or a value that does not fit the test
+        if isinstance(error, KeyboardInterrupt) and error is not far.raised:
+            raise
+        kind = "memory" if isinstance(error, MemoryError) else "exception"
+        return False, kind, f"{type(error).__name__}: {str(error)[:300]}"
+    return RIGHT if far.questions else (None, "tests", "as they ran, the tests ask the answer nothing")
