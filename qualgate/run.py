@@ -19,6 +19,7 @@ from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts, outlook
 from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
+from qualgate.pipeline.judging import ask_judge, judge_there, with_judgements
 from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
@@ -52,6 +53,7 @@ def run_gate(
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
     plan = make_plan(gate, planning)
+    judge_there(gate, warn)
     for line in doubts(plan):
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
@@ -68,6 +70,9 @@ def run_gate(
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
+        if not failures and not ask_judge(store, evidence, gate, planning, lambda: stop() is not None):
+            raise interrupted(stop(), "stopped while the judge was asked; what it replied is stored")
+        evidence = with_judgements(store, evidence, plan.policy)
         decided = decide(with_corrections(evidence, feedback), plan.policy, plain.now())
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
@@ -112,8 +117,11 @@ def generate(
         progress(outcome.arm, done := done + len(new), total)
         settling.answered(new)
     if (received := stop()) is not None:
-        raise Interrupted(
-            f"stopped with {done} of {counted(total, 'unit')} done and stored; run the same command again to resume",
-            Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
-        )
+        raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")
     return tuple(failure for arm, failure in failures if settling.needed(arm))
+
+
+def interrupted(received: signal.Signals | None, what: str) -> Interrupted:
+    """The error of a run that was asked to stop. what: how far it came."""
+    code = Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED
+    return Interrupted(f"{what}; run the same command again to resume", code)

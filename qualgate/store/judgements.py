@@ -7,7 +7,7 @@ scored again without the judge.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from sqlalchemy import insert, select
@@ -30,14 +30,14 @@ def add(store: Store, run_id: str, judge: str, replies: Iterable[Judgement]) -> 
 
 def read(store: Store, run_id: str, judge: str) -> tuple[tuple[Judgement, ...], str]:
     """What this judge replied in this run, in a fixed order, and what of it is not what was recorded, "" mostly."""
-    named = [name for name in Judgement.__dataclass_fields__]
     with store.read() as connection:
         chosen = select(judgements).where(judgements.c.run_id == run_id, judgements.c.judge == judge)
         found = connection.execute(chosen.order_by(*judgements.primary_key.columns)).all()
     kept = []
     for row in found:
-        values = {name: getattr(row, name) for name in named}
-        one = Judgement(**values | {"swapped": bool(row.swapped)})
+        values: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(Judgement)}
+        values["swapped"] = bool(row.swapped)
+        one = Judgement(**values)
         if row.sha256 != _row(run_id, judge, one)["sha256"]:
             where = f"{row.variant or 'label'}: {row.evalset}/{row.case_id}"
             return (), f"{where}: what the judge replied is not what was recorded"
