@@ -53,7 +53,7 @@ def run_gate(
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
     plan = make_plan(gate, planning)
-    judge_there(gate, warn)
+    judge_there(plan.policy)
     for line in doubts(plan):
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:

@@ -37,7 +37,7 @@ from qualgate.records import (
 from qualgate.scoring.preference.asking import question_text, request, version
 from qualgate.scoring.preference.reading import judged
 from qualgate.scoring.reasoning import NONE, apart
-from qualgate.served.judging import Asked, ask, look
+from qualgate.served.judging import Asked, as_arm, ask, look
 from qualgate.store import judgements, runs
 from qualgate.store.database import Store
 
@@ -84,17 +84,21 @@ def with_sample(policy: Policy, labels: Path | None) -> Policy:
     return replace(policy, judge=replace(policy.judge, labels=labels_sha256(read_labels(labels))))
 
 
-def judge_there(gate: GateFile, warn: Callable[[str], None]) -> None:
-    """Before anything is generated: whether the judge answers at all, and whether it is an arm's own model."""
-    if (judge := gate.policy.judge) is None:
-        return
-    look(judge)
-    for line in own_judges(judge, (gate.baseline, *gate.variants)):
-        warn(line)
+def judge_there(policy: Policy) -> None:
+    """Before anything is generated: UsageError or InfrastructureError where its judge does not answer."""
+    if policy.judge is not None:
+        look(policy.judge)
 
 
-def own_judges(judge: Judge, arms: Sequence[ArmSpec]) -> Iterator[str]:
+def judges_of(policy: Policy) -> tuple[ArmSpec, ...]:
+    """The policy's judge, as an arm: who else is sent prompts."""
+    return () if policy.judge is None else (as_arm(policy.judge),)
+
+
+def own_judge(policy: Policy, arms: Sequence[ArmSpec]) -> Iterator[str]:
     """A line where the judge is, by its name, a model that it judges."""
+    if (judge := policy.judge) is None:
+        return
     mine = Path(judge.model).name.lower()
     if same := [arm.name for arm in arms if Path(arm.model).name.lower() == mine and "@" not in arm.name]:
         yield (

@@ -25,7 +25,7 @@ def look(judge: Judge) -> str:
 
     async def told() -> str:
         async with Client(NAME, judge.served, judge.served.concurrency) as client:
-            return await declared(client, _arm(judge))
+            return await declared(client, as_arm(judge))
 
     return asyncio.run(told())
 
@@ -45,13 +45,13 @@ async def _ask(
     judge: Judge, questions: Sequence[Asked], keep: Callable[[Sequence[Judgement]], None], stop: Callable[[], bool]
 ) -> bool:
     async with Client(NAME, judge.served, judge.served.concurrency) as client:
-        before = await declared(client, _arm(judge))
+        before = await declared(client, as_arm(judge))
         for start in range(0, len(questions), AT_ONCE_KEPT):
             if stop():
                 return False
             some = questions[start : start + AT_ONCE_KEPT]
             came = await asyncio.gather(*(_reply(client, body) for _, body in some), return_exceptions=True)
-            if (after := await declared(client, _arm(judge))) != before:
+            if (after := await declared(client, as_arm(judge))) != before:
                 raise IntegrityError(f"{NAME}: its server declared {before!r:.300}, and then {after!r:.300}: it changed")
             keep(
                 [
@@ -77,5 +77,6 @@ async def _reply(client: Client, body: Mapping[str, Any]) -> tuple[str | None, s
     return message.content, ""
 
 
-def _arm(judge: Judge) -> ArmSpec:
+def as_arm(judge: Judge) -> ArmSpec:
+    """The judge as an arm that nothing is generated for."""
     return ArmSpec(name=NAME, model=judge.model, served=judge.served)

@@ -4,7 +4,9 @@ measured."""
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,7 +16,8 @@ from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.gate.verdict import decide_plain
 from qualgate.pipeline.evidence import known
-from qualgate.pipeline.judging import ask_judge, judge_there, own_judges, with_judgements, with_sample
+from qualgate.pipeline.judging import ask_judge, judges_of, own_judge, with_judgements, with_sample
+from qualgate.pipeline.served_arms import leaves_the_machine
 from qualgate.records import ArmSpec, Policy, Rule
 from qualgate.scoring.preference.asking import version
 from qualgate.store.database import open_store
@@ -59,8 +62,22 @@ def write_labels(folder, count: int = 40) -> None:
 
 
 @pytest.fixture(scope="module")
-def plan():
-    return make_plan(cases=120, wrong=WRONG, families=("arithmetic",), policy=EXACT)
+def stored(tmp_path_factory) -> tuple[Path, str]:
+    """A store with a run that no judge has seen."""
+    path = tmp_path_factory.mktemp("stored") / "qualgate.db"
+    with open_store(f"sqlite:///{path}") as store:
+        plan = make_plan(cases=120, wrong=WRONG, families=("arithmetic",), policy=EXACT)
+        return path, make_run(store, plan, WRONG)
+
+
+@pytest.fixture(scope="module")
+def fairly(tmp_path_factory, stored) -> tuple[Path, str]:
+    """A copy of it in which a fair judge was asked about everything, and the gate file's address of that judge."""
+    folder = tmp_path_factory.mktemp("fairly")
+    shutil.copy(stored[0], folder / "qualgate.db")
+    with open_store(f"sqlite:///{folder / 'qualgate.db'}") as store, scripted(otherwise=as_server(FAIR)) as server:
+        ask(store, stored[1], gate_of(folder, server.address))
+        return folder / "qualgate.db", server.address
 
 
 def gate_of(folder, address: str, more: str = ""):
@@ -85,16 +102,25 @@ def of_judge(evidence, gate, variant: str):
 
 
 @pytest.fixture
-def made(tmp_path, plan):
+def made(tmp_path, stored):
+    shutil.copy(stored[0], tmp_path / "qualgate.db")
     with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
-        yield store, make_run(store, plan, WRONG), tmp_path
+        yield store, stored[1], tmp_path
+
+
+@pytest.fixture
+def asked(tmp_path, stored, fairly):
+    """Store, run and gate file of a run that a fair judge, who is gone, was asked about."""
+    shutil.copy(fairly[0], tmp_path / "qualgate.db")
+    with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
+        yield store, stored[1], gate_of(tmp_path, fairly[1])
 
 
 def ask(store, run_id, gate, judge=FAIR):
     return ask_judge(store, known(store, run_id), gate, lambda line: None)
 
 
-def test_each_pair_is_asked_in_both_orders_once_and_equal_answers_are_ties_that_nobody_is_asked_about(made, plan):
+def test_each_pair_is_asked_in_both_orders_once_and_equal_answers_are_ties_that_nobody_is_asked_about(made):
     store, run_id, folder = made
     with scripted(otherwise=as_server(FAIR)) as server:
         gate = gate_of(folder, server.address)
@@ -216,53 +242,39 @@ def test_it_stops_when_it_is_told_to_and_goes_on_later(made):
         "update judgements set asked = 'f' where variant = 'int2-g32'",
     ],
 )
-def test_a_reply_that_was_changed_in_the_store_is_no_evidence(made, change):
-    store, run_id, folder = made
-    with scripted(otherwise=as_server(FAIR)) as server:
-        gate = gate_of(folder, server.address)
-        ask(store, run_id, gate)
+def test_a_reply_that_was_changed_in_the_store_is_no_evidence(asked, change):
+    store, run_id, gate = asked
     with store.write() as connection:
         connection.execute(sql("drop trigger judgements_no_update"))
         connection.execute(sql(change))
     assert set(words(judged(store, run_id, gate), gate).values()) == {"invalid"}
 
 
-def test_labels_that_were_taken_out_of_the_store_leave_the_judge_unmeasured(made):
-    store, run_id, folder = made
-    with scripted(otherwise=as_server(FAIR)) as server:
-        gate = gate_of(folder, server.address)
-        ask(store, run_id, gate)
+def test_labels_that_were_taken_out_of_the_store_leave_the_judge_unmeasured(asked):
+    store, run_id, gate = asked
     with store.write() as connection:
         connection.execute(sql("drop trigger judgements_no_delete"))
         connection.execute(sql("delete from judgements where variant = '' and case_id in ('p-1', 'p-2')"))
     assert "its labelled sample was not judged whole" in of_judge(judged(store, run_id, gate), gate, "int8")[1].reason
 
 
-def test_another_rubric_or_another_sample_is_another_judge_that_was_not_asked(made):
-    store, run_id, folder = made
-    with scripted(otherwise=as_server(FAIR)) as server:
-        gate = gate_of(folder, server.address)
-        ask(store, run_id, gate)
+def test_another_rubric_or_another_sample_is_another_judge_that_was_not_asked(asked):
+    store, run_id, gate = asked
     rubric = replace(gate, policy=replace(gate.policy, judge=replace(gate.policy.judge, rubric="The longer one wins.")))
     assert version(rubric.policy.judge) != version(gate.policy.judge)
-    write_labels(folder, 41)
+    write_labels(gate.path.parent, 41)
     sample = replace(gate, policy=with_sample(gate.policy, gate.labels))
     for other in (rubric, sample):
         _, found = of_judge(judged(store, run_id, other), other, "int8")
         assert (found.status, "not judged whole" in found.reason) == ("undecided", True)
 
 
-def test_a_judge_that_is_not_there_is_told_before_anything_is_generated(tmp_path):
-    with scripted(otherwise=as_server(FAIR)) as server:
-        gate = gate_of(tmp_path, server.address)
-        judge_there(gate, pytest.fail)
-        other = replace(gate, policy=replace(gate.policy, judge=replace(gate.policy.judge, model="n")))
-        with pytest.raises(UsageError, match="judge: .* serves no model 'n'"):
-            judge_there(other, pytest.fail)
-
-
-def test_a_judge_that_is_called_as_an_arms_model_is_warned_of():
+def test_a_judge_that_is_called_as_an_arms_model_is_warned_of_and_prompts_that_go_to_it_are_told():
     arms = (ArmSpec(name="baseline", model="/models/Support-8B"), ArmSpec(name="awq", model="/models/support-8b-awq"))
-    (line,) = own_judges(judge_at(model="org/support-8b"), arms)
+    policy = Policy(rules=(), judge=judge_at("https://judge.example/v1", model="org/support-8b"))
+    (line,) = own_judge(policy, arms)
     assert "called as the model of baseline" in line
-    assert not [*own_judges(judge_at(model="judge-70b"), arms)]
+    assert [*leaves_the_machine(judges_of(policy))] == [
+        "prompts leave this machine: those of every evalset here are sent to judge.example"
+    ]
+    assert not [*own_judge(replace(policy, judge=judge_at(model="judge-70b")), arms)]
