@@ -184,15 +184,6 @@ METRICS: dict[str, Metric] = {
         _arm("stability.sqnr", "higher", "dB", "signal to quantization noise of the weights, at the worst layer",
              "min"),
         Metric(
-            name="judge.win",
-            kind="judged",
-            binary=False,
-            better="higher",
-            unit="rate",
-            meaning="share of pairs that the judge (`judge`) gives to the variant, a tie as half; equal arms have 0.5",
-            bounds=("max_drop",),
-        ),
-        Metric(
             name="stability.rerun",
             kind="stability",
             binary=True,
@@ -209,6 +200,15 @@ METRICS: dict[str, Metric] = {
             unit="rate",
             meaning="share of cases whose repeats the variant's answers score alike",
             bounds=("min",),
+        ),
+        Metric(
+            name="judge.win",
+            kind="judged",
+            binary=False,
+            better="higher",
+            unit="rate",
+            meaning="share of pairs that the judge (`judge`) gives to the variant, a tie as half; equal arms have 0.5",
+            bounds=("max_drop",),
         ),
     )
 }  # fmt: skip

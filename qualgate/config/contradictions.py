@@ -96,7 +96,9 @@ def _judging(document: Document, model: GateFileModel) -> Iterator[Fault]:
             ("judge",), "no rule asks this judge; add {metric: judge.win, max_drop: 0.05}, or leave `judge` out"
         )
     if model.gate.stop == "early":
-        message = "`stop: early` ends before all answers are there, and a judge is asked behind them; take one of the two"
+        message = (
+            "`stop: early` ends before all answers are there, and a judge is asked behind them; take one of the two"
+        )
         yield document.fault(("gate", "stop"), message)
     if model.four_arm is not None or len(roles(model)) == len(ROLES):
         yield document.fault(("judge",), "a judge among four arms", planned=True)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from qualgate.config.paths import PlainFile
-from qualgate.config.served import ServedKeys, as_served
+from qualgate.config.served import AskedKeys, as_asked
 from qualgate.documents import stated
 from qualgate.records import Judge
 from qualgate.records.judged import FLOOR, REPLY_TOKENS
 
 MOST_RUBRIC = 20_000  # characters
-NOT_OF_A_JUDGE = ("serve", "engine", "tokenizer", "prompt_logprobs", "stream")
 
 
 def _said(rubric: str) -> str:
@@ -23,11 +21,11 @@ def _said(rubric: str) -> str:
     return rubric
 
 
-class JudgeEntry(ServedKeys):
+class JudgeEntry(AskedKeys):
     """A served model that is shown the baseline's and a variant's answer, in both orders, and says by a rubric which is
     better. It is measured by labels of people first, and decides nothing below its floor."""
 
-    model_config = {"json_schema_extra": {"properties": dict.fromkeys(NOT_OF_A_JUDGE, False), "required": ["endpoint"]}}
+    model_config = {"json_schema_extra": {"anyOf": [{"required": ["endpoint"]}]}}
     example: ClassVar = "{endpoint: http://127.0.0.1:8100/v1, model: NAME, rubric: …, labels: labels.jsonl}"
     model: str = Field(min_length=1, max_length=500)
     """The name under which its server lists the judge. Example: `model: judge-70b`"""
@@ -48,19 +46,19 @@ class JudgeEntry(ServedKeys):
 
     @model_validator(mode="after")
     def _is_asked(self) -> JudgeEntry:
-        if said := [name for name in NOT_OF_A_JUDGE if name in self.model_fields_set]:
-            raise stated(f"`{said[0]}` is no key of `judge`, whose server runs already and is asked for texts")
         if self.endpoint is None:
             raise stated("`judge.endpoint` is missing: the API's address, such as http://127.0.0.1:8100/v1")
         return self
 
 
-def as_judge(entry: JudgeEntry | None, folder: Path) -> Judge | None:
-    """The record, its labels unread. folder: the gate file's."""
+def as_judge(entry: JudgeEntry | None) -> Judge | None:
+    """The record, its labels unread."""
     if entry is None:
         return None
-    served = as_served(entry, folder)
-    assert served is not None, "its endpoint is checked"
     return Judge(
-        model=entry.model, served=served, rubric=entry.rubric, floor=entry.floor, max_tokens=entry.max_tokens
+        model=entry.model,
+        served=as_asked(entry),
+        rubric=entry.rubric,
+        floor=entry.floor,
+        max_tokens=entry.max_tokens,
     )

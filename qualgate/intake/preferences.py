@@ -50,6 +50,4 @@ def _label(where: str, body: dict[str, Any]) -> Label:
         raise UsageError(f"{where}: `a` and `b` are equal, which tells nothing of a judge; leave the row out")
     if len(body["id"]) > 400:
         raise UsageError(f"{where}: `id` has {len(body['id'])} characters, 400 at most")
-    return Label(
-        id=body["id"], question=body["question"], first=body["a"], second=body["b"], preferred=PREFERRED[said]
-    )
+    return Label(id=body["id"], question=body["question"], first=body["a"], second=body["b"], preferred=PREFERRED[said])

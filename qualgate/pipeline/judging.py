@@ -63,18 +63,21 @@ class _Pair:
         for swapped in (False, True) if self.first != self.second else ():
             texts = (self.second, self.first) if swapped else (self.first, self.second)
             body = request(judge, self.question, *texts)
-            yield Judgement(
-                variant=self.variant,
-                evalset=self.evalset,
-                case_id=self.case_id,
-                repeat=self.repeat,
-                swapped=swapped,
-                asked=content_hash(body),
-                reply=None,
-                error="",
-                served="",
-                label=self.label,
-            ), body
+            yield (
+                Judgement(
+                    variant=self.variant,
+                    evalset=self.evalset,
+                    case_id=self.case_id,
+                    repeat=self.repeat,
+                    swapped=swapped,
+                    asked=content_hash(body),
+                    reply=None,
+                    error="",
+                    served="",
+                    label=self.label,
+                ),
+                body,
+            )
 
 
 def with_sample(policy: Policy, labels: Path | None) -> Policy:
@@ -208,7 +211,9 @@ def _judged(judge: Judge, pair: _Pair, there: Replies) -> Judged | None:
         if reply is None:
             return None
         if reply.asked != one.asked:
-            raise IntegrityError(f"{pair.variant or 'label'}: {pair.case_id}: the judge replied to other texts than these")
+            raise IntegrityError(
+                f"{pair.variant or 'label'}: {pair.case_id}: the judge replied to other texts than these"
+            )
         said.append(reply)
     return judged(pair.first, pair.second, [one.reply for one in said], [one.error for one in said])
 

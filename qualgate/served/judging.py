@@ -52,7 +52,9 @@ async def _ask(
             some = questions[start : start + AT_ONCE_KEPT]
             came = await asyncio.gather(*(_reply(client, body) for _, body in some), return_exceptions=True)
             if (after := await declared(client, as_arm(judge))) != before:
-                raise IntegrityError(f"{NAME}: its server declared {before!r:.300}, and then {after!r:.300}: it changed")
+                raise IntegrityError(
+                    f"{NAME}: its server declared {before!r:.300}, and then {after!r:.300}: it changed"
+                )
             keep(
                 [
                     replace(one, reply=said[0], error=said[1], served=before)

@@ -17,9 +17,10 @@ def balanced(styles: Sequence[Style], names: Sequence[str]) -> NDArray[np.bool_]
 
     styles: of each pair, antisymmetric: (1, 0) where the variant's answer is longer, (-1, 0) where it is shorter, (0,
     0) where both are alike, which all stay. names: of each pair, one of their kind. A judge's taste for a style is
-    antisymmetric too, since swapping the answers swaps it, and so cancels in the mean of those that stay, whatever its
-    form: what a regression on style features (LMSYS's style control) assumes to be linear. Which pairs of the larger
-    side are left out is drawn by a hash of their names, so not by what the judge said.
+    antisymmetric too, since swapping the answers swaps it. What it adds to a share of wins so cancels in the mean of
+    those that stay, of any form: nothing is fitted, where a regression on style features (LMSYS's style control) takes
+    it to be linear in them. Which pairs of the larger side are left out is drawn by a hash of their names, so not by
+    what the judge said.
     """
     members: dict[Style, list[int]] = {}
     for place, style in enumerate(styles):

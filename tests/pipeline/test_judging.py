@@ -44,7 +44,9 @@ store: sqlite:///qualgate.db
 def is_right(answer: str) -> float:
     """Whether every line of the sum adds up."""
     try:
-        return float(all(eval(line.partition("=")[0]) == int(line.partition("=")[2]) for line in answer.split("\n")[:-1]))
+        return float(
+            all(eval(line.partition("=")[0]) == int(line.partition("=")[2]) for line in answer.split("\n")[:-1])
+        )
     except (SyntaxError, ValueError):
         return 0.0
 
@@ -129,9 +131,7 @@ def test_each_pair_is_asked_in_both_orders_once_and_equal_answers_are_ties_that_
         with store.read() as connection:
             for arm, case, said in connection.execute(sql("select arm, case_id, text from units")):
                 texts[arm, case] = said
-        differing = sum(
-            texts[arm, case] != texts["baseline", case] for arm, case in texts if arm != "baseline"
-        )
+        differing = sum(texts[arm, case] != texts["baseline", case] for arm, case in texts if arm != "baseline")
         assert 0 < differing < 240
         assert len(server.asked) == 2 * (differing + 40)
         assert {path for path, _, _ in server.asked} == {"/v1/chat/completions"}
@@ -237,7 +237,7 @@ def test_it_stops_when_it_is_told_to_and_goes_on_later(made):
 @pytest.mark.parametrize(
     "change",
     [
-        "update judgements set reply = '{\"verdict\": \"tie\"}' where swapped = 0",
+        'update judgements set reply = \'{"verdict": "tie"}\' where swapped = 0',
         "update judgements set label = replace(label, '\"preferred\": 1.0', '\"preferred\": 0.0') where variant = ''",
         "update judgements set asked = 'f' where variant = 'int2-g32'",
     ],

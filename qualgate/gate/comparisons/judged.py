@@ -3,7 +3,8 @@
 That is a pair of right and wrong: the exact paired test of `quality` serves, of won against lost pairs. `judge.win`
 counts a tie as half, so a loss of it is half of the net share of pairs lost. A verdict rests on all pairs and on those
 whose style is balanced (`stats.preferences`) alike: a rule is kept or broken only where both say so, and a judge's
-taste for long or formatted answers, which cancels in the latter, can neither approve nor block.
+taste for long or formatted answers, which cancels in the latter, can neither approve nor block. It errs all the same,
+as by chance, and errors make a loss look smaller: how much it may err is what its floor says.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def _tested(
     worst = [_sides(found, clusters, one, 0.0).compared(margin, alpha) for one in samples if one.any()]
     best = [_sides(found, clusters, one, 1.0).compared(margin, alpha) for one in samples if one.any()]
     empty = len(worst) < len(samples)
-    within, beyond = (1.0 if empty else max(one) for one in zip(*((w.p_within, b.p_beyond) for w, b in zip(worst, best))))
+    within, beyond = (
+        1.0 if empty else max(one) for one in zip(*((w.p_within, b.p_beyond) for w, b in zip(worst, best)))
+    )
     lost, won, unsaid = int(shown.lost.sum()), int(shown.won.sum()), _unsaid(found)
     told = min(within, beyond) <= alpha or len(np.unique(clusters)) < n or unsaid or not samples[1].all()
     change = (won - lost) / (2 * n)

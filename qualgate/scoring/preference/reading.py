@@ -24,7 +24,7 @@ class Unread(ValueError):
 
 
 def verdict(reply: str) -> str:
-    """"A", "B" or "tie", as a JSON object says it, or the word alone. Unread for everything else: what a reply means
+    """ "A", "B" or "tie", as a JSON object says it, or the word alone. Unread for everything else: what a reply means
     is not guessed."""
     said = reply.strip(" \t\r\n")
     if len(said) > MOST_REPLY:

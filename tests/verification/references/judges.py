@@ -67,8 +67,7 @@ def texts(draw: Random, lead: float, style: tuple[int, int]) -> tuple[str, str]:
     sizes = {-1: (60, 30), 0: (40, 40), 1: (30, 60)}[style[0]]
     marks = {-1: (True, False), 0: (False, False), 1: (False, True)}[style[1]]
     return tuple(  # type: ignore[return-value]
-        answer(draw, value, size, marked)
-        for value, size, marked in zip((base, base + lead), sizes, marks, strict=True)
+        answer(draw, value, size, marked) for value, size, marked in zip((base, base + lead), sizes, marks, strict=True)
     )
 
 
@@ -205,7 +204,9 @@ def proof(quick: bool) -> tuple[dict[str, Any], bool]:
         "equal arms are not blocked": no_more_than(fair.blocked, worlds),
         "a worse arm is blocked": worse.blocked >= 0.95 * worlds and worse.approved == 0,
         "every bias is named": all(one.named.get(name.partition(",")[0], 0) == worlds for name, one in found.items()),
-        "useless judges decide nothing": all(one.believed + one.approved + one.blocked == 0 for one in useless.values()),
+        "useless judges decide nothing": all(
+            one.believed + one.approved + one.blocked == 0 for one in useless.values()
+        ),
         "the floor is enforced": max(floors.values()) <= ALPHA,
         "errors at the margin": no_more_than(at_margin[0], at_margin[2]) and no_more_than(at_margin[1], at_margin[2]),
         "longer and worse is not approved": no_more_than(verbose.approved, worlds),
