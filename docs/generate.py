@@ -49,7 +49,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
      "    - {case: c-17, evalset: support, owner: ana, expires: 2026-12-31, reason: two references are right}"),
     ("slo", SloEntry, "slo: {ttft: 0.5, e2e: 10}"),
     ("judge", JudgeEntry,
-     "judge:\n  endpoint: http://127.0.0.1:8100/v1\n  model: judge-70b\n  rubric: The answer that solves the problem is "
+     "judge:\n  endpoint: http://127.0.0.1:8100/v1\n  model: judge-70b\n  rubric: The answer that helps is "
      "better.\n  labels: labels.jsonl\ngate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n    - {metric: "
      "judge.win, max_drop: 0.05}"),
     ("load", LoadEntry,

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
-from qualgate.errors import Exit, Interrupted
 from qualgate.formatting import counted
 from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
@@ -19,8 +18,8 @@ from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts, outlook
 from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
-from qualgate.pipeline.judging import ask_judge, judge_there, with_judgements
-from qualgate.pipeline.locks import sole_coordinator, stop_requested
+from qualgate.pipeline.judging import judge_there, put_before_judge
+from qualgate.pipeline.locks import interrupted, sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.served_arms import probing
@@ -70,9 +69,8 @@ def run_gate(
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
-        if not failures and not ask_judge(store, evidence, gate, planning, lambda: stop() is not None):
-            raise interrupted(stop(), "stopped while the judge was asked; what it replied is stored")
-        evidence = with_judgements(store, evidence, plan.policy)
+        if not failures:
+            evidence = put_before_judge(store, evidence, plan.policy, gate.labels, planning, stop)
         decided = decide(with_corrections(evidence, feedback), plan.policy, plain.now())
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
@@ -119,9 +117,3 @@ def generate(
     if (received := stop()) is not None:
         raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")
     return tuple(failure for arm, failure in failures if settling.needed(arm))
-
-
-def interrupted(received: signal.Signals | None, what: str) -> Interrupted:
-    """The error of a run that was asked to stop. what: how far it came."""
-    code = Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED
-    return Interrupted(f"{what}; run the same command again to resume", code)

@@ -30,12 +30,12 @@ class JudgeEntry(AskedKeys):
     model: str = Field(min_length=1, max_length=500)
     """The name under which its server lists the judge. Example: `model: judge-70b`"""
     rubric: Annotated[str, AfterValidator(_said), Field(min_length=1, max_length=MOST_RUBRIC)]
-    """By what one answer is better than another, in words. Example: `rubric: Prefer the answer that solves the customer's
-    problem; wrong facts lose.`
+    """By what one answer is better than another, in words. Example: `rubric: The answer that solves the problem wins;
+    wrong facts lose.`
     """
     labels: PlainFile
-    """JSON lines with what people prefer: `id`, `question`, `a`, `b`, `preferred` (`a`, `b` or `tie`). Example: `labels:
-    labels.jsonl`
+    """JSON lines with what people prefer: `id`, `question`, `a`, `b`, `preferred` (`a`, `b` or `tie`). Example:
+    `labels: labels.jsonl`
     """
     floor: Annotated[float, Field(gt=0.5, lt=1)] = FLOOR
     """The share of decided labels on which it must surely prefer what people do; below, it decides nothing. Example:

@@ -15,9 +15,9 @@ from qualgate.gate.comparisons.drift_summary import summarise
 from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.evidence.checks import Examination, Pair, examine, truncated_sets
+from qualgate.gate.evidence.judged import told_of_judge
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.stop_reasons import stop_reasons
-from qualgate.gate.evidence.judged import told_of_judge
 from qualgate.gate.explain import explain
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS

@@ -7,18 +7,19 @@ what they mean is read from them whenever evidence is, against the answers and l
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qualgate.config import GateFile
 from qualgate.errors import IntegrityError
 from qualgate.formatting import counted
 from qualgate.gate.rules import check_policy
 from qualgate.identity import content_hash
 from qualgate.intake.preferences import labels_sha256, read_labels
 from qualgate.metrics import METRICS
+from qualgate.pipeline.locks import interrupted
 from qualgate.records import (
     NOISE,
     PLAIN,
@@ -113,24 +114,40 @@ def own_judge(policy: Policy, arms: Sequence[ArmSpec]) -> Iterator[str]:
 def ask_judge(
     store: Store,
     evidence: RunEvidence,
-    gate: GateFile,
-    say: Callable[[str], None],
+    policy: Policy,
+    labels: Path | None,
+    say: Callable[[str], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Ask the judge about every label and pair of the policy's rules that it was not asked about in this run; whether
     all is there now. Its server is not asked anything where nothing is missing."""
-    judge = gate.policy.judge
-    if judge is None or gate.labels is None:
+    judge = policy.judge
+    if judge is None or labels is None:
         return True
     run_id, name = evidence.run_id, version(judge)
     there = _replies(store, run_id, judge)
-    pairs = (*_labels(read_labels(gate.labels)), *_pairs(store, evidence, gate.policy))
+    pairs = (*_labels(read_labels(labels)), *_pairs(store, evidence, policy))
     asked = [one for pair in pairs for one in pair.orders(judge)]
     missing = [one for one in asked if _at(one[0]) not in there]
     if not missing:
         return True
     say(f"judging: {counted(len(missing), 'request')} to {judge.model}")
     return ask(judge, missing, lambda came: judgements.add(store, run_id, name, came), stop)
+
+
+def put_before_judge(
+    store: Store,
+    evidence: RunEvidence,
+    policy: Policy,
+    labels: Path | None,
+    say: Callable[[str], None],
+    stop: Callable[[], signal.Signals | None],
+) -> RunEvidence:
+    """Both: whatever is missing is asked, and the evidence comes with what the judge says. Interrupted where a stop was
+    requested; what was replied until then is kept."""
+    if not ask_judge(store, evidence, policy, labels, say, lambda: stop() is not None):
+        raise interrupted(stop(), "stopped while the judge was asked; its replies so far are stored")
+    return with_judgements(store, evidence, policy)
 
 
 def with_judgements(store: Store, evidence: RunEvidence, policy: Policy) -> RunEvidence:

@@ -125,7 +125,7 @@ def rescore(
 
 def _with_judge(store: Store, stands: Standing, gate: GateFile) -> Standing:
     """The run with what the gate file's judge says of it, who is asked where a reply is missing."""
-    ask_judge(store, stands.evidence, replace(gate, policy=stands.policy), lambda line: None)
+    ask_judge(store, stands.evidence, stands.policy, gate.labels)
     return replace(stands, evidence=with_judgements(store, stands.evidence, stands.policy))
 
 

@@ -119,7 +119,7 @@ def asked(tmp_path, stored, fairly):
 
 
 def ask(store, run_id, gate, judge=FAIR):
-    return ask_judge(store, known(store, run_id), gate, lambda line: None)
+    return ask_judge(store, known(store, run_id), gate.policy, gate.labels)
 
 
 def test_each_pair_is_asked_in_both_orders_once_and_equal_answers_are_ties_that_nobody_is_asked_about(made):
@@ -229,7 +229,7 @@ def test_it_stops_when_it_is_told_to_and_goes_on_later(made):
     with scripted(otherwise=as_server(FAIR)) as server:
         gate = gate_of(folder, server.address)
         stops = iter([False, True])
-        assert not ask_judge(store, known(store, run_id), gate, lambda line: None, lambda: next(stops))
+        assert not ask_judge(store, known(store, run_id), gate.policy, gate.labels, stop=lambda: next(stops))
         assert len(server.asked) == 64
         assert ask(store, run_id, gate)
 

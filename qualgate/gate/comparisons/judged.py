@@ -86,9 +86,8 @@ def _tested(
     worst = [_sides(found, clusters, one, 0.0).compared(margin, alpha) for one in samples if one.any()]
     best = [_sides(found, clusters, one, 1.0).compared(margin, alpha) for one in samples if one.any()]
     empty = len(worst) < len(samples)
-    within, beyond = (
-        1.0 if empty else max(one) for one in zip(*((w.p_within, b.p_beyond) for w, b in zip(worst, best)))
-    )
+    within = 1.0 if empty else max(one.p_within for one in worst)
+    beyond = 1.0 if empty else max(one.p_beyond for one in best)
     lost, won, unsaid = int(shown.lost.sum()), int(shown.won.sum()), _unsaid(found)
     told = min(within, beyond) <= alpha or len(np.unique(clusters)) < n or unsaid or not samples[1].all()
     change = (won - lost) / (2 * n)

@@ -81,18 +81,23 @@ def biases(arm: JudgedArm, alpha: float = BIAS_ALPHA) -> tuple[Bias, ...]:
     """
     places = [(key[:2], _place(one)) for key, one in arm.pairs.items()]
     labels = [(one.question, _place(one.judged)) for one in arm.labels]
-    errors = [(one.question, one.judged.style, one.judged.win - one.preferred) for one in arm.labels
-              if one.judged.win is not None]  # fmt: skip
+    errors = [
+        (one.question, one.judged.style, one.judged.win - one.preferred)
+        for one in arm.labels
+        if one.judged.win is not None
+    ]
+    length, marks = (_signs((question, style[at] * error) for question, style, error in errors) for at in (0, 1))
     kinds = {
         "position": ("contradicts itself toward the answer shown {}", ("first", "last"), _signs([*places, *labels])),
-        "length": ("errs toward the {} answer", ("longer", "shorter"), _signs((q, s[0] * e) for q, s, e in errors)),
-        "format": ("errs toward the answer with {} format", ("more", "less"), _signs((q, s[1] * e) for q, s, e in errors)),
-    }  # fmt: skip
+        "length": ("errs toward the {} answer", ("longer", "shorter"), length),
+        "format": ("errs toward the answer with {} format", ("more", "less"), marks),
+    }
     adjusted = holm([leaning(*counts) for _, _, counts in kinds.values()])
     return tuple(
         Bias(
             name=name,
-            said=f"{name} bias: it {said.format(ways[counts[1] > counts[0]])} in {max(counts)} of {sum(counts)} questions",
+            said=f"{name} bias: it {said.format(ways[counts[1] > counts[0]])} in {max(counts)} of "
+            + counted(sum(counts), "question"),
             p=p,
         )
         for (name, (said, ways, counts)), p in zip(kinds.items(), adjusted, strict=True)

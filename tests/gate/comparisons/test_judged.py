@@ -29,7 +29,10 @@ def sample(right: int, wrong: int = 0, tied: int = 0, torn: int = 0) -> tuple[Ju
     return tuple(JudgedLabel(preferred=1.0, question=f"q{at}", judged=one) for at, one in enumerate(each))
 
 
-def judged(*pairs: Judged, labels=sample(40), floor: float = 0.7, fault: str = ""):
+LABELS = sample(40)
+
+
+def judged(*pairs: Judged, labels: tuple[JudgedLabel, ...] = LABELS, floor: float = 0.7, fault: str = ""):
     """Evidence of as many cases of the set `code`, with these judgements."""
     found = {("code", f"code-{at}", 0): one for at, one in enumerate(pairs)}
     arm = JudgedArm(judge="judge/1 f (m)", floor=floor, pairs=found, labels=labels, fault=fault)

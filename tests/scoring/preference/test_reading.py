@@ -1,4 +1,4 @@
-"""A judge's reply is its form or nothing, two orders that contradict each other are a tie, and style is antisymmetric."""
+"""A judge's reply is its form or nothing, orders that contradict each other are a tie, and style is antisymmetric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripted judges with planted tastes: which are found and named, whom a verdict may rest on, and what control is worth.
+"""Scripted judges with planted tastes: which are named, whom a verdict may rest on, and what control is worth.
 
 Answers are texts with a worth that only a judge's script can read, of drawn length and format. People prefer the
 answer that is worth more; a judge does too, misled by what was planted. The whole way of a reply is walked: request,
