@@ -72,13 +72,12 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
     critical = any(
         rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
     )
+    judged = any(METRICS[rule.metric].kind == "judged" for rule in model.gate.rules or ())
     if not critical and model.gate.nel_policy is None:
-        alone = any(METRICS[rule.metric].kind == "judged" for rule in model.gate.rules or ())
-        yield document.fault(
-            ("gate", "rules"),
-            ("a judge alone approves nothing; beside its rule add" if alone else "no critical rule on quality, so "
-             "nothing could be approved; add") + " one such as {metric: exact_match, max_drop: 0.02}",
-        )  # fmt: skip
+        why = (
+            "a judge alone approves nothing" if judged else "no critical rule on quality, so nothing could be approved"
+        )
+        yield document.fault(("gate", "rules"), f"{why}; add one such as {{metric: exact_match, max_drop: 0.02}}")
 
 
 def _judging(document: Document, model: GateFileModel) -> Iterator[Fault]:

@@ -41,7 +41,7 @@ def test_a_judge_is_an_address_a_model_a_rubric_and_labels(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"rules": WIN}, "a judge alone approves nothing; beside its rule add one such as {metric: exact_match"),
+        ({"rules": WIN}, "a judge alone approves nothing; add one such as {metric: exact_match"),
         ({"rules": f"{{metric: f1, max_drop: 0.02, tier: advisory}}, {WIN}"}, "a judge alone approves nothing"),
         ({"judge": None}, "a rule on judge.win needs a judge"),
         ({"rules": QUALITY}, "no rule asks this judge"),
