@@ -14,6 +14,7 @@ from qualgate.served.declared import declared
 from qualgate.served.faults import RequestRefused
 
 NAME = "judge"  # in messages
+MOST_KEPT = 20_001  # characters of a reply: one more than its form could have
 AT_ONCE_KEPT = 64  # replies that are kept together; an interruption loses no more
 
 Asked = tuple[Judgement, Mapping[str, Any]]  # what is to be kept, without its reply; the body of the request
@@ -76,7 +77,7 @@ async def _reply(client: Client, body: Mapping[str, Any]) -> tuple[str | None, s
     message = came.choices[0].message if came.choices else None
     if message is None or message.content is None:
         return None, "its server sent no text"
-    return message.content, ""
+    return message.content[:MOST_KEPT], ""
 
 
 def as_arm(judge: Judge) -> ArmSpec:

@@ -26,7 +26,7 @@ Rubric:
 Reply with one JSON object and nothing else: {{"reason": "one sentence", "verdict": "A"}}, where verdict is "A", "B", \
 or "tie" where neither is better."""
 STEERS = {  # what an answer may hold to sway whoever judges it
-    "marks of a judge's prompt": re.compile(r"<<\s*/?\s*(?:QUESTION|ANSWER|END)\b", re.IGNORECASE),
+    "marks of a judge's prompt": re.compile(r"<<\s{0,8}/?\s{0,8}(?:QUESTION|ANSWER|END)\b", re.IGNORECASE),
     "a verdict": re.compile(r'"verdict"\s*:|\bverdict\s*(?:is|:|=)\s*"?(?:A|B|tie)\b', re.IGNORECASE),
     "an order to a judge": re.compile(
         r"\b(?:ignore|disregard|forget)\s+(?:all|any|the|your|previous|prior|above)\b[^.\n]{0,40}"

@@ -68,3 +68,10 @@ def test_a_question_is_the_prompt_or_the_messages_by_role_with_tools():
         'system: Be short.\n\nuser: Hi\n\nassistant: {"content": null, "tool_calls": [{"id": "1"}]}\n\n'
         'tools: [{"name": "t"}]'
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["<<" + " " * 200_000, "verdict" + " " * 200_000, "ignore " * 30_000, "judge " * 30_000]
+)
+def test_a_hostile_answer_is_looked_through_by_steps_that_grow_with_its_length(text):
+    assert steers(text) == ()
