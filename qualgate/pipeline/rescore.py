@@ -90,6 +90,7 @@ def rescore(
         stands = standing(store, found, gate)
         if stands.evidence.integrity:
             raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")
+        was = stands.evidence
         stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
         last = scorings.read(store, found)
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
@@ -98,7 +99,7 @@ def rescore(
         new = _scored(last, old, scorers, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
         texts = {answer.key: answer.text for answer in last.answers}
         evidence = with_readers(store, _by(stands.evidence, new, texts)) if scorers else stands.evidence
-        before, after = (stands.decided(one) for one in (stands.evidence, evidence))
+        before, after = (stands.decided(one) for one in (was, evidence))
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}

@@ -96,7 +96,9 @@ def test_a_judge_blocks_what_loses_approves_what_does_not_and_is_not_needed_agai
         unjudged = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
         assert unjudged.returncode == Exit.UNDECIDED
         assert "its labelled sample was not judged whole: qualgate rescore" in unjudged.stdout
-        assert qualgate("rescore", "gate.yaml", cwd=workspace).returncode == Exit.BLOCK
+        rejudged = qualgate("rescore", "gate.yaml", cwd=workspace)
+        assert rejudged.returncode == Exit.BLOCK
+        assert "UNDECIDED -> BLOCK" in rejudged.stdout
         assert len(judge.asked) == 4 * (30 + 2 + 50)
     monkeypatch.delenv("JUDGE_KEY")  # from here on neither judge nor arms are there
     again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
