@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from qualgate.cli import app
 from qualgate.config.arms import Baseline, DraftingEntry, FourArmEntry, Variant
 from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL_KEYS, LM_EVAL_SCHEMA
+from qualgate.config.judge import JudgeEntry
 from qualgate.config.load import LoadEntry
 from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
@@ -47,6 +48,10 @@ SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("gate.quarantine", QuarantineEntry, "gate:\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  quarantine:\n"
      "    - {case: c-17, evalset: support, owner: ana, expires: 2026-12-31, reason: two references are right}"),
     ("slo", SloEntry, "slo: {ttft: 0.5, e2e: 10}"),
+    ("judge", JudgeEntry,
+     "judge:\n  endpoint: http://127.0.0.1:8100/v1\n  model: judge-70b\n  rubric: The answer that helps is "
+     "better.\n  labels: labels.jsonl\ngate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n    - {metric: "
+     "judge.win, max_drop: 0.05}"),
     ("load", LoadEntry,
      "load:\n  concurrency: [1, 4, 16]\n  rate: [2, 8]\n  seconds: 60\n  warmup: 10\n  cooldown: 10"),
     ("four_arm", FourArmEntry, "four_arm: {parity: identical, min_saving: 0.05}"),
@@ -236,6 +241,7 @@ KINDS = {
     "service": "Service",
     "arm": "Facts of a whole variant, measured while it was made or loaded",
     "stability": "Stability of answers",
+    "judged": "What a judge prefers: paired case by case, and never alone enough to approve",
 }
 RULE = {"max_drop": "0.02", "max": "0.05", "min": "0.9", "max_ratio": "1.1"}
 RULE_OF = {  # where another number makes more sense
@@ -247,6 +253,7 @@ RULE_OF = {  # where another number makes more sense
     "memory.weights": "0.6",
     "coverage.strata": "0.5",
     "stability.sqnr": "20",
+    "judge.win": "0.05",
 }
 
 

@@ -114,7 +114,7 @@ def _bound(comparison: Comparison, bound: float) -> str:
 
 
 def _difference(metric: str, difference: float) -> str:
-    return f"{100 * difference:+.1f}" if _kind(metric) in ("quality", "service") else f"{difference:+.4g}"
+    return f"{100 * difference:+.1f}" if _kind(metric) in ("quality", "service", "judged") else f"{difference:+.4g}"
 
 
 def _kind(metric: str) -> str:

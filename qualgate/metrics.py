@@ -11,7 +11,7 @@ class Metric:
     """What a rule may be about, and which of its bounds go with it."""
 
     name: str
-    kind: Literal["quality", "drift", "latency", "cost", "service", "arm", "stability"]
+    kind: Literal["quality", "drift", "latency", "cost", "service", "arm", "stability", "judged"]
     binary: bool  # every value is 0 or 1
     better: Literal["higher", "lower"]
     unit: str
@@ -200,6 +200,15 @@ METRICS: dict[str, Metric] = {
             unit="rate",
             meaning="share of cases whose repeats the variant's answers score alike",
             bounds=("min",),
+        ),
+        Metric(
+            name="judge.win",
+            kind="judged",
+            binary=False,
+            better="higher",
+            unit="rate",
+            meaning="share of pairs that the judge (`judge`) gives to the variant, a tie as half; equal arms have 0.5",
+            bounds=("max_drop",),
         ),
     )
 }  # fmt: skip

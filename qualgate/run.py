@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
-from qualgate.errors import Exit, Interrupted
 from qualgate.formatting import counted
 from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
@@ -19,7 +18,8 @@ from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts, outlook
 from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
-from qualgate.pipeline.locks import sole_coordinator, stop_requested
+from qualgate.pipeline.judging import judge_there, put_before_judge
+from qualgate.pipeline.locks import interrupted, sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.served_arms import probing
@@ -52,6 +52,7 @@ def run_gate(
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
     plan = make_plan(gate, planning)
+    judge_there(plan.policy)
     for line in doubts(plan):
         warn(line)
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
@@ -68,6 +69,8 @@ def run_gate(
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
+        if not failures:
+            evidence = put_before_judge(store, evidence, plan.policy, gate.labels, planning, stop)
         decided = decide(with_corrections(evidence, feedback), plan.policy, plain.now())
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
@@ -112,8 +115,5 @@ def generate(
         progress(outcome.arm, done := done + len(new), total)
         settling.answered(new)
     if (received := stop()) is not None:
-        raise Interrupted(
-            f"stopped with {done} of {counted(total, 'unit')} done and stored; run the same command again to resume",
-            Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED,
-        )
+        raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")
     return tuple(failure for arm, failure in failures if settling.needed(arm))

@@ -66,17 +66,41 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
         yield document.fault(
             ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"
         )
+    yield from _judging(document, model)
     yield from _contradictory_arms(document, model)
     yield from _served_twice(document, model)
     critical = any(
         rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
     )
+    judged = any(METRICS[rule.metric].kind == "judged" for rule in model.gate.rules or ())
     if not critical and model.gate.nel_policy is None:
-        yield document.fault(
-            ("gate", "rules"),
-            "no critical rule on quality, so nothing could be approved; add one such as "
-            "{metric: exact_match, max_drop: 0.02}",
+        why = (
+            "a judge alone approves nothing" if judged else "no critical rule on quality, so nothing could be approved"
         )
+        yield document.fault(("gate", "rules"), f"{why}; add one such as {{metric: exact_match, max_drop: 0.02}}")
+
+
+def _judging(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    """A judge and the rules that rest on it stand together, beside what waits for all answers."""
+    rules = [index for index, rule in enumerate(model.gate.rules or ()) if METRICS[rule.metric].kind == "judged"]
+    if rules and model.judge is None:
+        yield document.fault(
+            ("gate", "rules", rules[0]),
+            "a rule on judge.win needs a judge; add `judge: {endpoint: …, model: …, rubric: …, labels: FILE}`",
+        )
+    if model.judge is None:
+        return
+    if not rules:
+        yield document.fault(
+            ("judge",), "no rule asks this judge; add {metric: judge.win, max_drop: 0.05}, or leave `judge` out"
+        )
+    if model.gate.stop == "early":
+        message = (
+            "`stop: early` ends before all answers are there, and a judge is asked behind them; take one of the two"
+        )
+        yield document.fault(("gate", "stop"), message)
+    if model.four_arm is not None or len(roles(model)) == len(ROLES):
+        yield document.fault(("judge",), "a judge among four arms", planned=True)
 
 
 def _contradictory_arms(document: Document, model: GateFileModel) -> Iterator[Fault]:

@@ -11,6 +11,7 @@ from typing import Literal
 from qualgate import evalsets
 from qualgate.config.arms import AdapterEntry, Variant
 from qualgate.config.contradictions import ROLES, contradictions, roles
+from qualgate.config.judge import as_judge
 from qualgate.config.load import as_load
 from qualgate.config.model import JOB_TIMEOUT, GateFileModel
 from qualgate.config.paths import SHIPPED_MODEL, expanded
@@ -57,6 +58,7 @@ class GateFile:
     job_timeout: float = JOB_TIMEOUT  # s in which a batch is to be answered, with the loading of its arm
     load: Load = field(default_factory=Load)  # how `qualgate load` asks served arms; no verdict reads it
     feedback: Path | None = None  # what users said of answers
+    labels: Path | None = None  # what people prefer, by which `policy.judge` is measured
     nel_policy: Path | None = None  # a NeMo Evaluator policy that decides in place of `policy.rules`, which is empty
     four_arm: FourArms | None = None  # a run, and what is judged of it, puts it into the policy
     sampling: Sampling = GREEDY  # of evalsets that do not say their own
@@ -109,6 +111,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         job_timeout=model.workers.job_timeout,
         load=as_load(model.load, path.parent),
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
+        labels=path.parent / expanded(model.judge.labels) if model.judge else None,
         nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
         four_arm=_four_arms(model),
         sampling=model.generation.sampling,
@@ -144,6 +147,7 @@ def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
         ),
         max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator
         stop=EarlyStop(seed=model.generation.seed) if model.gate.stop == "early" else None,
+        judge=as_judge(model.judge),
     )
 
 

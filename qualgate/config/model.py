@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_va
 
 from qualgate.config.arms import VARIANT_NAME, ArithmeticAs, Baseline, FourArmEntry, Variant, VariantName
 from qualgate.config.evalset_refs import EvalsetRef
+from qualgate.config.judge import JudgeEntry
 from qualgate.config.load import LoadEntry
 from qualgate.config.paths import PlainFile, StoreUrl
 from qualgate.config.rules import Gate, SloEntry
@@ -196,6 +197,10 @@ class GateFileModel(Written):
     """A price table, for rules on cost and for what `plan` says of cost. Example: `prices: prices.yaml`"""
     feedback: PlainFile = ABSENT
     """JSON lines with what users said of answers. Example: `feedback: said.jsonl`"""
+    judge: JudgeEntry = ABSENT
+    """Who compares answers, for rules on `judge.win`. Example: `judge: {endpoint: http://127.0.0.1:8100/v1, model:
+    judge-70b, rubric: The answer that solves the problem is better., labels: labels.jsonl}`
+    """
     four_arm: FourArmEntry = ABSENT
     """Judge baseline, quantization, speculation and both as four arms. Example: `four_arm: {parity: identical}`"""
     store: StoreUrl = "sqlite:///qualgate.db"

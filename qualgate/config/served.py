@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -109,26 +110,14 @@ def _listed(k: int) -> int:
     return k
 
 
-class ServedKeys(Written):
-    """Keys of an arm that a server answers for."""
+class AskedKeys(Written):
+    """Keys of whatever is asked over the wire."""
 
     endpoint: Annotated[
         str, AfterValidator(named_address), Field(json_schema_extra={"pattern": r"^https?://[^@?#\s]+$"})
     ] = ABSENT
     """The address of an OpenAI-compatible API that answers for this arm, with its version. `model` is then the name
     that it lists. Example: `endpoint: http://127.0.0.1:8000/v1`
-    """
-    serve: Annotated[str, AfterValidator(_command), Field(json_schema_extra={"pattern": "\\{port\\}"})] = ABSENT
-    """A command that starts such a server, with {port} where it takes its port: started from the gate file's folder
-    for this arm's answers, ended after them. Example: `serve: vllm serve ./support-awq --port {port}`
-    """
-    engine: Annotated[str, Field(min_length=1, max_length=60)] = ABSENT
-    """What serves, by your word; `vllm` and `qualgate` are asked for the tokens of their answers, and one that is not
-    named is too. Example: `engine: vllm`
-    """
-    tokenizer: TokenizerPath = ABSENT
-    """The folder whose tokenizer and chat template make this arm's tokens, which are then what the server is sent;
-    without it the server is sent messages. Example: `tokenizer: ./models/support`
     """
     api_key_env: Annotated[str, AfterValidator(environment_name), Field(json_schema_extra={"pattern": KEY_NAME})] = (
         ABSENT
@@ -137,15 +126,6 @@ class ServedKeys(Written):
     concurrency: Annotated[int, Field(ge=1, le=4096)] = ABSENT
     """Requests that the server is asked at once at most, 16 unless you say so; `workers.count` processes share them,
     and each asks up to 64. Example: `concurrency: 64`
-    """
-    stream: bool = ABSENT
-    """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
-    prompt_logprobs: Annotated[
-        int, AfterValidator(_listed), Field(json_schema_extra={"minimum": -1, "not": {"const": 0}})
-    ] = ABSENT
-    """How many of the likeliest tokens the server is to list at each place of the baseline's answers, -1 for all: what
-    this arm's drift is read from, and its own answer up to where it leaves the baseline's. For servers that tell
-    `prompt_logprobs` as vLLM does, and arms with a `tokenizer`. Example: `prompt_logprobs: 20`
     """
     extra_body: Annotated[
         dict[str, Any],
@@ -161,6 +141,32 @@ class ServedKeys(Written):
         Field(json_schema_extra={"propertyNames": {"pattern": _HEADER, "not": {"pattern": _KEYS_IN}}}),
     ] = ABSENT
     """Headers of every request, none with a key. Example: `extra_headers: {X-Team: support}`"""
+
+
+class ServedKeys(AskedKeys):
+    """Keys of an arm that a server answers for."""
+
+    serve: Annotated[str, AfterValidator(_command), Field(json_schema_extra={"pattern": "\\{port\\}"})] = ABSENT
+    """A command that starts such a server, with {port} where it takes its port: started from the gate file's folder
+    for this arm's answers, ended after them. Example: `serve: vllm serve ./support-awq --port {port}`
+    """
+    engine: Annotated[str, Field(min_length=1, max_length=60)] = ABSENT
+    """What serves, by your word; `vllm` and `qualgate` are asked for the tokens of their answers, and one that is not
+    named is too. Example: `engine: vllm`
+    """
+    tokenizer: TokenizerPath = ABSENT
+    """The folder whose tokenizer and chat template make this arm's tokens, which are then what the server is sent;
+    without it the server is sent messages. Example: `tokenizer: ./models/support`
+    """
+    stream: bool = ABSENT
+    """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
+    prompt_logprobs: Annotated[
+        int, AfterValidator(_listed), Field(json_schema_extra={"minimum": -1, "not": {"const": 0}})
+    ] = ABSENT
+    """How many of the likeliest tokens the server is to list at each place of the baseline's answers, -1 for all: what
+    this arm's drift is read from, and its own answer up to where it leaves the baseline's. For servers that tell
+    `prompt_logprobs` as vLLM does, and arms with a `tokenizer`. Example: `prompt_logprobs: 20`
+    """
 
     @property
     def is_served(self) -> bool:
@@ -198,19 +204,26 @@ def as_served(entry: ServedKeys, folder: Path) -> Served | None:
     """The record; None where our own engine generates. folder: the gate file's."""
     if not entry.is_served:
         return None
-    headers: dict[str, str] = entry.extra_headers or {}
-    return Served(
-        endpoint=entry.endpoint or "",
+    return replace(
+        as_asked(entry),
         command=entry.serve or "",
         engine=entry.engine or "",
         tokenizer=_tokenizer(entry.tokenizer, folder),
-        api_key_env=entry.api_key_env or "",
-        concurrency=entry.concurrency or CONCURRENCY,
         stream=entry.stream is not False,
         prompt_logprobs=entry.prompt_logprobs or 0,
+        drafts=getattr(entry, "arm", None) in ("speculation", "both"),
+    )
+
+
+def as_asked(entry: AskedKeys) -> Served:
+    """The record of what is asked for texts at an address, if it has one."""
+    headers: dict[str, str] = entry.extra_headers or {}
+    return Served(
+        endpoint=entry.endpoint or "",
+        api_key_env=entry.api_key_env or "",
+        concurrency=entry.concurrency or CONCURRENCY,
         extra_body=json.dumps(entry.extra_body, sort_keys=True) if entry.extra_body else "",
         extra_headers=tuple(sorted(headers.items())),
-        drafts=getattr(entry, "arm", None) in ("speculation", "both"),
     )
 
 

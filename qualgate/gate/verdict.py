@@ -15,6 +15,7 @@ from qualgate.gate.comparisons.drift_summary import summarise
 from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.evidence.checks import Examination, Pair, examine, truncated_sets
+from qualgate.gate.evidence.judged import told_of_judge
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.explain import explain
@@ -138,7 +139,12 @@ def judge(
         variant=found.variant,
         word=word,
         exit=int(code),
-        reasons=(*reasons, *_taken_at_worst(told, comparisons), *found.notes),
+        reasons=(
+            *reasons,
+            *_taken_at_worst(told, comparisons),
+            *found.notes,
+            *told_of_judge(found.about.judged, policy.alpha),
+        ),
         comparisons=comparisons,
         drift=summarise(pairs),
         stop_reasons=stop_reasons(pairs),

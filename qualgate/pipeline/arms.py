@@ -11,6 +11,7 @@ from qualgate.engine.own_cache import with_own_cache
 from qualgate.errors import UsageError
 from qualgate.gate.peers.nel_policy import as_text
 from qualgate.intake.nel_policy import read_nel_policy
+from qualgate.pipeline.judging import with_sample
 from qualgate.quant.formats import recognise
 from qualgate.quant.model_files import CONFIG_FILES, ModelFiles, read_files
 from qualgate.records import NOISE, PLAIN, TWIN, WIDE, ArmSpec
@@ -26,6 +27,7 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
         if blame:
             raise UsageError("--blame adds arms to four that are compared: use it with a gate file that names none.")
     gate = with_nel_policy(gate)
+    gate = replace(gate, policy=with_sample(gate.policy, gate.labels))
     if blame and gate.policy.stop is not None:
         raise UsageError("--blame needs every case of a blocked variant, and `stop: early` ends before: choose one.")
     gate = with_witnesses(gate) if blame else gate

@@ -19,6 +19,7 @@ from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.check_adapters import trained_elsewhere
 from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_learned_on_it
 from qualgate.pipeline.forecast import Forecast, Past, forecast
+from qualgate.pipeline.judging import judges_of, own_judge
 from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
 from qualgate.pipeline.served_arms import leaves_the_machine, rests_on_lists
@@ -108,7 +109,7 @@ def doubts(plan: Plan) -> Iterator[str]:
     """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides.
     Of a trial, that it decides nothing, and where its prompts go."""
     if plan.policy.trial is not None:
-        yield from leaves_the_machine(plan.arms)
+        yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
         yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
@@ -132,7 +133,8 @@ def _told_before(plan: Plan) -> Iterator[str]:
     yield from heads_that_learned_on_it(plan)
     yield from drafts_that_cannot_pay(plan)
     yield from trained_elsewhere(plan)
-    yield from leaves_the_machine(plan.arms)
+    yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
+    yield from own_judge(plan.policy, plan.arms)
     yield from rests_on_lists(plan)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qualgate.errors import InfrastructureError, UsageError
+from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
 
 
 @contextmanager
@@ -49,3 +49,9 @@ def stop_requested() -> Iterator[Callable[[], signal.Signals | None]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def interrupted(received: signal.Signals | None, what: str) -> Interrupted:
+    """The error of a run that was asked to stop. what: how far it came."""
+    code = Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED
+    return Interrupted(f"{what}; run the same command again to resume", code)

@@ -11,9 +11,10 @@ from qualgate.formatting import counted
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
 from qualgate.pipeline.evidence import with_readers
+from qualgate.pipeline.judging import ask_judge, with_judgements
 from qualgate.pipeline.plan import set_refs
 from qualgate.pipeline.staleness import of_today
-from qualgate.pipeline.stored import run_meant, standing
+from qualgate.pipeline.stored import Standing, run_meant, standing
 from qualgate.records import (
     ArmEvidence,
     Evalset,
@@ -28,7 +29,7 @@ from qualgate.scoring import answer_format, score, scorer_versions
 from qualgate.scoring.registry import scorers_of
 from qualgate.scoring.text import known
 from qualgate.store import runs, scorings
-from qualgate.store.database import open_store
+from qualgate.store.database import Store, open_store
 from qualgate.store.evidence import nothing_read
 
 FAULTS_SHOWN = 5
@@ -89,6 +90,8 @@ def rescore(
         stands = standing(store, found, gate)
         if stands.evidence.integrity:
             raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")
+        was = stands.evidence
+        stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
         last = scorings.read(store, found)
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
@@ -96,7 +99,7 @@ def rescore(
         new = _scored(last, old, scorers, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
         texts = {answer.key: answer.text for answer in last.answers}
         evidence = with_readers(store, _by(stands.evidence, new, texts)) if scorers else stands.evidence
-        before, after = (stands.decided(one) for one in (stands.evidence, evidence))
+        before, after = (stands.decided(one) for one in (was, evidence))
         if keep:
             if scorers:
                 scored = {answer.unit_id: tuple(new[answer.key].values()) for answer in last.answers}
@@ -119,6 +122,12 @@ def rescore(
         stored=keep and bool(scorers),
         exit=after.exit,
     )
+
+
+def _with_judge(store: Store, stands: Standing, gate: GateFile) -> Standing:
+    """The run with what the gate file's judge says of it, who is asked where a reply is missing."""
+    ask_judge(store, stands.evidence, stands.policy, gate.labels)
+    return replace(stands, evidence=with_judgements(store, stands.evidence, stands.policy))
 
 
 def _outdated(old: Scores) -> dict[str, tuple[str, str]]:

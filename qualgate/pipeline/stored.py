@@ -16,6 +16,7 @@ from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
 from qualgate.pipeline.evidence import known, labels_of, reads_answers
+from qualgate.pipeline.judging import with_judgements, with_sample
 from qualgate.pipeline.outcome import Outcome
 from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
@@ -93,11 +94,12 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standin
     found = run_meant(store, run_id, gate)
     then = runs.policy(store, found)
     policy, stale = _grounds(store, found, gate)
+    policy = with_sample(policy, gate.labels if gate is not None else None)
     if said is not None:
         policy = replace(policy, feedback=said.sha256)
     evidence = known(store, found, answers=reads_answers(policy))
     labels = _labels_today(gate, policy) if gate is not None and not stale else None
-    evidence = replace(evidence, labels=labels, stale=stale)
+    evidence = with_judgements(store, replace(evidence, labels=labels, stale=stale), policy)
     asked = gate is not None and gate.noise_floor
     return Standing(run_id=found, evidence=evidence, policy=policy, then=then, said=said, noise_floor=asked)
 

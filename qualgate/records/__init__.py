@@ -33,6 +33,7 @@ from qualgate.records.arms import (
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
 from qualgate.records.counters import DraftCounts, DraftWindow, counted_in, evalsets_of, joined
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
+from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label
 from qualgate.records.load import Load
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.recipe import QuantizeRecipe
@@ -115,6 +116,12 @@ __all__ = [
     "Job",
     "JobFailure",
     "JobResult",
+    "Judge",
+    "Judged",
+    "JudgedArm",
+    "JudgedLabel",
+    "Judgement",
+    "Label",
     "LmEvalTask",
     "Load",
     "Looked",

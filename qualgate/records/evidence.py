@@ -8,6 +8,7 @@ from typing import Literal
 
 from qualgate.records.answers import DraftStep
 from qualgate.records.arms import UNTOLD, ArmIdentity, Generation, Overflow
+from qualgate.records.judged import JudgedArm
 from qualgate.records.policy import Policy
 from qualgate.records.speculation import Speculation
 from qualgate.records.verdicts import VerdictWord
@@ -106,6 +107,7 @@ class ArmEvidence:
     generation: Generation = UNTOLD  # likewise
     speculation: Speculation | None = None  # as it was planned; None: none, or an arm of files
     to_draft: bool = False  # served, and said to speculate
+    judged: JudgedArm | None = None  # variants only; None: no judge was asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

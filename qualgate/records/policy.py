@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from qualgate.records.judged import Judge
+
 Tier = Literal["critical", "supporting", "advisory"]
 
 
@@ -166,3 +168,4 @@ class Policy:
     stop: EarlyStop | None = None  # None: generation ends when every unit is done
     nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
     trial: Trial | None = None  # of a run that decides nothing
+    judge: Judge | None = None  # who compares answers, for rules on `judge.win`

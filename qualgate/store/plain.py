@@ -28,7 +28,7 @@ def policy_to_json(policy: Policy) -> str:
     """Without the rules' lines: a comment added to the gate file is not another policy, nor a new verdict. What it does
     not ask for is left out, so a policy that says no more than an older version could say keeps its text."""
     body = asdict(policy)
-    for name in ("slo", "prices", "feedback", "four_arm", "stop", "nel", "trial"):
+    for name in ("slo", "prices", "feedback", "four_arm", "stop", "nel", "trial", "judge"):
         if not body[name]:
             del body[name]
     if policy.four_arm is not None and not policy.four_arm.drafting:

@@ -171,6 +171,24 @@ stoppings = Table(  # append-only: a variant whose verdict was settled before it
     ForeignKeyConstraint(["run_id", "variant"], ["arms.run_id", "arms.name"]),
 )
 
+judgements = Table(  # append-only: what a judge replied to two answers in one order, as it came
+    "judgements",
+    metadata,
+    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
+    Column("judge", String(64), primary_key=True),  # its version
+    Column("variant", String(200), primary_key=True),  # "" of its labelled sample
+    Column("evalset", String(200), primary_key=True),
+    Column("case_id", String(400), primary_key=True),
+    Column("repeat", Integer, primary_key=True, autoincrement=False),
+    Column("swapped", Integer, primary_key=True, autoincrement=False),  # 1: the variant's answer was shown first
+    Column("asked", String(64), nullable=False),  # sha256 of the request
+    Column("reply", Text),  # NULL where none came, and `error` says why
+    Column("error", Text, nullable=False),
+    Column("served", Text, nullable=False),  # what its server said of itself
+    Column("label", Text, nullable=False),  # JSON of the label; "" of a run's pair
+    Column("sha256", String(64), nullable=False),  # of this row
+)
+
 verdicts = Table(  # append-only
     "verdicts",
     metadata,

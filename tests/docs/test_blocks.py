@@ -25,6 +25,7 @@ from qualgate.documents import read_yaml
 from qualgate.evalsets.own_rows import read_rows
 from qualgate.identity import own_version
 from qualgate.intake.feedback import read_feedback
+from qualgate.intake.preferences import read_labels
 from qualgate.intake.score_rows import read_score_rows
 from tests.docs.blocks import ROOT, Block, all_blocks, blocks, commands, pages
 
@@ -192,6 +193,8 @@ def test_a_json_block_is_read_by_what_reads_such_lines(block: Block, tmp_path):
         assert len(read_score_rows(path, "support").rows) == len(bodies)
     elif "corrected" in bodies[0]:
         assert len(read_feedback(path).events) == len(bodies)
+    elif "preferred" in bodies[0]:
+        assert len(read_labels(path)) == len(bodies)
     elif {"messages", "prompt"} & bodies[0].keys():
         before = [one for one in blocks(block.page) if one.line < block.line and one.language == "yaml"][-1]
         name = yaml.safe_load(before.text)["name"]

@@ -165,6 +165,7 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
         connection.execute("drop table draft_steps")
+        connection.execute("drop table judgements")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -192,6 +193,7 @@ def test_a_run_of_revision_0012_knows_every_kl_itself_and_its_seals_hold(url):
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("drop table judgements")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("update alembic_version set version_num = '0012'")
     assert f"from revision 0012 to {LAST}" in upgrade(url)
@@ -206,6 +208,7 @@ def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_n
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("drop table judgements")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("update alembic_version set version_num = '0011'")
@@ -232,6 +235,7 @@ def test_a_run_of_revision_0010_has_no_masked_shares_its_seals_hold_and_new_runs
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("drop table judgements")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -264,6 +268,7 @@ def test_a_run_of_revision_0009_has_no_draft_steps_its_seals_hold_and_new_runs_h
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
+        connection.execute("drop table judgements")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -287,6 +292,7 @@ def test_a_run_of_revision_0008_has_no_name_and_its_seal_holds(url):
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
+        connection.execute("drop table judgements")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")

@@ -8,6 +8,7 @@ from qualgate.gate.comparisons.arm_facts import measure_arm
 from qualgate.gate.comparisons.cost import measure_cost
 from qualgate.gate.comparisons.drift import measure_drift
 from qualgate.gate.comparisons.goodput import measure_goodput
+from qualgate.gate.comparisons.judged import measure_judged
 from qualgate.gate.comparisons.latency import measure_latency
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.quality import measure_quality
@@ -50,6 +51,8 @@ def measure(
     match metric.kind:
         case "quality":
             return measure_quality(slice_, mine, alpha)
+        case "judged":
+            return measure_judged(slice_, mine, about.judged, alpha)
         case "latency":
             return measure_latency(slice_, mine, alpha)
         case "cost":

@@ -141,11 +141,11 @@ def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
         ),
         p_within=within,
         obstacle=too_weak(slice_, scores.best.baseline, shown.clusters)
-        or (_too_few(slice_, shown.clusters, alpha) if clustered else ""),
+        or (too_few(slice_, shown.clusters, alpha) if clustered else ""),
     )
 
 
-def _too_few(slice_: Slice, clusters: NDArray, alpha: float) -> str:
+def too_few(slice_: Slice, clusters: NDArray, alpha: float) -> str:
     """Why cases of so few clusters cannot prove the margin, however alike the arms, in words; empty when they can.
 
     A cluster may fail as a whole, and that many may all be drawn without one that does (see `stats.unseen_clusters`).

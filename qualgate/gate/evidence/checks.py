@@ -16,7 +16,7 @@ from qualgate.gate.causes.cause import contradictory, relation
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.evidence.unread_calls import counted_as_wrong, lost_calls
 from qualgate.metrics import METRICS
-from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records import ArmEvidence, JudgedArm, RunEvidence, UnitEvidence, UnitKey
 
 MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
 # Identity fields that must be equal on both sides; the engine, which is last, only where neither is served.
@@ -41,6 +41,7 @@ class About:
     variant: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)  # of the variant: metric → why it has no number
     rerun: Mapping[str, tuple[Pair, ...]] = field(default_factory=dict)  # the A/A arm's pairs, where there is one
+    judged: JudgedArm | None = None  # of the variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,12 @@ def _examine_complete(evidence: RunEvidence, variant: ArmEvidence) -> Examinatio
             *_lost_calls(variant),
         ),
         pairs={} if mismatched else {name: tuple(chosen) for name, chosen in by_set.items()},
-        about=About(baseline=evidence.baseline.facts, variant=variant.facts, unmeasured=variant.unmeasured),
+        about=About(
+            baseline=evidence.baseline.facts,
+            variant=variant.facts,
+            unmeasured=variant.unmeasured,
+            judged=variant.judged,
+        ),
     )
 
 

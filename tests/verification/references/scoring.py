@@ -27,6 +27,7 @@ from tests.verification.references import (
     drift_stored,
     filters_fuzz,
     ifeval_fuzz,
+    judges,
     lm_eval_log,
     match_rules,
     reasoning_splits,
@@ -131,6 +132,12 @@ def _choice(quick: bool) -> Part:
     return [{"choice": tally.as_row()}], [SCORING.row("choice", min(shares), met=min(shares) >= 0.999)]
 
 
+def _judge(quick: bool) -> Part:
+    found, held = judges.proof(quick)
+    part = f"{found['worlds']} worlds only (--quick)" if quick and held else None
+    return [{"judge": found}], [SCORING.row("judge", found["held"], met=held, unmet_because=part)]
+
+
 def _hostile(quick: bool) -> Part:
     count = MUTANTS // 10 if quick else MUTANTS
     found = hostile(count)
@@ -169,6 +176,7 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_fuzzed, ("filters_fuzz", "match_fuzz", "ifeval_fuzz")),
     (_reasoning, ("reasoning",)),
     (_choice, ("choice",)),
+    (_judge, ("judge",)),
     (_hostile, ("hostile_outputs",)),
     (_speeds, ("tool_call_speed", "schema_speed")),
     (_sandboxed, tuple(SANDBOX)),

@@ -66,8 +66,10 @@ def foretell(
     before, family = EarlierRun.of(earlier, policy), Counter(slice_.rule.tier for slice_ in slices)
     found = {}
     for slice_ in filter(chosen, slices):
-        chances_of = BY_KIND.get(METRICS[slice_.rule.metric].kind)
-        if chances_of is None:
+        kind = METRICS[slice_.rule.metric].kind
+        if kind == "judged":
+            found[slice_] = Foretold(note="what a judge will prefer is not foretold")
+        if (chances_of := BY_KIND.get(kind)) is None:
             continue
         if slice_.obstacle:
             found[slice_] = Foretold(note=slice_.obstacle)

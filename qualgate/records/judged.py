@@ -1,0 +1,94 @@
+"""A judge of answers: who it is, what it was asked of two answers, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qualgate.records.served import Served
+
+PairKey = tuple[str, str, int]  # evalset, case, repeat
+FLOOR = 0.7
+REPLY_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A served model that compares two answers by a rubric. labels: sha256 of its labelled sample, "" until that is
+    read. floor: the share of its decided labels that it must surely agree with. max_tokens: of a reply."""
+
+    model: str
+    served: Served
+    rubric: str
+    labels: str = ""
+    floor: float = FLOOR
+    max_tokens: int = REPLY_TOKENS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Two answers to one question, and what people say of them. preferred: 1 the second, 0 the first, 0.5 neither."""
+
+    id: str
+    question: str
+    first: str
+    second: str
+    preferred: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a judge replied to one question in one order, as it is kept. variant: "" of a label, which `label` holds as
+    JSON. swapped: the second answer (a variant's) was shown first. asked: sha256 of the request. reply: None where
+    there is none, and `error` says why. served: what its server said of itself."""
+
+    variant: str
+    evalset: str
+    case_id: str
+    repeat: int
+    swapped: bool
+    asked: str
+    reply: str | None
+    error: str
+    served: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One pair after both orders. win: of the second answer (a variant's), 0, 0.5 or 1; None where a reply says nothing
+    (`why`). places: which answer each order preferred, "A", "B" or "tie", () where it was not asked. style: whether the
+    second is longer (1), alike (0) or shorter (-1), and has more, as many or fewer marks of format. steers: what in
+    either answer speaks to a judge, by name."""
+
+    win: float | None
+    why: str = ""
+    places: tuple[str, ...] = ()
+    style: tuple[int, int] = (0, 0)
+    steers: tuple[str, ...] = ()
+
+    @property
+    def consistent(self) -> bool:
+        """Whether both orders prefer the same answer, or neither."""
+        return self.places in ((), ("A", "B"), ("B", "A"), ("tie", "tie"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedLabel:
+    """A labelled pair, as people and the judge see it. question: labels of one are not independent."""
+
+    preferred: float
+    question: str
+    judged: Judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedArm:
+    """What a judge said of a variant's answers. judge: its name and version. fault: why none of it counts, "" where it
+    does."""
+
+    judge: str
+    floor: float
+    pairs: Mapping[PairKey, Judged] = field(default_factory=dict)
+    labels: tuple[JudgedLabel, ...] = ()
+    fault: str = ""

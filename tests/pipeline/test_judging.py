@@ -1,0 +1,280 @@
+"""Answers put before a judge: asked once in both orders, kept raw, and nothing is approved on a judge that was not
+measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from sqlalchemy import text as sql
+
+from qualgate.config import load_gate_file
+from qualgate.errors import UsageError
+from qualgate.gate.verdict import decide_plain
+from qualgate.pipeline.evidence import known
+from qualgate.pipeline.judging import ask_judge, judges_of, own_judge, with_judgements, with_sample
+from qualgate.pipeline.served_arms import leaves_the_machine
+from qualgate.records import ArmSpec, Policy, Rule
+from qualgate.scoring.preference.asking import version
+from qualgate.store.database import open_store
+from tests.judges import Scripted, as_server, judge_at, says
+from tests.served.scripted import as_json, scripted
+from tests.store.made import make_plan, make_run
+
+EXACT = Policy(rules=(Rule(metric="exact_match", max_drop=0.1),))
+WRONG = {"int8": 0.0, "int2-g32": 0.22}
+GATE = """\
+version: 1
+baseline: {{model: ./models/support}}
+variants: {{int8: {{quantize: int4}}, int2-g32: {{quantize: int4}}}}
+evalsets: [{{name: arithmetic, cases: external}}]
+judge: {{endpoint: '{address}', model: m, rubric: The right sum wins., labels: labels.jsonl{more}}}
+gate:
+  rules:
+    - {{metric: exact_match, max_drop: 0.10}}
+    - {{metric: judge.win, max_drop: 0.05}}
+store: sqlite:///qualgate.db
+"""
+
+
+def is_right(answer: str) -> float:
+    """Whether every line of the sum adds up."""
+    try:
+        return float(
+            all(eval(line.partition("=")[0]) == int(line.partition("=")[2]) for line in answer.split("\n")[:-1])
+        )
+    except (SyntaxError, ValueError):
+        return 0.0
+
+
+FAIR = Scripted(worth=is_right)
+
+
+def write_labels(folder, count: int = 40) -> None:
+    rows = []
+    for number in range(count):
+        right, wrong = f"{number}+1={number + 1}\nAnswer", f"{number}+1={number + 2}\nAnswer"
+        a, b, preferred = (right, wrong, "a") if Random(number).random() < 0.5 else (wrong, right, "b")
+        rows.append({"id": f"p-{number}", "question": f"{number} + 1?", "a": a, "b": b, "preferred": preferred})
+    (folder / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> tuple[Path, str]:
+    """A store with a run that no judge has seen."""
+    path = tmp_path_factory.mktemp("stored") / "qualgate.db"
+    with open_store(f"sqlite:///{path}") as store:
+        plan = make_plan(cases=120, wrong=WRONG, families=("arithmetic",), policy=EXACT)
+        return path, make_run(store, plan, WRONG)
+
+
+@pytest.fixture(scope="module")
+def fairly(tmp_path_factory, stored) -> tuple[Path, str]:
+    """A copy of it in which a fair judge was asked about everything, and the gate file's address of that judge."""
+    folder = tmp_path_factory.mktemp("fairly")
+    shutil.copy(stored[0], folder / "qualgate.db")
+    with open_store(f"sqlite:///{folder / 'qualgate.db'}") as store, scripted(otherwise=as_server(FAIR)) as server:
+        ask(store, stored[1], gate_of(folder, server.address))
+        return folder / "qualgate.db", server.address
+
+
+def gate_of(folder, address: str, more: str = ""):
+    if not (folder / "labels.jsonl").exists():
+        write_labels(folder)
+    (folder / "gate.yaml").write_text(GATE.format(address=address, more=more), encoding="utf-8")
+    gate = load_gate_file(folder / "gate.yaml", files=False)
+    return replace(gate, policy=with_sample(gate.policy, gate.labels))
+
+
+def judged(store, run_id: str, gate):
+    return with_judgements(store, known(store, run_id), gate.policy)
+
+
+def words(evidence, gate) -> dict[str, str]:
+    return {one.variant: one.word for one in decide_plain(evidence, gate.policy)}
+
+
+def of_judge(evidence, gate, variant: str):
+    (verdict,) = [one for one in decide_plain(evidence, gate.policy) if one.variant == variant]
+    return verdict, next(one for one in verdict.comparisons if one.metric == "judge.win")
+
+
+@pytest.fixture
+def made(tmp_path, stored):
+    shutil.copy(stored[0], tmp_path / "qualgate.db")
+    with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
+        yield store, stored[1], tmp_path
+
+
+@pytest.fixture
+def asked(tmp_path, stored, fairly):
+    """Store, run and gate file of a run that a fair judge, who is gone, was asked about."""
+    shutil.copy(fairly[0], tmp_path / "qualgate.db")
+    with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
+        yield store, stored[1], gate_of(tmp_path, fairly[1])
+
+
+def ask(store, run_id, gate, judge=FAIR):
+    return ask_judge(store, known(store, run_id), gate.policy, gate.labels)
+
+
+def test_each_pair_is_asked_in_both_orders_once_and_equal_answers_are_ties_that_nobody_is_asked_about(made):
+    store, run_id, folder = made
+    with scripted(otherwise=as_server(FAIR)) as server:
+        gate = gate_of(folder, server.address)
+        assert ask(store, run_id, gate)
+        texts: dict[tuple[str, str], str] = {}
+        with store.read() as connection:
+            for arm, case, said in connection.execute(sql("select arm, case_id, text from units")):
+                texts[arm, case] = said
+        differing = sum(texts[arm, case] != texts["baseline", case] for arm, case in texts if arm != "baseline")
+        assert 0 < differing < 240
+        assert len(server.asked) == 2 * (differing + 40)
+        assert {path for path, _, _ in server.asked} == {"/v1/chat/completions"}
+        assert all(body["temperature"] == 0 and body["model"] == "m" for _, _, body in server.asked)
+        assert ask(store, run_id, gate)  # nothing is missing
+        assert len(server.asked) == 2 * (differing + 40)
+    evidence = judged(store, run_id, gate)  # its server is gone
+    verdict, found = of_judge(evidence, gate, "int8")
+    assert (found.status, found.n, verdict.word) == ("proven", 120, "approve")
+    verdict, found = of_judge(evidence, gate, "int2-g32")
+    assert (found.status, verdict.word) == ("broken", "block")
+    assert found.lost - found.gained > 12
+    assert any("agrees with 40 of 40 decided labels" in line for line in verdict.reasons)
+
+
+def test_below_its_floor_a_judge_neither_approves_nor_blocks(made):
+    store, run_id, folder = made
+    guess = Scripted(worth=lambda answer: Random(answer).random())
+    with scripted(otherwise=as_server(guess)) as server:
+        gate = gate_of(folder, server.address)
+        ask(store, run_id, gate)
+    for variant in WRONG:
+        _, found = of_judge(judged(store, run_id, gate), gate, variant)
+        assert found.status == "undecided"
+        assert "not surely over its floor of 70%: it decides nothing" in found.reason
+
+
+def test_a_judge_that_calls_everything_a_tie_is_below_its_floor(made):
+    store, run_id, folder = made
+    with scripted(otherwise=as_server(lambda body: says("tie"))) as server:
+        gate = gate_of(folder, server.address)
+        ask(store, run_id, gate)
+    _, found = of_judge(judged(store, run_id, gate), gate, "int8")
+    assert found.status == "undecided"
+    assert "agrees with 0 of 40 decided labels" in found.reason
+
+
+def test_replies_outside_the_form_are_null_and_said(made):
+    store, run_id, folder = made
+
+    def chatty(body):
+        return FAIR(body) if "+ 1?" in body["messages"][1]["content"] else "Answer A is better."
+
+    with scripted(otherwise=as_server(chatty)) as server:
+        gate = gate_of(folder, server.address)
+        ask(store, run_id, gate)
+    _, found = of_judge(judged(store, run_id, gate), gate, "int2-g32")
+    assert found.status == "undecided"
+    assert "outside its form in the first order" in found.reason
+    assert "Answer A is better." in found.reason
+
+
+def test_a_request_that_the_server_refuses_is_null_and_the_others_are_judged(made):
+    store, run_id, folder = made
+    refused = []
+
+    def refusing(body):
+        if not refused and "+ 1?" not in body["messages"][1]["content"]:
+            refused.append(body)
+            return as_json({"error": "the prompt is too long"}, 400)
+        return as_server(FAIR)(body)
+
+    with scripted(otherwise=refusing) as server:
+        gate = gate_of(folder, server.address)
+        ask(store, run_id, gate)
+    found = [of_judge(judged(store, run_id, gate), gate, variant)[1] for variant in WRONG]
+    assert sum("the judge could not say for 1 of 120 pairs (no reply 1" in one.reason for one in found) == 1
+
+
+def test_what_came_before_its_server_failed_is_kept_and_only_the_rest_is_asked_again(made, monkeypatch):
+    store, run_id, folder = made
+    monkeypatch.setattr("qualgate.served.client.TRIES", 1)
+    monkeypatch.setattr("qualgate.served.judging.AT_ONCE_KEPT", 16)
+    count = []
+
+    def failing(body):
+        count.append(body)
+        return as_json({"error": "out of order"}, 404) if len(count) > 40 else as_server(FAIR)(body)
+
+    with scripted(otherwise=failing) as server:
+        gate = gate_of(folder, server.address)
+        with pytest.raises(UsageError, match="it has no /v1/chat/completions"):
+            ask(store, run_id, gate)
+        assert "was not judged" in of_judge(judged(store, run_id, gate), gate, "int8")[1].reason
+        server.otherwise, before = as_server(FAIR), len(server.asked)
+        ask(store, run_id, gate)
+        asked = [json.dumps(body) for _, _, body in server.asked]
+    answered = asked[:40]
+    assert not set(answered) & set(asked[before:])
+    assert words(judged(store, run_id, gate), gate)["int2-g32"] == "block"
+
+
+def test_it_stops_when_it_is_told_to_and_goes_on_later(made):
+    store, run_id, folder = made
+    with scripted(otherwise=as_server(FAIR)) as server:
+        gate = gate_of(folder, server.address)
+        stops = iter([False, True])
+        assert not ask_judge(store, known(store, run_id), gate.policy, gate.labels, stop=lambda: next(stops))
+        assert len(server.asked) == 64
+        assert ask(store, run_id, gate)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'update judgements set reply = \'{"verdict": "tie"}\' where swapped = 0',
+        "update judgements set label = replace(label, '\"preferred\": 1.0', '\"preferred\": 0.0') where variant = ''",
+        "update judgements set asked = 'f' where variant = 'int2-g32'",
+    ],
+)
+def test_a_reply_that_was_changed_in_the_store_is_no_evidence(asked, change):
+    store, run_id, gate = asked
+    with store.write() as connection:
+        connection.execute(sql("drop trigger judgements_no_update"))
+        connection.execute(sql(change))
+    assert set(words(judged(store, run_id, gate), gate).values()) == {"invalid"}
+
+
+def test_labels_that_were_taken_out_of_the_store_leave_the_judge_unmeasured(asked):
+    store, run_id, gate = asked
+    with store.write() as connection:
+        connection.execute(sql("drop trigger judgements_no_delete"))
+        connection.execute(sql("delete from judgements where variant = '' and case_id in ('p-1', 'p-2')"))
+    assert "its labelled sample was not judged whole" in of_judge(judged(store, run_id, gate), gate, "int8")[1].reason
+
+
+def test_another_rubric_or_another_sample_is_another_judge_that_was_not_asked(asked):
+    store, run_id, gate = asked
+    rubric = replace(gate, policy=replace(gate.policy, judge=replace(gate.policy.judge, rubric="The longer one wins.")))
+    assert version(rubric.policy.judge) != version(gate.policy.judge)
+    write_labels(gate.path.parent, 41)
+    sample = replace(gate, policy=with_sample(gate.policy, gate.labels))
+    for other in (rubric, sample):
+        _, found = of_judge(judged(store, run_id, other), other, "int8")
+        assert (found.status, "not judged whole" in found.reason) == ("undecided", True)
+
+
+def test_a_judge_that_is_called_as_an_arms_model_is_warned_of_and_prompts_that_go_to_it_are_told():
+    arms = (ArmSpec(name="baseline", model="/models/Support-8B"), ArmSpec(name="awq", model="/models/support-8b-awq"))
+    policy = Policy(rules=(), judge=judge_at("https://judge.example/v1", model="org/support-8b"))
+    (line,) = own_judge(policy, arms)
+    assert "called as the model of baseline" in line
+    assert [*leaves_the_machine(judges_of(policy))] == [
+        "prompts leave this machine: those of every evalset here are sent to judge.example"
+    ]
+    assert not [*own_judge(replace(policy, judge=judge_at(model="judge-70b")), arms)]

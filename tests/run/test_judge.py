@@ -1,0 +1,121 @@
+"""A gate file with a judge, end to end: asked after generation, decided again and scored again without it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import Exit
+from tests.command_line import qualgate
+from tests.gated_model import write_evalset
+from tests.judges import Scripted, as_server
+from tests.run.commands import rows
+from tests.served.scripted import as_json, scripted
+
+CASES = 80
+GATE = """\
+version: 1
+baseline: {{endpoint: '{baseline}', model: m, stream: false}}
+variants:
+  same: {{endpoint: '{same}', model: m, stream: false}}
+  worse: {{endpoint: '{worse}', model: m, stream: false}}
+evalsets: [./sums.yaml]
+judge: {{endpoint: '{judge}', model: m, api_key_env: JUDGE_KEY, rubric: The right sum wins., labels: labels.jsonl}}
+gate:
+  rules: [{{metric: format.nonempty, max_drop: 0.15}}, {{metric: judge.win, max_drop: 0.10}}]
+  noise_floor: false
+store: sqlite:///qualgate.db
+workers: {{count: 1}}
+"""
+
+
+def asked(body) -> int:
+    return int(body["messages"][-1]["content"].split()[0])
+
+
+def answering(wrong: int):
+    """A server that is wrong on the first cases."""
+
+    def answer(body):
+        number = asked(body)
+        said = f"The sum is {number + 1 + (number < wrong)}"
+        return as_json({"choices": [{"index": 0, "message": {"content": said}, "finish_reason": "stop"}],
+                        "usage": {"prompt_tokens": 5, "completion_tokens": 5}})  # fmt: skip
+
+    return answer
+
+
+def judging(body) -> str:
+    number = int(body["messages"][1]["content"].split("user: ")[-1].split()[0])
+    return Scripted(worth=lambda text: float(text.endswith(f" {number + 1}")))(body)
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch) -> Path:
+    cases = [
+        {"id": f"s{n}", "messages": [{"role": "user", "content": f"{n} + 1?"}], "max_new_tokens": 16, "answer": "x"}
+        for n in range(CASES)
+    ]
+    write_evalset(tmp_path, cases, "sums")
+    labels = [{"id": f"p{n}", "question": f"user: {n} + 1?", "a": f"It is {n + 1}", "b": f"It is {n}", "preferred": "a"}
+              for n in range(30)]  # fmt: skip
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(one) + "\n" for one in labels))
+    monkeypatch.setenv("JUDGE_KEY", "sk-judge-4711")
+    return tmp_path
+
+
+def write(folder: Path, **servers) -> None:
+    addresses = {role: server.address for role, server in servers.items()}
+    (folder / "gate.yaml").write_text(GATE.format(**addresses))
+
+
+def words(done) -> dict[str, str]:
+    return {one["variant"]: one["word"] for one in json.loads(done.stdout)["verdicts"]}
+
+
+def test_a_judge_blocks_what_loses_approves_what_does_not_and_is_not_needed_again(workspace, monkeypatch):
+    with scripted(otherwise=as_server(judging)) as judge:
+        with ExitStack() as open_:
+            arms = {name: open_.enter_context(scripted(otherwise=answering(wrong)))
+                    for name, wrong in (("baseline", 0), ("same", 2), ("worse", 50))}  # fmt: skip
+            write(workspace, **arms, judge=judge)
+            done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+        assert done.returncode == Exit.BLOCK, done.stderr + done.stdout
+        assert words(done) == {"same": "approve", "worse": "block"}
+        same, _ = json.loads(done.stdout)["verdicts"]
+        assert any("agrees with 30 of 30 decided labels" in line for line in same["reasons"])
+        assert {headers["Authorization"] for _, headers, _ in judge.asked} == {"Bearer sk-judge-4711"}
+        assert len(judge.asked) == len(rows(workspace, "SELECT * FROM judgements")) == 2 * (30 + 2 + 50)
+        assert b"sk-judge-4711" not in (workspace / "qualgate.db").read_bytes()
+        # Another rubric is another judge, which a stored run can be put before.
+        text = (workspace / "gate.yaml").read_text().replace("The right sum wins.", "A wrong sum loses.")
+        (workspace / "gate.yaml").write_text(text)
+        unjudged = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+        assert unjudged.returncode == Exit.UNDECIDED
+        assert "its labelled sample was not judged whole: qualgate rescore" in unjudged.stdout
+        rejudged = qualgate("rescore", "gate.yaml", cwd=workspace)
+        assert rejudged.returncode == Exit.BLOCK
+        assert "UNDECIDED -> BLOCK" in rejudged.stdout
+        assert len(judge.asked) == 4 * (30 + 2 + 50)
+    monkeypatch.delenv("JUDGE_KEY")  # from here on neither judge nor arms are there
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert (again.returncode, words(again)) == (Exit.BLOCK, words(done)), again.stderr
+    scored = qualgate("rescore", "gate.yaml", cwd=workspace)
+    assert scored.returncode == Exit.BLOCK, scored.stderr
+    assert "judge.win" in qualgate("report", cwd=workspace).stdout
+
+
+def test_a_judge_that_does_not_serve_its_model_is_told_before_anything_is_generated(workspace):
+    with ExitStack() as open_:
+        arms = {name: open_.enter_context(scripted(otherwise=answering(0))) for name in ("baseline", "same", "worse")}
+        judge = open_.enter_context(scripted(models=as_json({"data": [{"id": "other"}]})))
+        write(workspace, **arms, judge=judge)
+        done = qualgate("run", "gate.yaml", cwd=workspace)
+        assert not any(arm.asked for arm in arms.values())
+    assert done.returncode == Exit.USAGE
+    assert "judge: " in done.stderr
+    assert "serves no model 'm'" in done.stderr
+    assert "sk-judge" not in done.stderr

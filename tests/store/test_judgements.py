@@ -1,0 +1,43 @@
+"""What the store promises of a judge's replies: kept as they came, once, and sealed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from qualgate.errors import QualgateError
+from qualgate.records import Judgement
+from qualgate.store import judgements, runs
+from tests.store.made import make_plan
+
+ONE = Judgement(variant="int8", evalset="s", case_id="c", repeat=0, swapped=False, asked="f" * 64,
+                reply='{"verdict": "A"}\udc80', error="", served="m; vllm 0.32")  # fmt: skip
+OTHER = replace(ONE, swapped=True, reply=None, error="it refuses")
+
+
+@pytest.fixture
+def begun(store):
+    return runs.begin(store, make_plan(cases=2)).run_id
+
+
+def test_replies_come_back_as_they_came_and_a_second_one_changes_nothing(store, begun):
+    judgements.add(store, begun, "judge/1 a", [OTHER, ONE])
+    judgements.add(store, begun, "judge/1 a", [replace(ONE, reply="B")])
+    kept = replace(ONE, reply='{"verdict": "A"}\\udc80')  # what no database takes is written out
+    assert judgements.read(store, begun, "judge/1 a") == ((kept, OTHER), "")
+    assert judgements.read(store, begun, "judge/1 b") == ((), "")
+
+
+def test_they_are_append_only_and_a_change_is_found(store, begun):
+    judgements.add(store, begun, "judge/1 a", [ONE])
+    for change in ("update judgements set reply = 'B'", "delete from judgements"):
+        with pytest.raises(QualgateError, match="append-only"), store.write() as connection:
+            connection.execute(text(change))
+    with store.write() as connection:
+        connection.execute(text("drop trigger judgements_no_update"))
+        connection.execute(text("update judgements set error = 'x'"))
+    found, fault = judgements.read(store, begun, "judge/1 a")
+    assert found == ()
+    assert "int8: s/c: what the judge replied is not what was recorded" in fault
