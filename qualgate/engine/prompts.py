@@ -6,9 +6,10 @@ answer is known: a Llama model that asks for the plain fast tokenizer gets just 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qualgate.engine import loglikelihood_windows
 from qualgate.engine.chat_template import TemplateFault, render_chat
@@ -88,6 +89,27 @@ def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
     return PreTrainedTokenizerFast(tokenizer_object=backend, local_files_only=True, **settings)
 
 
+def with_arguments(messages: Sequence[Any]) -> list[Any]:
+    """The same, the arguments of recorded calls as objects, which templates write; OpenAI's API has them as text.
+
+    So does vLLM before it renders: what a server makes of these messages is what is made of them here.
+    """
+    return [
+        message | {"tool_calls": [_with_object(call) for call in message["tool_calls"]]}
+        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _with_object(call: Any) -> Any:
+    match call:
+        case {"function": {"arguments": str() as text} as function}:
+            with suppress(ValueError, RecursionError):
+                return call | {"function": function | {"arguments": json.loads(text)}}
+    return call
+
+
 class Renderer:
     """Renders cases for one model."""
 
@@ -101,6 +123,7 @@ class Renderer:
 
         Raises UsageError naming the case whose prompt cannot be made.
         """
+        self._check_calls_are_shown(cases)
         chats = [self.text(case) if "messages" in case.body else None for case in cases]
         # The template writes the special tokens of a chat itself; a raw prompt gets those of the tokenizer.
         token_ids: list[tuple[int, ...]] = [()] * len(cases)
@@ -120,6 +143,21 @@ class Renderer:
             if not ids:
                 raise UsageError(f"{case.evalset}/{case.id}: the prompt has no tokens. Give it some text.")
         return token_ids
+
+    def _check_calls_are_shown(self, cases: Sequence[Case]) -> None:
+        """UsageError where the template leaves out the calls that an earlier message made: a model that is asked to go
+        on from them would not know of them. Asked of the first such case."""
+        for case in cases:
+            messages = case.body.get("messages", ())
+            if any(isinstance(one, dict) and one.get("tool_calls") for one in messages):
+                silent = [{key: value for key, value in one.items() if key != "tool_calls"} for one in messages]
+                if self.text(case) == self.text(Case(evalset=case.evalset, body=case.body | {"messages": silent})):
+                    raise UsageError(
+                        f"{case.evalset}/{case.id}: an earlier message calls tools, and the chat template in "
+                        f"{self.files.path} shows nothing of `tool_calls`, so the model would be asked to go on from "
+                        "calls that it cannot see. Use a template that writes them, or leave out cases with `turns`."
+                    )
+                return
 
     def requests(self, case: Case) -> tuple[tuple[Window, ...], ...]:
         """The windows of each likelihood request: [context, continuation], or [text], which is read in windows.
@@ -147,7 +185,7 @@ class Renderer:
                 "Add chat_template.jinja there, or write the case with `prompt`."
             )
         try:
-            return render_chat(self.tokenizer, case.body["messages"], case.body.get("tools"))
+            return render_chat(self.tokenizer, with_arguments(case.body["messages"]), case.body.get("tools"))
         except TemplateFault as fault:
             raise UsageError(
                 f"{case.evalset}/{case.id}: the chat template in {self.files.path} fails on this case: {fault}"

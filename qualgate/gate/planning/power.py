@@ -73,7 +73,9 @@ Key = tuple[str, str]  # outcome, evalset
 
 def outcome_of(rule: Rule, one: PlannedSet) -> str:
     """What is drawn for a rule: each answer by its metric, or of several to a question what any or all of them give."""
-    return rule.metric if rule.repeats == "mean" or one.repeats == 1 else f"{rule.metric} {rule.repeats}"
+    if rule.repeats == "mean" or one.repeats == 1:
+        return rule.metric
+    return f"{rule.metric} {'any' if rule.repeats == 'any' else 'all'}"  # pass^k: as its hardest, all there are
 
 
 def answers_of(rule: Rule, one: PlannedSet) -> int:
