@@ -195,7 +195,7 @@ def test_every_scorer_reads_exactly_the_options_it_declares():
             "turns",
             "ifeval",
             "code",
-        ):  # all but the last read the case alone; code: test_code.py
+        ):  # these read the case alone; code: test_code.py
             continue
         for option, given in options:
             declared = scorer.normalizes if option == "normalizers" else given[0] in scorer.lenient

@@ -15,7 +15,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.evidence.checks import Pair
 from qualgate.metrics import TURNS
 from qualgate.records import Rule, UnitKey, turn_of
 from qualgate.stats.all_of import all_of
@@ -25,12 +24,12 @@ Fold = Callable[[Sequence[float]], float]
 
 
 class Folding:
-    """How the pairs' scores become those that a rule compares."""
+    """How the scores of answers become those that a rule compares."""
 
-    def __init__(self, rule: Rule, pairs: Sequence[Pair]) -> None:
-        """ValueError, in words, for pairs that the rule cannot count."""
+    def __init__(self, rule: Rule, answers: Sequence[UnitKey]) -> None:
+        """ValueError, in words, for answers that the rule cannot count."""
         self._steps: list[tuple[NDArray, int, Fold]] = []
-        keys: list[tuple[str, str, int]] = [_trajectory(rule, pair.baseline.key) for pair in pairs]
+        keys: list[tuple[str, str, int]] = [_trajectory(rule, key) for key in answers]
         if rule.metric == TURNS:
             keys = self._step(keys, min)
         if rule.repeats != "mean":
@@ -42,7 +41,7 @@ class Folding:
         return list(numbers)
 
     def scores(self, values: NDArray) -> NDArray:
-        """[pairs] → [what the rule compares]."""
+        """[answers] → [what the rule compares]."""
         for at, count, fold in self._steps:
             order, sizes = np.argsort(at, kind="stable"), np.bincount(at, minlength=count)
             parts = np.split(values[order], np.cumsum(sizes)[:-1])
@@ -50,7 +49,7 @@ class Folding:
         return values
 
     def clusters(self, labels: NDArray) -> NDArray:
-        """[pairs] → [what the rule compares] the number of each one's cluster, one for all that is folded."""
+        """[answers] → [what the rule compares] the number of each one's cluster, one for all that is folded."""
         for at, count, _ in self._steps:
             folded = np.zeros(count, int)
             folded[at] = labels

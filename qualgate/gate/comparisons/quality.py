@@ -87,13 +87,13 @@ def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
     if found.silent:
         return unmeasured(slice_, n, found.unsaid)
     try:
-        folding = Folding(slice_.rule, pairs)
+        folding = Folding(slice_.rule, [pair.baseline.key for pair in pairs])
     except ValueError as error:
         return unmeasured(slice_, n, str(error))
-    clusters = folding.clusters(clusters_of(pairs))
+    labels = folding.clusters(clusters_of(pairs))
     scores = found.each(
         lambda outcomes: _Scores(
-            baseline=folding.scores(outcomes.baseline), variant=folding.scores(outcomes.variant), clusters=clusters
+            baseline=folding.scores(outcomes.baseline), variant=folding.scores(outcomes.variant), clusters=labels
         )
     )
     shown = scores.shown

@@ -40,8 +40,9 @@ def run(before: Outcomes, after: Outcomes, case_id: Callable[[int, int], str] = 
     return of(arm("baseline", before, case_id), arm("int4", after, case_id), metrics=metrics)
 
 
-def compared(evidence: RunEvidence, repeats: str = "mean", **bound: float) -> Comparison:
-    rule = Rule(metric=TURNS, repeats=repeats, **(bound or {"max_drop": 0.1}))
+def compared(evidence: RunEvidence, repeats: str = "mean", *, relative: bool = False) -> Comparison:
+    bounds = (None, 0.1) if relative else (0.1, None)
+    rule = Rule(metric=TURNS, repeats=repeats, max_drop=bounds[0], max_relative_drop=bounds[1])
     (verdict,) = decide(evidence, Policy(rules=(rule,))).verdicts
     return verdict.comparisons[0]
 
@@ -129,5 +130,5 @@ def test_more_repeats_than_there_are_decide_nothing():
 
 
 def test_relative_losses_count_trajectories_too():
-    told = compared(run(drawn(60, 4, seed=1), drawn(60, 4, seed=2)), max_relative_drop=0.1)
+    told = compared(run(drawn(60, 4, seed=1), drawn(60, 4, seed=2)), relative=True)
     assert told.n == 60
