@@ -54,7 +54,10 @@ def test_turns_are_in_the_order_of_their_numbers():
 
 @pytest.mark.parametrize("name", ["a", ATTACK])
 def test_every_format_shows_them_and_their_text_is_only_text(report: Report, name):
-    rows = [(name, case.replace("a/", f"{name}/"), *more, reason and name) for _, case, *more, reason in ROWS]
+    rows = [
+        (name, case.replace("a/", f"{name}/"), repeat, before, after, reason and name)
+        for _, case, repeat, before, after, reason in ROWS
+    ]
     variant = report.verdicts[0].variant
     told = replace(report, trajectories={variant: gathered(rows)})
     page, lines = rendered(told, "html"), rendered(told, "markdown")
