@@ -6,10 +6,9 @@ answer is known: a Llama model that asks for the plain fast tokenizer gets just 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qualgate.engine import loglikelihood_windows
 from qualgate.engine.chat_template import TemplateFault, render_chat
@@ -89,27 +88,6 @@ def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
     return PreTrainedTokenizerFast(tokenizer_object=backend, local_files_only=True, **settings)
 
 
-def with_arguments(messages: Sequence[Any]) -> list[Any]:
-    """The same, the arguments of recorded calls as objects, which templates write; OpenAI's API has them as text.
-
-    So does vLLM before it renders: what a server makes of these messages is what is made of them here.
-    """
-    return [
-        message | {"tool_calls": [_with_object(call) for call in message["tool_calls"]]}
-        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list)
-        else message
-        for message in messages
-    ]
-
-
-def _with_object(call: Any) -> Any:
-    match call:
-        case {"function": {"arguments": str() as text} as function}:
-            with suppress(ValueError, RecursionError):
-                return call | {"function": function | {"arguments": json.loads(text)}}
-    return call
-
-
 class Renderer:
     """Renders cases for one model."""
 
@@ -185,7 +163,7 @@ class Renderer:
                 "Add chat_template.jinja there, or write the case with `prompt`."
             )
         try:
-            return render_chat(self.tokenizer, with_arguments(case.body["messages"]), case.body.get("tools"))
+            return render_chat(self.tokenizer, case.body["messages"], case.body.get("tools"))
         except TemplateFault as fault:
             raise UsageError(
                 f"{case.evalset}/{case.id}: the chat template in {self.files.path} fails on this case: {fault}"
