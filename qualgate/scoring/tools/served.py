@@ -52,8 +52,10 @@ def read_served(text: str, name: str, tools: Tools = ()) -> tuple[Call, ...]:
     if name not in PARSERS:
         raise BadCall("no_served_reading", f"what a server executes is known of {', '.join(PARSERS)}, not of {name}")
     parser = PARSERS[name]
-    if (text.count(parser.marker) + 1) * len(text) > MOST_LOOKED_AT:
-        raise BadCall("too_much", f"{len(text):,} characters with {text.count(parser.marker):,} marks are too many")
+    marks = text.count(parser.marker)
+    if (marks + 1) * len(text) > MOST_LOOKED_AT:
+        fault = "too_many_calls" if marks > 2 * MAX_CALLS else "too_much"  # a loop is the model's; two marks: a call
+        raise BadCall(fault, f"{len(text):,} characters with {marks:,} marks are too many")
     calls = tuple(parser.read(text, tools))
     if len(calls) > MAX_CALLS:
         raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
