@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from qualgate.gate.decide import decide
+from qualgate.gate.early import in_sequence
+from qualgate.gate.four_arm.interaction import interactions
+from qualgate.gate.rules import check_policy
 from qualgate.metrics import TURNS
 from qualgate.records import ArmEvidence, Comparison, Policy, Rule, RunEvidence, UnitEvidence, UnitKey
 from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
@@ -132,3 +135,22 @@ def test_more_repeats_than_there_are_decide_nothing():
 def test_relative_losses_count_trajectories_too():
     told = compared(run(drawn(60, 4, seed=1), drawn(60, 4, seed=2)), relative=True)
     assert told.n == 60
+
+
+def test_rules_on_trajectories_wait_for_all_answers_where_generation_may_stop_early():
+    """Cases come one by one there, and the test for looks counts each as it comes."""
+    assert in_sequence(Rule(metric="tool_call.correct", max_drop=0.1))
+    assert not in_sequence(Rule(metric=TURNS, max_drop=0.1))
+
+
+def test_an_interaction_of_two_changes_is_one_of_trajectories():
+    """Each change spoils one turn of the first four trajectories, which both together spoil once more."""
+    outcomes = {name: np.ones((40, 3, 1)) for name in ("baseline", "int4", "drafted", "both")}
+    for name, turn in (("int4", 0), ("drafted", 2), ("both", 0), ("both", 2)):
+        outcomes[name][:4, turn] = 0
+    units = {name: list(arm(name, one, "t{}/{}".format).units) for name, one in outcomes.items()}
+    policy = Policy(rules=(Rule(metric=TURNS, max_drop=0.1),))
+    slices = check_policy(policy, {"shop": (TURNS,)})
+    (found,) = interactions(slices, units, list(outcomes), np.repeat(np.arange(40), 3), policy)
+    assert (found.n, found.clusters) == (40, 40)
+    assert found.estimate == pytest.approx((36 - 36 - 36 + 40) / 40)
