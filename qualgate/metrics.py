@@ -65,6 +65,8 @@ _OF_LM_EVAL = {
 # Of choices that a model reads: it writes nothing, so no other metric of ours can judge the same case.
 BY_LIKELIHOOD = ("multiple_choice.acc_bytes", "multiple_choice.acc_norm", "multiple_choice.acc")
 
+TURNS = "turns.correct"  # scored by turn, compared by trajectory
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -82,6 +84,7 @@ METRICS: dict[str, Metric] = {
         _quality("tool_call.correct", "types, and exactly the expected arguments: a right call for every expected one"),
         _quality("tool_call.served", "what vLLM's parser executes, repairs included, is right as tool_call.correct is"),
         _quality("tool_call.compat", "the calls are right as BFCL's checker judges them"),
+        _quality(TURNS, "every turn of a trajectory is right, as tool_call.correct is; counted by trajectory"),
         _quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox"),
         _quality("multiple_choice", "the answer names the right choice, by its letter or its text"),
         _quality("multiple_choice.acc", "the choice that the model finds likeliest is the right one"),

@@ -69,6 +69,14 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
     yield from _judging(document, model)
     yield from _contradictory_arms(document, model)
     yield from _served_twice(document, model)
+    for index, rule in enumerate(model.gate.rules or ()):
+        several = rule.repeats.removeprefix("pass^")
+        if several.isdigit() and int(several) > model.generation.repeats:
+            yield document.fault(
+                ("gate", "rules", index, "repeats"),
+                f"`repeats: {rule.repeats}` needs {several} answers to each case, and `generation.repeats` is "
+                f"{model.generation.repeats}",
+            )
     critical = any(
         rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
     )

@@ -14,6 +14,7 @@ from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
 
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 PER = "evalset|task|tag:.{1,100}"
+REPEATS = "mean|any|all|pass\\^[1-9][0-9]{0,3}"
 AGE = "([0-9]{1,5})(h|d)"
 LEAST, MOST = 1e-9, 1e15  # of a bound; what lies beyond says nothing, and overflows when it is divided by
 MOST_RATIO = 10.0  # times the baseline's: beyond it is percent, or no limit at all
@@ -31,6 +32,12 @@ def _metric(name: str) -> str:
 def _per(value: str) -> str:
     if not re.fullmatch(PER, value):
         raise stated(f"`per` is 'evalset', 'task' or 'tag:NAME', not {quote(value)}")
+    return value
+
+
+def _repeats(value: str) -> str:
+    if not re.fullmatch(REPEATS, value):
+        raise stated(f"`repeats` is 'mean', 'any', 'all' or 'pass^K' with a number from 1, not {quote(value)}")
     return value
 
 
@@ -88,9 +95,10 @@ class RuleEntry(Written):
     """Of a latency: compare this percentile; left out, the ratio of total seconds. Example: `percentile: 95`"""
     where: Where = ABSENT
     """Only the cases with a tag, or of a task. Example: `where: {tag: german}`"""
-    repeats: Literal["mean", "any", "all"] = "mean"
-    """What counts of several answers to a case: their mean, whether any is right (pass@k), whether all are (pass^k).
-    Example: `repeats: any`
+    repeats: Annotated[str, AfterValidator(_repeats), Field(json_schema_extra={"pattern": f"^({REPEATS})$"})] = "mean"
+    """What counts of several answers to a case: their `mean`, whether `any` is right (pass@k), whether `all` are, or
+    `pass^3`: the chance that three of them all are, estimated without bias from as many as there are. Example:
+    `repeats: any`
     """
 
     model_config = {

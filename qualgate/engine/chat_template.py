@@ -5,6 +5,9 @@ By transformers' own code, on what a tokenizer knows of its template, so that th
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,7 @@ def render_chat(
     """
     from transformers import PreTrainedTokenizerBase
 
+    messages = _with_arguments(messages)
     if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
         # Of a class with a way of its own, which is no program of the folder's.
         return _text(tokenizer, messages, tools, answers)
@@ -44,6 +48,27 @@ def render_chat(
     if "fault" in said:
         raise TemplateFault(said["fault"])
     return said["text"]
+
+
+def _with_arguments(messages: Sequence[Any]) -> list[Any]:
+    """The same, the arguments of recorded calls as objects, which templates write; OpenAI's API has them as text.
+
+    So does vLLM before it renders: what a server makes of these messages is what is made of them here.
+    """
+    return [
+        message | {"tool_calls": [_with_object(call) for call in message["tool_calls"]]}
+        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _with_object(call: Any) -> Any:
+    match call:
+        case {"function": {"arguments": str() as text} as function}:
+            with suppress(ValueError, RecursionError):
+                return call | {"function": function | {"arguments": json.loads(text)}}
+    return call
 
 
 def _render(

@@ -101,6 +101,7 @@ class Renderer:
 
         Raises UsageError naming the case whose prompt cannot be made.
         """
+        self._check_calls_are_shown(cases)
         chats = [self.text(case) if "messages" in case.body else None for case in cases]
         # The template writes the special tokens of a chat itself; a raw prompt gets those of the tokenizer.
         token_ids: list[tuple[int, ...]] = [()] * len(cases)
@@ -120,6 +121,21 @@ class Renderer:
             if not ids:
                 raise UsageError(f"{case.evalset}/{case.id}: the prompt has no tokens. Give it some text.")
         return token_ids
+
+    def _check_calls_are_shown(self, cases: Sequence[Case]) -> None:
+        """UsageError where the template leaves out the calls that an earlier message made: a model that is asked to go
+        on from them would not know of them. Asked of the first such case."""
+        for case in cases:
+            messages = case.body.get("messages", ())
+            if any(isinstance(one, dict) and one.get("tool_calls") for one in messages):
+                silent = [{key: value for key, value in one.items() if key != "tool_calls"} for one in messages]
+                if self.text(case) == self.text(Case(evalset=case.evalset, body=case.body | {"messages": silent})):
+                    raise UsageError(
+                        f"{case.evalset}/{case.id}: an earlier message calls tools, and the chat template in "
+                        f"{self.files.path} shows nothing of `tool_calls`, so the model would be asked to go on from "
+                        "calls that it cannot see. Use a template that writes them, or leave out cases with `turns`."
+                    )
+                return
 
     def requests(self, case: Case) -> tuple[tuple[Window, ...], ...]:
         """The windows of each likelihood request: [context, continuation], or [text], which is read in windows.

@@ -8,6 +8,7 @@ from qualgate.evalsets.cases import identity_faults, misspelt_keys
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
 from qualgate.evalsets.places import is_path, kind_of, locate, lying_in, name_of, shipped, shipped_folder
 from qualgate.evalsets.sets import added_beside, asked_again, check, load, load_calibration, notes, read
+from qualgate.evalsets.trajectories import read_turns
 
 __all__ = [
     "NAME",
@@ -27,6 +28,7 @@ __all__ = [
     "name_of",
     "notes",
     "read",
+    "read_turns",
     "shipped",
     "shipped_folder",
 ]

@@ -9,8 +9,9 @@ from typing import Any
 
 from qualgate.documents import Fault, is_own, misspelt, quote
 from qualgate.evalsets.header import EvalsetFile, SetFile, added_to_cases, as_evalset
+from qualgate.evalsets.trajectories import read_turns
 from qualgate.identity import content_hash, question_hash
-from qualgate.metrics import BY_LIKELIHOOD
+from qualgate.metrics import BY_LIKELIHOOD, TURNS
 from qualgate.records import Case
 
 MAX_LINE = 8 * 2**20  # bytes
@@ -32,7 +33,7 @@ OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_i
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "reasoning", "category",
-    "refuse", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages",
+    "refuse", "turns", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages",
     "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 # What a slip of the pen may have been meant for; `name` is none of `fn_name`.
@@ -56,6 +57,7 @@ class CaseReader:
         self.metrics: tuple[str, ...] = self._set.metrics if self._set else ()
         self.added = added_to_cases(header)
         self._scorers = scorers_of(self.metrics)
+        self._calls = any(metric.startswith("tool_call.") or metric == TURNS for metric in self.metrics)
         self._weighed = any(
             metric in BY_LIKELIHOOD for metric in self.metrics
         )  # its choices are read, nothing is written
@@ -77,15 +79,35 @@ class CaseReader:
         from qualgate.scoring.multiple_choice import requests_of
 
         for line in self.lines:
-            body, before = {**self.added, **line}, len(self.lines.faults)
-            for message in self._faults_of(body):
+            row, before = {**self.added, **line}, len(self.lines.faults)
+            bodies, faults = self._turns_of(row) if self._has_turns(row) else ((row,), tuple(self._faults_of(row)))
+            for message in faults:
                 self.lines.fault(message)
-            if self._weighed and len(self.lines.faults) == before:
-                body |= {"requests": requests_of(body), "max_new_tokens": 0}
-            if self._set and len(self.lines.faults) == before:
-                self._fault_copies(body)
-            if len(self.lines.faults) == before:
-                yield Case(evalset=self.name, body=body)
+            for body in bodies:
+                if self._weighed and len(self.lines.faults) == before:
+                    body |= {"requests": requests_of(body), "max_new_tokens": 0}
+                if self._set and len(self.lines.faults) == before:
+                    self._fault_copies(body)
+                if len(self.lines.faults) == before:
+                    yield Case(evalset=self.name, body=body)
+
+    def _has_turns(self, row: dict[str, Any]) -> bool:
+        """Whether its `turns` are ours: they are of tool calls, or else all that the row asks. Others' rows, which ask
+        something beside, have a key of that name too."""
+        return "turns" in row and (self._calls or not {"messages", "prompt"} & row.keys())
+
+    def _turns_of(self, row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+        """The cases of a row with `turns`, and its faults; one of several turns is told of the first."""
+        if not self._calls:
+            return (), (f"`turns` are of tool calls, and the set has no metric of them, such as {TURNS}",)
+        bodies, faults = read_turns(row)
+        if faults := (*self._identity_faults(row), *faults):
+            return (), faults
+        found: dict[str, str] = {}
+        for place, body in enumerate(bodies):
+            for message in self._faults_of(body):
+                found.setdefault(message, f"turns[{place}]: {message}")
+        return bodies, tuple(found.values())
 
     def _faults_of(self, body: dict[str, Any]) -> Iterator[str]:
         yield from self._identity_faults(body)

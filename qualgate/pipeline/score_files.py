@@ -17,14 +17,16 @@ from typing import Any
 from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.evalsets import added_beside, identity_faults, misspelt_keys
-from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score
+from qualgate.evalsets import added_beside, identity_faults, misspelt_keys, read_turns
+from qualgate.metrics import TURNS
+from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score, turn_of
 from qualgate.scoring import reasoning
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.json_lines import JsonLines
 from qualgate.scoring.outcome import found
 from qualgate.scoring.registry import Mode, Scorer, apply, filtered, in_dialect, refuse_without_effect
 from qualgate.scoring.registry import find as find_scorer
+from qualgate.stats.all_of import all_of
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
 MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
@@ -98,7 +100,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAt:
-    """The chance that at least one of `k` answers to a case is right, the mean over cases: unbiased (Chen et al. 2021).
+    """The chance that at least one, or that all, of `k` answers to a case are right, the mean over cases: unbiased.
 
     A case with an answer that could not be judged is left out, for what that answer hides may be a pass.
     """
@@ -120,19 +122,39 @@ class Scored:
 
     @property
     def rate(self) -> Rate | None:
-        """None when no row has a value."""
+        """None when no row has a value. Of `turns.correct` the rate of trajectories."""
+        if self.metric == TURNS:
+            whole = [(case, verdict) for case, verdicts in self.judged for verdict in verdicts]
+            return Rate.of([(float(verdict), case) for case, verdict in whole if verdict is not None])
         return Rate.of([(row.score.value, row.case) for row in self.rows if row.score.value is not None])
+
+    @property
+    def judged(self) -> list[tuple[Case, list[bool | None]]]:
+        """Each case with the verdict of each repeat; of `turns.correct` each trajectory, by its first turn: right where
+        all turns of the repeat are, None where nobody could judge one and none is wrong."""
+        found: dict[str, tuple[Case, list[list[bool | None]]]] = {}
+        for place, row in enumerate(self.rows):
+            turn = turn_of(row.case.id) if self.metric == TURNS else None
+            first = row.case, [[] for _ in range(self.repeats)]
+            found.setdefault(turn[0] if turn else row.case.id, first)[1][place % self.repeats].append(row.score.verdict)
+        return [
+            (case, [False if False in turns else None if None in turns else True for turns in repeats])
+            for case, repeats in found.values()
+        ]
 
     def pass_at(self, k: int) -> PassAt:
         """pass@k over all cases; where it cannot be told, why."""
+        return self._over_repeats(k, lambda verdicts: pass_at_k(self.repeats, sum(verdicts), k))
+
+    def pass_all(self, k: int) -> PassAt:
+        """pass^k over all cases, the chance that k answers are all right: see `stats.all_of`."""
+        return self._over_repeats(k, lambda verdicts: all_of(k, verdicts))
+
+    def _over_repeats(self, k: int, chance: Callable[[list[bool]], float]) -> PassAt:
         if k > self.repeats:
             return PassAt(k=k, rate=None, unavailable=f"needs {k:,} answers to each case, there are {self.repeats:,}")
-        values = []
-        for start in range(0, len(self.rows), self.repeats):
-            verdicts = [row.score.verdict for row in self.rows[start : start + self.repeats]]
-            if None not in verdicts:
-                values.append((pass_at_k(self.repeats, sum(map(bool, verdicts)), k), self.rows[start].case))
-        rate = Rate.of(values)
+        known = [(case, [one for one in verdicts if one is not None]) for case, verdicts in self.judged]
+        rate = Rate.of([(chance(verdicts), case) for case, verdicts in known if len(verdicts) == self.repeats])
         return PassAt(k=k, rate=rate, unavailable="" if rate else "there is no case whose answers could all be judged")
 
     @property
@@ -187,7 +209,7 @@ def score_files(
     asked = _read(cases, "case", lambda body: (
         *identity_faults(body), *misspelt_keys(body, scorer.needs), *_reasoning_faults(added | body),
         *scorer.unscorable(added | body, judged_by),
-    ))  # fmt: skip
+    ), of_turns=metric == TURNS or metric.startswith("tool_call."))  # fmt: skip
     answered = _read(outputs, "output", lambda body: tuple(_answer_faults(body, scorer)), said_by_model=True)
     faults = [*asked.faults, *answered.faults]
     if not faults:  # else a line that cannot be read would be called missing as well
@@ -263,21 +285,35 @@ class _File:
 
 
 def _read(
-    path: Path, what: str, faults_of: Callable[[dict[str, Any]], Iterable[str]], *, said_by_model: bool = False
+    path: Path,
+    what: str,
+    faults_of: Callable[[dict[str, Any]], Iterable[str]],
+    *,
+    said_by_model: bool = False,
+    of_turns: bool = False,
 ) -> _File:
+    """of_turns: a row with `turns` is a case for each, as an evalset has it."""
     lines, rows = JsonLines(path, MAX_LINE, said_by_model=said_by_model), {}
     try:
-        for body in lines:
-            before = len(lines.faults)
-            for message in faults_of(body):
+        for row in lines:
+            before, faults = len(lines.faults), ()
+            bodies: tuple[dict[str, Any], ...] = (row,)
+            if of_turns and "turns" in row:
+                bodies, faults = read_turns(row)
+            for message in dict.fromkeys((*faults, *(message for body in bodies for message in faults_of(body)))):
                 lines.fault(message)
-            id, repeat = body.get("id"), body.get("repeat", 0) if said_by_model else 0
-            if isinstance(id, str) and type(repeat) is int and (id, repeat) in rows:
-                numbered = f" with `repeat` {repeat}" if "repeat" in body else ""
-                hint = "; several outputs of one case carry `repeat`, 0, 1, …" if said_by_model and not numbered else ""
-                lines.fault(f"duplicate id {quote(id)}{numbered}; first on line {rows[id, repeat][0]}{hint}")
-            elif len(lines.faults) == before:
-                rows[id, repeat] = (lines.line, body)
+            for body in bodies or (row,):
+                id, repeat = body.get("id"), body.get("repeat", 0) if said_by_model else 0
+                if isinstance(id, str) and type(repeat) is int and (id, repeat) in rows:
+                    numbered = f" with `repeat` {repeat}" if "repeat" in body else ""
+                    hint = (
+                        "; several outputs of one case carry `repeat`, 0, 1, …"
+                        if said_by_model and not numbered
+                        else ""
+                    )
+                    lines.fault(f"duplicate id {quote(id)}{numbered}; first on line {rows[id, repeat][0]}{hint}")
+                elif len(lines.faults) == before:
+                    rows[id, repeat] = (lines.line, body)
     except OSError as error:
         raise UsageError(unreadable(path, error)) from None
     if not lines.line:

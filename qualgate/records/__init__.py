@@ -30,7 +30,7 @@ from qualgate.records.arms import (
     Generation,
     Overflow,
 )
-from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef
+from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef, turn_of
 from qualgate.records.counters import DraftCounts, DraftWindow, counted_in, evalsets_of, joined
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label
@@ -158,4 +158,5 @@ __all__ = [
     "counted_in",
     "evalsets_of",
     "joined",
+    "turn_of",
 ]

@@ -8,6 +8,14 @@ from typing import Any
 from qualgate.identity import case_hash, content_hash, question_hash
 
 
+def turn_of(case_id: str) -> tuple[str, int] | None:
+    """(trajectory, number from 1) of a case that is a turn of one, as its id says: `TRAJECTORY/2`. None: it is none."""
+    trajectory, _, number = case_id.rpartition("/")
+    if trajectory and number.isascii() and number.isdigit() and not number.startswith("0") and len(number) < 10:
+        return trajectory, int(number)
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One prompt with what its scorers need. `body` is the case's JSON object as it stands in the file."""

@@ -16,8 +16,8 @@ class Rule:
 
     scope: "pooled" over every set that has the metric, or one comparison a set ("evalset"), a task ("task"), or a value
     of a tag ("tag:NAME": each tag that is NAME or begins with `NAME:`); evalset: only that set; where: only cases with
-    this label ("tag:x", "task:x"). repeats: what counts of several answers to one case: their mean, whether any is
-    right (pass@k), whether all are (pass^k).
+    this label ("tag:x", "task:x"). repeats: what counts of several answers to one case: their mean, whether "any" is
+    right (pass@k), whether "all" are, or "pass^3", the chance that so many of them are.
     """
 
     metric: str
@@ -31,7 +31,7 @@ class Rule:
     max_ratio: float | None = None
     percentile: float | None = None
     where: str | None = None
-    repeats: Literal["mean", "any", "all"] = "mean"
+    repeats: str = "mean"
     line: int = field(default=0, compare=False)  # in the gate file, for messages alone
 
     @property
@@ -40,7 +40,8 @@ class Rule:
         each = {"pooled": "pooled", "evalset": "each set", "task": "each task"}
         where = self.evalset or each.get(self.scope, f"each {self.scope.removeprefix('tag:')}")
         where += f", {self.where}" if self.where else ""
-        where += {"mean": "", "any": ", any repeat", "all": ", all repeats"}[self.repeats]
+        said = {"mean": "", "any": ", any repeat", "all": ", all repeats"}
+        where += said.get(self.repeats, f", {self.repeats}")
         bound = next(
             f"{name} {value:g}"
             for name, value in (

@@ -31,6 +31,7 @@ class Report:
     lost: dict[str, int] = field(default_factory=dict)  # variant → how many such cases there are, by the same rules
     flip_counts: dict[str, tuple[queries.FlipCount, ...]] = field(default_factory=dict)  # variant → by metric and set
     drift: dict[str, tuple[queries.PositionDrift, ...]] = field(default_factory=dict)  # variant → along the answers
+    trajectories: dict[str, tuple[queries.Trajectories, ...]] = field(default_factory=dict)  # variant → by evalset
     source: Source = field(default_factory=Source)
     warn_only: bool = False  # the command that made it exits 0 whatever `exit` says
 
@@ -167,5 +168,8 @@ def load_report(url: str, run_id: str | None = None, source: Source | None = Non
             lost={variant: queries.count_flipped_cases(store, found, variant, of[variant])["lost"] for variant in of},
             flip_counts={variant: queries.flip_counts(store, found, variant) for variant in variants},
             drift={variant: queries.drift_by_position(store, found, variant) for variant in variants},
+            trajectories={
+                variant: told for variant in variants if (told := queries.trajectories(store, found, variant))
+            },
             source=source or stored_source(run.gate_file, run.policy),
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
-from qualgate.records import Comparison
-from qualgate.report import screen
+from qualgate.records import Comparison, Verdict
+from qualgate.report import screen, trajectories
 from qualgate.report.arms import arm_lines, weights_and_cache_lines
 from qualgate.report.flip_list import print_flips
 from qualgate.report.screen import fit, indented
@@ -60,21 +60,28 @@ def print_report(report: Report) -> None:
         for reason in verdict.reasons:
             console.print(Text(fit(f"  • {visible_line(reason)}")))
         _print_examples(report, verdict.variant)
-        if verdict.drift:
-            console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
-        if verdict.stop_reasons:
-            console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
-        for line in arm_lines(verdict):
-            console.print(Text(fit(f"  {line}")))
-        if verdict.weights_and_cache is not None:
-            console.print(Text("  weights and cache"))
-            for line in weights_and_cache_lines(verdict.weights_and_cache):
-                console.print(Text(fit(f"    {line}")))
-        if verdict.speculated is not None:
-            console.print(Text("  speculation"))
-            for line in speculation_lines(verdict.speculated):
-                console.print(Text(fit(f"    {line}")))
+        _print_more(console, report, verdict)
     console.print()
+
+
+def _print_more(console: Console, report: Report, verdict: Verdict) -> None:
+    """What stands below the rules of a variant."""
+    if verdict.drift:
+        console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
+    if verdict.stop_reasons:
+        console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
+    for line in arm_lines(verdict):
+        console.print(Text(fit(f"  {line}")))
+    for line in trajectories.lines(report.trajectories.get(verdict.variant, ())):
+        console.print(Text(fit(f"  {visible_line(line)}")))
+    if verdict.weights_and_cache is not None:
+        console.print(Text("  weights and cache"))
+        for line in weights_and_cache_lines(verdict.weights_and_cache):
+            console.print(Text(fit(f"    {line}")))
+    if verdict.speculated is not None:
+        console.print(Text("  speculation"))
+        for line in speculation_lines(verdict.speculated):
+            console.print(Text(fit(f"    {line}")))
 
 
 def _print_examples(report: Report, variant: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qualgate.identity import content_hash
-from qualgate.metrics import METRICS
+from qualgate.metrics import METRICS, TURNS
 from qualgate.records import ArmEvidence, ArmSpec, Policy, RunEvidence, Verdict
 from qualgate.report.source import Source, source_of
 from qualgate.report.summary import FLIPS_SHOWN, Report
@@ -101,7 +101,20 @@ def report_of(
         flips={name: lost[:FLIPS_SHOWN] for name, (lost, _) in moved.items()},
         lost={name: len(lost) for name, (lost, _) in moved.items()},
         flip_counts={name: counts for name, (_, counts) in moved.items()},
+        trajectories={arm.name: told for arm in evidence.variants if (told := _trajectories(evidence.baseline, arm))},
         source=source or Source(),
+    )
+
+
+def _trajectories(baseline: ArmEvidence, variant: ArmEvidence) -> tuple[queries.Trajectories, ...]:
+    """As `queries.trajectories` tells them; why a turn is wrong its rows alone say."""
+    before = {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit.values for unit in baseline.units}
+    return queries.gathered(
+        (*at, before[at][TURNS], unit.values[TURNS], None)
+        for unit in variant.units
+        if (at := (unit.key.evalset, unit.key.case_id, unit.key.repeat)) in before
+        and TURNS in before[at]
+        and TURNS in unit.values
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from qualgate import plugins
 from qualgate.errors import UsageError, close_names
-from qualgate.metrics import BY_LIKELIHOOD
+from qualgate.metrics import BY_LIKELIHOOD, TURNS
 from qualgate.records import Case, Evalset, Score
 from qualgate.sandbox import Sandbox, killable
 from qualgate.scoring import (
@@ -32,7 +32,7 @@ from qualgate.scoring import (
     thought,
 )
 from qualgate.scoring.outcome import cannot_say, found, quote, wrong
-from qualgate.scoring.tools import judge, served, strict
+from qualgate.scoring.tools import judge, served, strict, turns
 from qualgate.scoring.tools.dialects import registry as dialects
 
 GROUP = "qualgate.scorers"
@@ -99,6 +99,10 @@ def _written_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]
     return lambda case, evalset, text: strict.score_tool_call(case, evalset, text, dialect)
 
 
+def _turn_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
+    return lambda case, evalset, text: turns.score_turn(case, evalset, text, dialect)
+
+
 def _served_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
     return lambda case, evalset, text: served.score_served(case, evalset, text, dialect)
 
@@ -135,6 +139,15 @@ SHIPPED = (
         faults=needs.tool_faults,
         decoded=strict.score_decoded,
         written_in=_written_in,
+    ),
+    Scorer(
+        name="turns",
+        version=turns.SCORER,
+        metrics=(TURNS,),
+        function=turns.score_turn,
+        faults=turns.turn_faults,
+        decoded=turns.score_turn_decoded,
+        written_in=_turn_in,
     ),
     Scorer(
         name="code",

@@ -195,7 +195,7 @@ def test_a_json_block_is_read_by_what_reads_such_lines(block: Block, tmp_path):
         assert len(read_feedback(path).events) == len(bodies)
     elif "preferred" in bodies[0]:
         assert len(read_labels(path)) == len(bodies)
-    elif {"messages", "prompt"} & bodies[0].keys():
+    elif {"messages", "prompt", "turns"} & bodies[0].keys():
         before = [one for one in blocks(block.page) if one.line < block.line and one.language == "yaml"][-1]
         name = yaml.safe_load(before.text)["name"]
         (tmp_path / f"{name}.yaml").write_text(before.text, encoding="utf-8")

@@ -43,6 +43,31 @@ def test_token_ids_are_those_of_transformers(tmp_path, arch):
     assert list(rendered[1]) == tokenizer("1 + 1")["input_ids"]
 
 
+CALL = {"id": "000100000", "type": "function", "function": {"name": "size", "arguments": '{"of": "Größe"}'}}
+CALLED = [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+          {"role": "tool", "tool_call_id": "000100000", "name": "size", "content": "9"}]  # fmt: skip
+SHOWS_CALLS = """{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}{{
+ {"name": c.function.name, "arguments": c.function.arguments} | tojson }}{% endfor %}{% endfor %}"""
+
+
+def test_recorded_calls_are_written_with_their_arguments_as_an_object(folder):
+    """As published templates expect them, and as vLLM hands them over; in a case they are text, as OpenAI has it."""
+    (folder / "chat_template.jinja").write_text(SHOWS_CALLS)
+    found = Renderer(read_files(folder)).text(case(messages=CALLED))
+    assert found.endswith('<assistant>{"name": "size", "arguments": {"of": "Größe"}}<tool>9')
+
+
+def test_a_template_that_leaves_out_recorded_calls_is_refused(folder):
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+    renderer = Renderer(read_files(folder))
+    with pytest.raises(
+        UsageError, match=r"set/2: an earlier message calls tools, and .* shows nothing of `tool_calls`"
+    ):
+        renderer.render([case(messages=MESSAGES), case(id="2", messages=CALLED)])
+    (folder / "chat_template.jinja").write_text(SHOWS_CALLS)
+    assert Renderer(read_files(folder)).render([case(messages=CALLED)])
+
+
 def test_messages_without_a_chat_template_are_refused(folder):
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(UsageError, match=r"set/1 has messages, but .* no chat template"):

@@ -190,7 +190,12 @@ def test_every_scorer_reads_exactly_the_options_it_declares():
         ]
 
     for scorer in registry.SHIPPED:
-        if scorer.name in ("tool_call", "ifeval", "code"):  # the first two read the case alone; code: test_code.py
+        if scorer.name in (
+            "tool_call",
+            "turns",
+            "ifeval",
+            "code",
+        ):  # these read the case alone; code: test_code.py
             continue
         for option, given in options:
             declared = scorer.normalizes if option == "normalizers" else given[0] in scorer.lenient

@@ -152,3 +152,56 @@ def test_the_command_tells_pass_at_k_and_its_rows_are_read_by_the_gate(tmp_path)
     ):
         refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, *options])
         assert isinstance(refused.exception, UsageError), options
+
+
+TOOLS = [{"name": "order", "parameters": {"type": "object", "properties": {"id": {"type": "integer"}}}}]
+TURN = {"user": "7?", "expected_calls": [{"name": "order", "arguments": {"id": 7}}], "results": ["sent"]}
+RIGHT, WRONG = ([{"name": "order", "arguments": {"id": id}}] for id in (7, 8))
+
+
+def trajectories(tmp_path, said: dict[str, list[str]]) -> tuple[Path, Path]:
+    """said: of each trajectory, by repeat, which turns are right."""
+    cases, outputs = tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl"
+    write(cases, [{"id": id, "tools": TOOLS, "turns": [TURN] * len(marks[0])} for id, marks in said.items()])
+    rows = [
+        {"id": f"{id}/{turn}", "repeat": repeat, "calls": RIGHT if mark == "1" else WRONG}
+        for id, repeats in said.items()
+        for repeat, marks in enumerate(repeats)
+        for turn, mark in enumerate(marks, start=1)
+    ]
+    write(outputs, rows)
+    return cases, outputs
+
+
+def test_trajectories_are_counted_whole_and_pass_all_is_the_mean_of_all_draws(tmp_path):
+    said = {"a": ["111", "101", "111"], "b": ["11", "11", "11"], "c": ["1", "0", "0"]}
+    found = score_files(*trajectories(tmp_path, said), registry.find("turns"))
+    whole = {id: [int("0" not in marks) for marks in repeats] for id, repeats in said.items()}
+    assert found.rate is not None
+    assert (len(found.rows), found.rate.n, found.rate.mean) == (18, 9, sum(map(sum, whole.values())) / 9)
+    for k in (1, 2, 3):
+        for passed, of in ((found.pass_all(k), all), (found.pass_at(k), any)):
+            drawn = [[of(draw) for draw in combinations(one, k)] for one in whole.values()]
+            assert passed.rate is not None
+            assert (passed.rate.n, passed.rate.mean) == (3, pytest.approx(sum(sum(x) / len(x) for x in drawn) / 3))
+    assert found.pass_all(4).unavailable == "needs 4 answers to each case, there are 3"
+    as_calls = score_files(*trajectories(tmp_path, said), registry.find("tool_call"))
+    assert as_calls.rate is not None
+    assert (as_calls.rate.n, as_calls.rate.mean) == (18, 15 / 18)  # each turn by itself
+
+
+def test_a_trajectory_with_a_turn_that_nobody_could_judge_is_wrong_only_where_another_turn_is(tmp_path):
+    found = score_files(*trajectories(tmp_path, {"a": ["11"], "b": ["10"]}), registry.find("turns"))
+    rows = [replace(row, score=replace(row.score, value=None, verdict=None)) for row in found.rows[::2]]
+    doubted = replace(found, rows=(rows[0], found.rows[1], rows[1], found.rows[3]))
+    assert [verdicts for _, verdicts in doubted.judged] == [[None], [False]]
+
+
+def test_bad_turns_are_refused_by_their_line(tmp_path):
+    cases, outputs = trajectories(tmp_path, {"a": ["1"]})
+    write(cases, [{"id": "a", "tools": TOOLS, "turns": []}])
+    with pytest.raises(UsageError, match=r"cases\.jsonl:1: `turns` must be a list of turns"):
+        score_files(cases, outputs, registry.find("turns"))
+    write(cases, [{"id": "a", "tools": TOOLS, "turns": [TURN]}] * 2)
+    with pytest.raises(UsageError, match=r"cases\.jsonl:2: duplicate id 'a/1'; first on line 1"):
+        score_files(cases, outputs, registry.find("turns"))

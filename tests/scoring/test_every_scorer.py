@@ -27,7 +27,7 @@ def score(tmp_path, scorer: str, body: dict[str, Any], output: Any, *options: st
     """The row of one case and one output: a text, or decoded calls."""
     said = {"text": output} if isinstance(output, str) else {"calls": output}
     (tmp_path / "cases.jsonl").write_text(json.dumps({"id": "1", **body}) + "\n")
-    (tmp_path / "outputs.jsonl").write_text(json.dumps({"id": "1", **said}) + "\n")
+    (tmp_path / "outputs.jsonl").write_text(json.dumps({"id": body.get("id", "1"), **said}) + "\n")
     files = [str(tmp_path / name) for name in ("cases.jsonl", "outputs.jsonl", "rows.jsonl")]
     done = CliRunner().invoke(app, ["score", "--scorer", scorer, *options, *files[:2], "--json", files[2]])
     assert done.exit_code == 0, str(done.exception or done.output)
@@ -49,6 +49,10 @@ RIGHT_AND_WRONG = {
     "tool_call, decoded": (BFCL, [{"name": "f", "arguments": {"a": 5}}], [{"f": {"a": 6}}], ()),
     "tool_call, compat": (BFCL, "[f(a=5.0)]", "[f(a=6.0)]", ("--mode", "compat")),
     "tool_call, compat, category": ({**BFCL, "category": "irrelevance"}, "no", "[f(a=5)]", ("--mode", "compat")),
+    "turns": (
+        {"id": "1/1", "tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 5}}]}, HERMES, "no", (),
+    ),
+    "turns, decoded": (BFCL | {"id": "1/1"}, [{"name": "f", "arguments": {"a": 5}}], [{"f": {"a": 6}}], ()),
     "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "(B)", "A", ()),
     "multiple_choice.likelihood": (
         {"choices": ["red", "blue"], "answer": "blue"}, "[[-2.5, false], [-2.0, true]]", "[-2.0, -2.5]", (),

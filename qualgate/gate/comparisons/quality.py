@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.formatting import counted
+from qualgate.gate.comparisons.folded import Folding
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.comparisons.result import Measured, comparison, unmeasured
-from qualgate.gate.comparisons.unsaid import Outcomes, Taken, taken
+from qualgate.gate.comparisons.unsaid import Taken, taken
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
 from qualgate.metrics import MARGINS_OF_BASELINE
@@ -85,35 +86,22 @@ def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
     found = taken(metric, pairs)
     if found.silent:
         return unmeasured(slice_, n, found.unsaid)
-    scores = found.each(lambda outcomes: _scores(slice_, pairs, outcomes))
+    try:
+        folding = Folding(slice_.rule, [pair.baseline.key for pair in pairs])
+    except ValueError as error:
+        return unmeasured(slice_, n, str(error))
+    labels = folding.clusters(clusters_of(pairs))
+    scores = found.each(
+        lambda outcomes: _Scores(
+            baseline=folding.scores(outcomes.baseline), variant=folding.scores(outcomes.variant), clusters=labels
+        )
+    )
     shown = scores.shown
     if not shown.single and shown.count < MIN_CLUSTERS:
         clusters = counted(shown.count, "cluster of cases is", "clusters of cases are")
         return unmeasured(slice_, shown.n, f"{clusters} too few to compare ({MIN_CLUSTERS} needed)")
     judge = _absolute if slice_.rule.max_relative_drop is None else _relative
     return replace(judge(slice_, scores, alpha), unsaid=found.unsaid)
-
-
-def _scores(slice_: Slice, pairs: Sequence[Pair], outcomes: Outcomes) -> _Scores:
-    scores = _Scores(baseline=outcomes.baseline, variant=outcomes.variant, clusters=clusters_of(pairs))
-    return scores if slice_.rule.repeats == "mean" else _by_case(slice_.rule.repeats, pairs, scores)
-
-
-def _by_case(repeats: str, pairs: Sequence[Pair], scores: _Scores) -> _Scores:
-    """One pair a case: right when any of its answers is (pass@k) or when all are (pass^k), k the repeats there are."""
-    questions = [(pair.baseline.key.evalset, pair.baseline.key.case_id) for pair in pairs]
-    numbers = {question: number for number, question in enumerate(dict.fromkeys(questions))}
-    at = np.array([numbers[question] for question in questions])
-    start, over = (0.0, np.maximum) if repeats == "any" else (1.0, np.minimum)
-
-    def collapsed(values: NDArray) -> NDArray:
-        side = np.full(len(numbers), start)
-        over.at(side, at, values)
-        return side
-
-    clusters = np.zeros(len(numbers), int)
-    clusters[at] = scores.clusters
-    return _Scores(baseline=collapsed(scores.baseline), variant=collapsed(scores.variant), clusters=clusters)
 
 
 def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:

@@ -9,12 +9,13 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
+from qualgate.gate.comparisons.folded import Folding
 from qualgate.gate.comparisons.ledger import Ledger, heard_in_each
 from qualgate.gate.four_arm.parity import critical_quality
 from qualgate.gate.rules import Slice
 from qualgate.records import ArmStep, FourArms, Interaction, Policy, UnitEvidence
 from qualgate.stats.cost_ratio import METHOD_INTERACTION, cost_interaction
-from qualgate.stats.interaction import interaction
+from qualgate.stats.interaction import Interacting, interaction
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
@@ -41,9 +42,18 @@ def interactions(
         null = np.isnan(scores)
         if not rows or null.all(axis=1).any():
             continue
-        found = interaction(np.where(null, _LEAST, scores), clusters[rows], policy.alpha)
+        try:
+            folding = Folding(replace(slice_.rule, repeats="mean"), [units[order[0]][index].key for index in rows])
+        except ValueError:  # its rule is told why, and decides nothing
+            continue
+
+        def told(scores: NDArray, rows: list[int] = rows, folding: Folding = folding) -> Interacting:
+            whole = np.stack([folding.scores(of_an_arm) for of_an_arm in scores.T], axis=1)
+            return interaction(whole, folding.clusters(clusters[rows]), policy.alpha)
+
+        found = told(np.where(null, _LEAST, scores))
         if null.any():
-            most = interaction(np.where(null, 1 - _LEAST, scores), clusters[rows], policy.alpha)
+            most = told(np.where(null, 1 - _LEAST, scores))
             found = replace(found, lower=most.lower)
         tested.append((metric, name, found))
     adjusted = holm([found.p_worse for _, _, found in tested])

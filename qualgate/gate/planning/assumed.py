@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qualgate.records import ArmEvidence, RunEvidence
+from qualgate.metrics import TURNS
+from qualgate.records import ArmEvidence, RunEvidence, turn_of
 from qualgate.stats.betting import ASSUMED_DISAGREEMENT
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.paired.compare import MIN_CLUSTERS
@@ -86,10 +87,13 @@ def seen_in(evidence: RunEvidence, repeats: int = 1) -> Assumed:
 
 
 def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], dict[str, Pairs]]:
-    """(metric, evalset) → case → its answers on both sides. A score that nobody could give is as an approval takes it:
-    the baseline right, the variant wrong."""
+    """(metric, evalset) → case, or trajectory → its answers on both sides. A score that nobody could give is as an
+    approval takes it: the baseline right, the variant wrong."""
     before = {(u.key.evalset, u.key.case_id, u.key.repeat): u.values for u in evidence.baseline.units}
     found: dict[tuple[str, str], dict[str, Pairs]] = {}
+    whole: dict[
+        tuple[str, str, str, int], tuple[float, float]
+    ] = {}  # of a trajectory's turns in one repeat: the smaller
     for unit in arm.units:
         base = before.get((unit.key.evalset, unit.key.case_id, unit.key.repeat), {})
         for metric in evidence.metrics.get(unit.key.evalset, ()):
@@ -97,7 +101,15 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
                 was, now = base[metric], unit.values[metric]
                 questions = found.setdefault((metric, unit.key.evalset), {})
                 pair = (1.0 if was is None else was, 0.0 if now is None else now)
-                questions.setdefault(unit.key.case_id, []).append(pair)
+                turn = turn_of(unit.key.case_id) if metric == TURNS else None
+                if turn is None:
+                    questions.setdefault(unit.key.case_id, []).append(pair)
+                    continue
+                place = metric, unit.key.evalset, turn[0], unit.key.repeat
+                before_it, after_it = whole.get(place, pair)
+                whole[place] = min(before_it, pair[0]), min(after_it, pair[1])
+    for (metric, name, trajectory, _), pair in whole.items():
+        found[metric, name].setdefault(trajectory, []).append(pair)
     return found
 
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from itertools import islice
 from math import ceil
 
-from qualgate.records import Evalset
+from qualgate.metrics import TURNS
+from qualgate.records import Evalset, turn_of
 
 Marks = tuple[str, ...]  # of a question: "task:x", "tag:y"
 Kind = tuple[tuple[Marks, int], ...]  # a cluster's questions, counted by their marks
@@ -30,6 +31,7 @@ class PlannedSet:
     repeats: int = 1
     labels: tuple[Marks, ...] = ()  # of each question that counts, cluster after cluster; empty when none has any
     held_labels: tuple[Marks, ...] = ()  # of those that do not count: rules may name them
+    whole: PlannedSet | None = None  # of turns: the same set by trajectory, each of which is told by its first turn
 
     def __post_init__(self) -> None:
         if (self.clusters and sum(self.clusters) != self.cases) or (self.labels and len(self.labels) != self.cases):
@@ -43,6 +45,8 @@ class PlannedSet:
             if case.id not in held:
                 members.setdefault((case.cluster or case.id, case.cluster is None), []).append(case.labels)
         sizes = tuple(map(len, members.values()))
+        firsts = tuple(case for case in evalset.cases if (turn := turn_of(case.id)) and turn[1] == 1)
+        of_turns = TURNS in evalset.metrics and firsts != evalset.cases
         return cls(
             name=evalset.name,
             metrics=evalset.metrics,
@@ -52,6 +56,7 @@ class PlannedSet:
             repeats=repeats,
             labels=tuple(marks for cluster in members.values() for marks in cluster),
             held_labels=tuple(sorted({case.labels for case in evalset.cases if case.id in held})),
+            whole=cls.of(replace(evalset, cases=firsts), held, repeats) if of_turns else None,
         )
 
     def each(self) -> Iterator[Kind]:
@@ -77,6 +82,9 @@ class PlannedSet:
         """The set with more cases of the same kinds: clusters are repeated, not enlarged. With labels, a few over."""
         if cases == self.cases:
             return self
+        if self.whole is not None:
+            whole = self.whole.grown(-(-self.whole.cases * cases // self.cases))
+            return replace(replace(self, whole=None).grown(cases), whole=whole)
         if self.labels:
             return self.multiplied(cases / self.cases, lambda marks: True)
         if not self.clusters:
@@ -102,4 +110,5 @@ class PlannedSet:
             cases=sum(sizes),
             clusters=sizes if self.clusters else (),
             labels=labels if self.labels else (),
+            whole=self.whole and self.whole.multiplied(times, chosen),
         )

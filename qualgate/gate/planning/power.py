@@ -38,7 +38,7 @@ from qualgate.gate.planning.outcomes import (
 )
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
-from qualgate.metrics import MARGINS_OF_BASELINE, METRICS
+from qualgate.metrics import MARGINS_OF_BASELINE, METRICS, TURNS
 from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.cluster_bets import bets_serve
 from qualgate.stats.intervals import binomial_lower
@@ -73,7 +73,9 @@ Key = tuple[str, str]  # outcome, evalset
 
 def outcome_of(rule: Rule, one: PlannedSet) -> str:
     """What is drawn for a rule: each answer by its metric, or of several to a question what any or all of them give."""
-    return rule.metric if rule.repeats == "mean" or one.repeats == 1 else f"{rule.metric} {rule.repeats}"
+    if rule.repeats == "mean" or one.repeats == 1:
+        return rule.metric
+    return f"{rule.metric} {'any' if rule.repeats == 'any' else 'all'}"  # pass^k: as its hardest, all there are
 
 
 def answers_of(rule: Rule, one: PlannedSet) -> int:
@@ -103,8 +105,8 @@ class Prediction:
     def used(self) -> int:
         """Draws of every rate."""
         single = {}
-        for (_, name), slices in self.by_key(self.quality).items():
-            one = self._named[name]
+        for key, slices in self.by_key(self.quality).items():
+            one, name = self._at(key), key[1]
             views = [self.view(slice_, one) for slice_ in slices]
             shapes = shapes_of(one, views, answers_of(slices[0].rule, one))
             single[name] = max(drawn_singly(shapes), single.get(name, 0))
@@ -164,15 +166,21 @@ class Prediction:
     def _named(self) -> dict[str, PlannedSet]:
         return {one.name: one for one in self.sets}
 
+    def _at(self, key: Key) -> PlannedSet:
+        """The set in whose questions the outcome is counted: trajectories, or cases."""
+        one = self._named[key[1]]
+        return (one.whole or one) if key[0].split()[0] == TURNS else one
+
     def among(self, slice_: Slice) -> list[PlannedSet]:
         """The sets that the slice is held against."""
-        return [one for one in self.sets if one.name in slice_.evalsets]
+        return [self._at((slice_.rule.metric, one.name)) for one in self.sets if one.name in slice_.evalsets]
 
     def view(self, slice_: Slice, one: PlannedSet) -> View:
         """The questions of a set that a slice sees, by their marks."""
         if slice_.only is None:
             return None
-        return frozenset(marks for number, marks in enumerate(one.marks) if (one.name, str(number)) in slice_.only)
+        known = self._named[one.name].marks  # by whose numbers `only` names them
+        return frozenset(marks for number, marks in enumerate(known) if (one.name, str(number)) in slice_.only)
 
     @cached_property
     def _questions(self) -> dict[Slice, dict[str, int]]:
@@ -352,7 +360,7 @@ class Prediction:
         """losses: extra P(lost). stream: draws of the same stream are the same."""
         found: dict[Slice, Drawn] = {}
         for index, (key, slices) in enumerate(self.by_key([only] if only else self.quality).items()):
-            one = self._named[key[1]]
+            one = self._at(key)
             drawn = draw(
                 one,
                 [self.view(slice_, one) for slice_ in slices],

@@ -22,7 +22,7 @@ from qualgate.formatting import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm, Speculated, WeightsAndCache
-from qualgate.report import diff, plots, served, speculation
+from qualgate.report import diff, plots, served, speculation, trajectories
 from qualgate.report.arms import (
     SERVICE_HEADS,
     STEPS,
@@ -34,7 +34,7 @@ from qualgate.report.arms import (
 )
 from qualgate.report.page import page
 from qualgate.report.summary import Report
-from qualgate.store.queries import ArmLine, Flip, StoredVerdict
+from qualgate.store.queries import ArmLine, Flip, StoredVerdict, Trajectories, Trajectory
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
 DIFFERS = "≠ is not the same of all"
@@ -189,6 +189,7 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(_weights_and_cache(verdict.weights_and_cache))
     if verdict.speculated is not None:
         parts.append(_speculation(verdict.speculated))
+    parts += map(_trajectories, report.trajectories.get(name, ()))
     if drawn := plots.flips(report.flip_counts.get(name, ())):
         parts.append(f"<h3>Answers that changed</h3><figure>{drawn.html}</figure>")
     points = report.drift.get(name, ())
@@ -248,6 +249,24 @@ def _speculation(found: Speculated) -> str:
     for what, flags in pasted:
         parts.append(f"<p class=quiet>{_text(what)}</p>" + (f"<pre>{_text(flags)}</pre>" if flags else ""))
     return "\n".join(parts)
+
+
+def _trajectories(found: Trajectories) -> str:
+    """Turn by turn, then the lost ones with the first divergent turn marked."""
+    rows = ([_text(cell) for cell in row] for row in trajectories.turn_rows(found))
+    table = _table(trajectories.HEADS, rows, numbers=range(6))
+    lost = f"<p>{_text(trajectories.lost_head(found))}</p>" if found.lost else ""
+    return f"<h3>Trajectories</h3><p>{_text(trajectories.headline(found))}</p>{table}{lost}" + (
+        f"<ul>{''.join(map(_lost, found.first_lost))}</ul>" if found.lost else ""
+    )
+
+
+def _lost(one: Trajectory) -> str:
+    name, place = one.name + (f"#{one.repeat}" if one.repeat else ""), one.diverged
+    signs = [trajectories.SIGNS[value] for value in one.variant]
+    turns = [f"<ins>{sign}</ins>" if index == place else sign for index, sign in enumerate(signs)]
+    why = "" if place is None else f"first diverges at turn {one.turns[place]}: {one.reasons[place]}"
+    return f"<li><b>{_text(name)}</b> {' '.join(turns)} <span class=quiet>{_text(why)}</span></li>"
 
 
 RANKED = "What changes when the baseline answers again without any change of weights (A/A) says little and is last."

@@ -17,7 +17,7 @@ from qualgate.formatting import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm, Speculated
-from qualgate.report import speculation
+from qualgate.report import speculation, trajectories
 from qualgate.report.arms import (
     SERVICE_HEADS,
     STEPS,
@@ -30,7 +30,7 @@ from qualgate.report.arms import (
     weights_and_cache_rows,
 )
 from qualgate.report.summary import Report
-from qualgate.store.queries import Flip
+from qualgate.store.queries import Flip, Trajectories
 
 # What can begin something in Markdown, a bare address among it, which many readers make a link.
 _MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)
@@ -85,6 +85,7 @@ def report_as_markdown(report: Report) -> str:
             lines += _table(weights_and_cache_heads(apart), weights_and_cache_rows(apart))
         if verdict.speculated is not None:
             lines += speculation_section(verdict.speculated)
+        lines += _trajectories(report.trajectories.get(verdict.variant, ()))
         flips = report.flips.get(verdict.variant, ())
         if flips:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]
@@ -113,6 +114,17 @@ def speculation_section(found: Speculated) -> list[str]:
     for peer in said.peers:
         told = speculation.peer_text(peer)
         lines += ["", *(_pasted(told, peer.flags) if peer.flags else [escaped(told)])]
+    return lines
+
+
+def _trajectories(sets: Sequence[Trajectories]) -> list[str]:
+    """Turn by turn, then the lost ones with the first divergent turn in brackets."""
+    lines = []
+    for found in sets:
+        lines += ["", f"### Trajectories of {escaped(trajectories.headline(found))}"]
+        lines += _table(trajectories.HEADS, trajectories.turn_rows(found))
+        lines += ["", escaped(trajectories.lost_head(found)), ""] if found.lost else []
+        lines += [f"- {escaped(trajectories.lost_line(one))}" for one in found.first_lost]
     return lines
 
 

@@ -38,6 +38,7 @@ from qualgate.store.queries.summary import (
     run_summary,
 )
 from qualgate.store.queries.times import AnswerTime, answer_times
+from qualgate.store.queries.trajectories import Trajectories, Trajectory, TurnLine, gathered, trajectories
 
 __all__ = [
     "Answer",
@@ -55,6 +56,9 @@ __all__ = [
     "RunSummary",
     "Said",
     "StoredVerdict",
+    "Trajectories",
+    "Trajectory",
+    "TurnLine",
     "VariantLine",
     "answer_times",
     "as_damaged",
@@ -71,6 +75,7 @@ __all__ = [
     "flip_counts",
     "flipped_cases",
     "flips",
+    "gathered",
     "judged_before",
     "judged_by",
     "latest_run",
@@ -79,5 +84,6 @@ __all__ = [
     "list_runs",
     "queue",
     "run_summary",
+    "trajectories",
     "verdict_words",
 ]

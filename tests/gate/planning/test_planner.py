@@ -24,11 +24,12 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.gate.planning.power import ENOUGH, Prediction
 from qualgate.gate.planning.rule_lines import as_line
-from qualgate.records import Case, Evalset, Policy, Rule
+from qualgate.metrics import TURNS
+from qualgate.records import ArmEvidence, Case, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats.cluster_bets import log_bets
 from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import approved, blocked, chance_to_approve, chance_to_block, pairs_to_approve
-from tests.gate.planted import run
+from tests.gate.planted import identity, of, run
 
 METRIC = ("exact_match",)
 SUITE = [PlannedSet(name=name, metrics=METRIC, cases=cases)
@@ -48,6 +49,47 @@ def test_one_rule_has_the_exact_rates_of_its_test() -> None:
     rule = plan_policy([one], policy(Rule(metric="exact_match", max_drop=0.03))).rules[0]
     assert rule.approve == pytest.approx(chance_to_approve(600, 0.03, 0.05), abs=0.012)
     assert rule.block == pytest.approx(chance_to_block(600, 0.03, 0.11, -0.06), abs=0.012)
+
+
+def _turns(trajectories: int, each: int, **more) -> Evalset:
+    cases = tuple(
+        Case(evalset="shop", body={"id": f"t{n}/{turn}", "cluster": f"t{n}", "tags": [f"kind:{n % 2}"]} | more)
+        for n in range(trajectories)
+        for turn in range(1, each + 1)
+    )
+    return Evalset(name="shop", version="1", sha256="", metrics=(TURNS, "exact_match"), cases=cases)
+
+
+def test_a_rule_on_trajectories_is_planned_as_so_many_single_cases() -> None:
+    """And one on turns as cases in clusters."""
+    one = PlannedSet.of(_turns(300, 4))
+    rules = policy(Rule(metric=TURNS, max_drop=0.05), Rule(metric="exact_match", max_drop=0.05))
+    whole, turns = plan_policy([one], rules).rules
+    assert (whole.n, whole.clusters, turns.n, turns.clusters) == (300, None, 1200, 300)
+    assert whole.approve == pytest.approx(chance_to_approve(300, 0.05, 0.05), abs=0.012)
+    halves = plan_policy([one], policy(*rules.rules, Rule(metric=TURNS, scope="tag:kind", max_drop=0.05))).rules
+    assert [(rule.slice, rule.n) for rule in halves[2:]] == [("tag:kind:0", 150), ("tag:kind:1", 150)]
+    assert (one.grown(2400).whole or one).cases == 600
+
+
+def test_what_an_earlier_run_tells_of_trajectories_is_told_of_whole_ones() -> None:
+    def arm(name: str, wrong: set[tuple[int, int]]) -> ArmEvidence:
+        units = tuple(
+            UnitEvidence(
+                key=UnitKey(name, "shop", f"t{n}/{turn}"),
+                case_hash=f"{n}/{turn}",
+                status="done",
+                values={TURNS: float((n, turn) not in wrong)},
+            )
+            for n in range(20)
+            for turn in (1, 2, 3)
+        )
+        return ArmEvidence(name=name, identity=identity(name), units=units)
+
+    arms = arm("baseline", {(0, 1), (0, 2)}), arm("int4", {(0, 3), (1, 1), (1, 2)})
+    found = seen_in(of(*arms, metrics={"shop": (TURNS,)}))
+    assert found.right(TURNS, "shop") == 19 / 20
+    assert found.flips(TURNS, "shop") == (1 + 1) / (20 + 1)  # t0 is wrong in both, and t1 once
 
 
 @pytest.mark.parametrize(("n", "margin", "alpha"), [(60, 0.05, 0.05), (700, 0.02, 0.01), (1_500, 0.03, 0.05)])

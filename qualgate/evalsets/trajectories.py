@@ -1,0 +1,131 @@
+"""A conversation of several turns as the cases that it is: one for each action that the model is to take.
+
+Each turn is asked with everything that was recorded before it, the reference's own calls and their results, whatever
+the model answered to the turns before. So every arm reads the same words, a turn is a case like any other, and a model
+that goes wrong at turn 2 is still asked turn 3. That all turns are right is then as likely as that the model, left to
+itself, goes through all of them as recorded: up to its first wrong action it would have read the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from qualgate.documents import nearest, quote
+from qualgate.scoring.tools.expected import example, read_call
+
+TURN = '{"user": "Order 7?", "expected_calls": [{"name": "order", "arguments": {"id": 7}}], "results": ["sent"]}'
+KEYS = ("user", "expected_calls", "results", "says", "max_new_tokens")
+ELSEWHERE = {  # keys of a case that one with turns has no use for → where what they say belongs
+    "prompt": "the turns are messages: write `messages` for what stands before the first of them",
+    "expected_calls": "each turn has its own",
+    "category": "each turn says in `expected_calls` what is right, [] for no call",
+    "answer": "what was recorded beside or instead of calls is a turn's `says`",
+}
+
+
+def read_turns(row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """(the cases, the faults) of a row with `turns`; no case where there is a fault.
+
+    The case of turn k has the row's id and `/k`, counted from 1, the tag `turn:k`, and the row's id as its `cluster`
+    where the row has none: turns of one trajectory depend on each other.
+    """
+    faults = tuple(_faults(row))
+    return ((), faults) if faults else (tuple(_cases(row)), ())
+
+
+def _faults(row: dict[str, Any]) -> Iterator[str]:
+    turns = row["turns"]
+    if not isinstance(turns, list) or not turns:
+        yield f"`turns` must be a list of turns as {TURN}, one at least; found {quote(turns)}"
+        return
+    for key, where in ELSEWHERE.items():
+        if key in row:
+            yield f"`{key}` beside `turns`: {where}"
+    if not isinstance(row.get("messages", []), list):
+        yield f"`messages` must be a list of messages, those before the first turn; found {quote(row['messages'])}"
+    if not isinstance(row.get("tags", []), list):
+        yield f"`tags` must be a list of texts; found {quote(row['tags'])}"
+    for place, turn in enumerate(turns):
+        if not isinstance(turn, dict):
+            yield f"turns[{place}] must be an object as {TURN}; found {quote(turn)}"
+            continue
+        for message in _turn_faults(turn, last=place == len(turns) - 1):
+            yield f"turns[{place}]{message}"
+        if "user" not in turn and not _goes_on(row, turns[:place]):
+            yield f"turns[{place}] has no `user`: only a turn behind the results of calls, which the model goes on from"
+
+
+def _goes_on(row: dict[str, Any], before: list[Any]) -> bool:
+    """Whether there is something for the model to answer without a word of the user's."""
+    if before:
+        return isinstance(before[-1], dict) and bool(before[-1].get("expected_calls"))
+    said = row.get("messages")
+    return bool(isinstance(said, list) and said and isinstance(said[-1], dict) and said[-1].get("role") == "user")
+
+
+def _turn_faults(turn: dict[str, Any], *, last: bool) -> Iterator[str]:
+    for key in turn:
+        if key not in KEYS:
+            yield f" has an unknown key {quote(key)}{nearest(key, KEYS)}"
+    for key in ("user", "says"):
+        if key in turn and (not isinstance(turn[key], str) or not turn[key]):
+            yield f".{key} must be a text; found {quote(turn[key])}"
+    calls, results = turn.get("expected_calls"), turn.get("results", [])
+    if "expected_calls" not in turn:
+        yield " has no `expected_calls`: without them nothing says what is right; [] says that no call may be made"
+        return
+    if not isinstance(calls, list):
+        yield f".expected_calls must be a list of calls; found {quote(calls)}"
+        return
+    for index, call in enumerate(calls):
+        try:
+            read_call(f".expected_calls[{index}]", call)
+        except ValueError as error:
+            yield str(error)
+    if not isinstance(results, list):
+        yield f".results must be a list, what each expected call gave, in their order; found {quote(results)}"
+    elif len(results) > len(calls):
+        yield f".results[{len(calls)}] is of a call that nobody made: {len(calls)} calls are expected"
+    elif len(results) < len(calls) and (results or not last):
+        yield f".results lacks what expected_calls[{len(results)}] gave, which the next turn is asked with"
+    if not last and not calls and "says" not in turn:
+        yield " expects no call and has no `says`: the next turn is asked with what was said here"
+
+
+def _cases(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    messages = [*row.get("messages", ())]
+    common = {key: value for key, value in row.items() if key not in ("turns", "messages")}
+    common["cluster"] = row.get("cluster", row.get("id"))
+    for number, turn in enumerate(row["turns"], start=1):
+        if "user" in turn:
+            messages.append({"role": "user", "content": turn["user"]})
+        own = {key: turn[key] for key in ("expected_calls", "max_new_tokens") if key in turn}
+        tags = [*row.get("tags", ()), f"turn:{number}"]
+        yield {**common, **own, "id": f"{row.get('id')}/{number}", "tags": tags, "messages": [*messages]}
+        messages += _recorded(turn, number)
+
+
+def _recorded(turn: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """What the next turn reads of this one, as OpenAI's API has it. Of several accepted values a call has the first.
+
+    Ids have nine letters and digits, which is what every template takes.
+    """
+    made = [read_call("", call) for call in turn["expected_calls"]]
+    calls = [
+        {
+            "id": f"{number % 10**4:04d}{index % 10**5:05d}",
+            "type": "function",
+            "function": {
+                "name": call.name,
+                "arguments": json.dumps(example(call, lambda key, value: True), ensure_ascii=False),
+            },
+        }
+        for index, call in enumerate(made)
+    ]
+    said = {"role": "assistant", "content": turn.get("says", "")}
+    yield {**said, "tool_calls": calls} if calls else said
+    for call, result in zip(calls, turn.get("results", ()), strict=False):
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        yield {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": text}

@@ -1,0 +1,81 @@
+"""Scores of several answers as one: of a trajectory's turns, of the repeats of a case.
+
+A trajectory is right in a repeat when all of its turns are that the slice holds. Of repeats, as the rule says, counts
+whether any is right, whether all are, or the chance that `k` of them are (`stats.all_of`). Each of these never falls
+when a score rises, so what holds of scores at their worst and at their best holds in between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualgate.metrics import TURNS
+from qualgate.records import Rule, UnitKey, turn_of
+from qualgate.stats.all_of import all_of
+
+PASS_ALL = re.compile(r"pass\^([1-9][0-9]{0,3})")
+Fold = Callable[[Sequence[float]], float]
+
+
+class Folding:
+    """How the scores of answers become those that a rule compares."""
+
+    def __init__(self, rule: Rule, answers: Sequence[UnitKey]) -> None:
+        """ValueError, in words, for answers that the rule cannot count."""
+        self._steps: list[tuple[NDArray, int, Fold]] = []
+        keys: list[tuple[str, str, int]] = [_trajectory(rule, key) for key in answers]
+        if rule.metric == TURNS:
+            keys = self._step(keys, min)
+        if rule.repeats != "mean":
+            self._step([key[:2] for key in keys], fold_of(rule.repeats, _answers(keys)))
+
+    def _step(self, keys: Sequence[Hashable], fold: Fold) -> list:
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        self._steps.append((np.array([numbers[key] for key in keys], int), len(numbers), fold))
+        return list(numbers)
+
+    def scores(self, values: NDArray) -> NDArray:
+        """[answers] → [what the rule compares]."""
+        for at, count, fold in self._steps:
+            order, sizes = np.argsort(at, kind="stable"), np.bincount(at, minlength=count)
+            parts = np.split(values[order], np.cumsum(sizes)[:-1])
+            values = np.array([fold(part.tolist()) for part in parts], float)
+        return values
+
+    def clusters(self, labels: NDArray) -> NDArray:
+        """[answers] → [what the rule compares] the number of each one's cluster, one for all that is folded."""
+        for at, count, _ in self._steps:
+            folded = np.zeros(count, int)
+            folded[at] = labels
+            labels = folded
+        return labels
+
+
+def fold_of(repeats: str, answers: int) -> Fold:
+    """answers: to the case that has the fewest. ValueError for a `pass^k` of more."""
+    if repeats in ("any", "all"):
+        return max if repeats == "any" else min
+    found = PASS_ALL.fullmatch(repeats)
+    assert found is not None, "the gate file's reader lets nothing else through"
+    if (k := int(found[1])) > answers:
+        raise ValueError(f"{repeats} needs {k} answers to each case, there are {answers}")
+    return partial(all_of, k)
+
+
+def _answers(keys: Sequence[tuple[str, str, int]]) -> int:
+    return min(Counter(key[:2] for key in keys).values(), default=0)
+
+
+def _trajectory(rule: Rule, key: UnitKey) -> tuple[str, str, int]:
+    """Of which trajectory and repeat an answer is; else which case and repeat."""
+    if rule.metric != TURNS:
+        return key.evalset, key.case_id, key.repeat
+    if (turn := turn_of(key.case_id)) is None:
+        raise ValueError(f"{TURNS} counts trajectories, and {key.case_id!r:.80} is no turn of one (TRAJECTORY/1)")
+    return key.evalset, turn[0], key.repeat

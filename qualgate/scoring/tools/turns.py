@@ -1,0 +1,43 @@
+"""One turn of a trajectory: the right action is the calls that were expected of it, or none.
+
+The verdict is that of `tool_call.correct` under a name of its own, by which rules count trajectories: one is right when
+all of its turns are (`gate.comparisons.folded`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from qualgate.metrics import TURNS
+from qualgate.records import Case, Evalset, Score, turn_of
+from qualgate.scoring.needs import tool_faults
+from qualgate.scoring.outcome import found
+from qualgate.scoring.tools import strict
+
+SCORER = "turns/1"
+
+
+def score_turn(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
+    """Whether the turn's answer, as text, is the action that is expected."""
+    return _named(strict.score_tool_call(case, evalset, text, written_in))
+
+
+def score_turn_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
+    """The same of calls that someone else decoded."""
+    return _named(strict.score_decoded(case, evalset, calls))
+
+
+def turn_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """What keeps a case from being a turn: beyond what a tool call needs, an id that says of which trajectory."""
+    if isinstance(body.get("id"), str) and turn_of(body["id"]) is None:
+        yield (
+            f"{TURNS} counts trajectories, and this case is no turn of one: give it `turns`, or, of a turn that is "
+            f"written out, an id as TRAJECTORY/1; {found(body, 'id')}"
+        )
+    yield from tool_faults(body, evalset)
+
+
+def _named(scores: dict[str, Score]) -> dict[str, Score]:
+    return {TURNS: replace(scores[strict.FLAGS[-1]], metric=TURNS, scorer=SCORER)}

@@ -1,0 +1,20 @@
+"""pass^k: the chance that k answers to one question are all right, from n answers, n >= k.
+
+Unbiased: the mean, over all sets of k of the n answers, of whether all k are right, which of c right ones is
+C(c, k) / C(n, k) (Yao et al., tau-bench, 2024). Of values between 0 and 1 it is the mean of each set's smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+
+def all_of(k: int, values: Sequence[float]) -> float:
+    """Of one question's answers, 0..1 each. ValueError unless 1 <= k <= n."""
+    n = len(values)
+    if not 1 <= k <= n:
+        raise ValueError(f"pass^k needs 1 <= k <= n, found k={k}, n={n}")
+    # In ascending order a value is the smallest of those sets whose other k - 1 members come after it.
+    smallest = sum(value * comb(n - place, k - 1) for place, value in enumerate(sorted(values), start=1) if value)
+    return smallest / comb(n, k)

@@ -1,0 +1,46 @@
+"""Transcripts of BFCL's shape: changed by one action, and judged action by action."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from qualgate.evalsets import read_turns
+from qualgate.scoring.tools.dialects import Call
+from tests.verification.references.bfcl_turns import KINDS, changed, ours, parsed, row_of, written
+
+TOOLS = [
+    {"name": name, "parameters": {"type": "dict", "properties": {"folder": {"type": "string"}}, "required": []}}
+    for name in ("cd", "mkdir", "pwd")
+]
+REFERENCE = [[Call("mkdir", {"folder": "a"}), Call("cd", {"folder": "a"})], [], [Call("mkdir", {"folder": "b"})]]
+
+
+def test_calls_are_read_with_the_names_of_their_places():
+    assert parsed("cd('a')", TOOLS) == parsed("cd(folder='a')", TOOLS) == Call("cd", {"folder": "a"})
+    assert parsed(written(REFERENCE[0][0]), TOOLS) == REFERENCE[0][0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_change_makes_a_transcript_wrong_and_none_leaves_it_right(kind):
+    for seed in range(9):
+        made = changed(REFERENCE, kind, random.Random(seed))
+        assert made is not None
+        assert ours(TOOLS, REFERENCE, made) is (made == REFERENCE)
+        assert (made == REFERENCE) is (kind == "none") or kind == "early"
+
+
+def test_an_entry_is_a_row_whose_every_call_is_an_action():
+    entry = {"id": "multi_turn_base_7", "question": [[{"role": "user", "content": word}] for word in "xyz"]}
+    row = row_of(entry, TOOLS, REFERENCE, [["made", "moved"], [], ["made"]])
+    cases, faults = read_turns(row)
+    assert not faults
+    assert [case["expected_calls"] for case in cases] == [
+        [{"name": "mkdir", "arguments": {"folder": "a"}}], [{"name": "cd", "arguments": {"folder": "a"}}], [],
+        [{"name": "mkdir", "arguments": {"folder": "b"}}],
+    ]  # fmt: skip
+    assert [one["content"] for one in cases[-1]["messages"] if one["role"] in ("user", "tool")] == [
+        "x", "made", "moved", "y", "z",
+    ]  # fmt: skip
+    assert row["cluster"] == "entry_7"
