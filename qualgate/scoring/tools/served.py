@@ -36,10 +36,10 @@ Reader = Callable[[str, Tools], Iterator[Call]]
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """One of a server's parsers, by its name there. marker: what its patterns look for."""
+    """One of a server's parsers, by its name there. markers: what its patterns look for."""
 
     name: str
-    marker: str
+    markers: tuple[str, ...]
     read: Reader
 
 
@@ -52,8 +52,9 @@ def read_served(text: str, name: str, tools: Tools = ()) -> tuple[Call, ...]:
     if name not in PARSERS:
         raise BadCall("no_served_reading", f"what a server executes is known of {', '.join(PARSERS)}, not of {name}")
     parser = PARSERS[name]
-    if (text.count(parser.marker) + 1) * len(text) > MOST_LOOKED_AT:
-        raise BadCall("too_much", f"{len(text):,} characters with {text.count(parser.marker):,} marks are too many")
+    marks = sum(map(text.count, parser.markers))
+    if (marks + 1) * len(text) > MOST_LOOKED_AT:
+        raise BadCall("too_much", f"{len(text):,} characters with {marks:,} marks are too many")
     calls = tuple(parser.read(text, tools))
     if len(calls) > MAX_CALLS:
         raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
@@ -224,21 +225,23 @@ def _as(value: Any, schema: Any, depth: int = 0) -> Any:
     return typed(text, schema if types(schema) else {"type": "string"})
 
 
-_QWEN = Parser("qwen3_coder", "parameter", _functions())
-_HERMES = Parser("hermes", "<tool_call>", _json_between("<tool_call>", "</tool_call>"))
-_GLM = Parser("glm47", "<arg_key>", _pairs)
+_QWEN = Parser("qwen3_coder", ("parameter",), _functions())
+_HERMES = Parser("hermes", ("<tool_call>",), _json_between("<tool_call>", "</tool_call>"))
+_GLM = Parser("glm47", ("<arg_key>", "<arg_value>"), _pairs)
 PARSERS = {
     "hermes": _HERMES,
     "qwen25": _HERMES,
-    "longcat": Parser("longcat", "<longcat_tool_call>", _json_between("<longcat_tool_call>", "</longcat_tool_call>")),
+    "longcat": Parser(
+        "longcat", ("<longcat_tool_call>",), _json_between("<longcat_tool_call>", "</longcat_tool_call>")
+    ),
     "qwen3_coder": _QWEN,
     "qwen3_xml": replace(_QWEN, name="qwen3_xml"),
     "seed_oss": replace(_QWEN, name="seed_oss"),
     "glm45": replace(_GLM, name="glm45"),
     "glm47": _GLM,
     "ling3": replace(_GLM, name="ling3"),
-    "deepseek_v32": Parser("deepseek_v32", "｜DSML｜", _dsml("function_calls")),
-    "deepseek_v4": Parser("deepseek_v4", "｜DSML｜", _dsml("tool_calls")),
-    "deepseek_v41": Parser("deepseek_v41", "｜DSML｜", _dsml("calls", " ")),
+    "deepseek_v32": Parser("deepseek_v32", ("｜DSML｜",), _dsml("function_calls")),
+    "deepseek_v4": Parser("deepseek_v4", ("｜DSML｜",), _dsml("tool_calls")),
+    "deepseek_v41": Parser("deepseek_v41", ("｜DSML｜",), _dsml("calls", " ")),
 }
 """By dialect: the parser of `SERVER` whose reading is known."""

@@ -120,12 +120,14 @@ def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
         "tool_call.served": 1.0,
         "tool_call.compat": 0.0,
     }
-    assert [row.scorer for row in rows.values()] == ["tool_call/6", "tool_call.served/1", "tool_call.compat/3"]
+    assert [row.scorer for row in rows.values()] == ["tool_call/7", "tool_call.served/1", "tool_call.compat/3"]
 
 
 def test_hostile_text_is_bounded():
     with pytest.raises(BadCall, match="too many"):
         read_served("<arg_key>" * 60_000, "glm47")
+    with pytest.raises(BadCall, match="too many"):
+        read_served("<tool_call>f<arg_key>a" + "</arg_key><arg_value>" * 30_000, "glm47")
     with pytest.raises(BadCall, match=f"more than {MAX_CALLS} calls"):
         read_served(f"{OPEN}{F}</tool_call>" * (MAX_CALLS + 1), "hermes")
     assert read_served(OPEN + '{"name": "f", "arguments": ' + "[" * 100_000, "hermes") == ()
