@@ -214,7 +214,7 @@ PIPELINES: dict[str, Pipeline] = {
         {"function": "regex", "regex_pattern": r"(-?[$0-9.,]{2,})|(-?[0-9]+)", "group_select": -1},
         {"function": "take_first"},
     ),
-    # Of lm-eval's mmlu_pro; and of its mmlu_flan_cot_zeroshot and gpqa, which call theirs flexible-extract, too: the last
+    # Of lm-eval's mmlu_pro; and of its mmlu_flan_cot_zeroshot and gpqa, where it is called flexible-extract: the last
     # `(A)`, else the last text of a choice, else the last `: A`.
     "custom-extract": (
         {"function": "regex", "regex_pattern": r"answer is \(?([ABCDEFGHIJ])\)?"},

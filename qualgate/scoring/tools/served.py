@@ -160,7 +160,9 @@ def _unwrapped(value: str) -> str:
 def _dsml(frame: str, space: str = "") -> Reader:
     """DSML's invocations, inside of a frame or not; what does not say whether it is text is JSON if it can be."""
     tag, end = f"<｜DSML｜{space}", f"</｜DSML｜{space}"
-    block = re.compile(rf'{tag}invoke name="(.*?)">(.*?)(?:{end}invoke>|{end}{frame}>|\Z)', re.DOTALL)
+    block = re.compile(
+        rf'{tag}invoke name="(.*?)(?:">(.*?)(?:{end}invoke>|{end}{frame}>|\Z)|\Z)', re.DOTALL
+    )  # a name that the text ends in is called, too
     pair = re.compile(
         rf'{tag}parameter\s+name="([^"]+)"(?:\s+string="([^"]*)")?\s*>(.*?)(?:{end}parameter>|(?={tag}parameter\s+name=))',
         re.DOTALL,

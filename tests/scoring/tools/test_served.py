@@ -57,6 +57,16 @@ def test_a_servers_parser_repairs_what_strictly_is_a_fault(name, text, arguments
     assert strictly != (Call("f", arguments),)
 
 
+@pytest.mark.parametrize("name", ["deepseek_v4", "qwen3_coder"])
+def test_a_name_that_the_text_ends_in_is_executed(name):
+    begin = {"deepseek_v4": '<｜DSML｜invoke name="', "qwen3_coder": "<function="}[name]
+    assert read_served(f"{dialect(name).serialise([Call('f', {})])}\n{begin}f_", name) == (
+        Call("f", {}),
+        Call("f_", {}),
+    )
+    assert read_served(begin, name) == ()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

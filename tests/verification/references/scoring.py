@@ -24,6 +24,8 @@ from tests.verification.references import (
     bfcl_agreement,
     bfcl_calls,
     choice_styles,
+    dialect_agreement,
+    dialect_strings,
     drift_stored,
     filters_fuzz,
     ifeval_fuzz,
@@ -131,6 +133,15 @@ def _choice(quick: bool) -> Part:
     return [{"choice": tally.as_row()}], [SCORING.row("choice", min(shares), met=min(shares) >= 0.999)]
 
 
+def _dialects(quick: bool) -> Part:
+    version, rows = dialect_strings.kept()
+    found = dialect_agreement.compared(rows)
+    said = {"served": found.share_served, "unexplained": len(found.unexplained), "strings": len(rows)}
+    return [{"dialects": found.as_row() | {"vllm": version}}], [
+        SCORING.row("dialects", said, met=found.holds and len(rows) >= 1_000)
+    ]
+
+
 def _hostile(quick: bool) -> Part:
     count = MUTANTS // 10 if quick else MUTANTS
     found = hostile(count)
@@ -169,6 +180,7 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_fuzzed, ("filters_fuzz", "match_fuzz", "ifeval_fuzz")),
     (_reasoning, ("reasoning",)),
     (_choice, ("choice",)),
+    (_dialects, ("dialects",)),
     (_hostile, ("hostile_outputs",)),
     (_speeds, ("tool_call_speed", "schema_speed")),
     (_sandboxed, tuple(SANDBOX)),
