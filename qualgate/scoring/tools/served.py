@@ -11,7 +11,6 @@ A dialect that is not here has no such reading: nothing is said of it, rather th
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,14 +21,14 @@ from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.registry import dialect
-from qualgate.scoring.tools.dialects.tagged import properties, tool_names, typed, types
+from qualgate.scoring.tools.dialects.tagged import properties, tool_names
 from qualgate.scoring.tools.expected import wanted_calls
+from qualgate.scoring.tools.served_values import coerced, finite, lenient
 
 SERVED = "tool_call.served/1"
 METRIC = "tool_call.served"
 SERVER = "vLLM 0.32.0"
 MOST_LOOKED_AT = 2**26  # characters times markers: more could take seconds
-_MAX_SCHEMA_DEPTH = 32
 
 Reader = Callable[[str, Tools], Iterator[Call]]
 
@@ -90,27 +89,11 @@ def _forgiven(text: str, name: str, tools: Tools, calls: tuple[Call, ...]) -> st
     return None if said == calls else f"{SERVER} forgave: strictly, {len(said)} such calls are read"
 
 
-def _lenient(text: str) -> Any:
-    """JSON as Python's reader takes it: of equal keys the last. ValueError for what is none or no finite number."""
-    try:
-        return json.loads(text, parse_constant=_not_finite, parse_float=_finite)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-
-
-def _not_finite(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _finite(text: str) -> float:
-    if math.isinf(number := float(text)):
-        raise ValueError("beyond the range of a double")
-    return number
-
-
-def _object(name: Any, arguments: Any) -> Call:
-    if not isinstance(name, str) or not isinstance(arguments, dict):
+def _object(name: str, arguments: Any) -> Call:
+    if not isinstance(arguments, dict):
         raise BadCall("call_shape", f"{SERVER} executes a call without an object of arguments: {quote(arguments)}")
+    if not finite(arguments):
+        raise BadCall("call_shape", f"{SERVER} executes arguments that are no JSON: {quote(arguments)}")
     return Call(name, arguments)
 
 
@@ -122,10 +105,12 @@ def _json_between(open: str, close: str) -> Reader:
         found = []
         for closed, rest in block.findall(text):
             try:
-                value = _lenient(closed or rest)
+                value = lenient(closed or rest)
                 found.append((value["name"], value["arguments"]))
             except (ValueError, TypeError, KeyError, IndexError):
                 return
+        if not all(isinstance(name, str) for name, _ in found):
+            return
         for name, arguments in found:
             yield _object(name, arguments)
 
@@ -147,7 +132,7 @@ def _functions() -> Reader:
             body = text[at : end if end >= 0 else len(text)]
             given = {key: _unwrapped(value) for key, value in pair.findall(body)}
             if name:
-                yield Call(name, _coerced(given, tools, name))
+                yield _object(name, coerced(given, properties(tools, name)))
             at = end if end >= 0 else len(text)
 
     return read
@@ -170,7 +155,7 @@ def _dsml(frame: str, space: str = "") -> Reader:
 
     def value(said: str, text: str) -> Any:
         try:
-            return text if said == "true" else _lenient(text)
+            return text if said == "true" else lenient(text)
         except ValueError:
             return text
 
@@ -181,7 +166,7 @@ def _dsml(frame: str, space: str = "") -> Reader:
             if len(given) == 1 and known:
                 given = _without_wrapper(given, frozenset(known))
             if name.strip():
-                yield Call(name.strip(), _coerced(given, tools, name.strip()))
+                yield _object(name.strip(), coerced(given, properties(tools, name.strip())))
 
     return read
 
@@ -192,7 +177,7 @@ def _without_wrapper(given: dict[str, Any], known: frozenset[str]) -> dict[str, 
         return given
     if isinstance(inner, str):
         try:
-            inner = _lenient(inner)
+            inner = lenient(inner)
         except ValueError:
             return given
     return inner if isinstance(inner, dict) and inner.keys() <= known else given
@@ -205,26 +190,7 @@ def _pairs(text: str, tools: Tools) -> Iterator[Call]:
         name, _, _ = block.partition("<arg_key>")
         pairs = re.findall(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", block, re.DOTALL)
         if (name := name.strip()) and (not offered or name in offered):
-            yield Call(name, _coerced({key.strip(): value for key, value in pairs}, tools, name))
-
-
-def _coerced(given: dict[str, Any], tools: Tools, name: str) -> dict[str, Any]:
-    """Each value made the first type that its schema allows and it can be, inside of objects and lists, too."""
-    known = properties(tools, name)
-    return {key: _as(value, known[key]) if key in known else value for key, value in given.items()}
-
-
-def _as(value: Any, schema: Any, depth: int = 0) -> Any:
-    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
-        return value
-    if isinstance(value, dict):
-        known = schema.get("properties")
-        known = known if isinstance(known, dict) else {}
-        return {key: _as(inner, known[key], depth + 1) if key in known else inner for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_as(inner, schema.get("items"), depth + 1) for inner in value]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return typed(text, schema if types(schema) else {"type": "string"})
+            yield _object(name, coerced({key.strip(): value for key, value in pairs}, properties(tools, name)))
 
 
 _QWEN = Parser("qwen3_coder", ("parameter",), _functions())

@@ -22,7 +22,7 @@ from qualgate.scoring.tools.dialects.stream import Dialect
 from qualgate.scoring.tools.served import PARSERS as SERVED
 from qualgate.scoring.tools.served import read_served
 from tests.verification.references.agreement import SHOWN
-from tests.verification.references.dialect_strings import TOOLS, Kept, kept
+from tests.verification.references.dialect_strings import TOOLS, TYPED, Kept, kept
 
 CUTS = 3  # ways in which each text is cut into pieces
 
@@ -87,6 +87,7 @@ class Agreement:
     """Counts by dialect, and texts that are not as they should be."""
 
     strings: Counter[str] = field(default_factory=Counter)
+    typed: Counter[str] = field(default_factory=Counter)  # of them, those that ask for `served` alone
     served: Counter[str] = field(default_factory=Counter)  # read as the parser reads them
     alike: Counter[str] = field(default_factory=Counter)  # strictly, too
     refused: Counter[str] = field(default_factory=Counter)  # strictly
@@ -104,7 +105,9 @@ class Agreement:
 
     def as_row(self) -> dict[str, Any]:
         kinds = {name: dict(each) for name, each in self.kinds.items()}
-        counts = {name: dict(getattr(self, name)) for name in ("strings", "served", "alike", "refused", "pieces")}
+        counts = {
+            name: dict(getattr(self, name)) for name in ("strings", "typed", "served", "alike", "refused", "pieces")
+        }
         return counts | {"kinds": kinds, "unexplained": self.unexplained}
 
 
@@ -121,6 +124,10 @@ def compared(
         if name in SERVED:
             served = _plain(lambda one=one: as_served(one.text, one.dialect))
             found.served[name] += _same(served, theirs)
+        found.pieces[name] += all(_in_pieces(dialect(name), one.text, draw) for _ in range(CUTS))
+        if one.how == TYPED:  # strictly, the schema alone says what a text stands for
+            found.typed[name] += 1
+            continue
         ours = _plain(lambda one=one: strictly(one.dialect, one.text))
         if ours is None:
             found.refused[name] += 1
@@ -132,7 +139,6 @@ def compared(
             found.unexplained.append(
                 f"{name}, {one.how}: theirs {theirs!r:.300}, ours {ours!r:.300}: {one.text!r:.600}"
             )
-        found.pieces[name] += all(_in_pieces(dialect(name), one.text, draw) for _ in range(CUTS))
     return found
 
 

@@ -34,10 +34,27 @@ PROPERTIES = {
     "opts": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}},
     "maybe": {"type": ["string", "null"]},
 }
+# What servers type in a way of their own: aliases, unions, what says nothing; and texts to be typed.
+UNUSUAL = [
+    {"type": "integer"}, {"type": "number"}, {"type": "boolean"}, {"type": "array"}, {"type": "object"}, {"const": 5},
+    {"type": "null"}, {"type": ["integer", "null"]}, {"type": ["string", "integer"]}, {"type": "float"}, {},
+    {"enum": [1, 2]}, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, {"$ref": "#/$defs/n"}, True,
+    {"anyOf": [{"type": "string"}, {"type": "object"}]}, {"type": "array", "items": {"type": "integer"}},
+    {"oneOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}, {"type": "string", "enum": ["5"]},
+    {"allOf": [{"type": "integer"}]},
+    {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "string"}}},
+]  # fmt: skip
+TEXTS = ("1", "-0", "01", "+5", "1.0", "1e3", "1e999", "TRUE", "0", "null", "NULL", "None", "NaN", "", "  7 ", "[1,2]",
+         '[1, "2"]', '["1","true"]', '{"x": "5", "y": 7}', "[1,", "{a:1}", '"5"', "1_000", "\u0663", "1,5", "9" * 25,
+         "1.5.2", "{}", '{"x":null}', '{"x":1,"x":"2"}', "-", ".")  # fmt: skip
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": known}}}
-    for name, known in (("get_weather", PROPERTIES), ("ping", {}))
-]
+    for name, known in (
+        ("get_weather", PROPERTIES), ("ping", {}), ("convert", {f"k{at}": one for at, one in enumerate(UNUSUAL)}),
+    )
+]  # fmt: skip
+TAGGED = {"qwen3_coder", "seed_oss", "glm47", "ling3", "deepseek_v32", "deepseek_v4"}
+TYPED = "typed"
 WORDS = ("Paris", "São Paulo", 'a "quoted" one', "it's", "5", "true", "null", "two\nlines", "x < y", "[1]", "北京",
          "a, b", "{curly}", "", " padded ")  # fmt: skip
 # By dialect that one of vLLM's parsers reads: its name there.
@@ -72,6 +89,16 @@ def made(draw: random.Random, name: str, count: int) -> Iterator[tuple[str, str]
             continue
         yield ("clean", text) if left % 4 == 0 else _broken(draw, one, text)
         left -= 1
+
+
+def typed(draw: random.Random, name: str, count: int) -> Iterator[tuple[str, str]]:
+    """Texts under schemas that servers read in a way of their own; of DSML some do not say that they are text."""
+    for _ in range(count):
+        keys = draw.sample(range(len(UNUSUAL)), 4)
+        text = dialect(name).serialise([Call("convert", {f"k{key}": draw.choice(TEXTS) for key in keys})])
+        parts = text.split(' string="true"')
+        said = [draw.choice(("", ' string="true"', ' string="false"')) for _ in parts[1:]]
+        yield TYPED, parts[0] + "".join(one + part for one, part in zip(said, parts[1:], strict=True))
 
 
 def _calls(draw: random.Random) -> list[Call]:
@@ -115,8 +142,9 @@ def _broken(draw: random.Random, one: Dialect, text: str) -> tuple[str, str]:
 
 def kept() -> tuple[str, list[Kept]]:
     """vLLM's version, and the strings."""
-    first, *lines = KEPT.read_text(encoding="utf-8").splitlines()
-    return json.loads(first)["vllm"], [Kept(*json.loads(line)) for line in lines]
+    first, *lines = map(json.loads, KEPT.read_text(encoding="utf-8").splitlines())
+    assert first["tools"] == TOOLS, "the strings were read with other tools: make them again"
+    return first["vllm"], [Kept(*line) for line in lines]
 
 
 def keep(interpreter: str) -> None:
@@ -124,7 +152,11 @@ def keep(interpreter: str) -> None:
     rows = [
         (name, how, text)
         for name in PARSERS
-        for how, text in made(random.Random(f"{SEED} {name}"), name, MADE_SERVED if name in SERVED else MADE)
+        for draw in [random.Random(f"{SEED} {name}")]
+        for how, text in (
+            *made(draw, name, MADE_SERVED if name in SERVED else MADE),
+            *(typed(draw, name, MADE) if name in TAGGED else ()),
+        )
     ]
     asked = [{"parser": PARSERS[name], "text": text, "tools": TOOLS} for name, _, text in rows]
     script = Path(__file__).with_name("vllm_parsers.py")
@@ -133,7 +165,7 @@ def keep(interpreter: str) -> None:
         capture_output=True,
     ).stdout  # fmt: skip
     version, *found = map(json.loads, said.splitlines())
-    lines = [{"vllm": version}, *([*row, read] for row, read in zip(rows, found, strict=True))]
+    lines = [{"vllm": version, "tools": TOOLS}, *([*row, read] for row, read in zip(rows, found, strict=True))]
     text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
     KEPT.write_text(text, encoding="utf-8")
 
