@@ -40,8 +40,8 @@ def _told(item: Evalset, renderer: Renderer | None, planning: Callable[[str], No
     if way == AUTO:
         known = ", ".join(one for one in WAYS if one != NONE)
         raise UsageError(
-            f"{item.name}: `reasoning: auto`: {why}, so it would be scored as the answer. Say `reasoning: none` to have "
-            f"it so, or one of {known} if the model writes another than its template."
+            f"{item.name}: `reasoning: auto`: {why}, so it would be scored as the answer. Say `reasoning: none` for "
+            f"that, or one of {known} if the model writes another than its template."
         )
     planning(f"planning: {item.name}: reasoning is {way}: {why}")
     return replace(item, cases=tuple(_as(case, way) for case in item.cases))
