@@ -29,7 +29,7 @@ STYLES = (
     "(W) is wrong, for R. The answer is (L).", r"W) cannot be, for R. \boxed{L: T}",
 )  # fmt: skip
 AMBIGUOUS = ("(L) or (W)", "L) R\nW) Q", r"The answer is L. R, so \boxed{W}", "**L** or **W**, for R",
-             "Option L, or option W")  # fmt: skip
+             "Option L, or option W", "The answer is L or W", r"\boxed{L, W}", "R. Answer: L and W")  # fmt: skip
 # Each filter's place in lm-eval: a task's file below its `tasks`, and the name that the filter has there.
 FILTERS = {
     "custom-extract": ("mmlu_pro/_default_template_yaml", "custom-extract"),
