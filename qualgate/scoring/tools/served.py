@@ -35,7 +35,7 @@ Reader = Callable[[str, Tools], Iterator[Call]]
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """One of a server's parsers, by its name there. markers: what its patterns look for."""
+    """One of a server's parsers, by its name there. markers: what its patterns look for again from each."""
 
     name: str
     markers: tuple[str, ...]
@@ -194,14 +194,12 @@ def _pairs(text: str, tools: Tools) -> Iterator[Call]:
 
 
 _QWEN = Parser("qwen3_coder", ("parameter",), _functions())
-_HERMES = Parser("hermes", ("<tool_call>",), _json_between("<tool_call>", "</tool_call>"))
+_HERMES = Parser("hermes", (), _json_between("<tool_call>", "</tool_call>"))
 _GLM = Parser("glm47", ("<arg_key>", "<arg_value>"), _pairs)
 PARSERS = {
     "hermes": _HERMES,
     "qwen25": _HERMES,
-    "longcat": Parser(
-        "longcat", ("<longcat_tool_call>",), _json_between("<longcat_tool_call>", "</longcat_tool_call>")
-    ),
+    "longcat": Parser("longcat", (), _json_between("<longcat_tool_call>", "</longcat_tool_call>")),
     "qwen3_coder": _QWEN,
     "qwen3_xml": replace(_QWEN, name="qwen3_xml"),
     "seed_oss": replace(_QWEN, name="seed_oss"),
