@@ -280,7 +280,7 @@ def test_cases_of_one_cluster_do_not_narrow_the_interval(scored):
 def test_a_case_that_nothing_can_judge_is_null_and_outside_the_rate(scored, monkeypatch):
     from qualgate.scoring import schema, structure
 
-    def too_much(wanted, value):
+    def too_much(wanted, value, *, formats):
         if isinstance(value, dict):
             raise schema.CannotValidate("the check took more than a second")
         return "not an object"

@@ -53,7 +53,8 @@ def read_served(text: str, name: str, tools: Tools = ()) -> tuple[Call, ...]:
     parser = PARSERS[name]
     marks = sum(map(text.count, parser.markers))
     if (marks + 1) * len(text) > MOST_LOOKED_AT:
-        raise BadCall("too_much", f"{len(text):,} characters with {marks:,} marks are too many")
+        fault = "too_many_calls" if marks > 2 * MAX_CALLS else "too_much"  # a loop is the model's; two marks: a call
+        raise BadCall(fault, f"{len(text):,} characters with {marks:,} marks are too many")
     calls = tuple(parser.read(text, tools))
     if len(calls) > MAX_CALLS:
         raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
