@@ -143,8 +143,11 @@ def _unwrapped(value: str) -> str:
     return value[value.startswith("\n") :].removesuffix("\n")
 
 
-def _dsml(frame: str, space: str = "") -> Reader:
-    """DSML's invocations, inside of a frame or not; what does not say whether it is text is JSON if it can be."""
+def _dsml(frame: str, space: str = "", begins: tuple[str, ...] = ()) -> Reader:
+    """DSML's invocations, inside of a frame or not; what does not say whether it is text is JSON if it can be.
+
+    begins: frames without which no invocation in a thought is called; () where the parser knows no thoughts.
+    """
     tag, end = f"<｜DSML｜{space}", f"</｜DSML｜{space}"
     block = re.compile(
         rf'{tag}invoke name="(.*?)(?:">(.*?)(?:{end}invoke>|{end}{frame}>|\Z)|\Z)', re.DOTALL
@@ -160,8 +163,21 @@ def _dsml(frame: str, space: str = "") -> Reader:
         except ValueError:
             return text
 
+    frames = "|".join(f"{tag}{one}>" for one in begins)
+    mark = re.compile(rf'(?P<opens><think>)|(?P<closes></think>)|(?P<frame>{frames})|{tag}invoke name="')
+
+    def first(text: str) -> int:
+        """Where the first call or frame is that a thought does not hide."""
+        thinking = False
+        for one in mark.finditer(text):
+            if one["opens"] or one["closes"]:
+                thinking = one["opens"] is not None
+            elif one["frame"] or not thinking:
+                return one.start()
+        return len(text)
+
     def read(text: str, tools: Tools) -> Iterator[Call]:
-        for name, body in block.findall(text):
+        for name, body in block.findall(text, first(text) if begins else 0):
             given = {key: value(said, inner) for key, said, inner in pair.findall(body)}
             known = properties(tools, name)
             if len(given) == 1 and known:
@@ -208,7 +224,7 @@ PARSERS = {
     "glm47": _GLM,
     "ling3": replace(_GLM, name="ling3"),
     "deepseek_v32": Parser("deepseek_v32", ("｜DSML｜",), _dsml("function_calls")),
-    "deepseek_v4": Parser("deepseek_v4", ("｜DSML｜",), _dsml("tool_calls")),
-    "deepseek_v41": Parser("deepseek_v41", ("｜DSML｜",), _dsml("calls", " ")),
+    "deepseek_v4": Parser("deepseek_v4", ("｜DSML｜",), _dsml("tool_calls", "", ("tool_calls", "toolcalls", "tool"))),
+    "deepseek_v41": Parser("deepseek_v41", ("｜DSML｜",), _dsml("calls", " ", ("calls",))),
 }
 """By dialect: the parser of `SERVER` whose reading is known."""

@@ -57,6 +57,14 @@ def test_a_servers_parser_repairs_what_strictly_is_a_fault(name, text, arguments
     assert strictly != (Call("f", arguments),)
 
 
+def test_a_thought_hides_what_is_in_no_frame_where_the_parser_knows_thoughts():
+    bare, frame = DSML.format(""), "<｜DSML｜tool_calls>"
+    assert read_served(f"<think>{bare}</think>No.", "deepseek_v4") == ()
+    assert read_served(f"<think>{bare}</think>{bare}", "deepseek_v4") == (Call("f", {}),)
+    assert read_served(f"<think>{frame}{bare}", "deepseek_v4") == (Call("f", {}),)
+    assert read_served(f"<think>{bare}</think>No.", "deepseek_v32") == (Call("f", {}),)
+
+
 @pytest.mark.parametrize("name", ["deepseek_v4", "qwen3_coder"])
 def test_a_name_that_the_text_ends_in_is_executed(name):
     begin = {"deepseek_v4": '<｜DSML｜invoke name="', "qwen3_coder": "<function="}[name]
