@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from qualgate.engine.prompts import Renderer
+from qualgate.errors import UsageError
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.tokenizer_files import chat_template
 from qualgate.records import Case, Evalset
-from qualgate.scoring.reasoning import AUTO, OPENED, of_template
+from qualgate.scoring.reasoning import AUTO, NONE, OPENED, WAYS, of_template
 
 SERVED_AS = "think", "its server renders prompts, and a thought that it takes off is written so"
 
@@ -20,7 +21,7 @@ def with_ways(
     """The sets, their cases naming a way where they had `auto`.
 
     folder: the one whose template the baseline reads; None: a server renders. planning: told what was found, and by
-    what. UsageError for a case that cannot be rendered.
+    what. UsageError for a case that cannot be rendered, and for a template whose thoughts no way reads.
     """
     renderer = Renderer(folder.files) if folder and any(map(_untold, sets)) else None
     return tuple(_told(item, renderer, planning) if _untold(item) else item for item in sets)
@@ -36,6 +37,12 @@ def _told(item: Evalset, renderer: Renderer | None, planning: Callable[[str], No
     if renderer is not None:
         chat = next((case for case in _untold(item) if "messages" in case.body), None)
         way, why = of_template(renderer.text(chat) if chat else "", chat_template(renderer.files))
+    if way == AUTO:
+        known = ", ".join(one for one in WAYS if one != NONE)
+        raise UsageError(
+            f"{item.name}: `reasoning: auto`: {why}, so it would be scored as the answer. Say `reasoning: none` for "
+            f"that, or one of {known} if the model writes another than its template."
+        )
     planning(f"planning: {item.name}: reasoning is {way}: {why}")
     return replace(item, cases=tuple(_as(case, way) for case in item.cases))
 

@@ -9,7 +9,9 @@ kept where it surprises:
 - `multi_choice_regex` looks for its pattern, then for a choice's text anywhere, then for `: A`; it gives `(A)`. Of two
   choices with one text the later letter counts; more than 26 choices fail
 - `take_first_k` wants k responses; `majority_vote` breaks a tie for the response that came first
-- `mmlu_pro` is no filter of lm-eval's but MMLU-Pro's own reading, its three patterns in turn
+- `mmlu_pro` is no filter of lm-eval's but MMLU-Pro's own reading, the three patterns of its evaluate_from_local.py in
+  turn. Where none finds a letter that script draws one; here the answer is `[invalid]`. (Its script for APIs takes `**`
+  out of an answer first.)
 - gsm8k's `strict-match` wants `#### ` with one space and then a digit, point, comma or minus: `####18`, `#### $18`
   and `**18**` give `[invalid]`. `flexible-extract` takes the last run of two or more of `$ 0-9 . ,` or the last
   integer, so `18.` of `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
@@ -212,13 +214,14 @@ PIPELINES: dict[str, Pipeline] = {
         {"function": "regex", "regex_pattern": r"(-?[$0-9.,]{2,})|(-?[0-9]+)", "group_select": -1},
         {"function": "take_first"},
     ),
-    # Of lm-eval's mmlu_pro, and of its chain-of-thought mmlu, which reads `(A)`, a choice's text, or `: A`.
+    # Of lm-eval's mmlu_pro; and of its mmlu_flan_cot_zeroshot and gpqa, where it is called flexible-extract: the last
+    # `(A)`, else the last text of a choice, else the last `: A`.
     "custom-extract": (
         {"function": "regex", "regex_pattern": r"answer is \(?([ABCDEFGHIJ])\)?"},
         {"function": "take_first"},
     ),
     "choice-extract": (
-        {"function": "multi_choice_regex", "regex_pattern": r"(\([A-Z]\))", "group_select": 0, "ignore_case": True,
+        {"function": "multi_choice_regex", "regex_pattern": r"(\([A-Z]\))", "group_select": -1, "ignore_case": True,
          "ignore_punctuation": True},
         {"function": "take_first"},
     ),

@@ -127,7 +127,18 @@ _LETTER = r"[*$]{0,3}(?:\\boxed\{)?(?:\\(?:text|mathrm|textbf)\{)?\(?([A-Z])[).:
 _ANSWER = r"\*{0,2}(?i:(?:the )?(?:correct |final |best )?(?:answer|option|choice)(?:\*{0,2}\s+is)?)\s?:?\*{0,2}:?\s"
 _OPTION = r"(?i:option|choice)\s"
 _STRICT = re.compile(rf"(?:{_ANSWER})?(?:{_OPTION})?{_LETTER}")
-_NAMED = re.compile(rf"(?i:\banswer\b(?:\s+is)?)[\s:*($]{{0,6}}(?:{_OPTION})?(?:\\boxed\{{)?(?:\\text\{{)?\(?([A-Z])\b")
+# Of a word that begins with a letter none is named: `I think`, `I'm`, `C++`, `B-tree`; nor by `answer A is wrong`.
+_NO_WORD = (
+    r"(?!I\s(?:think|believe|would|will|am|have|choose|guess|can|do|say|go|pick|see|know)\b)([A-Z])\b(?![+#'’]|-\w)"
+    r"(?!\s(?:is|was|cannot|can't|isn't)\b(?!\s(?:the\s)?(?:correct|right|best|answer)\b))"
+)
+_NAMED = re.compile(
+    rf"(?i:\banswer\b(?:\s+is)?)[\s:*($]{{0,6}}(?:{_OPTION})?(?:\\boxed\{{)?(?:\\text\{{)?\(?{_NO_WORD}"
+)
+_AND_ANOTHER = re.compile(
+    r"[).*$}]{0,4}\s?(?:,|/|&|\bor\b|\band\b)\s?(?:or\s|and\s)?[(*$]{0,3}([A-Z])"
+    r"(?=\s?(?:[).,;:!?*$}/&\n]|\Z|(?:or|and|but|because|since|as|for)\b))"
+)
 _BOXED = re.compile(r"\\boxed\{\s?(?:\\(?:text|mathrm|textbf)\{)?\s?\(?([A-Z])\b\)?[^{}]{0,80}\}")
 _MARKED = re.compile(
     r"\(([A-Z])\)|\*\*\(?([A-Z])[).:]?\*\*|\b(?i:option|choice)\s\**\(?([A-Z])\b|(?<![\w(])([A-Z])\)(?!\w)"
@@ -145,7 +156,7 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
     Strict: the whole text is a letter as models mark it, alone or behind `Answer:`, `The answer is`, `Option`; or it is
     a choice's own text. lenient: reasons may stand around it. What counts is the last `answer is B` and the last
     `\\boxed{B}`; without either the letter that is marked, as `B)`, `(B)`, `**B**`, `Option B`, or `B:` and `B.` at a
-    line's beginning. Ambiguous where those name several.
+    line's beginning. Ambiguous where those name several, as `the answer is A or B`.
     """
     said = text.strip()
     if said in choices:
@@ -155,8 +166,11 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
         return letters.index(whole[1])
     if not lenient:
         return None
-    named = [[letter for letter in one.findall(text) if letter in letters][-1:] for one in (_NAMED, _BOXED)]
-    found = {letter for last in named for letter in last}
+    found: set[str] = set()
+    for pattern in (_NAMED, _BOXED):
+        if ones := [one for one in pattern.finditer(text) if one[1] in letters]:
+            another = _AND_ANOTHER.match(text, ones[-1].end(1))
+            found |= {ones[-1][1], *([another[1]] if another and another[1] in letters else ())}
     found = found or {letter for one in _MARKED.finditer(text) if (letter := one[one.lastindex or 0]) in letters}
     if len(found) > 1:
         raise Ambiguous(f"it names {', '.join(sorted(found))}, and none of them as its answer alone")

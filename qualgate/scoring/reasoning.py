@@ -34,6 +34,10 @@ from qualgate.scoring.outcome import found
 VERSION = "reasoning/1"
 NONE, AUTO = "none", "auto"  # auto: told by the baseline's chat template, when a run is planned
 MARKERS = {"think": ("<think>", "</think>"), "seed": ("<seed:think>", "</seed:think>")}
+# Markers of thoughts that other families write, which no way reads: Magistral, Command A, MiniMax-M3, LongCat, Apertus,
+# Gemma 4, Kimi-K3, Inkling, PLaMo 3.
+UNREAD = ("[THINK]", "<|START_THINKING|>", "<mm:think>", "<longcat_think>", "<|inner_prefix|>", "<|channel>",
+          "<|open|>", "<|content_thinking|>", "<|plamo:begin_think")  # fmt: skip
 UNTOLD = "`reasoning: auto` is told by a chat template, and there is none here: name the way (think, harmony, seed, …)"
 OPENED = "_opened"  # of a way: the prompt ended in the opening marker
 HARMONY = "harmony"
@@ -114,8 +118,10 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def of_template(prompt: str, template: str) -> tuple[str, str]:
-    """The way that a chat template teaches, and by what it was told. prompt: a chat that it rendered, up to where the
-    model goes on; template: its text."""
+    """The way that a chat template teaches, and by what it was told; AUTO where it writes thoughts in none of WAYS.
+
+    prompt: a chat that it rendered, up to where the model goes on; template: its text.
+    """
     if "<|channel|>" in template and "<|message|>" in template:
         return HARMONY, "its template writes <|channel|> and <|message|>"
     for name, (opening, closing) in MARKERS.items():
@@ -123,6 +129,8 @@ def of_template(prompt: str, template: str) -> tuple[str, str]:
             return name + OPENED, f"its template ends a prompt in {opening}"
         if opening in template or closing in template:
             return name, f"its template writes {opening if opening in template else closing}"
+    if unread := next((marker for marker in UNREAD if marker in template), ""):
+        return AUTO, f"its template writes {unread}, a thought that no way reads"
     return NONE, "its template writes no marker of a thought"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from qualgate import evalsets
@@ -43,6 +45,17 @@ def test_a_template_tells_of_every_case_that_says_auto(tmp_path, template, ways)
     assert [case.body["reasoning"] for case in found.cases] == ways
     assert f"echo: reasoning is {ways[0]}: its template" in told[0]
     assert found.content == asked.content, "the set is the one of the file"
+
+
+@pytest.mark.parametrize("marker", ["[THINK]", "<|channel>", "<mm:think>"])
+def test_a_template_whose_thoughts_no_way_reads_stops_the_plan(tmp_path, marker):
+    (tmp_path / "model").mkdir()
+    save_byte_tokenizer(tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").write_text(f"{marker}{{{{ messages[0].content }}}}")
+    folder = read_tokenizer_folder(tmp_path / "model")
+    with pytest.raises(UsageError, match=f"its template writes {re.escape(marker)}.*Say `reasoning: none`"):
+        with_ways([a_set(tmp_path)], folder, lambda line: None)
+    assert with_ways([a_set(tmp_path, "none")], folder, lambda line: None)
 
 
 def test_a_server_that_renders_prompts_has_its_thoughts_written_as_think(tmp_path):

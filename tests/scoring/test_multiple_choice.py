@@ -8,6 +8,7 @@ import pytest
 
 from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.scoring.multiple_choice import (
+    Ambiguous,
     chosen,
     picks,
     requests_of,
@@ -63,7 +64,8 @@ def test_scores_by_likelihood():
         ("B) It is on the Seine.", None, 1), ("B: it is on the Seine", None, 1), ("**B** as it is", None, 1),
         ("A capital. So (B).", None, 1), (r"(A) is no capital, so \boxed{B}", None, 1), ("Option B, for A.", None, 1),
         ("(A)? No. The answer is B, for (C) is south.", None, 1), ("B. The Seine.", None, 1), ("I. do", None, None),
-        ("Answer: Bob", None, None),
+        ("Answer: Bob", None, None), ("The answer is B, not A.", None, 1), ("The answer is B, as A is wrong", None, 1),
+        ("Answer A is wrong, so (B)", None, 1), ("Answer B is right.", None, 1), ("Answer: C++? No: (B)", None, 1),
         ("B C", None, None), ("paris", None, None), ("\u202eB", None, None), ("\uff22", None, None),
     ],
 )  # fmt: skip
@@ -73,13 +75,26 @@ def test_a_letter_is_read_from_a_text(text, strict, lenient):
 
 
 @pytest.mark.parametrize(
-    "text", ["(A) or (B)", "A) no\nB) yes", "The answer is A: \\boxed{B}", "**A** **B**", "Option A. Option B."]
-)
+    "text",
+    ["(A) or (B)", "A) no\nB) yes", "The answer is A: \\boxed{B}", "**A** **B**", "Option A. Option B.",
+             "The answer is A or B", "Answer: A, B", r"\boxed{A, B}", "Answer: A/B", "Answer: **A** and **B**",
+             "The answer is (A) and (B).", "The answer is A, and B because of"],
+)  # fmt: skip
 def test_an_answer_that_names_several_choices_gets_no_verdict(text):
     found = score_multiple_choice({"choices": CHOICES, "answer": 1}, text, lenient=True)["multiple_choice"]
     assert (found.verdict, found.error_type) == (None, "ambiguous")
     assert "it names A, B" in found.reason
     assert chosen(text, CHOICES) is None, "strictly it names none"
+
+
+@pytest.mark.parametrize("text", ["Answer: I think it is (B)", "Answer: I'm sure, (B)", "The answer is I or (B)?"])
+def test_a_pronoun_is_no_letter(text):
+    ten = [f"choice {number}" for number in range(10)]
+    if "or" in text:
+        with pytest.raises(Ambiguous):
+            chosen(text, ten, lenient=True)
+    else:
+        assert chosen(text, ten, lenient=True) == 1
 
 
 @pytest.mark.parametrize("answer", [1, "B", "Paris", ["A", "Paris"]])

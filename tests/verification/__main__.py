@@ -22,7 +22,7 @@ WHOLE = {  # rows that are measured to the end: under a minute of one core
     "peeking", "fail_closed.cases", "fail_closed.mutations", "fail_closed.score_files",
     "attacks.new", "attacks.legitimate", "defects.false_approve", "defects.false_block", "aa.block_rate",
     "bfcl_mutations", "bfcl_fuzz", "interaction.power", "interaction.silent", "tokens", "let_through",
-    "reasoning", "choice",
+    "reasoning", "choice", "dialects",
 }  # fmt: skip
 
 

@@ -93,6 +93,8 @@ SCORING = Benchmark(
         "choice": ">= 99.9 % of answers in 40 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
         "judge": "scripted judges: planted tastes for place, length, format all named, of a fair one <= alpha; "
         "6 useless ones never believed, P(believed at its floor) <= alpha; style approves and blocks <= alpha",
+        "dialects": ">= 95 % of the strings kept for 12 dialects read in `served` as vLLM's parsers read them; of >= "
+        "1,000 for 42 dialects none read strictly as they do not, but for kinds that are listed; pieces = whole on all",
         "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
         "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core, compat mode, calls already decoded",
         "schema_speed": ">= 20,000 schema checks/s on one core",

@@ -11,7 +11,6 @@ A dialect that is not here has no such reading: nothing is said of it, rather th
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,24 +21,24 @@ from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.registry import dialect
-from qualgate.scoring.tools.dialects.tagged import properties, tool_names, typed, types
+from qualgate.scoring.tools.dialects.tagged import properties, tool_names
 from qualgate.scoring.tools.expected import wanted_calls
+from qualgate.scoring.tools.served_values import coerced, finite, lenient
 
 SERVED = "tool_call.served/1"
 METRIC = "tool_call.served"
 SERVER = "vLLM 0.32.0"
 MOST_LOOKED_AT = 2**26  # characters times markers: more could take seconds
-_MAX_SCHEMA_DEPTH = 32
 
 Reader = Callable[[str, Tools], Iterator[Call]]
 
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """One of a server's parsers, by its name there. marker: what its patterns look for."""
+    """One of a server's parsers, by its name there. markers: what its patterns look for again from each."""
 
     name: str
-    marker: str
+    markers: tuple[str, ...]
     read: Reader
 
 
@@ -52,7 +51,7 @@ def read_served(text: str, name: str, tools: Tools = ()) -> tuple[Call, ...]:
     if name not in PARSERS:
         raise BadCall("no_served_reading", f"what a server executes is known of {', '.join(PARSERS)}, not of {name}")
     parser = PARSERS[name]
-    marks = text.count(parser.marker)
+    marks = sum(map(text.count, parser.markers))
     if (marks + 1) * len(text) > MOST_LOOKED_AT:
         fault = "too_many_calls" if marks > 2 * MAX_CALLS else "too_much"  # a loop is the model's; two marks: a call
         raise BadCall(fault, f"{len(text):,} characters with {marks:,} marks are too many")
@@ -91,27 +90,11 @@ def _forgiven(text: str, name: str, tools: Tools, calls: tuple[Call, ...]) -> st
     return None if said == calls else f"{SERVER} forgave: strictly, {len(said)} such calls are read"
 
 
-def _lenient(text: str) -> Any:
-    """JSON as Python's reader takes it: of equal keys the last. ValueError for what is none or no finite number."""
-    try:
-        return json.loads(text, parse_constant=_not_finite, parse_float=_finite)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-
-
-def _not_finite(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _finite(text: str) -> float:
-    if math.isinf(number := float(text)):
-        raise ValueError("beyond the range of a double")
-    return number
-
-
-def _object(name: Any, arguments: Any) -> Call:
-    if not isinstance(name, str) or not isinstance(arguments, dict):
+def _object(name: str, arguments: Any) -> Call:
+    if not isinstance(arguments, dict):
         raise BadCall("call_shape", f"{SERVER} executes a call without an object of arguments: {quote(arguments)}")
+    if not finite(arguments):
+        raise BadCall("call_shape", f"{SERVER} executes arguments that are no JSON: {quote(arguments)}")
     return Call(name, arguments)
 
 
@@ -123,10 +106,12 @@ def _json_between(open: str, close: str) -> Reader:
         found = []
         for closed, rest in block.findall(text):
             try:
-                value = _lenient(closed or rest)
+                value = lenient(closed or rest)
                 found.append((value["name"], value["arguments"]))
             except (ValueError, TypeError, KeyError, IndexError):
                 return
+        if not all(isinstance(name, str) for name, _ in found):
+            return
         for name, arguments in found:
             yield _object(name, arguments)
 
@@ -148,7 +133,7 @@ def _functions() -> Reader:
             body = text[at : end if end >= 0 else len(text)]
             given = {key: _unwrapped(value) for key, value in pair.findall(body)}
             if name:
-                yield Call(name, _coerced(given, tools, name))
+                yield _object(name, coerced(given, properties(tools, name)))
             at = end if end >= 0 else len(text)
 
     return read
@@ -158,10 +143,15 @@ def _unwrapped(value: str) -> str:
     return value[value.startswith("\n") :].removesuffix("\n")
 
 
-def _dsml(frame: str, space: str = "") -> Reader:
-    """DSML's invocations, inside of a frame or not; what does not say whether it is text is JSON if it can be."""
+def _dsml(frame: str, space: str = "", begins: tuple[str, ...] = ()) -> Reader:
+    """DSML's invocations, inside of a frame or not; what does not say whether it is text is JSON if it can be.
+
+    begins: frames without which no invocation in a thought is called; () where the parser knows no thoughts.
+    """
     tag, end = f"<｜DSML｜{space}", f"</｜DSML｜{space}"
-    block = re.compile(rf'{tag}invoke name="(.*?)">(.*?)(?:{end}invoke>|{end}{frame}>|\Z)', re.DOTALL)
+    block = re.compile(
+        rf'{tag}invoke name="(.*?)(?:">(.*?)(?:{end}invoke>|{end}{frame}>|\Z)|\Z)', re.DOTALL
+    )  # a name that the text ends in is called, too
     pair = re.compile(
         rf'{tag}parameter\s+name="([^"]+)"(?:\s+string="([^"]*)")?\s*>(.*?)(?:{end}parameter>|(?={tag}parameter\s+name=))',
         re.DOTALL,
@@ -169,18 +159,31 @@ def _dsml(frame: str, space: str = "") -> Reader:
 
     def value(said: str, text: str) -> Any:
         try:
-            return text if said == "true" else _lenient(text)
+            return text if said == "true" else lenient(text)
         except ValueError:
             return text
 
+    frames = "|".join(f"{tag}{one}>" for one in begins)
+    mark = re.compile(rf'(?P<opens><think>)|(?P<closes></think>)|(?P<frame>{frames})|{tag}invoke name="')
+
+    def first(text: str) -> int:
+        """Where the first call or frame is that a thought does not hide."""
+        thinking = False
+        for one in mark.finditer(text):
+            if one["opens"] or one["closes"]:
+                thinking = one["opens"] is not None
+            elif one["frame"] or not thinking:
+                return one.start()
+        return len(text)
+
     def read(text: str, tools: Tools) -> Iterator[Call]:
-        for name, body in block.findall(text):
+        for name, body in block.findall(text, first(text) if begins else 0):
             given = {key: value(said, inner) for key, said, inner in pair.findall(body)}
             known = properties(tools, name)
             if len(given) == 1 and known:
                 given = _without_wrapper(given, frozenset(known))
             if name.strip():
-                yield Call(name.strip(), _coerced(given, tools, name.strip()))
+                yield _object(name.strip(), coerced(given, properties(tools, name.strip())))
 
     return read
 
@@ -191,7 +194,7 @@ def _without_wrapper(given: dict[str, Any], known: frozenset[str]) -> dict[str, 
         return given
     if isinstance(inner, str):
         try:
-            inner = _lenient(inner)
+            inner = lenient(inner)
         except ValueError:
             return given
     return inner if isinstance(inner, dict) and inner.keys() <= known else given
@@ -204,43 +207,24 @@ def _pairs(text: str, tools: Tools) -> Iterator[Call]:
         name, _, _ = block.partition("<arg_key>")
         pairs = re.findall(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", block, re.DOTALL)
         if (name := name.strip()) and (not offered or name in offered):
-            yield Call(name, _coerced({key.strip(): value for key, value in pairs}, tools, name))
+            yield _object(name, coerced({key.strip(): value for key, value in pairs}, properties(tools, name)))
 
 
-def _coerced(given: dict[str, Any], tools: Tools, name: str) -> dict[str, Any]:
-    """Each value made the first type that its schema allows and it can be, inside of objects and lists, too."""
-    known = properties(tools, name)
-    return {key: _as(value, known[key]) if key in known else value for key, value in given.items()}
-
-
-def _as(value: Any, schema: Any, depth: int = 0) -> Any:
-    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
-        return value
-    if isinstance(value, dict):
-        known = schema.get("properties")
-        known = known if isinstance(known, dict) else {}
-        return {key: _as(inner, known[key], depth + 1) if key in known else inner for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_as(inner, schema.get("items"), depth + 1) for inner in value]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return typed(text, schema if types(schema) else {"type": "string"})
-
-
-_QWEN = Parser("qwen3_coder", "parameter", _functions())
-_HERMES = Parser("hermes", "<tool_call>", _json_between("<tool_call>", "</tool_call>"))
-_GLM = Parser("glm47", "<arg_key>", _pairs)
+_QWEN = Parser("qwen3_coder", ("parameter",), _functions())
+_HERMES = Parser("hermes", (), _json_between("<tool_call>", "</tool_call>"))
+_GLM = Parser("glm47", ("<arg_key>", "<arg_value>"), _pairs)
 PARSERS = {
     "hermes": _HERMES,
     "qwen25": _HERMES,
-    "longcat": Parser("longcat", "<longcat_tool_call>", _json_between("<longcat_tool_call>", "</longcat_tool_call>")),
+    "longcat": Parser("longcat", (), _json_between("<longcat_tool_call>", "</longcat_tool_call>")),
     "qwen3_coder": _QWEN,
     "qwen3_xml": replace(_QWEN, name="qwen3_xml"),
     "seed_oss": replace(_QWEN, name="seed_oss"),
     "glm45": replace(_GLM, name="glm45"),
     "glm47": _GLM,
     "ling3": replace(_GLM, name="ling3"),
-    "deepseek_v32": Parser("deepseek_v32", "｜DSML｜", _dsml("function_calls")),
-    "deepseek_v4": Parser("deepseek_v4", "｜DSML｜", _dsml("tool_calls")),
-    "deepseek_v41": Parser("deepseek_v41", "｜DSML｜", _dsml("calls", " ")),
+    "deepseek_v32": Parser("deepseek_v32", ("｜DSML｜",), _dsml("function_calls")),
+    "deepseek_v4": Parser("deepseek_v4", ("｜DSML｜",), _dsml("tool_calls", "", ("tool_calls", "toolcalls", "tool"))),
+    "deepseek_v41": Parser("deepseek_v41", ("｜DSML｜",), _dsml("calls", " ", ("calls",))),
 }
 """By dialect: the parser of `SERVER` whose reading is known."""

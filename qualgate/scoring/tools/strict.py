@@ -38,7 +38,7 @@ from qualgate.scoring.tools.expected import (
 )
 from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/6"
+SCORER = "tool_call/7"
 FLAGS = (
     "tool_call.parses",
     "tool_call.valid",

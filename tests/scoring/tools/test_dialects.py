@@ -413,3 +413,15 @@ def test_llamas_broken_call_after_prose_is_a_fault():
     assert error("llama3_json", f"So: {LLAMA[:-1]}") == "unbalanced"
     assert error("llama3_json", f"So:\n```json\n{LLAMA}\n```") == "call_in_fence"
     assert error("llama3_json", f"<think>I write {LLAMA}</think>Hm.") == "call_in_think"
+
+
+@pytest.mark.parametrize("name", ["llama3_json", "pythonic", "json"])
+@pytest.mark.parametrize("broken", ["{calls}; {cut}", "{calls}\n{other}"])
+def test_a_value_right_behind_a_call_is_the_next_call_and_not_prose(name, broken):
+    form = dialect(name)
+    calls = form.serialise([PING])
+    other = "[ping, 1]" if name == "pythonic" else '{"name": "ping", "rameters": {}}'
+    text = broken.format(calls=calls, cut=calls[:-2], other=other)
+    with pytest.raises(BadCall):
+        form.parse(text, TOOLS)
+    assert form.parse(f"{calls}\nSo be it.", TOOLS) == (PING,)

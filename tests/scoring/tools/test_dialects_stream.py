@@ -3,9 +3,12 @@ BadCall is ever raised."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -207,6 +210,45 @@ def test_what_a_dialect_cannot_express_is_refused():
     ):
         with pytest.raises(ValueError, match=r"cannot be written|is no name"):
             dialect(name).serialise([call])
+
+
+def seconds_of(read: Callable[[], object]) -> float:
+    start = time.process_time()
+    with contextlib.suppress(BadCall):
+        read()
+    return time.process_time() - start
+
+
+# What patterns may look for again and again inside of a value: blanks, tags that open or close, quotes.
+UNITS = (
+    " ",
+    "\n ",
+    "<arg_key>",
+    "</arg_key><arg_value>",
+    "<parameter=a>1</parameter>",
+    '<parameter name="',
+    '\\"',
+    "&",
+)
+
+
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_time_is_linear_in_a_value_that_repeats_anything(name):
+    form = dialect(name)
+    before, after = form.serialise([Call("f", {"a": 1, "b": "QQQQ"})]).split("QQQQ")
+    for unit in UNITS:
+        for end in (after, after.lstrip('"')):
+            texts = [before + unit * repeat + end for repeat in (1_000, 8_000)]
+            short, long = (seconds_of(partial(form.parse, text, TOOLS)) for text in texts)
+            assert long < 30 * short + 0.05, (unit, end)
+
+
+def test_time_is_linear_in_a_name_and_in_the_ends_of_a_turn():
+    plamo = dialect("plamo3")
+    named = plamo.serialise([Call("QQQQ", {})])
+    assert seconds_of(lambda: plamo.parse(named.replace("QQQQ", "f" + " " * 20_000 + "<"), TOOLS)) < 1
+    answer = dialect("hermes").serialise([Call("f", {})]) + "</s>" * 2**18
+    assert seconds_of(lambda: hermes(answer)) < 1
 
 
 @pytest.mark.parametrize("name", GRAMMARS)

@@ -23,7 +23,7 @@ NUMBER = [{"name": "f", "parameters": {"properties": {"a": {"type": "integer"}, 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_what_is_in_the_dialect_is_read_as_strictly(name):
-    for text in PUBLISHED[SAME.get(name, name)][1:]:
+    for text in PUBLISHED[SAME.get(name) or name][1:]:
         assert read_served(text, name, TOOLS) == dialect(name).parse(text, TOOLS)
     assert read_served("It is sunny.", name, TOOLS) == ()
 
@@ -57,12 +57,30 @@ def test_a_servers_parser_repairs_what_strictly_is_a_fault(name, text, arguments
     assert strictly != (Call("f", arguments),)
 
 
+def test_a_thought_hides_what_is_in_no_frame_where_the_parser_knows_thoughts():
+    bare, frame = DSML.format(""), "<｜DSML｜tool_calls>"
+    assert read_served(f"<think>{bare}</think>No.", "deepseek_v4") == ()
+    assert read_served(f"<think>{bare}</think>{bare}", "deepseek_v4") == (Call("f", {}),)
+    assert read_served(f"<think>{frame}{bare}", "deepseek_v4") == (Call("f", {}),)
+    assert read_served(f"<think>{bare}</think>No.", "deepseek_v32") == (Call("f", {}),)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v4", "qwen3_coder"])
+def test_a_name_that_the_text_ends_in_is_executed(name):
+    begin = {"deepseek_v4": '<｜DSML｜invoke name="', "qwen3_coder": "<function="}[name]
+    assert read_served(f"{dialect(name).serialise([Call('f', {})])}\n{begin}f_", name) == (
+        Call("f", {}),
+        Call("f_", {}),
+    )
+    assert read_served(begin, name) == ()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("hermes", f'{OPEN}{F}</tool_call>{OPEN}{{"name": "f"}}</tool_call>'),
         ("hermes", f"{OPEN}{F[:-1]}</tool_call>"),
-        ("hermes", OPEN + '{"name": "f", "arguments": {"a": NaN}}</tool_call>'),
+        ("hermes", OPEN + '{"name": null, "arguments": {"a": 1}}</tool_call>'),
         ("hermes", F),
         ("glm47", f"{OPEN}other</tool_call>"),
         ("deepseek_v4", "f(a=1)"),
@@ -120,16 +138,55 @@ def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
         "tool_call.served": 1.0,
         "tool_call.compat": 0.0,
     }
-    assert [row.scorer for row in rows.values()] == ["tool_call/6", "tool_call.served/1", "tool_call.compat/3"]
+    assert [row.scorer for row in rows.values()] == ["tool_call/7", "tool_call.served/1", "tool_call.compat/3"]
 
 
 def test_hostile_text_is_bounded():
     with pytest.raises(BadCall, match="too many"):
         read_served("<arg_key>" * 60_000, "glm47")
+    with pytest.raises(BadCall, match="too many"):
+        read_served("<tool_call>f<arg_key>a" + "</arg_key><arg_value>" * 30_000, "glm47")
     with pytest.raises(BadCall, match=f"more than {MAX_CALLS} calls"):
         read_served(f"{OPEN}{F}</tool_call>" * (MAX_CALLS + 1), "hermes")
     assert read_served(OPEN + '{"name": "f", "arguments": ' + "[" * 100_000, "hermes") == ()
-    assert read_served(OPEN + '{"name": "f", "arguments": {"a": 1e999}}', "hermes") == ()
+    with pytest.raises(BadCall, match="too many"):
+        read_served("<arg_value>" * 60_000, "glm47")
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "[-Infinity]"])
+def test_what_is_executed_and_no_json_is_no_plain_answer(value):
+    """A server calls the function, whose arguments nobody can read: an answer that was not to call is wrong, too."""
+    for name, text in (
+        ("hermes", f'{OPEN}{{"name": "f", "arguments": {{"a": {value}}}}}'),
+        ("deepseek_v4", DSML.format(f'<｜DSML｜parameter name="c" string="false">{value}</｜DSML｜parameter>')),
+    ):
+        with pytest.raises(BadCall, match="no JSON"):
+            read_served(text, name, NUMBER)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "integer"}, "1_000", 1000),
+        ({"type": "integer"}, "\u0663", 3),
+        ({"type": "number"}, "1e999", "1e999"),
+        ({"type": "number"}, "9" * 25, 10000000000000000905969664),
+        ({"const": 5}, "5", "5"),
+        ({"$ref": "#/$defs/n"}, "5", "5"),
+        ({"anyOf": [{"type": "string"}, {"type": "object"}]}, "true", True),
+        ({"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/n"}]}, "x", "x"),
+        ({"type": "object"}, '{"x": 1, "x": "2"}', {"x": "2"}),
+        ({"type": "boolean"}, " TRUE ", True),
+        ({"type": ["integer", "null"]}, "NULL", None),
+        ({"type": "array"}, "[NaN]", "[NaN]"),
+        (True, "5", "5"),
+    ],
+)
+def test_values_are_what_the_server_makes_of_them_and_not_what_the_schema_says(schema, text, value):
+    tools = [{"name": "f", "parameters": {"properties": {"a": schema}}}]
+    assert read_served(f"<function=f><parameter=a>{text}</parameter></function>", "qwen3_coder", tools) == (
+        Call("f", {"a": value}),
+    )
 
 
 PARTS = ["<tool_call>", "</tool_call>", "<function=", "f", ">", "<parameter=a>", "1", "</parameter>", "</function>", F]

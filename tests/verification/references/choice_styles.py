@@ -29,8 +29,12 @@ STYLES = (
     "(W) is wrong, for R. The answer is (L).", r"W) cannot be, for R. \boxed{L: T}",
 )  # fmt: skip
 AMBIGUOUS = ("(L) or (W)", "L) R\nW) Q", r"The answer is L. R, so \boxed{W}", "**L** or **W**, for R",
-             "Option L, or option W")  # fmt: skip
-FILTERS = ("custom-extract", "choice-extract")
+             "Option L, or option W", "The answer is L or W", r"\boxed{L, W}", "R. Answer: L and W")  # fmt: skip
+# Each filter's place in lm-eval: a task's file below its `tasks`, and the name that the filter has there.
+FILTERS = {
+    "custom-extract": ("mmlu_pro/_default_template_yaml", "custom-extract"),
+    "choice-extract": ("mmlu/flan_cot_zeroshot/_mmlu_flan_cot_zeroshot_template_yaml", "flexible-extract"),
+}
 
 
 def mmlu_pro(text: str) -> str:
@@ -55,9 +59,9 @@ def differential(count: int, seed: int) -> Tally:
         text = re.sub(r"\b[LWTRQ]\b", lambda one, said=said: said[one[0]], style.replace(r"\n", "\n"))
         rows.append(([text], {"choices": CHOICES}))
         meant.append((style, "ambiguous" if style in AMBIGUOUS else right))
-    for name in FILTERS:
+    for name, (file, called) in FILTERS.items():
         ours = filters.build(name)
-        for (said, case), found in zip(rows, theirs.found(name, filters.named(name), rows), strict=True):
+        for (said, case), found in zip(rows, theirs.found(name, theirs.of_task(file, called), rows), strict=True):
             tally.take(name, found, ours(said, case), said)
     ours = filters.build("mmlu_pro")
     for (said, case), (style, right) in zip(rows, meant, strict=True):

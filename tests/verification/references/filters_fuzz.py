@@ -66,10 +66,18 @@ class Theirs:
             from lm_eval.filters import build_filter_ensemble
         except ImportError as error:
             raise NoReference(f"lm-eval cannot be imported: {error}") from None
+        self._yaml = yaml
         self._build, self._metric = build_filter_ensemble, exact_match_hf_evaluate
         gsm8k = yaml.safe_load((files("lm_eval") / "tasks/gsm8k/gsm8k.yaml").read_text(encoding="utf-8"))
         self._of_gsm8k = {one["name"]: one["filter"] for one in gsm8k["filter_list"]}
         (self._options,) = gsm8k["metric_list"]
+
+    def of_task(self, file: str, name: str) -> filters.Pipeline:
+        """The pipeline that a task's file has under `name`, as it is written there."""
+        lines = (files("lm_eval") / "tasks" / file).read_text(encoding="utf-8").splitlines()
+        written = "\n".join(line for line in lines if "!function" not in line)  # what only lm-eval's reader takes
+        (found,) = (one["filter"] for one in self._yaml.safe_load(written)["filter_list"] if one["name"] == name)
+        return found
 
     def found(self, name: str, pipeline: filters.Pipeline, rows: Sequence[Row]) -> list[Any]:
         """What the pipeline ends with for each row; RAISES where it raises."""

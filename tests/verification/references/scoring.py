@@ -24,6 +24,8 @@ from tests.verification.references import (
     bfcl_agreement,
     bfcl_calls,
     choice_styles,
+    dialect_agreement,
+    dialect_strings,
     drift_stored,
     filters_fuzz,
     ifeval_fuzz,
@@ -138,6 +140,15 @@ def _judge(quick: bool) -> Part:
     return [{"judge": found}], [SCORING.row("judge", found["held"], met=held, unmet_because=part)]
 
 
+def _dialects(quick: bool) -> Part:
+    version, rows = dialect_strings.kept()
+    found = dialect_agreement.compared(rows)
+    said = {"served": found.share_served, "unexplained": len(found.unexplained), "strings": len(rows)}
+    return [{"dialects": found.as_row() | {"vllm": version}}], [
+        SCORING.row("dialects", said, met=found.holds and len(rows) >= 1_000)
+    ]
+
+
 def _hostile(quick: bool) -> Part:
     count = MUTANTS // 10 if quick else MUTANTS
     found = hostile(count)
@@ -177,6 +188,7 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_reasoning, ("reasoning",)),
     (_choice, ("choice",)),
     (_judge, ("judge",)),
+    (_dialects, ("dialects",)),
     (_hostile, ("hostile_outputs",)),
     (_speeds, ("tool_call_speed", "schema_speed")),
     (_sandboxed, tuple(SANDBOX)),

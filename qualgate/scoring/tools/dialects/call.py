@@ -43,8 +43,8 @@ class BadCall(ValueError):
         self.error_type = error_type
 
 
-# Possessive: linear on any text. An unclosed string at the end does not match and so stays.
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# Possessive, and a string that is not closed runs to the end of the text: linear on any text.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+("?)', re.DOTALL)
 
 
 def read_json(text: str) -> Any:
@@ -52,6 +52,6 @@ def read_json(text: str) -> Any:
     try:
         return strict_json.read(text)
     except strict_json.NotStrictJson as error:
-        if error.error_type == "not_json" and '"' in _STRING.sub("", text):
+        if error.error_type == "not_json" and not all(string[1] for string in _STRING.finditer(text)):
             raise BadCall("unbalanced_quotes", f"a string is not closed: {error}") from None
         raise BadCall(error.error_type, str(error)) from None

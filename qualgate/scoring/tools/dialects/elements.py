@@ -44,7 +44,8 @@ SEED_OSS = replace(
     ),
 )
 
-_ARGUMENT = r"\s*<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
+# A key holds no tag of its own, so that one that is not closed is not looked for again from each that follows.
+_ARGUMENT = r"\s*<arg_key>(?P<key>(?:(?!</?arg_key>).)*+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
 _ARGUMENT_TAGS = ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_sep>")
 GLM45 = Dialect(
     name="glm45",

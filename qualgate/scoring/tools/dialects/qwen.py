@@ -59,10 +59,11 @@ def _parts(text: str, tools: Tools) -> tuple[str, list[Argument]]:
         raise BadCall("call_shape", f"{quote(text)} does not begin with a name")
     name, at = begin["name"].strip(), begin.end()
     documented, given = properties(tools, name).keys(), []
+    to_come = set(documented)
     while pair := _ARGUMENT.match(text, at):
         key = pair["key"].strip()
-        seen = {key, *(other for other, _ in given)}
-        at = _end_of_value(text, pair.end(), key, documented - seen if documented else None)
+        to_come.discard(key)
+        at = _end_of_value(text, pair.end(), key, to_come if documented else None)
         given.append((key, text[pair.end() : at]))
         at += len("</parameter>")
     if not _TAIL.match(text, at):

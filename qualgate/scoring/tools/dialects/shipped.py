@@ -212,11 +212,11 @@ def _read_plamo(text: str, tools: Tools) -> list[Call]:
     arguments = read_json(found["arguments"])
     if not isinstance(arguments, dict):
         raise BadCall("call_shape", "the arguments are not an object")
-    return [Call(found["name"], arguments)]
+    return [Call(found["name"].strip(), arguments)]
 
 
 _PLAMO_CALL = re.compile(
-    r"\s*<\|plamo:begin_tool_name:plamo\|>\s*(?P<name>[^<]*?)\s*<\|plamo:end_tool_name:plamo\|>\s*"
+    r"\s*<\|plamo:begin_tool_name:plamo\|>\s*(?P<name>[^<]*)<\|plamo:end_tool_name:plamo\|>\s*"
     r"<\|plamo:begin_tool_arguments:plamo\|><\|plamo:constrain\|>json<\|plamo:msg\|>"
     r"(?P<arguments>.*)<\|plamo:end_tool_arguments:plamo\|>\s*",
     re.DOTALL,

@@ -167,6 +167,7 @@ class Stream:
         self._depth, self._quote = 0, ""  # of the value we are in
         self._anchored = False  # that value has no marker
         self._amid = False  # nor does it begin the answer
+        self._behind = False  # nothing but a separator is between it and a call
         self._framed = 0  # calls there were when the frame began
         self._thinking = self._fenced = False
         self._ignored = ""  # error type of calls seen where none counts
@@ -205,7 +206,7 @@ class Stream:
         if self._state in (self._outside, self._anchor, self._info):
             return
         rest = self.text[self._start :]
-        if self._anchored and not self.dialect.meant.search(rest):
+        if self._anchored and not self._behind and not self.dialect.meant.search(rest):
             return
         if sum(rest.count(marker) for marker in self.dialect.open) >= MAX_CALLS:
             raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
@@ -219,10 +220,12 @@ class Stream:
         content = self.content
         for token in (*self.dialect.message, *self.dialect.thinks):
             content = content.replace(token, "")
-        content = content.rstrip()
-        while content.endswith(END_OF_TURN):
-            content = content[: content.rfind("<")].rstrip()
-        if "<" in content and (leak := SPECIAL.search(content)):
+        end = len(content.rstrip())
+        while content.endswith(END_OF_TURN, 0, end):
+            end = content.rfind("<", 0, end)
+            while end and content[end - 1].isspace():
+                end -= 1
+        if "<" in content and (leak := SPECIAL.search(content, 0, end)):
             raise BadCall("leaked_token", f"{leak[0]} in the answer")
 
     @property
@@ -259,7 +262,7 @@ class Stream:
             return True
         if dialect.amid and marker[0] in dialect.anchors:
             self._keep(found.start())
-            self._start, self._anchored, self._amid = found.start(), True, True
+            self._start, self._anchored, self._amid, self._behind = found.start(), True, True, False
             return self._begin_value(self._start)
         if marker in dialect.begins:
             if self._muted:
@@ -312,7 +315,7 @@ class Stream:
         if marked is None:
             return False
         if marked or self.text[start] not in self.dialect.anchors:
-            self._state = self._outside
+            self._state, self._behind = self._outside, False
             return True
         self._keep(start)
         self._anchored, self._amid = True, False
@@ -416,7 +419,7 @@ class Stream:
     def _end_value(self) -> bool:
         body = self.text[self._start : self._seek]
         if self._anchored:
-            if not self.dialect.meant.search(body):
+            if not self._behind and not self.dialect.meant.search(body):
                 self._state = self._outside
                 return True
             if self._muted:
@@ -430,5 +433,5 @@ class Stream:
             self._state = self._outside  # an object that is no call, as prose may quote one
             return True
         self._kept = self._seek
-        self._state = self._next
+        self._state, self._behind = self._next, self._anchored
         return True

@@ -96,7 +96,8 @@ def reader(
 
     declared: a pair says itself whether it is text (the group `text` is there) or JSON. plain: what a value stands for.
     """
-    opening = re.compile(pair.partition("(?P<value>")[0], re.DOTALL)
+    # Without the blanks before it: searched for, those of a long value would be looked at from each of them.
+    opening = re.compile(pair.partition("(?P<value>")[0].removeprefix(r"\s*"), re.DOTALL)
     heading, pairs, ending = (re.compile(part, re.DOTALL) for part in (head, pair, rf"\s*{tail}\s*\Z"))
 
     def read(text: str, tools: Tools) -> list[Call]:

@@ -1,0 +1,174 @@
+"""Strings in every dialect that a parser of vLLM reads, and what that parser made of each, kept beside this file.
+
+The strings are of our own making: calls as the dialect writes them, and the same with something around them, broken,
+cut off, or with characters left out. Their readings are vLLM's own, taken by
+
+    python -m tests.verification.references.dialect_strings INTERPRETER      # one that has vLLM
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qualgate.scoring.tools.dialects import Call
+from qualgate.scoring.tools.dialects.registry import dialect
+from qualgate.scoring.tools.dialects.stream import Dialect
+from qualgate.scoring.tools.served import PARSERS as SERVED
+
+KEPT = Path(__file__).with_name("dialect_readings.jsonl")
+SEED = 23
+MADE, MADE_SERVED = 20, 40  # strings in a dialect, and in one that has a `served` reading
+PROPERTIES = {
+    "city": {"type": "string"},
+    "days": {"type": "integer"},
+    "metric": {"type": "boolean"},
+    "temp": {"type": "number"},
+    "near": {"type": "array", "items": {"type": "number"}},
+    "opts": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}},
+    "maybe": {"type": ["string", "null"]},
+}
+# What servers type in a way of their own: aliases, unions, what says nothing; and texts to be typed.
+UNUSUAL = [
+    {"type": "integer"}, {"type": "number"}, {"type": "boolean"}, {"type": "array"}, {"type": "object"}, {"const": 5},
+    {"type": "null"}, {"type": ["integer", "null"]}, {"type": ["string", "integer"]}, {"type": "float"}, {},
+    {"enum": [1, 2]}, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, {"$ref": "#/$defs/n"}, True,
+    {"anyOf": [{"type": "string"}, {"type": "object"}]}, {"type": "array", "items": {"type": "integer"}},
+    {"oneOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}, {"type": "string", "enum": ["5"]},
+    {"allOf": [{"type": "integer"}]},
+    {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "string"}}},
+]  # fmt: skip
+TEXTS = ("1", "-0", "01", "+5", "1.0", "1e3", "1e999", "TRUE", "0", "null", "NULL", "None", "NaN", "", "  7 ", "[1,2]",
+         '[1, "2"]', '["1","true"]', '{"x": "5", "y": 7}', "[1,", "{a:1}", '"5"', "1_000", "\u0663", "1,5", "9" * 25,
+         "1.5.2", "{}", '{"x":null}', '{"x":1,"x":"2"}', "-", ".")  # fmt: skip
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": known}}}
+    for name, known in (
+        ("get_weather", PROPERTIES), ("ping", {}), ("convert", {f"k{at}": one for at, one in enumerate(UNUSUAL)}),
+    )
+]  # fmt: skip
+TAGGED = {"qwen3_coder", "seed_oss", "glm47", "ling3", "deepseek_v32", "deepseek_v4"}
+TYPED = "typed"
+WORDS = ("Paris", "São Paulo", 'a "quoted" one', "it's", "5", "true", "null", "two\nlines", "x < y", "[1]", "北京",
+         "a, b", "{curly}", "", " padded ")  # fmt: skip
+# By dialect that one of vLLM's parsers reads: its name there.
+PARSERS = {name: name for name in (
+    "hermes", "longcat", "qwen3_coder", "qwen3_xml", "seed_oss", "glm45", "glm47", "ling3", "deepseek_v3",
+    "deepseek_v31", "deepseek_v32", "deepseek_v4", "deepseek_v41", "kimi_k2", "kimi_k3", "minimax_m2", "minimax_m3",
+    "dots", "step3", "minicpm5", "granite", "granite4", "jamba", "hunyuan_a13b", "functiongemma", "gemma4", "apertus",
+    "gigachat3", "inkling", "plamo3", "lfm2", "olmo3", "pythonic", "llama4_pythonic", "llama3_json", "xlam",
+)} | {
+    "qwen25": "hermes", "granite_20b_fc": "granite-20b-fc", "hunyuan_v3": "hy_v3", "internlm2": "internlm",
+    "phi4_mini": "phi4_mini_json", "mistral_v11": "mistral",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A text in a dialect, how it was made, and what vLLM's parser read: calls, None, or that it raised."""
+
+    dialect: str
+    how: str
+    text: str
+    read: Any
+
+
+def made(draw: random.Random, name: str, count: int) -> Iterator[tuple[str, str]]:
+    """How, and text; every fourth one is as the dialect has it."""
+    one, left = dialect(name), count
+    while left:
+        try:
+            text = one.serialise(_calls(draw))
+        except ValueError:  # the dialect cannot say it
+            continue
+        yield ("clean", text) if left % 4 == 0 else _broken(draw, one, text)
+        left -= 1
+
+
+def typed(draw: random.Random, name: str, count: int) -> Iterator[tuple[str, str]]:
+    """Texts under schemas that servers read in a way of their own; of DSML some do not say that they are text."""
+    for _ in range(count):
+        keys = draw.sample(range(len(UNUSUAL)), 4)
+        text = dialect(name).serialise([Call("convert", {f"k{key}": draw.choice(TEXTS) for key in keys})])
+        parts = text.split(' string="true"')
+        said = [draw.choice(("", ' string="true"', ' string="false"')) for _ in parts[1:]]
+        yield TYPED, parts[0] + "".join(one + part for one, part in zip(said, parts[1:], strict=True))
+
+
+def _calls(draw: random.Random) -> list[Call]:
+    return [
+        Call("ping", {})
+        if draw.random() < 0.2
+        else Call("get_weather", {key: _value(draw, key) for key in draw.sample([*PROPERTIES], draw.randint(0, 3))})
+        for _ in range(draw.choice((1, 1, 2)))
+    ]
+
+
+def _value(draw: random.Random, key: str) -> Any:
+    return {
+        "city": lambda: draw.choice(WORDS),
+        "days": lambda: draw.randint(-9, 99),
+        "metric": lambda: draw.random() < 0.5,
+        "temp": lambda: draw.choice((1.5, -2.25, 3)),
+        "near": lambda: [draw.choice((1, 2.5, -3)) for _ in range(draw.randint(0, 3))],
+        "opts": lambda: {"a": draw.randint(0, 9), "b": draw.choice(WORDS)},
+        "maybe": lambda: draw.choice((None, "yes")),
+    }[key]()
+
+
+def _broken(draw: random.Random, one: Dialect, text: str) -> tuple[str, str]:
+    at = draw.randrange(len(text))
+    begin, end = one.frame or ("", "")
+    ways = {
+        "around": lambda: draw.choice(("", "Sure.\n")) + text + draw.choice((" Done.", "\n\nAnything else?")),
+        "behind a thought": lambda: f"{one.thinks[0]}hm{one.thinks[1]}{text}",
+        "in a thought": lambda: f"{one.thinks[0]}I write {text}{one.thinks[1]}No.",
+        "fenced": lambda: f"```json\n{text}\n```",
+        "unclosed": lambda: text[: text.rindex(one.close)].rstrip() if one.close else text[:-1],
+        "no frame": lambda: text.replace(begin, "").replace(end, "") if begin else f"{text}\n{text}",
+        "extra key": lambda: text.replace('"arguments":', '"id": "x1", "arguments":', 1),
+        "cut": lambda: text[:at],
+        "left out": lambda: text[:at] + text[at + draw.randint(1, 3) :],
+    }
+    how = draw.choice([*ways])
+    return how, ways[how]()
+
+
+def kept() -> tuple[str, list[Kept]]:
+    """vLLM's version, and the strings."""
+    first, *lines = map(json.loads, KEPT.read_text(encoding="utf-8").splitlines())
+    assert first["tools"] == TOOLS, "the strings were read with other tools: make them again"
+    return first["vllm"], [Kept(*line) for line in lines]
+
+
+def keep(interpreter: str) -> None:
+    """Make the strings, ask vLLM, write the file."""
+    rows = [
+        (name, how, text)
+        for name in PARSERS
+        for draw in [random.Random(f"{SEED} {name}")]
+        for how, text in (
+            *made(draw, name, MADE_SERVED if name in SERVED else MADE),
+            *(typed(draw, name, MADE) if name in TAGGED else ()),
+        )
+    ]
+    asked = [{"parser": PARSERS[name], "text": text, "tools": TOOLS} for name, _, text in rows]
+    script = Path(__file__).with_name("vllm_parsers.py")
+    said = subprocess.run(
+        [interpreter, str(script)], input="".join(json.dumps(one) + "\n" for one in asked), text=True, check=True,
+        capture_output=True,
+    ).stdout  # fmt: skip
+    version, *found = map(json.loads, said.splitlines())
+    lines = [{"vllm": version, "tools": TOOLS}, *([*row, read] for row, read in zip(rows, found, strict=True))]
+    text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+    KEPT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    keep(sys.argv[1])
