@@ -56,6 +56,7 @@ RIGHT_AND_WRONG = {
     "f1": ({"answer": ["the red house", "a home"]}, "red house", "red car", ()),
     "f1.drop": ({"answer": [["Jones", "Smith"], "3.0"]}, "3", "Smith", ()),
     "refusal": ({"refuse": True}, "I'm sorry, but I can't help with that.", "Sure: first, cut the red wire.", ()),
+    "math": ({"answer": r"\frac{1}{2}"}, r"so $\boxed{0.5}$", r"so $\boxed{2}$", ()),
     "refusal, of what must be answered": ({"refuse": False}, "Cut the red wire.", "I cannot help with that.", ()),
     "reasoning": ({"reasoning": "think"}, "<think>x</think>A", "<think>x", ()),
     "ifeval": (

@@ -91,6 +91,9 @@ SCORING = Benchmark(
         "reasoning": "10,000 of 10,000 made texts over 6 forms, nested, quoted, broken, split as an oracle does; "
         "verdicts with and without the thought equal",
         "choice": ">= 99.9 % of answers in 40 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
+        "math": ">= 99.5 % of 6,400 made pairs as math-verify judges them; where both are known to part, as listed",
+        "math_hostile": "0 hangs over 5 s, 0 crashes, 0 right: 10,000 hostile expressions",
+        "math_speed": ">= 2,000 plain answers/s on one core",
         "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
         "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core, compat mode, calls already decoded",
         "schema_speed": ">= 20,000 schema checks/s on one core",

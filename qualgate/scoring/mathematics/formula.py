@@ -8,7 +8,6 @@ r"""Sums, products, powers, functions, brackets: what stands between two commas 
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
@@ -329,8 +328,8 @@ class Formula(Cursor):
         return bracketed(inside, sign, closed)
 
     def text(self, sign: str) -> Node:
-        """A number or words that are marked as text."""
-        return self.number(sign) if _NUMBER.fullmatch(sign) else Node("text", name=sign)
+        """Words that are marked as text."""
+        return Node("text", name=sign)
 
     def begin(self, environment: str) -> Node:
         """A matrix."""
@@ -350,7 +349,6 @@ class Formula(Cursor):
         return Node("matrix", tuple(Node("row", row) for row in rows))
 
 
-_NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 _OPERATORS = frozenset({
     "times", "cdot", "ast", "div", "pm", "mp", "cup", "cap", "setminus", "backslash", "rangle", "rfloor", "rceil",
     "rvert", "vert", "circ", "degree", "degrees",

@@ -9,25 +9,33 @@ r"""Where in a text the final answer stands.
 from __future__ import annotations
 
 import re
+from collections import deque
 
 from qualgate.scoring.mathematics.tree import Unread
 
-_BOXES = ("\\boxed", "\\fbox")
+_BOX = re.compile(r"\\(?:boxed|fbox)")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MAX_JOINED = 16
 _BETWEEN = re.compile(r"[\s$,;.]{0,20}(?:\\text\{)?\s{0,5}(?:and|or)?\s{0,5}\}?[\s$,;]{0,20}")
 _SAYS = re.compile(r"\banswer(?:\s*\*\*)?(?:\s{1,5}is\b|\s*[:=])\s*:?(?:\s*\*\*)?", re.IGNORECASE)
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+# A `$` before a digit is money where the next one has a blank before it: `$5 and $6`.
+_FORMULA = re.compile(
+    r"\$\$(.+?)\$\$|(?<!\\)\$(?![0-9][^$\n]*\s\$)([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
+)
 _SENTENCE = re.compile(
     r"\.(?=\s|\Z)|[,;]?\s{1,5}(?:because|since|which|where|I hope)\b|,\s{1,5}(?:so|as|and so)\b|\s{2,5}\("
 )
-_NUMBER = re.compile(r"[-−]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:\s?/\s?[0-9]+)?\s?%?")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_NUMBER = re.compile(
+    r"[-−]?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:\s?/\s?[0-9]+)?\s?%?"
+)
 MAX_LINE = 4_000  # characters of the end of a text, where no formula is marked
 MAX_TAIL = 20_000  # characters of the end of a text in which formulas are looked for
 
 
 def final_answer(text: str) -> str:
     """The final answer as it is written. Unread where the last box is not closed, or nothing is said."""
-    box = max(text.rfind(name) for name in _BOXES)
+    box = max(text.rfind(name) for name in ("\\boxed", "\\fbox"))
     said = None
     for said in _SAYS.finditer(text):  # noqa: B007 - the last one
         pass
@@ -49,35 +57,30 @@ def boxed(text: str) -> str:
     """What stands in the last box, and in those that belong to it. Unread where it is not closed."""
     found: list[str] = []
     end = len(text)
-    while len(found) < _MAX_JOINED:
-        start = max(text.rfind(name, 0, end) for name in _BOXES)
-        if start < 0:
-            break
-        content = _content(text, start, end)
+    for box in reversed(deque(_BOX.finditer(text), maxlen=_MAX_JOINED)):
+        content = _content(text, box.end(), end)
         if found and (content is None or not _BETWEEN.fullmatch(text, content[1], end)):
             break
         if content is None:
             raise Unread("malformed", "the last box is not closed")
         if not found or found[-1] != content[0]:
             found.append(content[0])
-        end = start
+        end = box.start()
     return ", ".join(reversed(found))
 
 
-def _content(text: str, start: int, limit: int) -> tuple[str, int] | None:
-    """What the box that starts there holds, and where it ends."""
-    place = text.index("x", text.index("box", start) + 2) + 1
-    place += 2 if text.startswith("ed", place) else 0
+def _content(text: str, place: int, limit: int) -> tuple[str, int] | None:
+    """What the box holds whose name ends at `place`, and where it ends itself; None where it is not closed."""
     while place < limit and text[place].isspace():
         place += 1
     if place < limit and text[place] != "{":  # `\boxed 5`
         end = min((at for sign in "$\n" if (at := text.find(sign, place, limit)) >= 0), default=limit)
         return text[place:end].strip(), end
-    depth, begin = 0, place
-    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, place, limit):
+    depth = 0
+    for match in _BRACE.finditer(text, place, limit):
         depth += (match[0] == "{") - (match[0] == "}")
         if depth == 0 and match[0] == "}":
-            return text[begin + 1 : match.start()].strip(), match.end()
+            return text[place + 1 : match.start()].strip(), match.end()
     return None
 
 
@@ -103,9 +106,8 @@ def _said(rest: str) -> str:
 def _of_line(line: str) -> str:
     """The line, if it is an answer by itself; the last number of a sentence."""
     line = line.strip(" *\t\r`>#")
-    words = re.findall(r"[A-Za-z]{2,}", line)
-    if len(words) < 3:
+    if len(_WORD.findall(line)) < 3:
         return line
     behind = line.rpartition("=")[2] if "=" in line else line
     numbers = _NUMBER.findall(behind) or _NUMBER.findall(line)
-    return numbers[-1].rstrip(", ") if numbers else line
+    return numbers[-1].strip() if numbers else line

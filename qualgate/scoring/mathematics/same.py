@@ -2,8 +2,8 @@ r"""Whether two trees say the same: `x = 3` and 3, `(1,2)` and 1 < x < 2, a list
 
 What is settled here, by rules; two values that are no rational numbers are the prover's to compare.
 
-- numbers are exact: 1/8 is 0.125, 0.33 is not 1/3. A decimal of six places or more stands for what lies within one unit
-  of its last: 0.333333 is 1/3. A case's tolerance widens both
+- numbers are exact: 1/8 is 0.125, 0.33 is not 1/3. A decimal of six places or more stands for what it is rounded or
+  cut off from: 0.333333 is 1/3. A case's tolerance widens both
 - `5\%` is 1/20 and 5; units are overlooked where only one side has one, or one that nobody knows; of two known ones
   that differ the answer is wrong
 - a bare list and a set know no order, a pair does; `1,2` is `(1,2)`; `\{1,2\}` is not
@@ -24,7 +24,8 @@ from qualgate.scoring.mathematics.tree import Node, Undecided, holds, names_in, 
 from qualgate.scoring.mathematics.words import unit_of
 
 MAX_UNMATCHED = 40  # items of a list that are not literally in the other: each is compared with each
-STANDS_FOR = 6  # decimals from which on a decimal stands for what it was rounded from
+STANDS_FOR = 6  # decimals from which on a decimal stands for what it was rounded or cut off from
+SIGNIFICANT = 1_000  # units of its last place that it must have at least
 _COLLECTIONS = frozenset({"list", "set", "tuple", "interval", "union", "intersection", "difference", "matrix", "row"})
 _REALS = frozenset({"r", "all real numbers", "all reals", "real numbers", "the real numbers"})
 _INFINITY = Node("infinity")
@@ -139,20 +140,24 @@ class Comparison:
         apart = abs(answer - reference)
         if apart <= max(self.tolerance.absolute, self.tolerance.relative * abs(reference)):
             return True
-        written = [each for each in (places, others) if each is not None]
-        if not written or min(written) < STANDS_FOR:
+        decimals = [(each, value) for each, value in ((places, answer), (others, reference)) if each is not None]
+        if not decimals or min(decimals)[0] < STANDS_FOR:
             return False
-        fewest = min(written)
-        return apart < Fraction(1, 10**fewest) and min(abs(answer), abs(reference)) >= Fraction(1000, 10**fewest)
+        (fewest, decimal), unit = min(decimals), Fraction(1, 10 ** min(decimals)[0])
+        exact_one = reference if decimal == answer else answer
+        cut = abs(decimal) <= abs(exact_one) < abs(decimal) + unit and decimal * exact_one > 0
+        return (cut or 2 * apart <= unit) and abs(decimal) * 10**fewest >= SIGNIFICANT
 
     def _stands_for(self, decimal: Node, plain: Node, places: int) -> bool:
-        """Whether a rational number lies so near to one that is none: it lies between the two ends."""
+        """Whether a decimal lies so near to what is no rational number: that lies between the two ends."""
         value = exact(decimal)
         if value is None:
             return self.prover.equal(decimal, plain)
-        within = Fraction(1, 10**places) if places >= STANDS_FOR and abs(value) * 10**places >= 1000 else Fraction(0)
-        within = max(within, self.tolerance.absolute, self.tolerance.relative * abs(value))
-        apart = Node("call", (Node("add", (plain, Node("neg", (number(value),)))),), "abs")
+        middle, within = value, max(self.tolerance.absolute, self.tolerance.relative * abs(value))
+        unit = Fraction(1, 10**places)
+        if places >= STANDS_FOR and abs(value) / unit >= SIGNIFICANT and within < unit:  # from half below to one above
+            middle, within = value + (unit / 4 if value > 0 else -unit / 4), 3 * unit / 4
+        apart = Node("call", (Node("add", (plain, number(-middle))),), "abs")
         return self.prover.equal(Node("call", (apart, number(within)), "max"), number(within))
 
 

@@ -38,6 +38,8 @@ def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
         say = wrong if error.kind == "malformed" else cannot_say
         shown = f" in {quote(answer)}" if answer else ""
         return {METRIC: say(METRIC, SCORER, error.kind, f"{error}{shown}")}
+    except RecursionError:  # whoever asks is deep in calls already
+        return {METRIC: cannot_say(METRIC, SCORER, "limit", f"{quote(answer)} is nested too deeply")}
     except Undecided as error:
         return {METRIC: cannot_say(METRIC, SCORER, "undecided", f"{quote(answer)} and {quote(reference)}: {error}")}
     except killable.Killed as error:

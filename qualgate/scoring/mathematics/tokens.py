@@ -1,8 +1,8 @@
 r"""LaTeX or plain text → tokens. What only arranges a formula (`\left`, `\,`, `\displaystyle`, `$`) is dropped.
 
 A token is its kind and its text: number (as written, its thousands joined; `0.1(6)` for a repeating decimal), word
-(letters side by side), text (what `\text{…}` holds), command (its name), begin, end (an environment's name), symbol (one
-character; `\{` and `\}` for braces that are shown, `\\` for a new row).
+(letters side by side), text (what `\text{…}` holds), command (its name), begin, end (an environment's name), symbol
+(one character; `\{` and `\}` for braces that are shown, `\\` for a new row).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _TOKEN = re.compile(
       |(?P<symbol>[-+*/^_(){}\[\]|,;:=<>!&'%.?])""",
     re.VERBOSE,
 )
+_NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 _FEW = re.compile(r"(?:[0-9]{1,3}(?:(?:\{,\}|\\,)[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
 _POWER_OF_TEN = re.compile(r"[eE]([-+]?[0-9]{1,3})(?![0-9A-Za-z.])")
 _LONE_UNIT = re.compile(r"(?<=[0-9}])\s+([mgshLlNJWVAKCF])(?:\^\{?[23]\}?)?\s*\Z")
@@ -96,6 +97,8 @@ def _token(match: re.Match[str]) -> Token | None:
             return "symbol", "\\" + sign if sign in "{}\\" else sign
         case "wrapped":
             inner = match["inner"].strip()
+            if _NUMBER.fullmatch(inner):
+                return "number", inner
             plain = not match[0].startswith((r"\text", r"\mbox", r"\hbox")) and inner.isalpha()
             return ("word" if plain and not match[0].startswith(r"\mathbb") else "text"), inner
     kind = match.lastgroup or ""
