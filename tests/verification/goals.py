@@ -91,7 +91,7 @@ SCORING = Benchmark(
         "reasoning": "10,000 of 10,000 made texts over 6 forms, nested, quoted, broken, split as an oracle does; "
         "verdicts with and without the thought equal",
         "choice": ">= 99.9 % of answers in 40 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
-        "math": ">= 99.5 % of 6,400 made pairs as math-verify judges them; where both are known to part, as listed",
+        "math": ">= 99.5 % of 5,120 made pairs as math-verify judges them; where both are known to part, as listed",
         "math_hostile": "0 hangs over 5 s, 0 crashes, 0 right: 10,000 hostile expressions",
         "math_speed": ">= 2,000 plain answers/s on one core",
         "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",

@@ -19,7 +19,22 @@ from qualgate.scoring.mathematics.tree import Node, Undecided
 DIGITS = 110
 SAME = mp.mpf(10) ** -40  # of the larger one
 NOTHING = mp.mpf(10) ** -90  # below it what is left of a difference is rounding
-POINTS = 8  # the first half of them positive
+# Of each name at a point: the sign, 0 for either, and the size. Large ones tell |x - 5| from 5 - x; where they are too
+# large to be worked out, that point does not count.
+_PLACES = (
+    (1, 1),
+    (1, 1),
+    (1, 1),
+    (-1, 1),
+    (0, 1),
+    (0, 1),
+    (1, 30),
+    (-1, 30),
+    (0, 30),
+    (0, 10**4),
+    (0, 10**8),
+    (-1, 10**4),
+)
 NEEDED = 3  # at which both sides have a value
 MAX_EXPONENT = 20_000  # of 2: what is larger, or smaller than one over it, is not worked out
 
@@ -28,14 +43,24 @@ class NoValue(ArithmeticError):
     """There is no value at this point."""
 
 
-def values_at(node: Node, names: Sequence[str]) -> list[Any]:
-    """The tree's value at each point, None where it has none there. Undecided for numbers out of bounds."""
-    points = [{name: _place(name, at) for name in names} for at in range(POINTS if names else 1)]
-    return [_or_none(node, point) for point in points]
+def values_at(node: Node, names: Sequence[str], digits: int = DIGITS) -> list[Any]:
+    """The tree's value at each point, None where it has none there, or one that is too large to be worked out.
+
+    Undecided where it names nothing and is too large.
+    """
+    if not names:
+        return [_or_none(node, {}, digits)]
+    found = []
+    for at in range(len(_PLACES)):
+        try:
+            found.append(_or_none(node, {name: _place(name, at) for name in names}, digits))
+        except Undecided:
+            found.append(None)
+    return found
 
 
-def _or_none(node: Node, point: dict[str, Any]) -> Any:
-    with mp.workdps(DIGITS):
+def _or_none(node: Node, point: dict[str, Any], digits: int) -> Any:
+    with mp.workdps(digits):
         try:
             return value(node, point)
         except (NoValue, ZeroDivisionError, ValueError):
@@ -46,8 +71,8 @@ def _or_none(node: Node, point: dict[str, Any]) -> Any:
 
 def _place(name: str, at: int) -> Any:
     draw = random.Random(f"{name} {at}")
-    size = draw.uniform(0.4, 2.6)
-    return mp.mpf(size if at < POINTS // 2 or draw.random() < 0.5 else -size)
+    sign, size = _PLACES[at]
+    return mp.mpf((sign or draw.choice((-1, 1))) * draw.uniform(0.4, 2.6) * size)
 
 
 def value(node: Node, point: dict[str, Any]) -> Any:

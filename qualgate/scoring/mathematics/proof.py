@@ -35,9 +35,11 @@ class ByPoints:
 
     def equal(self, one: Node, other: Node) -> bool:
         """Undecided where both have a value at too few points."""
-        from qualgate.scoring.mathematics.points import NOTHING, SAME
+        from qualgate.scoring.mathematics.points import DIGITS, NOTHING, SAME
 
         pairs = self._pairs(one, other)
+        if all(max(abs(a), abs(b)) < NOTHING for a, b in pairs):  # nothing, or something very small?
+            return all(max(abs(a), abs(b)) < NOTHING**3 for a, b in self._pairs(one, other, 3 * DIGITS))
         return all(abs(a - b) <= max(SAME * max(abs(a), abs(b)), NOTHING) for a, b in pairs)
 
     def proportional(self, one: Node, other: Node, positive: bool) -> bool:
@@ -53,12 +55,12 @@ class ByPoints:
         constant = all(abs(ratio - ratios[0]) <= SAME * abs(ratios[0]) for ratio in ratios)
         return constant and (not positive or (ratios[0].imag == 0 and ratios[0].real > 0))
 
-    def _pairs(self, one: Node, other: Node) -> list[tuple[Any, Any]]:
-        from qualgate.scoring.mathematics.points import NEEDED, SAME, values_at
+    def _pairs(self, one: Node, other: Node, digits: int = 0) -> list[tuple[Any, Any]]:
+        from qualgate.scoring.mathematics.points import DIGITS, NEEDED, SAME, values_at
 
         names = sorted(names_in(one) | names_in(other))
-        found = [(a, b) for a, b in zip(values_at(one, names), values_at(other, names), strict=True)
-                 if a is not None and b is not None]  # fmt: skip
+        sides = (values_at(side, names, digits or DIGITS) for side in (one, other))
+        found = [(a, b) for a, b in zip(*sides, strict=True) if a is not None and b is not None]
         if names and not holds_imaginary(one) and not holds_imaginary(other):
             found = [(a, b) for a, b in found if abs(a.imag) <= SAME and abs(b.imag) <= SAME]
         if len(found) < (NEEDED if names else 1):

@@ -11,8 +11,8 @@ from functools import lru_cache
 from qualgate.scoring.mathematics.cursor import END, MAX_DEPTH
 from qualgate.scoring.mathematics.formula import RELATIONS, SEPARATORS, Formula
 from qualgate.scoring.mathematics.tokens import Token, tokens
-from qualgate.scoring.mathematics.tree import Node, Unread
-from qualgate.scoring.mathematics.words import BEFORE, CONSTANTS, FUNCTIONS
+from qualgate.scoring.mathematics.tree import Node, Unread, number
+from qualgate.scoring.mathematics.words import BEFORE, CHANGING, CONSTANTS, FUNCTIONS, MANY, PERCENT
 from qualgate.scoring.outcome import quote
 
 MAX_TOKENS = 1_000
@@ -25,7 +25,7 @@ _OF_SETS: dict[Token, str] = {
 }
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def read(text: str) -> Node:
     """The tree of an answer. Unread with the kind and the reason where there is none."""
     found = tokens(text)
@@ -62,6 +62,18 @@ def _is_prose(found: list[Token]) -> bool:
     words = [sign for kind, sign in found if kind in ("word", "text")]
     return not (set(words) & FUNCTIONS) and (max(map(len, words), default=0) > 3 or first[0] == "text") and not (
         {"and", "or"} & set(words))  # fmt: skip
+
+
+def _with_words(value: Node, behind: str) -> Node:
+    """A value with what is written behind it. Unread for words that make it another value in a way not read here."""
+    first, *others = behind.split() or [behind]
+    if first in PERCENT:
+        value, behind = Node("percent", (value,)), " ".join(others)
+    elif first in MANY:
+        value, behind = Node("mul", (value, number(MANY[first]))), " ".join(others)
+    if other := CHANGING.intersection(behind.lower().split()):
+        raise Unread("unknown", f"a value with {quote(min(other))} behind it")
+    return Node("unit", (value,), behind) if behind else value
 
 
 class _Answer(Formula):
@@ -126,7 +138,7 @@ class _Answer(Formula):
             behind += (" " if behind else "") + self.take()[1]
             if self.found[self.place - 1] == ("symbol", "^"):
                 behind += self._exponent()
-        return Node("unit", (value,), behind) if behind else value
+        return _with_words(value, behind) if behind else value
 
     def _exponent(self) -> str:
         braced = self.takes("{")

@@ -17,6 +17,12 @@ CONSTANTS = {"pi": "pi", "infty": "oo", "infinity": "oo", "Infinity": "oo", "inf
 # What stands before a number and says nothing of it.
 BEFORE = frozenset({"about", "approximately", "approx", "exactly", "roughly", "rs", "usd", "eur", "is", "answer", "the",
                     "therefore", "so", "thus", "equals"})  # fmt: skip
+PERCENT = frozenset({"percent", "percentage", "pct"})
+MANY = {"dozen": 12, "hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+# Behind a value, these make it another one.
+CHANGING = frozenset({"squared", "cubed", "factorial", "plus", "minus", "over", "divided", "half", "halves", "third",
+                      "thirds", "quarter", "quarters", "fourths", "fifths", "tenths", "hundredths", "not", "negative",
+                      *MANY})  # fmt: skip
 _UNITS = {
     "m": "m metre metres meter meters", "cm": "cm centimetre centimetres centimeter centimeters",
     "mm": "mm millimetre millimetres millimeter millimeters", "km": "km kilometre kilometres kilometer kilometers",

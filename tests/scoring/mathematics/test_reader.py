@@ -53,7 +53,8 @@ def test_what_is_no_number_is_read_as_it_is_meant(text, tree):
 
 
 REFUSED = [
-    ("", "malformed"), ("1 2", "malformed"), ("(1", "malformed"), ("1)", "malformed"), (r"\frac{1}", "malformed"),
+    ("", "malformed"), ("1 2", "malformed"), ("2 thirds", "unknown"),
+    ("3 squared", "unknown"), ("(1", "malformed"), ("1)", "malformed"), (r"\frac{1}", "malformed"),
     ("1 +", "malformed"), ("x = ", "malformed"), ("{1", "malformed"), ("()", "malformed"), ("^2", "malformed"),
     (r"\begin{pmatrix}1&2\\3\end{pmatrix}", "malformed"), (r"\input{x}", "unknown"), (r"\int_0^1 x dx", "unknown"),
     (r"\begin{cases}1\end{cases}", "unknown"), ("\u0661", "unknown"), ("\uff11", "unknown"), ("9" * 1_001, "limit"),

@@ -24,7 +24,7 @@ from tests.verification.references.agreement import NoReference, Tally
 
 STORED = Path(__file__).parent / "math_verdicts.json"
 INTERPRETER = "QUALGATE_MATH_VERIFY"
-PAIRS, SEED = 6_400, 23
+PAIRS, SEED = 5_120, 23
 
 Pair = tuple[str, str, str]  # kind, what a model says, the reference
 Draw = random.Random
