@@ -303,6 +303,7 @@ BEYOND = (  # said, reference, ours, math-verify's, who is right
     ("1<x<3", "(1,3)", True, False, "ours: it says so the other way round"),
     ("2 1/2", "5/2", True, False, "ours: it reads 3/2"),
     ("1.5e3", "1500", True, False, "ours: it multiplies by Euler's number"),
+    (r"8.3 \times 10^{6}", "8300000", True, False, "ours: its product is a float; 13 of the pairs are such"),
     ("1e-7", "1", False, False, "both: neither is it nothing"),
     (r"5\text{ cm}", r"5\text{ m}", False, True, "ours: it reads no units"),
     (r"\{1,2\}", "(1,2)", False, True, "ours: a set is no pair"),
