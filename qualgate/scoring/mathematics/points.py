@@ -1,4 +1,4 @@
-"""The value of a tree at a point, to 100 digits: what two expressions are compared by that are no rational numbers.
+"""The value of a tree at a point, to many digits: what two expressions are compared by that are no rational numbers.
 
 Each name is a number that its letters and the point's number give, so both sides see one number. Nothing is simplified:
 how long an evaluation takes is bounded by what is written, and by the size of the numbers, which is looked at before
@@ -17,41 +17,32 @@ from qualgate.scoring.mathematics.exact import MAX_FACTORIAL
 from qualgate.scoring.mathematics.tree import Node, Undecided
 
 DIGITS = 110
-SAME = mp.mpf(10) ** -40  # of the larger one
+SAME = mp.mpf(10) ** -40  # of the larger one: two numbers that are further apart are not the same
 NOTHING = mp.mpf(10) ** -90  # below it what is left of a difference is rounding
+SURE_DIGITS = 1_300  # of a second look at what seems to be the same
+SURE, UNSURE = mp.mpf(10) ** -1_250, mp.mpf(10) ** -700  # nearer: the same; further apart: not
 # Of each name at a point: the sign, 0 for either, and the size. Large ones tell |x - 5| from 5 - x; where they are too
 # large to be worked out, that point does not count.
-_PLACES = (
-    (1, 1),
-    (1, 1),
-    (1, 1),
-    (-1, 1),
-    (0, 1),
-    (0, 1),
-    (1, 30),
-    (-1, 30),
-    (0, 30),
-    (0, 10**4),
-    (0, 10**8),
-    (-1, 10**4),
-)
+_SIZES = ((1, 1), (1, 1), (1, 1), (-1, 1), (0, 1), (0, 1), (1, 30), (1, 30), (-1, 30), (0, 30), (1, 10**4), (-1, 10**4),
+          (0, 10**8))  # fmt: skip
+PLACES = tuple(range(len(_SIZES)))
 NEEDED = 3  # at which both sides have a value
-MAX_EXPONENT = 20_000  # of 2: what is larger, or smaller than one over it, is not worked out
+MAX_EXPONENT = 2_000  # of 2: what is larger, or smaller than one over it, is not worked out
 
 
 class NoValue(ArithmeticError):
     """There is no value at this point."""
 
 
-def values_at(node: Node, names: Sequence[str], digits: int = DIGITS) -> list[Any]:
-    """The tree's value at each point, None where it has none there, or one that is too large to be worked out.
+def values_at(node: Node, names: Sequence[str], digits: int, places: Sequence[int] = PLACES) -> list[Any]:
+    """The tree's value at each of the points, None where it has none there, or one that is too large to be worked out.
 
     Undecided where it names nothing and is too large.
     """
     if not names:
         return [_or_none(node, {}, digits)]
     found = []
-    for at in range(len(_PLACES)):
+    for at in places:
         try:
             found.append(_or_none(node, {name: _place(name, at) for name in names}, digits))
         except Undecided:
@@ -71,7 +62,7 @@ def _or_none(node: Node, point: dict[str, Any], digits: int) -> Any:
 
 def _place(name: str, at: int) -> Any:
     draw = random.Random(f"{name} {at}")
-    sign, size = _PLACES[at]
+    sign, size = _SIZES[at]
     return mp.mpf((sign or draw.choice((-1, 1))) * draw.uniform(0.4, 2.6) * size)
 
 
