@@ -103,7 +103,7 @@ def made(count: int, seed: int) -> list[tuple[str, str]]:
         said = draw.choice(SAYINGS).replace("X", bomb)
         if draw.random() < 0.4:
             for _ in range(draw.randint(1, 3)):
-                place = draw.randrange(len(said))
+                place = draw.randrange(len(said) + 1)
                 said = (
                     said[:place] + draw.choice(("", "\\", "{", "}", "^", "(", "9", "$", "-", ",")) + said[place + 1 :]
                 )
