@@ -73,7 +73,8 @@ def faults(body: Mapping[str, Any]) -> Iterator[str]:
     except Unread as error:
         if error.kind == "unknown":  # an answer that is written alike is right all the same
             return
-        yield f"math cannot read `answer`: {error}; {found(body, 'answer')}"
+        wanted = r"LaTeX or plain, as \frac{1}{2}, (1, 2] or x = 3"
+        yield f"math cannot read `answer`: {error}. It is written in {wanted}; {found(body, 'answer')}"
     try:
         Tolerance.of(body)
     except ValueError as error:
