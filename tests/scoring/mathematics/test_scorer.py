@@ -50,7 +50,8 @@ def test_the_tolerance_of_a_case_counts():
 @pytest.mark.parametrize(
     ("body", "said"),
     [({}, "math needs `answer`, a text as 'x = 3' or a number; it is missing"), ({"answer": ["3"]}, "found ['3']"),
-     ({"answer": ""}, "there is nothing to read. It is written in LaTeX or plain"), ({"answer": r"\frac{1}"}, "math cannot read `answer`"),
+     ({"answer": ""}, "there is nothing to read. It is written in LaTeX or plain"),
+     ({"answer": r"\frac{1}"}, "math cannot read `answer`"),
      ({"answer": "3", "tolerance": 5}, "`tolerance`"), ({"answer": r"\boxed{3"}, "not closed"),
      ({"answer": True}, "a number")],
 )  # fmt: skip
