@@ -72,6 +72,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         _quality("exact_match", "the answer equals the reference after the set's normalizers"),
         _quality("numeric", "the last numbers of the answer equal those of the reference's last line"),
+        _quality("math", "the final answer is the reference, as mathematics"),
         _quality("json.valid", "the answer is one JSON value for the strict reader"),
         _quality("json.schema", "valid, and the case's JSON Schema accepts it"),
         _quality("tool_call.parses", "every call in the answer parses; an answer without a call parses"),

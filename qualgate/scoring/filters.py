@@ -12,6 +12,8 @@ kept where it surprises:
 - `mmlu_pro` is no filter of lm-eval's but MMLU-Pro's own reading, the three patterns of its evaluate_from_local.py in
   turn. Where none finds a letter that script draws one; here the answer is `[invalid]`. (Its script for APIs takes `**`
   out of an answer first.)
+- nor are `minerva`, lm-eval's minerva_math's own reading, and `aime`, the final answer where it is a whole number from
+  000 to 999
 - gsm8k's `strict-match` wants `#### ` with one space and then a digit, point, comma or minus: `####18`, `#### $18`
   and `**18**` give `[invalid]`. `flexible-extract` takes the last run of two or more of `$ 0-9 . ,` or the last
   integer, so `18.` of `is 18.` keeps its point, `...` is found too, and a U+2212 minus is not seen
@@ -29,6 +31,7 @@ from functools import lru_cache
 from typing import Any
 
 from qualgate.scoring import regexes
+from qualgate.scoring.mathematics.minerva import aime_answer, minerva_answer
 from qualgate.scoring.text import NORMALIZERS
 
 INVALID = "[invalid]"
@@ -186,6 +189,10 @@ def _mmlu_pro(response: str) -> str:
     return letter or next(iter(alone.findall(response)[-1:]), INVALID)
 
 
+def _or_invalid(found: str | None) -> str:
+    return INVALID if found is None else found
+
+
 def _each(change: Callable[[str], str]) -> Callable[[], Step]:
     return lambda: lambda responses, case: [change(response) for response in responses]
 
@@ -203,6 +210,8 @@ STEPS: dict[str, Callable[..., Step]] = {
     "uppercase": _each(str.upper),
     "format_span": _each(_spans),
     "mmlu_pro": _each(_mmlu_pro),
+    "minerva": _each(lambda response: _or_invalid(minerva_answer(response))),
+    "aime": _each(lambda response: _or_invalid(aime_answer(response))),
 }
 
 # A pipeline as a task file writes it: each step's `function` with its parameters.

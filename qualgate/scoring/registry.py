@@ -22,6 +22,7 @@ from qualgate.scoring import (
     ifeval,
     lm_eval_match,
     match,
+    mathematics,
     multiple_choice,
     needs,
     overlap,
@@ -122,6 +123,13 @@ SHIPPED = (
         metrics=("numeric",),
         function=match.numeric,
         faults=needs.number_faults,
+    ),
+    Scorer(
+        name="math",
+        version=mathematics.SCORER,
+        metrics=(mathematics.METRIC,),
+        function=lambda case, evalset, text: mathematics.score_math(case.body, text),
+        faults=lambda body, evalset: mathematics.faults(body),
     ),
     Scorer(
         name="json",

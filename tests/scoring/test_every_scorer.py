@@ -60,6 +60,7 @@ RIGHT_AND_WRONG = {
     "f1": ({"answer": ["the red house", "a home"]}, "red house", "red car", ()),
     "f1.drop": ({"answer": [["Jones", "Smith"], "3.0"]}, "3", "Smith", ()),
     "refusal": ({"refuse": True}, "I'm sorry, but I can't help with that.", "Sure: first, cut the red wire.", ()),
+    "math": ({"answer": r"\frac{1}{2}"}, r"so $\boxed{0.5}$", r"so $\boxed{2}$", ()),
     "refusal, of what must be answered": ({"refuse": False}, "Cut the red wire.", "I cannot help with that.", ()),
     "reasoning": ({"reasoning": "think"}, "<think>x</think>A", "<think>x", ()),
     "ifeval": (
@@ -241,6 +242,7 @@ UNSCORABLE = {
     "numeric": ({"answer": 1, "tolerance": {"abs": -1}}, "`tolerance`"),
     "multiple_choice": ({"choices": ["a", "b"], "answer": "c"}, "none of 2 choices"),
     "f1": ({"answer": []}, "f1 needs `answer`"),
+    "math": ({"answer": r"\frac{1}"}, "math cannot read `answer`"),
     "code": ({"tests": "print(1)"}, "assert nothing"),
     "ifeval": ({"instruction_id_list": ["no:such"], "kwargs": [{}]}, "no instruction"),
     "tool_call": ({**DIALECT, "dialect": "klingon"}, "`dialect` must be one of hermes"),
@@ -261,6 +263,7 @@ MISTAKES = [  # scorer, mode, what a case is given, what the message must teach:
     ("exact_match", "compat", {"target": "a"}, ["`answer`", "the row has 'target'"]),
     ("numeric", "strict", {"answer": "none"}, ["there is none in it", "found 'none'"]),
     ("numeric", "strict", {"answer": 1, "tolerance": 0.1}, ["tolerance is 0.1", '{"abs": 0.01}']),
+    ("math", "strict", {"solution": "3"}, ["math needs `answer`, a text as 'x = 3'", "the row has 'solution'"]),
     ("json", "strict", {"schema": '{"type": "object"}'}, ["this is a text: give the JSON itself"]),
     ("json", "strict", {"schema": {"type": "text"}}, ["$.type: 'text' is not one of ['array', 'boolean'"]),
     ("json", "strict", {"schema": {"type": ["text"]}}, ["'text' is not one of ['array', 'boolean'"]),

@@ -69,7 +69,9 @@ def test_every_quality_metric_has_exactly_one_shipped_scorer():
 
 
 def test_an_unknown_scorer_is_named_with_those_there_are():
-    with pytest.raises(UsageError, match=r"no scorer 'numerical'; there are: exact_match, numeric, json, tool_call"):
+    with pytest.raises(
+        UsageError, match=r"no scorer 'numerical'; there are: exact_match, numeric, math, json, tool_call"
+    ):
         registry.find("numerical")
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
+from qualgate.records import Score
 from qualgate.scoring import MAX_ANSWER, scorer_versions
 from qualgate.scoring.outcome import SHOWN
 from tests.depth import examples
@@ -84,15 +85,21 @@ HOSTILE = {
 }
 
 
+def nobody_reads(score: Score) -> bool:
+    """Whether it is mathematics that is not read here, or beyond its limits: no fault of the answer's."""
+    kinds = ("unknown", "limit", "undecided", "stopped")
+    return score.metric == "math" and score.value is None and score.error_type in kinds
+
+
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
 def test_no_answer_breaks_or_stalls_a_scorer(text):
     start = time.process_time()
     found = scored(BODY, QUALITY, text, normalizers=("nfc", "strip_invisible"), lenient=("code_fence", "trailing_text"))
     assert time.process_time() - start < 15  # a hang, not a speed: how busy the machine is must not decide
     for item in found.values():
-        assert item.verdict in (True, False)
-        assert 0 <= item.value <= 1
-        assert item.value == float(item.verdict) or not METRICS[item.metric].binary
+        assert item.verdict in (True, False) or nobody_reads(item)
+        assert item.verdict is None or 0 <= item.value <= 1
+        assert item.verdict is None or item.value == float(item.verdict) or not METRICS[item.metric].binary
         assert item.verdict or item.error_type
         assert item.reason.isprintable()
         assert len(item.extracted or "") <= SHOWN + 1
@@ -103,7 +110,7 @@ def test_no_answer_breaks_or_stalls_a_scorer(text):
 @given(st.text(st.characters()) | st.text('<tool_call>/{}[]",:\\u0d8name arguments19eE+-.`\n', max_size=120))
 def test_scoring_never_fails(text):
     found = scored(BODY, QUALITY, text, lenient=("code_fence", "trailing_text"))
-    assert all(item.verdict in (True, False) for item in found.values())
+    assert all(item.verdict in (True, False) or nobody_reads(item) for item in found.values())
 
 
 def test_20_000_scores_take_about_two_seconds():

@@ -17,7 +17,7 @@ from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
 from qualgate.scoring.schema import first_error
 from qualgate.scoring.tools import strict
-from tests.verification.escapes import sandbox
+from tests.verification.escapes import hostile_math, sandbox
 from tests.verification.escapes.hostile_answers import BODY, CALL, SEED, TOOL, hostile
 from tests.verification.goals import SANDBOX, SCORING, STORED
 from tests.verification.references import (
@@ -32,6 +32,7 @@ from tests.verification.references import (
     judges,
     lm_eval_log,
     match_rules,
+    math_pairs,
     reasoning_splits,
 )
 from tests.verification.references.agreement import NoReference
@@ -149,6 +150,26 @@ def _dialects(quick: bool) -> Part:
     ]
 
 
+def _mathematics(quick: bool) -> Part:
+    """Quick: a sixteenth of the pairs, and of the hostile ones."""
+    pairs, bombs = (math_pairs.PAIRS, MUTANTS) if not quick else (math_pairs.PAIRS // 16, MUTANTS // 16)
+    held = hostile_math.hostile(bombs, SEED)
+    met = not held.hangs and not held.crashes and not held.right
+    said = {"hangs": len(held.hangs), "crashes": len(held.crashes), "right": len(held.right), "slowest": held.slowest}
+    part = f"{bombs:,} expressions only (--quick)" if quick and met else None
+    speed = math_pairs.plain_per_second()
+    rows = [SCORING.row("math_hostile", said, met=met, unmet_because=part),
+            SCORING.row("math_speed", speed, met=speed >= 2_000)]  # fmt: skip
+    try:
+        tally = math_pairs.differential(pairs)
+    except NoReference as why:
+        return [{"math_hostile": held.as_row()}], [SCORING.not_run("math", str(why)), *rows]
+    same = tally.share >= 0.995 and not math_pairs.unlike_listed()
+    part = f"{pairs:,} pairs only (--quick)" if quick and same else None
+    rows.append(SCORING.row("math", tally.share, met=same, unmet_because=part))
+    return [{"math": tally.as_row(), "math_hostile": held.as_row()}], rows
+
+
 def _hostile(quick: bool) -> Part:
     count = MUTANTS // 10 if quick else MUTANTS
     found = hostile(count)
@@ -189,6 +210,7 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_choice, ("choice",)),
     (_judge, ("judge",)),
     (_dialects, ("dialects",)),
+    (_mathematics, ("math", "math_hostile", "math_speed")),
     (_hostile, ("hostile_outputs",)),
     (_speeds, ("tool_call_speed", "schema_speed")),
     (_sandboxed, tuple(SANDBOX)),

@@ -1,0 +1,152 @@
+r"""LaTeX or plain text → a tree, by our own grammar: no name is ever looked up, no code ever run.
+
+What surprises, beyond what `formula` says: words behind a value are its unit or a remark, words alone are a text; `a:b`
+is a ratio and read as a quotient; `and` and `or` part items as a comma does.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from qualgate.scoring.mathematics.cursor import END, MAX_DEPTH
+from qualgate.scoring.mathematics.formula import RELATIONS, SEPARATORS, Formula
+from qualgate.scoring.mathematics.tokens import Token, tokens
+from qualgate.scoring.mathematics.tree import Node, Unread, number
+from qualgate.scoring.mathematics.words import BEFORE, CHANGING, CONSTANTS, FUNCTIONS, MANY, PERCENT
+from qualgate.scoring.outcome import quote
+
+MAX_TOKENS = 1_000
+_OF_SETS: dict[Token, str] = {
+    ("command", "cup"): "union",
+    ("word", "U"): "union",
+    ("command", "cap"): "intersection",
+    ("command", "setminus"): "difference",
+    ("command", "backslash"): "difference",
+}
+
+
+@lru_cache(maxsize=512)
+def read(text: str) -> Node:
+    """The tree of an answer. Unread with the kind and the reason where there is none."""
+    found = tokens(text)
+    while found and found[-1] in (("symbol", "."), ("symbol", ","), ("symbol", ";")):
+        found.pop()
+    if len(found) > MAX_TOKENS:
+        raise Unread("limit", f"an expression of {len(found):,} signs, {MAX_TOKENS:,} are read")
+    if not found:
+        raise Unread("malformed", "there is nothing to read")
+    if all(kind in ("word", "text") or sign in "-'.,?!&" for kind, sign in found) and _is_prose(found):
+        return Node("text", name=" ".join(sign for _, sign in found))
+    parser = _Answer(found)
+    tree = parser.listed()
+    if parser.next != END:
+        kind = "unknown" if any(kind == "text" for kind, _ in found) else "malformed"
+        raise Unread(kind, f"nothing is expected to go on with {quote(parser.next[1])}")
+    _refuse_deep(tree)
+    return tree
+
+
+def _refuse_deep(tree: Node) -> None:
+    """Unread for what side by side becomes deep, as `a/b/c` a thousand times: whoever walks the tree calls itself."""
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [arg for node in level for arg in node.args]
+    if level:
+        raise Unread("limit", "an expression that is nested too deeply")
+
+
+def _is_prose(found: list[Token]) -> bool:
+    first = found[0]
+    if len(found) == 1:
+        return first[0] == "text" or (len(first[1]) > 3 and first[1] not in CONSTANTS and first[1] not in FUNCTIONS)
+    words = [sign for kind, sign in found if kind in ("word", "text")]
+    return not (set(words) & FUNCTIONS) and (max(map(len, words), default=0) > 3 or first[0] == "text") and not (
+        {"and", "or"} & set(words))  # fmt: skip
+
+
+def _with_words(value: Node, behind: str) -> Node:
+    """A value with what is written behind it. Unread for words that make it another value in a way not read here."""
+    first, *others = behind.split() or [behind]
+    if first in PERCENT:
+        value, behind = Node("percent", (value,)), " ".join(others)
+    elif first in MANY:
+        value, behind = Node("mul", (value, number(MANY[first]))), " ".join(others)
+    if other := CHANGING.intersection(behind.lower().split()):
+        raise Unread("unknown", f"a value with {quote(min(other))} behind it")
+    return Node("unit", (value,), behind) if behind else value
+
+
+class _Answer(Formula):
+    """Lists, relations, unions, ratios, and words behind a value."""
+
+    def listed(self) -> Node:
+        """Items, of which a lone one is itself."""
+        items = [self.related()]
+        while self.next in SEPARATORS:
+            while self.next in SEPARATORS:  # `, and`
+                self.take()
+            items.append(self.related())
+        return items[0] if len(items) == 1 else Node("list", tuple(items))
+
+    def related(self) -> Node:
+        """A value, or a chain of them with relations between."""
+        if self.next[0] == "text" and (self.place + 1 < len(self.found) and self.found[self.place + 1][1] in RELATIONS):
+            sides = [Node("text", name=self.take()[1])]
+        else:
+            sides = [self.united()]
+        operators = []
+        while (operator := self._relation()) is not None:
+            operators.append(operator)
+            sides.append(self.united())
+        return sides[0] if not operators else Node("relation", tuple(sides), " ".join(operators))
+
+    def _relation(self) -> str | None:
+        kind, sign = self.next
+        if kind not in ("symbol", "command") or sign not in RELATIONS:
+            return None
+        self.take()
+        if sign in "<>" and self.takes("="):
+            return sign + "="
+        return RELATIONS[sign]
+
+    def united(self) -> Node:
+        """Sets and what is made of them."""
+        left = self.ratio()
+        while self.next in _OF_SETS:
+            op = _OF_SETS[self.take()]
+            right = self.ratio()
+            left = Node(op, (*left.args, right)) if left.op == op else Node(op, (left, right))
+        return left
+
+    def ratio(self) -> Node:
+        """A value, or several with `:` between."""
+        parts = [self.measured()]
+        while self.takes(":"):
+            parts.append(self.measured())
+        if len(parts) == 2:
+            return Node("div", (parts[0], parts[1]))
+        return parts[0] if len(parts) == 1 else Node("tuple", tuple(parts), ":")
+
+    def measured(self) -> Node:
+        """A value, and what words stand behind it."""
+        while self.next[0] in ("word", "text") and self.next[1].lower() in BEFORE:
+            self.take()
+        value, behind = self.added(), ""
+        while (self.next[0] in ("word", "text") and self.next not in SEPARATORS) or (
+            behind and self.next[1] in ("/", "^", ".", "number", "-") and self.next != END
+        ):
+            behind += (" " if behind else "") + self.take()[1]
+            if self.found[self.place - 1] == ("symbol", "^"):
+                behind += self._exponent()
+        return _with_words(value, behind) if behind else value
+
+    def _exponent(self) -> str:
+        braced = self.takes("{")
+        kind, sign = self.take()
+        if kind == "command" and sign == "circ":
+            kind, sign = "number", "°"
+        if kind != "number":
+            raise Unread("unknown", f"a unit to the power {quote(sign)}")
+        if braced:
+            self.need("}")
+        return sign

@@ -1,0 +1,81 @@
+"""The scorer `math`: an answer is right where its final answer is the case's, as mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from qualgate.records import Score
+from qualgate.sandbox import killable
+from qualgate.scoring.match import Tolerance
+from qualgate.scoring.mathematics.found import boxed, final_answer
+from qualgate.scoring.mathematics.proof import same
+from qualgate.scoring.mathematics.reader import read
+from qualgate.scoring.mathematics.tokens import tokens
+from qualgate.scoring.mathematics.tree import Undecided, Unread
+from qualgate.scoring.outcome import cannot_say, found, quote, right, too_long, wrong
+
+METRIC, SCORER = "math", "math/1"
+
+
+def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
+    """`math` of an answer.
+
+    Wrong has the error types empty, malformed, different; null has unknown (what is written is not read here), limit
+    (it is too long or too deep), undecided (no rule says, or numbers are too large), stopped (the child was ended).
+    """
+    if refusal := too_long(METRIC, SCORER, text):
+        return {METRIC: refusal}
+    if not text.strip():
+        return {METRIC: wrong(METRIC, SCORER, "empty", "the answer is empty")}
+    reference, answer = reference_of(body), ""
+    try:
+        answer = final_answer(text)
+        verdict = answer == reference or same(answer, reference, body.get("tolerance"))
+    except Unread as error:
+        if error.kind == "unknown" and _written_alike(answer, reference):
+            return {METRIC: right(METRIC, SCORER, answer)}
+        say = wrong if error.kind == "malformed" else cannot_say
+        shown = f" in {quote(answer)}" if answer else ""
+        return {METRIC: say(METRIC, SCORER, error.kind, f"{error}{shown}")}
+    except RecursionError:  # whoever asks is deep in calls already
+        return {METRIC: cannot_say(METRIC, SCORER, "limit", f"{quote(answer)} is nested too deeply")}
+    except Undecided as error:
+        return {METRIC: cannot_say(METRIC, SCORER, "undecided", f"{quote(answer)} and {quote(reference)}: {error}")}
+    except killable.Killed as error:
+        return {METRIC: cannot_say(METRIC, SCORER, "stopped", f"{quote(answer)} took too much to compare: {error}")}
+    if verdict:
+        return {METRIC: right(METRIC, SCORER, answer)}
+    return {METRIC: wrong(METRIC, SCORER, "different", f"{quote(answer)} is not {quote(reference)}", answer)}
+
+
+def _written_alike(answer: str, reference: str) -> bool:
+    """Whether two answers that are not both read are the same signs, however they are arranged."""
+    try:
+        return tokens(answer) == tokens(reference)
+    except Unread:
+        return False
+
+
+def reference_of(body: Mapping[str, Any]) -> str:
+    """A case's answer: what stands in its last box, if it is a whole solution."""
+    written = str(body["answer"]).strip()
+    return boxed(written) if "\\boxed" in written or "\\fbox" in written else written.strip("$ ")
+
+
+def faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case from being scored: an `answer` that is none, or that is not read."""
+    if type(body.get("answer")) not in (str, int, float):
+        yield f"math needs `answer`, a text as {quote('x = 3')} or a number; {found(body, 'answer')}"
+        return
+    try:
+        read(reference_of(body))
+    except Unread as error:
+        if error.kind == "unknown":  # an answer that is written alike is right all the same
+            return
+        wanted = r"LaTeX or plain, as \frac{1}{2}, (1, 2] or x = 3"
+        yield f"math cannot read `answer`: {error}. It is written in {wanted}; {found(body, 'answer')}"
+    try:
+        Tolerance.of(body)
+    except ValueError as error:
+        yield f"`tolerance`: {error}"
