@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qualgate import evalsets
+from qualgate.config.budget import budget_faults
 from qualgate.config.model import GateFileModel
 from qualgate.config.rules import BOUNDS
 from qualgate.documents import Document, Fault, nearest, quote
@@ -68,6 +69,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
         )
     yield from _contradictory_arms(document, model)
     yield from _served_twice(document, model)
+    yield from budget_faults(document, model)
     critical = any(
         rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
     )

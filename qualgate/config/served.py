@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from qualgate.config.budget import BudgetEntry, PriceEntry, as_price
 from qualgate.config.paths import SHIPPED_MODEL, TokenizerPath, expanded
 from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.records import Served
@@ -31,7 +32,8 @@ _OURS = (
 )  # fmt: skip
 _OUTSIDE = ("quantize", "dtype", "kv_cache", "adapter", "speculation", "calibration", "quantized")
 _WITH = (
-    "engine", "tokenizer", "api_key_env", "concurrency", "stream", "prompt_logprobs", "extra_body", "extra_headers",
+    "engine", "tokenizer", "api_key_env", "concurrency", "requests_per_minute", "price", "stream", "prompt_logprobs",
+    "extra_body", "extra_headers",
 )  # fmt: skip
 READ_BY = ("vllm", "qualgate")  # engines that tell a prompt's log-probs in vLLM's form
 
@@ -138,6 +140,12 @@ class ServedKeys(Written):
     """Requests that the server is asked at once at most, 16 unless you say so; `workers.count` processes share them,
     and each asks up to 64. Example: `concurrency: 64`
     """
+    requests_per_minute: Annotated[float, Field(ge=0.1, le=1_000_000)] = ABSENT
+    """Requests that the server is sent in a minute at most, evenly apart; `workers.count` processes share them. Left
+    out, as many as it takes. Example: `requests_per_minute: 600`
+    """
+    price: PriceEntry = ABSENT
+    """Of its tokens, by the million; left out, as `budget` says. Example: `price: {prompt: 0.15, answer: 0.6}`"""
     stream: bool = ABSENT
     """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
     prompt_logprobs: Annotated[
@@ -194,8 +202,9 @@ class ServedKeys(Written):
             )
 
 
-def as_served(entry: ServedKeys, folder: Path) -> Served | None:
-    """The record; None where our own engine generates. folder: the gate file's."""
+def as_served(entry: ServedKeys, folder: Path, budget: BudgetEntry | None = None) -> Served | None:
+    """The record; None where our own engine generates. folder: the gate file's. budget: with the price of arms that say
+    none."""
     if not entry.is_served:
         return None
     headers: dict[str, str] = entry.extra_headers or {}
@@ -211,6 +220,8 @@ def as_served(entry: ServedKeys, folder: Path) -> Served | None:
         extra_body=json.dumps(entry.extra_body, sort_keys=True) if entry.extra_body else "",
         extra_headers=tuple(sorted(headers.items())),
         drafts=getattr(entry, "arm", None) in ("speculation", "both"),
+        requests_per_minute=entry.requests_per_minute or 0.0,
+        price=as_price(entry.price, budget),
     )
 
 

@@ -48,6 +48,7 @@ from qualgate.records.speculated import (
     Speculated,
 )
 from qualgate.records.speculation import LOSSY, DraftSource, Speculation
+from qualgate.records.spending import UNBOUND, Budget, Price, Spent, Wire
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -79,6 +80,7 @@ __all__ = [
     "SERVING_FIELDS",
     "TEMPERATURES",
     "TWIN",
+    "UNBOUND",
     "UNTOLD",
     "VERIFY_COST",
     "WIDE",
@@ -90,6 +92,7 @@ __all__ = [
     "ArmSpec",
     "ArmStep",
     "Attempt",
+    "Budget",
     "CalibrationSet",
     "Case",
     "Comparison",
@@ -122,6 +125,7 @@ __all__ = [
     "Overflow",
     "Plan",
     "Policy",
+    "Price",
     "Prices",
     "Probe",
     "Prompt",
@@ -139,6 +143,7 @@ __all__ = [
     "Slo",
     "Speculated",
     "Speculation",
+    "Spent",
     "Stopped",
     "Tier",
     "Trial",
@@ -148,6 +153,7 @@ __all__ = [
     "VerdictWord",
     "WeightsAndCache",
     "Window",
+    "Wire",
     "counted_in",
     "evalsets_of",
     "joined",
