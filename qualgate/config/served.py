@@ -140,8 +140,8 @@ class ServedKeys(Written):
     """Requests that the server is asked at once at most, 16 unless you say so; `workers.count` processes share them,
     and each asks up to 64. Example: `concurrency: 64`
     """
-    requests_per_minute: Annotated[float, Field(ge=0.1, le=1_000_000)] = ABSENT
-    """Requests that the server is sent in a minute at most, evenly apart; `workers.count` processes share them. Left
+    requests_per_minute: Annotated[float, Field(ge=1, le=1_000_000)] = ABSENT
+    """Questions that the server is asked in a minute at most, evenly apart; `workers.count` processes share them. Left
     out, as many as it takes. Example: `requests_per_minute: 600`
     """
     price: PriceEntry = ABSENT

@@ -42,7 +42,7 @@ def answer_most(body: Mapping[str, Any]) -> int:
 
 def batch_most(prompts: tuple[Prompt, ...]) -> tuple[int, int]:
     """Tokens that are read and said where each prompt is asked once, at most."""
-    read = sum(len(one.token_ids) or len(one.asked.encode("utf-8", "replace")) for one in prompts)
+    read = sum(len(one.token_ids) or prompt_most(json.loads(one.asked or "{}")) for one in prompts)
     return read, sum(one.max_new_tokens for one in prompts)
 
 

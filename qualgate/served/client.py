@@ -104,11 +104,11 @@ class Client:
         """The whole answer to a request for one. of: the case that it asks of. NotServed where it is refused,
         RequestRefused where that is the request's own fault; InfrastructureError where none came, however often it was
         asked, and where what the run may spend does not reach for it (BudgetSpent)."""
-        return await self._again(lambda: self._answer(path, body, of))
+        return await self._again(lambda: self._answer(path, body, of), paced=True)
 
     async def whole(self, path: str, body: Mapping[str, Any]) -> Completed:
         """The reply to a request that asks for no stream, as it came. Errors as of `ask`."""
-        return await self._again(lambda: self._replied(path, body))
+        return await self._again(lambda: self._replied(path, body), paced=True)
 
     async def get(self, path: str, kind: type[Of], *, of_host: bool = False) -> Of | None:
         """What stands at `path`, below the API's address or (of_host) its host's; None where nothing does. Errors as of
@@ -130,12 +130,12 @@ class Client:
     def _host(self) -> str:
         return str(httpx2.URL(self._served.endpoint).copy_with(raw_path=b"/"))
 
-    async def _again(self, once: Callable[[], Awaitable[Any]]) -> Any:
+    async def _again(self, once: Callable[[], Awaitable[Any]], *, paced: bool = False) -> Any:
         failures = 0
         while True:
             try:
                 async with self._turns:
-                    if wait := self._pace.wait(time.monotonic()):
+                    if paced and (wait := self._pace.wait(time.monotonic())):
                         await self._sleep(wait)
                     return await once()
             except WireFault as found:

@@ -79,13 +79,11 @@ def probe(
     answer may rest on. A server that does not answer now has one entry that says so: what asks its cases tells more.
     """
     assert arm.served is not None, "asked of served arms alone"
-    session = session_of(wire, arm.name, arm.model, arm.served, "probes")
     charges = Charges(ledger, arm.name, arm.served) if ledger is not None else None
-    client = Client(arm.name, arm.served, at_once, tries=TRIES, session=session, charges=charges)
     try:
+        session = session_of(wire, arm.name, arm.model, arm.served, "probes")
+        client = Client(arm.name, arm.served, at_once, tries=TRIES, session=session, charges=charges)
         return asyncio.run(asyncio.wait_for(_probe(arm, prompts, client), SECONDS))
-    except NotRecorded:
-        raise
     except (InfrastructureError, NotServed, TimeoutError) as error:
         told = str(error) or f"no answers within {SECONDS:g} s"
         return (Probe(name="probes", asked="fixed questions", saw=told[:300], fault="they were not made"),)
