@@ -3,7 +3,7 @@
 FOLDER/ARM/SESSION.jsonl holds a line for each exchange, in the order in which they ended, between a first line that
 says of whose server it is and a last one with the sha256 of all before it. A session is written aside and put in its
 place when it ended well, so a job that was interrupted leaves none and is recorded when it is run again. No key is in
-it: neither as a header, nor where a server repeats it.
+it: neither as a header, nor where a server repeats it whole.
 """
 
 from __future__ import annotations
