@@ -107,7 +107,8 @@ def probing(run: Running, warn: Callable[[str], None], wire: Wire = UNBOUND) -> 
 
 def leaves_the_machine(arms: Sequence[ArmSpec]) -> Iterator[str]:
     """A line for the user for each host elsewhere that prompts will be sent to."""
-    hosts = [urlsplit(arm.served.endpoint).hostname or "" for arm in arms if arm.served and arm.served.endpoint]
+    asked = [arm.served for arm in arms if arm.served and arm.served.endpoint and not arm.served.replayed]
+    hosts = [urlsplit(served.endpoint).hostname or "" for served in asked]
     for host in dict.fromkeys(hosts):
         if host not in ("localhost", "::1") and not host.startswith("127."):
             yield f"prompts leave this machine: those of every evalset here are sent to {host}"

@@ -58,7 +58,7 @@ def test_without_a_budget_nothing_is_bounded(tmp_path):
         ("budget: {max_cost: 5, price: {answer: 0}}", "", "every price is 0"),
         ("budget: {max_cost: 5, price: {prompt: -1}}", "", "price.prompt"),
         ("budget: {max_cost: 5, price: {input: 1}}", "", "input"),
-        ("budget: {max_tokens: 5}", "", "did you mean `max_tokens_total`"),
+        ("budget: {max_tokens: 5}", "", "did you mean 'max_tokens_total'"),
         ("budget: 5", "", "budget"),
         ('budget: {max_tokens_total: 5, currency: "E R"}', "", "currency"),
         ("", ", requests_per_minute: 0", "requests_per_minute"),
