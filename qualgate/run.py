@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +22,7 @@ from qualgate.pipeline.locks import sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.served_arms import probing
-from qualgate.pipeline.spending import begin_spending, end_recording, wire_of
+from qualgate.pipeline.spending import put_away, spending, wire_of
 from qualgate.records import JobFailure, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import plain, runs
@@ -58,7 +57,6 @@ def run_gate(
     with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
         record = runs.begin(store, plan)
         planning(outlook(gate, plan, store, record))
-        ledger = begin_spending(gate, plan, store, record.run_id)
         for line in asked_again(store, record.run_id, plan.policy):
             warn(line)
         if damaged := drop_damaged(Path(plan.artifacts)):
@@ -66,19 +64,15 @@ def run_gate(
                 f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the run was interrupted: "
                 "made again"
             )
-        try:
+        with spending(gate, plan, store, record.run_id):
             failures = generate(plan, record, store, gate, progress, stop, warn)
-        finally:
-            if ledger is not None:
-                runs.note_spent(store, record.run_id, ledger.spent())
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
         decided = decide(with_corrections(evidence, feedback), plan.policy, plain.now())
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
-            end_recording(gate, record.run_id)
-            shutil.rmtree(plan.artifacts, ignore_errors=True)
+            put_away(gate, plan, record.run_id)
     return Outcome(
         run_id=record.run_id,
         verdicts=decided.verdicts,
@@ -100,8 +94,7 @@ def generate(
 ) -> tuple[str, ...]:
     """Run what is not done yet; every finished job is scored and in the store before the next is looked at.
 
-    One line for each job that could not be run, and whose answers are needed; one alone where the budget is spent.
-    Interrupted where a stop was requested.
+    One line for each job that could not be run, and whose answers are needed. Interrupted where a stop was requested.
     """
     cases, total, done = cases_of(plan), len(plan.expected), len(record.done)
     settling = Settling(plan, record, store, labels_of(plan.evalsets))
@@ -109,13 +102,10 @@ def generate(
     progress("", done, total)
     wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
     how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
-    wire = wire_of(gate, plan.artifacts)
-    answered = probing(lambda jobs: run_jobs(jobs, *how, needed=settling.wants), warn, wire)
+    answered = probing(lambda jobs: run_jobs(jobs, *how, needed=settling.wants), warn, wire_of(gate, plan.artifacts))
     for outcome in with_servers(wanted, gate.path.parent, lambda: stop() is not None, answered):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
-            if outcome.unpaid:  # nor would any other be
-                return (outcome.error,)
             failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))
             continue
         new = [completion.key for completion in outcome.completions if completion.key not in record.done]

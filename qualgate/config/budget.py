@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from qualgate.documents import ABSENT, Document, Fault, Written, stated
+from qualgate.documents import ABSENT, Written, stated
 from qualgate.records import Budget, Price
-
-if TYPE_CHECKING:
-    from qualgate.config.model import GateFileModel
 
 MOST_PRICE, MOST_TOKENS, MOST_COST = 1e9, 10**15, 1e15
 PerMillion = Annotated[float, Field(ge=0, le=MOST_PRICE)]
@@ -59,24 +55,3 @@ def as_budget(entry: BudgetEntry | None) -> Budget:
     if entry is None:
         return Budget()
     return Budget(max_tokens=entry.max_tokens_total, max_cost=entry.max_cost, currency=entry.currency or "")
-
-
-def budget_faults(document: Document, model: GateFileModel) -> Iterator[Fault]:
-    """What a budget says of arms that it cannot hold for."""
-    if model.budget is None:
-        return
-    served = {name: arm for name, arm in (("baseline", model.baseline), *model.variants.items()) if arm.is_served}
-    if not served:
-        yield document.fault(("budget",), "`budget` bounds what servers are asked, and no arm here is served")
-        return
-    if model.budget.max_cost is None:
-        return
-    prices = {name: as_price(arm.price, model.budget) for name, arm in served.items()}
-    if unpriced := [name for name, price in prices.items() if price is None]:
-        yield document.fault(
-            ("budget", "max_cost"),
-            f"`max_cost` needs the price of {', '.join(unpriced)}: add `price: {{prompt: …, answer: …}}` (of a million "
-            "tokens) to the arm, or to `budget` for all of them",
-        )
-    elif not any(price and (price.prompt or price.answer) for price in prices.values()):
-        yield document.fault(("budget", "max_cost"), "every price is 0, so `max_cost` would never be reached")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from qualgate.records import Budget, Job, Plan, Price, Spent, Wire
 from qualgate.served.charging import batch_most
 from qualgate.served.ledger import Ledger
 from qualgate.served.tape import begin_recording, check_recorded, of_run
-from qualgate.store import queries
+from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
 
 
@@ -81,23 +83,29 @@ def _any_served(gate: GateFile) -> bool:
     return any(arm.served for arm in (gate.baseline, *gate.variants))
 
 
-def begin_spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Ledger | None:
-    """The run's ledger, ready for all of its processes; None where no arm is served. A recording is then this run's:
-    UsageError where the folder holds another's."""
+@contextmanager
+def spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Iterator[None]:
+    """While a run generates: its requests are counted, and what they came to is in the store behind it, however it
+    ends. A recording is this run's from then on: UsageError where the folder holds another's."""
     if gate.recording and not gate.replayed:
         of_run(Path(gate.recording), run)
     wire = wire_of(gate, plan.artifacts)
     if not wire.ledger:
-        return None
+        yield
+        return
     ledger = Ledger(Path(wire.ledger), wire.budget)
     ledger.begin(run, {arm: spent for arm, (spent, _) in _spent_in(store, run).items()})
-    return ledger
+    try:
+        yield
+    finally:
+        runs.note_spent(store, run, ledger.spent())
 
 
-def end_recording(gate: GateFile, run: str) -> None:
-    """Note that the run came to its end, so that its recording is whole."""
+def put_away(gate: GateFile, plan: Plan, run: str) -> None:
+    """Behind a run that came to its end: its artifacts and its ledger are deleted, its recording is whole."""
     if gate.recording and not gate.replayed:
         of_run(Path(gate.recording), run, whole=True)
+    shutil.rmtree(plan.artifacts, ignore_errors=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ foreseen

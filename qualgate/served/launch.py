@@ -41,13 +41,16 @@ def with_servers(
     stop: Callable[[], bool],
     answered: Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]],
 ) -> Iterator[JobResult | JobFailure]:
-    """What `answered` makes of the jobs, group by group, each while its server runs. Ends early once `stop()` is true;
-    folder, errors: see `reached`."""
+    """What `answered` makes of the jobs, group by group, each while its server runs. Ends early once `stop()` is true,
+    and where what a run may spend does not reach; folder, errors: see `reached`."""
     for group in by_server(jobs):
         if stop():
             return
         with reached(group, folder, stop) as ready:
-            yield from answered(ready)
+            for one in answered(ready):
+                yield one
+                if isinstance(one, JobFailure) and one.unpaid:  # nor would any other be
+                    return
 
 
 @contextmanager

@@ -28,17 +28,19 @@ def test_a_budget_holds_for_the_run_and_a_price_for_each_arm(tmp_path):
                   ", requests_per_minute: 600", ", price: {prompt: 0.15, answer: 0.6}")  # fmt: skip
     assert gate.budget == Budget(max_tokens=2_000_000, max_cost=5.0, currency="EUR")
     [variant] = gate.variants
-    assert gate.baseline.served and variant.served
+    assert gate.baseline.served is not None
+    assert variant.served is not None
     assert gate.baseline.served.price == Price(prompt=2.0)
     assert variant.served.price == Price(prompt=0.15, answer=0.6)
-    assert variant.served.price.of(1_000_000, 500_000) == pytest.approx(0.45)
+    assert Price(prompt=0.15, answer=0.6).of(1_000_000, 500_000) == pytest.approx(0.45)
     assert (gate.baseline.served.requests_per_minute, variant.served.requests_per_minute) == (600, 0)
 
 
 def test_without_a_budget_nothing_is_bounded(tmp_path):
     gate = loaded(tmp_path, "")
     assert gate.budget == Budget()
-    assert gate.baseline.served and gate.baseline.served.price is None
+    assert gate.baseline.served is not None
+    assert gate.baseline.served.price is None
 
 
 @pytest.mark.parametrize(

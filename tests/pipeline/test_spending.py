@@ -31,7 +31,7 @@ def plan_of(*, artifact: str = "", drafted: bool = False, price: Price | None = 
         ({}, 4 * LONG, 4 * MOST),
         ({"artifact": "a"}, 4 * LONG + 4 * (LONG + MOST), 4 * MOST + 4),  # its server reads the baseline's answers
         # and each is asked from where it leaves the baseline's, one twice more, and all plainly where that fails
-        ({"artifact": "a", "drafted": True}, 4 * LONG + 8 * (LONG + MOST) + 2 * LONG, 4 * MOST + 4 + 4 * MOST + 2 * MOST),
+        ({"artifact": "a", "drafted": True}, 14 * LONG + 8 * MOST, 10 * MOST + 4),
     ],
 )  # fmt: skip
 def test_the_most_holds_every_request_of_its_way(how, read, said):

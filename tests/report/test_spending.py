@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from qualgate.pipeline.spending import Foreseen, Spending
 from qualgate.records import ArmFootprint, ArmSpec, Budget, Served, Spent
@@ -25,7 +26,10 @@ def test_a_plan_tells_the_most_what_is_expected_and_whether_the_budget_lets_it()
         "answer."
     )
     assert budget.startswith("Budget: 6,000 tokens. It does not reach for 6,800 tokens: the run would stop incomplete")
-    assert foreseen_as_lines(foreseen(max_tokens=6800, max_cost=3.0))[-1] == "Budget: 6,800 tokens and 3.00 EUR. It reaches."
+    assert (
+        foreseen_as_lines(foreseen(max_tokens=6800, max_cost=3.0))[-1]
+        == "Budget: 6,800 tokens and 3.00 EUR. It reaches."
+    )
     assert "does not reach for 2.50 EUR" in foreseen_as_lines(foreseen(max_cost=2.0))[-1]
 
 
@@ -34,14 +38,15 @@ def test_without_an_earlier_run_only_the_most_is_known():
     assert lines[1] == "Budget: 6,000 tokens. It reaches as long as answers are shorter."
     assert foreseen_as_lines(foreseen(None, ""))[1:] == []
     body = foreseen_as_body(foreseen(None, "", max_tokens=6000))
-    assert body and body["expected"] is None
+    assert body is not None
+    assert body["expected"] is None
     assert body["at_most"] == {"tokens": 12_000, "requests": 20, "prompt": 10_000, "answer": 2_000, "cost": 5.0}
     assert body["arms"][0]["expected"]["tokens"] == 3400
     assert foreseen_as_lines(Foreseen(budget=Budget())) == []
     assert foreseen_as_body(Foreseen(budget=Budget())) is None
 
 
-def line(name: str, spent: Spent | None, *, replayed: bool = False):
+def line(name: str, spent: Spent | None, *, replayed: bool = False) -> Any:
     size = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0, spent=spent)
     spec = ArmSpec(name=name, model="m", served=Served(endpoint="http://x/v1", replayed=replayed))
     return SimpleNamespace(name=name, footprint=size, spec=spec)
@@ -51,9 +56,9 @@ def test_a_report_tells_each_arm_and_all_and_what_no_server_counted():
     told = spent_line([line("baseline", Spent(requests=2, prompt=10, answer=4, estimated=3, cost=0.5, currency="EUR")),
                        line("v", Spent(requests=1, prompt=5, answer=1)), line("own", None)])  # fmt: skip
     assert told == (
-        "asked of servers, probes and what was tried again included: baseline 14 tokens (10 read, 4 said) in 2 requests, "
-        "0.5 EUR; v 6 tokens (5 read, 1 said) in 1 request; in all 20 tokens (15 read, 5 said) in 3 requests, 0.5 EUR; 3 "
-        "tokens of these no server counted credibly: they are taken at the most they can be"
+        "asked of servers, probes and what was tried again included: baseline 14 tokens (10 read, 4 said) in 2 "
+        "requests, 0.5 EUR; v 6 tokens (5 read, 1 said) in 1 request; in all 20 tokens (15 read, 5 said) in 3 "
+        "requests, 0.5 EUR; 3 tokens of these no server counted credibly: they are taken at the most they can be"
     )
     assert spent_line([line("own", None)]) == ""
     assert spent_line([line("v", SEEN, replayed=True)]).startswith("asked of servers when this was recorded, ")

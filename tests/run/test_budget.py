@@ -1,4 +1,4 @@
-"""A run of served arms that stops when its budget is spent, goes on with a higher one, and is told again without them."""
+"""A run of served arms that stops when its budget is spent, goes on with a higher one, and is told again alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gated_model import write_evalset
 from tests.run.commands import rows
 from tests.served.scripted import Reply, as_json, scripted
 
-CASES = 70  # two batches of an arm
+CASES = 70
 GATE = """\
 version: 1
 baseline: {{endpoint: '{0}', model: m, stream: false}}
@@ -25,8 +25,8 @@ store: sqlite:///qualgate.db
 workers: {{count: 1}}
 """
 SAID = (
-    "SELECT evalset, case_id, arm, text, finish_reason, prompt_tokens, answer_tokens, ttft, e2e, metric, value, verdict "
-    "FROM units JOIN scores USING (unit_id) WHERE run_id = '{}' ORDER BY 1, 2, 3, metric"
+    "SELECT evalset, case_id, arm, text, finish_reason, prompt_tokens, answer_tokens, ttft, e2e, metric, value, verdict"
+    " FROM units JOIN scores USING (unit_id) WHERE run_id = '{}' ORDER BY 1, 2, 3, metric"
 )
 
 
@@ -85,7 +85,9 @@ def test_it_stops_when_that_is_spent_goes_on_with_more_and_is_told_again_without
     first, stored = json.loads(rich.stdout)["run"], rows(workspace, "SELECT run_id FROM runs")
     assert stored == [(first,)]
 
-    replayed = run(workspace, GATE.format(one.address, two.address, 1), "--replay", "said")  # what costs nothing has no bound
+    replayed = run(
+        workspace, GATE.format(one.address, two.address, 1), "--replay", "said"
+    )  # what costs nothing has no bound
     assert replayed.returncode == Exit.APPROVE, replayed.stderr
     body, before = json.loads(replayed.stdout), json.loads(rich.stdout)
     assert body["run"] != first
@@ -100,7 +102,9 @@ def test_it_stops_when_that_is_spent_goes_on_with_more_and_is_told_again_without
     (workspace / "echo.jsonl").write_text((workspace / "echo.jsonl").read_text().replace('"say 69"', '"say  69"'))
     other = run(workspace, GATE.format(one.address, two.address, 1), "--replay", "said")
     assert other.returncode == Exit.INFRASTRUCTURE
-    assert 'of echo/e-69 is not in the recording: `prompt` was "say 69", and is "say 69"' in " ".join(other.stderr.split())
+    assert 'of echo/e-69 is not in the recording: `prompt` was "say 69", and is "say 69"' in " ".join(
+        other.stderr.split()
+    )
     file = workspace / "said" / "v" / "plan.jsonl"
     file.write_text(file.read_text().replace("./m", "./n"))
     assert run(workspace, GATE.format(one.address, two.address, 1), "--replay", "said").returncode == Exit.INTEGRITY

@@ -67,9 +67,12 @@ def test_a_batch_takes_its_tokens_or_what_its_messages_come_to():
     assert batch_most((prompt(token_ids=(1, 2, 3)), asked)) == (3 + prompt_most({"prompt": "東京"}), 18)
 
 
-def asked(tmp_path, server, bodies, budget=Budget(), at_once=8):
+def asked(tmp_path, server, bodies, budget=None, at_once=8):
     """What came of each, and what was spent."""
-    ledger, served = Ledger(tmp_path / "spent", budget), Served(endpoint=server.address, price=Price(answer=1e6))
+    ledger, served = (
+        Ledger(tmp_path / "spent", budget or Budget()),
+        Served(endpoint=server.address, price=Price(answer=1e6)),
+    )
 
     async def ask():
         async def wait(seconds):

@@ -117,5 +117,5 @@ def test_the_file_is_lines_that_a_person_can_read(tmp_path):
 
 def test_where_nothing_can_be_counted_nothing_is_sent(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InfrastructureError, match="cannot be kept .*, so none is sent"):
+    with pytest.raises(InfrastructureError, match=r"cannot be kept .*, so none is sent"):
         Ledger(tmp_path / "file" / "spent", Budget()).claim("a", None, 1, 1)

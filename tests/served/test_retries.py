@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_requests_are_sent_no_faster_than_a_rate_by_two_clients_after_one_anothe
             now += pace.wait(now)
             sent.append(now)
             now += 0.1
-    assert min(after - before for before, after in zip(sent, sent[1:], strict=False)) >= 0.5 - 1e-9
+    assert min(after - before for before, after in pairwise(sent)) >= 0.5 - 1e-9
 
 
 def test_several_that_ask_at_once_wait_each_for_its_own_time():

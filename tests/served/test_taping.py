@@ -165,7 +165,9 @@ def test_what_was_not_asked_then_is_refused_with_what_differs(body, of, why, tmp
         talk(tmp_path, served, ask(of="s/c"))
     with pytest.raises(NotRecorded) as refused:
         talk(tmp_path, served, ask(body, of), replayed=True)
-    assert f"v/job-00000: POST {server.address}/completions of {of} is not in the recording: {why}" in str(refused.value)
+    assert f"v/job-00000: POST {server.address}/completions of {of} is not in the recording: {why}" in str(
+        refused.value
+    )
 
 
 def test_a_question_that_was_asked_once_is_not_answered_twice(tmp_path):
@@ -185,7 +187,7 @@ def test_another_server_job_or_file_is_refused(tmp_path):
     with scripted(said("yes")) as server:
         served = Served(endpoint=server.address)
         talk(tmp_path, served, ask())
-    with pytest.raises(NotRecorded, match="of another server: `endpoint` was .*, and is .http://other"):
+    with pytest.raises(NotRecorded, match=r"of another server: `endpoint` was .*, and is .http://other"):
         talk(tmp_path, Served(endpoint="http://other/v1"), ask(), replayed=True)
     with pytest.raises(NotRecorded, match="no such part of the recording"):
         talk(tmp_path, served, ask(), replayed=True, session="job-00001")
@@ -202,7 +204,7 @@ def test_a_started_servers_port_is_no_part_of_what_was_asked(tmp_path):
         talk(tmp_path, Served(endpoint=server.address, command="serve --port {port}"), ask())
     again = Served(endpoint="http://started/v1", command="serve --port {port}")
     assert talk(tmp_path, again, ask(), replayed=True).text == "yes"
-    with pytest.raises(NotRecorded, match="`serve` was .serve --port {port}., and is .serve --fp8"):
+    with pytest.raises(NotRecorded, match=r"`serve` was .serve --port {port}., and is .serve --fp8"):
         talk(tmp_path, replace(again, command="serve --fp8 --port {port}"), ask(), replayed=True)
 
 
