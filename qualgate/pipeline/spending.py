@@ -56,9 +56,10 @@ def recorded(gate: GateFile, folder: Path) -> GateFile:
 
 
 def replayed(gate: GateFile, folder: Path) -> GateFile:
-    """The gate file, whose servers' answers are those of the recording. UsageError where there is none."""
+    """The gate file, whose servers' answers are those of the recording. UsageError where there is none, EvidenceMissing
+    where it is older than the policy's evidence may be."""
     _check_served(gate, "--replay")
-    check_recorded(folder)
+    check_recorded(folder, gate.policy.max_age)
     arms = [
         arm if arm.served is None else replace(arm, served=replace(arm.served, replayed=True))
         for arm in (gate.baseline, *gate.variants)

@@ -13,11 +13,13 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
-from qualgate.errors import IntegrityError, UsageError
+from qualgate.errors import EvidenceMissing, IntegrityError, UsageError
 from qualgate.escaping import visible_line
 from qualgate.identity import own_version
 from qualgate.records import Served, Wire
@@ -55,9 +57,9 @@ class Said:
 
 
 def about(arm: str, model: str, served: Served) -> dict[str, Any]:
-    """A session's first line: of whose server it is."""
+    """A session's first line: of whose server it is, and the headers that each of its requests had beside."""
     who = {"serve": served.started(os.environ)} if served.command else {"endpoint": served.endpoint}
-    return {"recording": FORM, "arm": arm, "model": model, **who}
+    return {"recording": FORM, "arm": arm, "model": model, **who, "headers": dict(served.extra_headers)}
 
 
 def normal(address: str, served: Served) -> str:
@@ -207,7 +209,8 @@ def begin_recording(folder: Path, gate_file: str) -> None:
     if told is not None and told.get("whole"):
         raise UsageError(f"--record {folder}: it holds a whole recording already; name a new folder, or delete it.")
     if told is None:
-        _tell(folder, {"recording": FORM, "gate_file": gate_file, "made_by": f"qualgate {own_version()}"})
+        made = {"gate_file": gate_file, "made_by": f"qualgate {own_version()}", "began": datetime.now(UTC).isoformat()}
+        _tell(folder, {"recording": FORM, **made})
 
 
 def of_run(folder: Path, run: str, *, whole: bool = False) -> None:
@@ -224,17 +227,29 @@ def of_run(folder: Path, run: str, *, whole: bool = False) -> None:
         part.unlink(missing_ok=True)
 
 
-def check_recorded(folder: Path) -> None:
-    """UsageError where the folder holds no recording that this version reads."""
+def check_recorded(folder: Path, max_age: float | None = None) -> None:
+    """UsageError where the folder holds no recording that this version reads, EvidenceMissing where it was begun longer
+    ago than max_age (s), or nobody knows when: told again, answers are no newer."""
     told = _told(folder)
     if told is None:
         raise UsageError(
             f"--replay {folder}: there is no recording; `qualgate run GATE.yaml --record FOLDER` makes one."
         )
     if told.get("recording") != FORM:
-        raise UsageError(
-            f"--replay {folder}: its form is {told.get('recording')!r:.40}, and this version reads {FORM}."
+        raise UsageError(f"--replay {folder}: its form is {told.get('recording')!r:.40}; this version reads {FORM}.")
+    if max_age is not None and not 0 <= _age(told.get("began")) <= max_age:
+        raise EvidenceMissing(
+            f"--replay {folder}: it was begun at {told.get('began')!r:.40}, longer ago than `max_age` allows; record "
+            "the run again."
         )
+
+
+def _age(began: Any) -> float:
+    """Seconds since then; inf where it is no time."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds()
+    except (TypeError, ValueError):
+        return inf
 
 
 def _told(folder: Path) -> dict[str, Any] | None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.errors import InfrastructureError, IntegrityError, UsageError
-from qualgate.records import Served, Wire
+from qualgate.errors import EvidenceMissing, InfrastructureError, IntegrityError, UsageError
+from qualgate.records import ArmSpec, Served, Wire
 from qualgate.served.client import Client
 from qualgate.served.faults import NotRecorded, NotServed
+from qualgate.served.launch import running
 from qualgate.served.replies import Models, Version
 from qualgate.served.tape import begin_recording, check_recorded, of_run, session_of, without
 from tests.served.scripted import Reply, as_json, as_stream, scripted, text_piece
@@ -189,6 +190,8 @@ def test_another_server_job_or_file_is_refused(tmp_path):
         talk(tmp_path, served, ask())
     with pytest.raises(NotRecorded, match=r"of another server: `endpoint` was .*, and is .http://other"):
         talk(tmp_path, Served(endpoint="http://other/v1"), ask(), replayed=True)
+    with pytest.raises(NotRecorded, match=r"`headers` was .., and is ..X-Team.: .b.."):
+        talk(tmp_path, replace(served, extra_headers=(("X-Team", "b"),)), ask(), replayed=True)
     with pytest.raises(NotRecorded, match="no such part of the recording"):
         talk(tmp_path, served, ask(), replayed=True, session="job-00001")
     file = tmp_path / "v" / "job-00000.jsonl"
@@ -206,6 +209,13 @@ def test_a_started_servers_port_is_no_part_of_what_was_asked(tmp_path):
     assert talk(tmp_path, again, ask(), replayed=True).text == "yes"
     with pytest.raises(NotRecorded, match=r"`serve` was .serve --port {port}., and is .serve --fp8"):
         talk(tmp_path, replace(again, command="serve --fp8 --port {port}"), ask(), replayed=True)
+
+
+def test_a_server_that_a_run_starts_is_not_started_to_be_told_again(tmp_path):
+    served = Served(command="no-such-program --port {port}", replayed=True)
+    with running(ArmSpec(name="v", model="m", served=served), tmp_path, lambda: False) as arm:
+        assert arm is not None
+        assert arm.served == replace(served, endpoint="http://started/v1")
 
 
 def test_a_job_that_failed_leaves_nothing_and_one_that_is_run_again_is_as_it_was_last(tmp_path):
@@ -241,6 +251,12 @@ def test_folders_that_are_no_place_for_a_recording_are_refused(tmp_path):
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="it holds other files"):
         begin_recording(tmp_path / "other", "gate.yaml")
+    check_recorded(tmp_path / "new", max_age=3600)
+    for began in ("2026-01-01T00:00:00+00:00", "9999-01-01T00:00:00+00:00", "yesterday", 5):
+        (tmp_path / "new" / "recording.json").write_text(json.dumps({"recording": 1, "began": began}))
+        check_recorded(tmp_path / "new")
+        with pytest.raises(EvidenceMissing, match="longer ago than `max_age` allows"):
+            check_recorded(tmp_path / "new", max_age=3600)
     (tmp_path / "new" / "recording.json").write_text('{"recording": 2}')
     with pytest.raises(UsageError, match="its form is 2"):
         check_recorded(tmp_path / "new")
