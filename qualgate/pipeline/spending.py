@@ -68,8 +68,8 @@ def replayed(gate: GateFile, folder: Path) -> GateFile:
 
 
 def _check_served(gate: GateFile, option: str) -> None:
-    if not any(arm.served for arm in (gate.baseline, *gate.variants)):
-        raise UsageError(f"{option} keeps what servers say, and {gate.path.name} asks none: leave it out.")
+    if not _any_served(gate):
+        raise UsageError(f"{option} is about what servers say, and {gate.path.name} asks none: leave it out.")
 
 
 def wire_of(gate: GateFile, artifacts: str = "") -> Wire:

@@ -128,4 +128,4 @@ def test_a_run_without_servers_has_nothing_to_record(workspace):
     gate = "version: 1\nbaseline: {model: reference}\nvariants: {q: {quantize: int8}}\nevalsets: [./echo.yaml]\n"
     done = run(workspace, gate + "gate: {rules: [{metric: exact_match, max_drop: 0.15}]}\n", "--record", "said")
     assert done.returncode == Exit.USAGE
-    assert "--record keeps what servers say, and gate.yaml asks none" in " ".join(done.stderr.split())
+    assert "--record is about what servers say, and gate.yaml asks none" in " ".join(done.stderr.split())
