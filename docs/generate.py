@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from qualgate.cli import app
 from qualgate.config.arms import Baseline, DraftingEntry, FourArmEntry, Variant
+from qualgate.config.budget import BudgetEntry, PriceEntry
 from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL_KEYS, LM_EVAL_SCHEMA
 from qualgate.config.judge import JudgeEntry
 from qualgate.config.load import LoadEntry
@@ -54,6 +55,11 @@ SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
      "judge.win, max_drop: 0.05}"),
     ("load", LoadEntry,
      "load:\n  concurrency: [1, 4, 16]\n  rate: [2, 8]\n  seconds: 60\n  warmup: 10\n  cooldown: 10"),
+    ("budget", BudgetEntry,
+     'variants: {prod: {endpoint: "http://127.0.0.1:8000/v1", model: prod}}\n'
+     "budget: {max_tokens_total: 2000000, max_cost: 5, currency: EUR, price: {prompt: 0.15, answer: 0.6}}"),
+    ("budget.price", PriceEntry,
+     'variants:\n  prod: {endpoint: "http://127.0.0.1:8000/v1", model: prod, price: {prompt: 0.15, answer: 0.6}}'),
     ("four_arm", FourArmEntry, "four_arm: {parity: identical, min_saving: 0.05}"),
     ("four_arm.drafting.NAME", DraftingEntry,
      "four_arm: {drafting: {speculation: {proposed: 120000, accepted: 84000}}}"),

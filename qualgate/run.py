@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from qualgate.pipeline.locks import interrupted, sole_coordinator, stop_requeste
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.served_arms import probing
+from qualgate.pipeline.spending import put_away, spending, wire_of
 from qualgate.records import JobFailure, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import plain, runs
@@ -65,7 +65,8 @@ def run_gate(
                 f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the run was interrupted: "
                 "made again"
             )
-        failures = generate(plan, record, store, gate, progress, stop, warn)
+        with spending(gate, plan, store, record.run_id):
+            failures = generate(plan, record, store, gate, progress, stop, warn)
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
@@ -74,7 +75,7 @@ def run_gate(
         decided = decide(with_corrections(evidence, feedback), plan.policy, plain.now())
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
-            shutil.rmtree(plan.artifacts, ignore_errors=True)
+            put_away(gate, plan, record.run_id)
     return Outcome(
         run_id=record.run_id,
         verdicts=decided.verdicts,
@@ -104,7 +105,7 @@ def generate(
     progress("", done, total)
     wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
     how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
-    answered = probing(lambda jobs: run_jobs(jobs, *how, needed=settling.wants), warn)
+    answered = probing(lambda jobs: run_jobs(jobs, *how, needed=settling.wants), warn, wire_of(gate, plan.artifacts))
     for outcome in with_servers(wanted, gate.path.parent, lambda: stop() is not None, answered):
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)

@@ -47,6 +47,14 @@ BlameOption = Annotated[
         "and values with the baseline's cache: whose fault is it?",
     ),
 ]
+RecordOption = Annotated[
+    Path | None,
+    typer.Option("--record", metavar="FOLDER", help="keep all that is said between this run and its servers there"),
+]
+ReplayOption = Annotated[
+    Path | None,
+    typer.Option("--replay", metavar="FOLDER", help="ask no server: take what they said from this recording"),
+]
 LimitOption = Annotated[
     int | None,
     typer.Option("--limit", metavar="N", help="a trial: N cases of each evalset; decides nothing, exits 12 at best"),
@@ -86,6 +94,8 @@ def run(
     four_arm: FourArmOption = False,
     limit: LimitOption = None,
     only: OnlyOption = None,
+    record: RecordOption = None,
+    replay: ReplayOption = None,
     warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -99,7 +109,17 @@ def run(
         if warn_only:
             raise UsageError("--warn-only makes a verdict exit with 0, and a trial has none: take one of the two out.")
         gate = as_trial(gate, limit, only or ())
+    if record is not None or replay is not None:
+        gate = _taped(gate, record, replay)
     run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
+
+
+def _taped(gate: GateFile, record: Path | None, replay: Path | None) -> GateFile:
+    from qualgate.pipeline.spending import recorded, replayed
+
+    if record is not None and replay is not None:
+        raise UsageError("--record asks servers and --replay asks none: take one of the two out.")
+    return recorded(gate, record) if record is not None else replayed(gate, replay)  # type: ignore[arg-type]
 
 
 def run_and_show(

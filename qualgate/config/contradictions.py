@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qualgate import evalsets
+from qualgate.config.budget import as_price
 from qualgate.config.model import GateFileModel
 from qualgate.config.rules import BOUNDS
 from qualgate.documents import Document, Fault, nearest, quote
@@ -77,6 +78,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
                 f"`repeats: {rule.repeats}` needs {several} answers to each case, and `generation.repeats` is "
                 f"{model.generation.repeats}",
             )
+    yield from _beyond_budget(document, model)
     critical = any(
         rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
     )
@@ -156,6 +158,27 @@ def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
                 "`gate: {noise_floor: true}`",
             )
         seen.setdefault(who, name)
+
+
+def _beyond_budget(document: Document, model: GateFileModel) -> Iterator[Fault]:
+    """What a budget says of arms that it cannot hold for."""
+    if model.budget is None:
+        return
+    served = {name: arm for name, arm in (("baseline", model.baseline), *model.variants.items()) if arm.is_served}
+    if not served:
+        yield document.fault(("budget",), "`budget` bounds what servers are asked, and no arm here is served")
+        return
+    if model.budget.max_cost is None:
+        return
+    prices = {name: as_price(arm.price, model.budget) for name, arm in served.items()}
+    if unpriced := [name for name, price in prices.items() if price is None]:
+        yield document.fault(
+            ("budget", "max_cost"),
+            f"`max_cost` needs the price of {', '.join(unpriced)}: add `price: {{prompt: …, answer: …}}` (of a million "
+            "tokens) to the arm, or to `budget` for all of them",
+        )
+    elif not any(price and (price.prompt or price.answer) for price in prices.values()):
+        yield document.fault(("budget", "max_cost"), "every price is 0, so `max_cost` would never be reached")
 
 
 def _drafting_of_others(document: Document, model: GateFileModel, arms: Mapping[str, str | None]) -> Iterator[Fault]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from qualgate import evalsets
 from qualgate.config.arms import AdapterEntry, Variant
+from qualgate.config.budget import BudgetEntry, as_budget
 from qualgate.config.contradictions import ROLES, contradictions, roles
 from qualgate.config.judge import as_judge
 from qualgate.config.load import as_load
@@ -26,6 +27,7 @@ from qualgate.records import (
     GREEDY,
     Adapter,
     ArmSpec,
+    Budget,
     Drafted,
     EarlyStop,
     FourArms,
@@ -69,6 +71,9 @@ class GateFile:
     expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # arm → what rows may call it
     subset: str = ""  # why these may be fewer than an evalset beside the gate file has
+    budget: Budget = field(default_factory=Budget)  # of requests to servers
+    recording: str = ""  # the folder that keeps what is said between a run and its servers
+    replayed: bool = False  # they are not asked: what they say is taken from there
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
@@ -94,14 +99,14 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         kv_said="kv_cache" in model.baseline.model_fields_set,
         adapter=_adapter(model.baseline.adapter, path),
         arithmetic=model.arithmetic,
-        served=as_served(model.baseline, path.parent),
+        served=as_served(model.baseline, path.parent, model.budget),
     )
     return GateFile(
         path=path,
         text=document.text,
         baseline=baseline,
         quantized_baseline=model.baseline.quantized,
-        variants=tuple(_arm(name, variant, baseline, path) for name, variant in model.variants.items()),
+        variants=tuple(_arm(name, variant, baseline, path, model.budget) for name, variant in model.variants.items()),
         evalset_refs=tuple(model.evalsets),
         seed=model.generation.seed,
         policy=_policy(model, document, path.parent),
@@ -110,6 +115,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         devices=model.workers.devices,
         job_timeout=model.workers.job_timeout,
         load=as_load(model.load, path.parent),
+        budget=as_budget(model.budget),
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
         labels=path.parent / expanded(model.judge.labels) if model.judge else None,
         nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
@@ -206,9 +212,9 @@ def _folder(model: str, gate_file: Path) -> str:
     return os.path.normpath(gate_file.parent / expanded(model))
 
 
-def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path) -> ArmSpec:
+def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path, budget: BudgetEntry | None) -> ArmSpec:
     if variant.is_served:
-        return ArmSpec(name=name, model=variant.model, served=as_served(variant, gate_file.parent))
+        return ArmSpec(name=name, model=variant.model, served=as_served(variant, gate_file.parent, budget))
     speculation = None
     if variant.speculation is not None:
         speculation = as_record(variant.speculation, lambda model: _folder(model, gate_file))

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from qualgate.config.arms import VARIANT_NAME, ArithmeticAs, Baseline, FourArmEntry, Variant, VariantName
+from qualgate.config.budget import BudgetEntry
 from qualgate.config.evalset_refs import EvalsetRef
 from qualgate.config.judge import JudgeEntry
 from qualgate.config.load import LoadEntry
@@ -193,6 +194,8 @@ class GateFileModel(Written):
     """Limits in seconds: what is slower was not delivered. Example: `slo: {ttft: 0.5, e2e: 10}`"""
     load: LoadEntry = ABSENT
     """How `qualgate load` asks served arms to time them. Example: `load: {concurrency: [1, 4, 16], seconds: 60}`"""
+    budget: BudgetEntry = ABSENT
+    """What a run may spend on servers, in tokens or money. Example: `budget: {max_tokens_total: 2000000}`"""
     prices: PlainFile = ABSENT
     """A price table, for rules on cost and for what `plan` says of cost. Example: `prices: prices.yaml`"""
     feedback: PlainFile = ABSENT

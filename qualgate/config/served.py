@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from qualgate.config.budget import BudgetEntry, PriceEntry, as_price
 from qualgate.config.paths import SHIPPED_MODEL, TokenizerPath, expanded
 from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.records import Served
@@ -32,7 +33,8 @@ _OURS = (
 )  # fmt: skip
 _OUTSIDE = ("quantize", "dtype", "kv_cache", "adapter", "speculation", "calibration", "quantized")
 _WITH = (
-    "engine", "tokenizer", "api_key_env", "concurrency", "stream", "prompt_logprobs", "extra_body", "extra_headers",
+    "engine", "tokenizer", "api_key_env", "concurrency", "requests_per_minute", "price", "stream", "prompt_logprobs",
+    "extra_body", "extra_headers",
 )  # fmt: skip
 READ_BY = ("vllm", "qualgate")  # engines that tell a prompt's log-probs in vLLM's form
 
@@ -158,6 +160,12 @@ class ServedKeys(AskedKeys):
     """The folder whose tokenizer and chat template make this arm's tokens, which are then what the server is sent;
     without it the server is sent messages. Example: `tokenizer: ./models/support`
     """
+    requests_per_minute: Annotated[float, Field(ge=1, le=1_000_000)] = ABSENT
+    """Questions that the server is asked in a minute at most, evenly apart; `workers.count` processes share them. Left
+    out, as many as it takes. Example: `requests_per_minute: 600`
+    """
+    price: PriceEntry = ABSENT
+    """Of its tokens, by the million; left out, as `budget` says. Example: `price: {prompt: 0.15, answer: 0.6}`"""
     stream: bool = ABSENT
     """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
     prompt_logprobs: Annotated[
@@ -200,8 +208,9 @@ class ServedKeys(AskedKeys):
             )
 
 
-def as_served(entry: ServedKeys, folder: Path) -> Served | None:
-    """The record; None where our own engine generates. folder: the gate file's."""
+def as_served(entry: ServedKeys, folder: Path, budget: BudgetEntry | None = None) -> Served | None:
+    """The record; None where our own engine generates. folder: the gate file's. budget: with the price of arms that say
+    none."""
     if not entry.is_served:
         return None
     return replace(
@@ -212,6 +221,8 @@ def as_served(entry: ServedKeys, folder: Path) -> Served | None:
         stream=entry.stream is not False,
         prompt_logprobs=entry.prompt_logprobs or 0,
         drafts=getattr(entry, "arm", None) in ("speculation", "both"),
+        requests_per_minute=entry.requests_per_minute or 0.0,
+        price=as_price(entry.price, budget),
     )
 
 

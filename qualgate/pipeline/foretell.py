@@ -23,6 +23,7 @@ from qualgate.pipeline.judging import judges_of, own_judge
 from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
 from qualgate.pipeline.served_arms import leaves_the_machine, rests_on_lists
+from qualgate.pipeline.spending import Foreseen, foresee
 from qualgate.pipeline.stored import earlier_evidence
 from qualgate.records import Plan, Policy, RunEvidence
 from qualgate.store import plain, queries
@@ -40,6 +41,7 @@ class Foretold:
     workers: int
     takes: Forecast
     memory: MemoryNeed
+    spending: Foreseen
     held: Held
     rates: PlannedPolicy | None  # None: nothing of the policy can be foreseen
     early: UntilSettled | None  # with `stop: early`
@@ -96,6 +98,7 @@ def foretell(
         workers=workers_for(gate, plan),
         takes=takes,
         memory=memory_for(gate, plan),
+        spending=foresee(gate, plan, earlier.run_id if earlier else ""),
         held=held,
         rates=rates,
         early=early,

@@ -15,6 +15,7 @@ from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.memory import workers_for
 from qualgate.pipeline.plan import artifacts_folder, sampling_settings
 from qualgate.pipeline.residency import fit_together, held
+from qualgate.pipeline.spending import wire_of
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.scoring import score
 from qualgate.workers.unit import WorkerSettings
@@ -33,6 +34,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
         workers=workers_for(gate, plan),
+        wire=wire_of(gate, plan.artifacts),
         keep=taking_turns
         and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device),
     )

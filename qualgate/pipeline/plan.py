@@ -50,6 +50,7 @@ from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
+from qualgate.pipeline.spending import wire_of
 from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
@@ -137,7 +138,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
 def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str, ArmIdentity]:
     arms = (gate.baseline, *gate.variants)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    told = told_of(arms)
+    told = told_of(arms, wire_of(gate))
     return {
         arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
         if arm.served is None

@@ -18,7 +18,20 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import NOISE, ArmSpec, Case, Evalset, Job, JobFailure, JobResult, Plan, Probe, Rule
+from qualgate.records import (
+    NOISE,
+    UNBOUND,
+    ArmSpec,
+    Case,
+    Evalset,
+    Job,
+    JobFailure,
+    JobResult,
+    Plan,
+    Probe,
+    Rule,
+    Wire,
+)
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
@@ -33,52 +46,57 @@ UNSEEN = {
 }
 
 
-def told_of(arms: Sequence[ArmSpec]) -> dict[str, str]:
-    """Arm → what its server says of itself, of those at an address; each is asked once. Raises UsageError for a server
-    that refuses, or serves no such model, and InfrastructureError where none answers."""
+def told_of(arms: Sequence[ArmSpec], wire: Wire = UNBOUND) -> dict[str, str]:
+    """Arm → what its server says of itself, of those at an address; each is asked once. wire: of the run. Raises
+    UsageError for a server that refuses, or serves no such model, and InfrastructureError where none answers."""
     asked = [arm for arm in arms if arm.served is not None and arm.served.endpoint]
-    return asyncio.run(_ask(asked)) if asked else {}
+    return asyncio.run(_ask(asked, wire)) if asked else {}
 
 
-async def _ask(arms: Sequence[ArmSpec]) -> dict[str, str]:
+async def _ask(arms: Sequence[ArmSpec], wire: Wire) -> dict[str, str]:
     from qualgate.served.client import Client  # what has no served arm need not wait for an HTTP library
+    from qualgate.served.tape import session_of
 
     told: dict[str, str] = {}
     for arm in arms:
         assert arm.served is not None, "chosen so"
-        async with Client(arm.name, arm.served, 1, tries=1) as client:
+        session = session_of(wire, arm.name, arm.model, arm.served, "plan")
+        async with Client(arm.name, arm.served, 1, tries=1, session=session) as client:
             told[arm.name] = await declared(client, arm)
     return told
 
 
-def probed(jobs: Sequence[Job], warn: Callable[[str], None]) -> dict[str, tuple[Probe, ...]]:
+def probed(jobs: Sequence[Job], warn: Callable[[str], None], wire: Wire) -> dict[str, tuple[Probe, ...]]:
     """Arm → what its server shows to fixed questions, of the served arms of these jobs but the A/A arm, whose server is
-    the baseline's. Raises UsageError for a server that contradicts what its arm declares. warn: told what is wrong."""
+    the baseline's. wire: of the run. Raises UsageError for a server that contradicts what its arm declares. warn: told
+    what is wrong."""
     asked: dict[str, list[Job]] = {}
     for job in jobs:
         if job.arm.served is not None and not job.arm.name.endswith(NOISE):
             asked.setdefault(job.arm.name, []).append(job)
     if not asked:
         return {}
+    from qualgate.served.ledger import Ledger
     from qualgate.served.probes import probe  # what has no served arm need not wait for an HTTP library
 
+    ledger = Ledger(Path(wire.ledger), wire.budget) if wire.ledger else None
     found: dict[str, tuple[Probe, ...]] = {}
     for name, of in asked.items():
         arm = of[0].arm
         assert arm.served is not None, "chosen so"
-        found[name] = probe(arm, [prompt for job in of for prompt in job.prompts], arm.served.concurrency)
+        found[name] = probe(arm, [prompt for job in of for prompt in job.prompts], arm.served.concurrency, wire, ledger)
         for one in found[name]:
             if one.fault:
                 warn(visible_line(f"{name}, probe of {one.name}: {one.fault} (asked {one.asked}; saw {one.saw})"))
     return found
 
 
-def probing(run: Running, warn: Callable[[str], None]) -> Running:
+def probing(run: Running, warn: Callable[[str], None], wire: Wire = UNBOUND) -> Running:
     """`run` behind the probes of its jobs' servers; results hold what these showed, which the store keeps with the arm.
     Errors and `warn`: see `probed`."""
 
     def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
-        shown = probed(jobs, warn)
+        shown = probed(jobs, warn, wire)
         for one in run(jobs):
             if isinstance(one, JobResult) and one.arm in shown:
                 one = replace(one, footprint=replace(one.footprint, probes=shown[one.arm]))
@@ -89,7 +107,8 @@ def probing(run: Running, warn: Callable[[str], None]) -> Running:
 
 def leaves_the_machine(arms: Sequence[ArmSpec]) -> Iterator[str]:
     """A line for the user for each host elsewhere that prompts will be sent to."""
-    hosts = [urlsplit(arm.served.endpoint).hostname or "" for arm in arms if arm.served and arm.served.endpoint]
+    asked = [arm.served for arm in arms if arm.served and arm.served.endpoint and not arm.served.replayed]
+    hosts = [urlsplit(served.endpoint).hostname or "" for served in asked]
     for host in dict.fromkeys(hosts):
         if host not in ("localhost", "::1") and not host.startswith("127."):
             yield f"prompts leave this machine: those of every evalset here are sent to {host}"

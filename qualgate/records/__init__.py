@@ -49,6 +49,7 @@ from qualgate.records.speculated import (
     Speculated,
 )
 from qualgate.records.speculation import LOSSY, DraftSource, Speculation
+from qualgate.records.spending import UNBOUND, Budget, Price, Spent, Wire
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -80,6 +81,7 @@ __all__ = [
     "SERVING_FIELDS",
     "TEMPERATURES",
     "TWIN",
+    "UNBOUND",
     "UNTOLD",
     "VERIFY_COST",
     "WIDE",
@@ -91,6 +93,7 @@ __all__ = [
     "ArmSpec",
     "ArmStep",
     "Attempt",
+    "Budget",
     "CalibrationSet",
     "Case",
     "Comparison",
@@ -129,6 +132,7 @@ __all__ = [
     "Overflow",
     "Plan",
     "Policy",
+    "Price",
     "Prices",
     "Probe",
     "Prompt",
@@ -146,6 +150,7 @@ __all__ = [
     "Slo",
     "Speculated",
     "Speculation",
+    "Spent",
     "Stopped",
     "Tier",
     "Trial",
@@ -155,6 +160,7 @@ __all__ = [
     "VerdictWord",
     "WeightsAndCache",
     "Window",
+    "Wire",
     "counted_in",
     "evalsets_of",
     "joined",

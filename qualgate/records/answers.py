@@ -120,6 +120,7 @@ class JobFailure:
     arm: str
     keys: tuple[UnitKey, ...]
     error: str
+    unpaid: bool = False  # what the run may still spend did not reach for it
 
 
 # Why a scorer cannot say: the declared dialect reads no call where one was asked for, and another dialect does. So the

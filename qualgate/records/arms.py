@@ -9,6 +9,7 @@ from qualgate.records.counters import DraftWindow, joined
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.served import Probe, Served
 from qualgate.records.speculation import Speculation
+from qualgate.records.spending import Spent
 
 NOISE = "@aa"  # ends the name of the A/A arm: the baseline's own weights in other batches
 TWIN = "@torch"  # ends the name of the arm that runs a variant's weights through the torch twin; no variant's can
@@ -194,3 +195,4 @@ class ArmFootprint:
     overflow: tuple[Overflow, ...] = ()  # of all its answers, in the order of the forward pass
     generation: Generation = UNTOLD  # likewise
     probes: tuple[Probe, ...] = ()  # of a served arm: what its server showed before its first case
+    spent: Spent | None = None  # likewise: what all requests to its server came to; None: not counted

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from qualgate.records.spending import Price
+
 # What of a serving command, or of the environment that it starts in, makes one row's answer the same beside any others.
 INVARIANT = {
     "VLLM_BATCH_INVARIANT=1": "vLLM's batch-invariant mode",
@@ -46,7 +48,8 @@ class Served:
     listens. command: of `serve:`, with its {port}. tokenizer: a folder whose tokenizer and template make the tokens
     that are sent; "": the server makes them of messages. prompt_logprobs: of how many of the likeliest tokens
     its drift is read, -1: of all, 0: it is not. extra_body: a JSON object's text, "" where nothing is added.
-    drafts: it is said to speculate (`arm: speculation` or `both`).
+    drafts: it is said to speculate (`arm: speculation` or `both`). requests_per_minute: at most, 0: as many as
+    it takes. price: of its tokens, None: not said. replayed: it is answered for by a recording, and nobody is asked.
     """
 
     endpoint: str = ""
@@ -60,6 +63,9 @@ class Served:
     extra_body: str = ""
     extra_headers: tuple[tuple[str, str], ...] = ()
     drafts: bool = False
+    requests_per_minute: float = 0.0
+    price: Price | None = None
+    replayed: bool = False
 
     def started(self, environment: Mapping[str, str]) -> str:
         """How its server is started, for its identity: the command, behind what of the environment changes numbers; ""
@@ -70,7 +76,8 @@ class Served:
     @property
     def label(self) -> str:
         """For people: "vllm (started)", "served at 127.0.0.1:8000"."""
+        told = ", replayed" if self.replayed else ""
         if self.command:
-            return f"{self.engine or 'server'} (started)"
+            return f"{self.engine or 'server'} (started{told})"
         host = self.endpoint.partition("://")[2].partition("/")[0]
-        return f"{self.engine or 'served'} at {host}"
+        return f"{self.engine or 'served'} at {host}{told}"

@@ -12,6 +12,7 @@ from qualgate.formatting import counted, money_text, size_text, time_text, versi
 from qualgate.records import Plan
 from qualgate.report.planned_policy import early_as_lines, policy_as_lines, unforeseen_as_lines
 from qualgate.report.screen import WIDEST, fit, indented, table_lines, width
+from qualgate.report.spending import foreseen_as_lines
 
 if TYPE_CHECKING:
     from qualgate.gate.evidence.quarantine import Held
@@ -25,6 +26,7 @@ NOTES_SHOWN = 5
 def foretold_as_text(found: Foretold) -> str:
     """All of it: what would run, how surely the policy would decide, what stopping early saves, what is not known."""
     lines = [plan_as_text(found.plan, found.takes, found.workers, found.held), fit(_memory(found.memory))]
+    lines += map(fit, foreseen_as_lines(found.spending))
     lines += ["", *policy_as_lines(found.rates, found.takes, found.after)] if found.rates is not None else []
     lines += early_as_lines(found.early) if found.early is not None else []
     return "\n".join([*lines, *unforeseen_as_lines(found.unforeseen)])

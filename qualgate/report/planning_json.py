@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from qualgate.records import Plan
+from qualgate.report.spending import foreseen_as_body
 
 if TYPE_CHECKING:
     from qualgate.gate.evidence.quarantine import Held
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from qualgate.gate.planning.planner import PlannedPolicy
     from qualgate.pipeline.forecast import ArmForecast, Forecast
     from qualgate.pipeline.foretell import Foretold
-    from qualgate.pipeline.memory import MemoryNeed
 
 
 def foretold_as_json(found: Foretold) -> str:
     """All that the text says. What is not known is null."""
-    told = found.unforeseen, found.early, found.after, found.memory
+    beside = {"memory": asdict(found.memory), "servers": foreseen_as_body(found.spending)}
+    told = found.unforeseen, found.early, found.after, beside
     return plan_as_json(found.plan, found.takes, found.held, found.rates, *told)
 
 
@@ -33,9 +34,9 @@ def plan_as_json(
     unforeseen: Sequence[str] = (),
     early: UntilSettled | None = None,
     after: Mapping[int, UntilSettled] | None = None,
-    memory: MemoryNeed | None = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> str:
-    """All that the text says. What is not known is null."""
+    """All that the text says. What is not known is null. beside: of memory and servers, in their own keys."""
     out = Counter(item.name for item in plan.evalsets for case in item.cases if (item.name, case.id) in held.cases)
     prices = takes.prices
     body = {
@@ -60,7 +61,7 @@ def plan_as_json(
         "policy": None if policy is None else policy_as_body(policy, after),
         "not_foretold": list(unforeseen),
         "stop": None if early is None else asdict(early),
-        "memory": None if memory is None else asdict(memory),
+        **(beside or {"memory": None, "servers": None}),
     }  # fmt: skip
     return json.dumps(body, indent=2)
 

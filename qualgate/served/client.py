@@ -2,7 +2,8 @@
 
 The key is read from the environment variable that the gate file names, goes into one header, and into nothing else: no
 message, no log, no record. Redirects are not followed, certificates are verified, and neither a proxy nor a .netrc of
-the environment has a say in where a prompt goes.
+the environment has a say in where a prompt goes. Where a run is recorded or replayed, its transport does that
+(`taping`); where its tokens are counted, each request is claimed before it is sent (`charging`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -26,9 +27,12 @@ from qualgate.escaping import visible_line
 from qualgate.identity import own_version
 from qualgate.records import Served
 from qualgate.served.answer import Answer, Gathering
+from qualgate.served.charging import Charges, Meter
 from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
 from qualgate.served.replies import Completed, Reply
-from qualgate.served.retries import RETRIED, TRIES, pause, retry_after
+from qualgate.served.retries import RETRIED, TRIES, Pace, pause, retry_after
+from qualgate.served.tape import Player, Recorder
+from qualgate.served.taping import EXCHANGE, Exchange, Recording, Replaying
 
 MOST_BYTES = 2**26  # of one answer, whole or in pieces
 PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests on
@@ -43,7 +47,8 @@ class Client:
     """Asks one arm's server. Use it as a context manager.
 
     name: the arm's, for messages. at_once: requests under way at most. tries: of one request, the first among them.
-    sleep: how it waits before it asks again.
+    sleep: how it waits before it asks again. share: of how many processes that ask this server it is one, as for its
+    rate. session: where what is said is recorded, or told again. charges: counts what each request takes.
     """
 
     def __init__(
@@ -53,10 +58,17 @@ class Client:
         at_once: int,
         tries: int = TRIES,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        share: int = 1,
+        session: Recorder | Player | None = None,
+        charges: Charges | None = None,
     ) -> None:
         self._where = f"{name} ({served.endpoint})"
-        self._served, self._tries, self._sleep = served, tries, sleep
-        self._key = _key_of(name, served.api_key_env)
+        self._served, self._tries, self._session, self._charges = served, tries, session, charges
+        replays = isinstance(session, Player)
+        self._sleep = _no_wait if replays else sleep
+        self._pace = Pace(0.0 if replays else served.requests_per_minute / share)
+        self._key = "" if replays else _key_of(name, served.api_key_env)
         self._turns = asyncio.Semaphore(at_once)
         headers = {"User-Agent": f"qualgate/{own_version()}", **dict(served.extra_headers)}
         if self._key:
@@ -64,11 +76,20 @@ class Client:
         self._http = httpx2.AsyncClient(
             headers=headers,
             timeout=TIMEOUT,
-            limits=httpx2.Limits(max_connections=at_once, max_keepalive_connections=at_once),
-            verify=httpx2.create_ssl_context() if served.endpoint.startswith("https:") else False,
+            transport=self._transport(at_once),
             follow_redirects=False,
             trust_env=False,
         )
+
+    def _transport(self, at_once: int) -> httpx2.AsyncBaseTransport:
+        if isinstance(self._session, Player):
+            return Replaying(self._session)
+        asking = httpx2.AsyncHTTPTransport(
+            limits=httpx2.Limits(max_connections=at_once, max_keepalive_connections=at_once),
+            verify=httpx2.create_ssl_context() if self._served.endpoint.startswith("https:") else False,
+            trust_env=False,
+        )
+        return asking if self._session is None else Recording(asking, self._session, self._key)
 
     async def __aenter__(self) -> Client:
         await self._http.__aenter__()
@@ -76,15 +97,18 @@ class Client:
 
     async def __aexit__(self, *failed: Any) -> None:
         await self._http.__aexit__(*failed)
+        if isinstance(self._session, Recorder):
+            (self._session.keep if failed[0] is None else self._session.drop)()
 
-    async def ask(self, path: str, body: Mapping[str, Any]) -> Answer:
-        """The whole answer to a request for one. NotServed where it is refused, RequestRefused where that is the
-        request's own fault; InfrastructureError where none came, however often it was asked."""
-        return await self._again(lambda: self._answer(path, body))
+    async def ask(self, path: str, body: Mapping[str, Any], of: str = "") -> Answer:
+        """The whole answer to a request for one. of: the case that it asks of. NotServed where it is refused,
+        RequestRefused where that is the request's own fault; InfrastructureError where none came, however often it was
+        asked, and where what the run may spend does not reach for it (BudgetSpent)."""
+        return await self._again(lambda: self._answer(path, body, of), paced=True)
 
     async def whole(self, path: str, body: Mapping[str, Any]) -> Completed:
         """The reply to a request that asks for no stream, as it came. Errors as of `ask`."""
-        return await self._again(lambda: self._replied(path, body))
+        return await self._again(lambda: self._replied(path, body), paced=True)
 
     async def get(self, path: str, kind: type[Of], *, of_host: bool = False) -> Of | None:
         """What stands at `path`, below the API's address or (of_host) its host's; None where nothing does. Errors as of
@@ -106,11 +130,13 @@ class Client:
     def _host(self) -> str:
         return str(httpx2.URL(self._served.endpoint).copy_with(raw_path=b"/"))
 
-    async def _again(self, once: Callable[[], Awaitable[Any]]) -> Any:
+    async def _again(self, once: Callable[[], Awaitable[Any]], *, paced: bool = False) -> Any:
         failures = 0
         while True:
             try:
                 async with self._turns:
+                    if paced and (wait := self._pace.wait(time.monotonic())):
+                        await self._sleep(wait)
                     return await once()
             except WireFault as found:
                 fault = found
@@ -130,7 +156,8 @@ class Client:
         if isinstance(error, httpx2.ConnectError) and (broken := _of_tls(error)) is not None:
             return self._tls(broken)
         cause = "timeout" if isinstance(error, httpx2.TimeoutException) else "connection"
-        return WireFault(f"{type(error).__name__}: {error}", cause=cause)
+        never = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+        return WireFault(f"{type(error).__name__}: {error}", cause=cause, unanswered=never)
 
     def _tls(self, error: BaseException) -> NotServed:
         return NotServed(
@@ -138,17 +165,24 @@ class Client:
             "the file of your own authority in SSL_CERT_FILE, or use the address that the certificate is for."
         )
 
-    async def _answer(self, path: str, body: Mapping[str, Any]) -> Answer:
-        began, gathered = time.perf_counter(), Gathering()
-        async with aclosing(self.pieces(path, body)) as pieces:
-            async for piece in pieces:
-                gathered.take(piece, time.perf_counter() - began)
-        return gathered.answer(time.perf_counter() - began)
+    async def _answer(self, path: str, body: Mapping[str, Any], of: str) -> Answer:
+        async with self._charged(body) as meter:
+            began, gathered, exchange = time.perf_counter(), Gathering(), Exchange(of=of)
+            async with aclosing(self.pieces(path, body, exchange)) as pieces:
+                async for piece in pieces:
+                    meter.take(piece)
+                    gathered.take(piece, _seconds(exchange, began))
+            return gathered.answer(_seconds(exchange, began))
 
-    async def pieces(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Completed, None]:
+    def _charged(self, body: Mapping[str, Any]) -> AbstractAsyncContextManager[Meter]:
+        return nullcontext(Meter()) if self._charges is None else self._charges.charged(body)
+
+    async def pieces(
+        self, path: str, body: Mapping[str, Any], exchange: Exchange | None = None
+    ) -> AsyncGenerator[Completed, None]:
         """What comes back to a request that is sent once, at once, piece by piece; whoever closes this early ends the
         connection. WireFault where it is not whole; NotServed and RequestRefused as of `ask`."""
-        async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
+        async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body, exchange) as response:
             if body.get("stream"):
                 async for piece in self._pieces(response):
                     yield piece
@@ -156,10 +190,12 @@ class Client:
                 yield self._read(await _bytes(response), Completed)
 
     async def _replied(self, path: str, body: Mapping[str, Any]) -> Completed:
-        async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
-            reply = self._read(await _bytes(response), Completed)
-        if reply.error is not None:
-            raise WireFault(f"it reports an error in place of an answer: {json.dumps(reply.error)[:200]}")
+        async with self._charged(body) as meter:
+            async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
+                reply = self._read(await _bytes(response), Completed)
+            if reply.error is not None:
+                raise WireFault(f"it reports an error in place of an answer: {json.dumps(reply.error)[:200]}")
+            meter.take(reply)
         return reply
 
     async def _got(self, address: str, kind: type[Of]) -> Of | None:
@@ -188,13 +224,18 @@ class Client:
         raise WireFault("its stream broke off before its end")
 
     @asynccontextmanager
-    async def _sent(self, method: str, address: str, body: Mapping[str, Any] | None) -> AsyncIterator[httpx2.Response]:
+    async def _sent(
+        self, method: str, address: str, body: Mapping[str, Any] | None, exchange: Exchange | None = None
+    ) -> AsyncIterator[httpx2.Response]:
         """The response, whose status is 200, or 404 to what is only looked for."""
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"} if content else None
+        more = {EXCHANGE: exchange or Exchange()}
         try:
-            async with self._http.stream(method, address, content=content, headers=headers) as response:
+            async with self._http.stream(
+                method, address, content=content, headers=headers, extensions=more
+            ) as response:
                 status = response.status_code
                 if status != 200 and not (status == 404 and body is None):
                     await self._refuse(response, httpx2.URL(address).path)
@@ -206,7 +247,8 @@ class Client:
         status = response.status_code
         if status in RETRIED:
             waits = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
-            raise WireFault(f"It answers {status}: {await self._words(response)}", waits, f"status {status}")
+            words = await self._words(response)
+            raise WireFault(f"It answers {status}: {words}", waits, f"status {status}", unanswered=True)
         if 300 <= status < 400:
             told = self._shown(response.headers.get("location", ""))
             raise NotServed(
@@ -257,6 +299,14 @@ def _key_of(name: str, variable: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{name}: what {variable} holds is no key: it has blanks or characters that no header takes")
     return key
+
+
+async def _no_wait(seconds: float) -> None:
+    """A recording need not be left alone before it is asked again."""
+
+
+def _seconds(exchange: Exchange, began: float) -> float:
+    return time.perf_counter() - began if exchange.told is None else exchange.told
 
 
 def _of_tls(error: BaseException) -> BaseException | None:

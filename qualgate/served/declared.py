@@ -76,7 +76,7 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
         tokenizer=folder.tokenizer_sha256 if folder else own,
         template=folder.template_sha256 if folder else own,
         sampling=content_hash({**sampling, **stops}),
-        engine=f"served, asked by qualgate {own_version()}",
+        engine=f"served, {'replayed' if served.replayed else 'asked'} by qualgate {own_version()}",
         served=served.started(os.environ) or told,
     )
 

@@ -20,32 +20,52 @@ from qualgate.engine.prompts import load_tokenizer
 from qualgate.engine.stopping import Stops
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import ArmFootprint, Completion, DraftWindow, FinishReason, Job, JobResult
+from qualgate.records import UNBOUND, ArmFootprint, Completion, DraftWindow, FinishReason, Job, JobResult, Wire
 from qualgate.scoring.reasoning import written
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
 from qualgate.served.answering import Answered, answer_all
 from qualgate.served.asked import dialect_asked, reasoning_asked
+from qualgate.served.charging import Charges, batch_most
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
 from qualgate.served.drafts_counted import read_counts, window_of
 from qualgate.served.faults import NotServed
+from qualgate.served.ledger import Ledger
+from qualgate.served.tape import session_of
 from qualgate.served.told_odds import odds_of_drawing
 
 NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
 
 
-def run_served(job: Job, sampling: Mapping[str, Any], at_once: int) -> JobResult:
+def run_served(
+    job: Job,
+    sampling: Mapping[str, Any],
+    at_once: int,
+    *,
+    workers: int = 1,
+    wire: Wire = UNBOUND,
+    ledger: Ledger | None = None,
+) -> JobResult:
     """Ask every prompt of `job`, `at_once` at a time. sampling: of the run, for the identity (`sampling_settings`).
+    workers: processes that ask its server at the same time, by whose number its rate is parted. ledger: in
+    which requests are counted; None: they are not.
 
-    UsageError for what the server refuses, naming the case; InfrastructureError where an answer does not come whole.
+    UsageError for what the server refuses, naming the case; InfrastructureError where an answer does not come whole, as
+    BudgetSpent where what the run may spend does not reach, before anything of the job is asked if that is known then.
     """
     served = job.arm.served
     assert served is not None, "asked of served arms alone"
     folder = read_tokenizer_folder(Path(served.tokenizer)) if served.tokenizer else None
+    charges = None
+    if ledger is not None:
+        ledger.check_room(job.arm.name, served.price, *batch_most(job.prompts))
+        charges = Charges(ledger, job.arm.name, served)
     began = time()
-    answered, told, (windows, uncounted) = asyncio.run(_ask(job, folder, at_once))
+    session = session_of(wire, job.arm.name, job.arm.model, served, f"job-{job.index:05d}")
+    client = Client(job.arm.name, served, at_once, share=workers, session=session, charges=charges)
+    answered, told, (windows, uncounted) = asyncio.run(_ask(job, folder, client))
     texts = _Texts(job, folder)
     completions = tuple(_completion(job, row, answered, texts, began) for row in range(len(job.prompts)))
     return JobResult(
@@ -74,12 +94,12 @@ def _drawing(job: Job, answered: Answered) -> tuple[float, ...]:
 
 
 async def _ask(
-    job: Job, folder: ModelFolder | None, at_once: int
+    job: Job, folder: ModelFolder | None, opened: Client
 ) -> tuple[Answered, str, tuple[tuple[DraftWindow, ...], str]]:
     """The answers in the order of the prompts, what the server says that it is, and what it counted of its drafts
     (`window_of`). IntegrityError where it says something else before them than after them."""
     assert job.arm.served is not None, "asked of served arms alone"
-    async with Client(job.arm.name, job.arm.served, at_once) as client:
+    async with opened as client:
         before = await _told(client, job)
         counts = await read_counts(client, job.arm.served.engine)
         try:

@@ -18,6 +18,7 @@ from qualgate.errors import InfrastructureError, UsageError
 from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult
 from qualgate.served import keeper
+from qualgate.served.tape import STARTED
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
 POLL_SECONDS = 0.2
@@ -40,13 +41,16 @@ def with_servers(
     stop: Callable[[], bool],
     answered: Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]],
 ) -> Iterator[JobResult | JobFailure]:
-    """What `answered` makes of the jobs, group by group, each while its server runs. Ends early once `stop()` is true;
-    folder, errors: see `reached`."""
+    """What `answered` makes of the jobs, group by group, each while its server runs. Ends early once `stop()` is true,
+    and where what a run may spend does not reach; folder, errors: see `reached`."""
     for group in by_server(jobs):
         if stop():
             return
         with reached(group, folder, stop) as ready:
-            yield from answered(ready)
+            for one in answered(ready):
+                yield one
+                if isinstance(one, JobFailure) and one.unpaid:  # nor would any other be
+                    return
 
 
 @contextmanager
@@ -71,10 +75,14 @@ def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[Ar
     """The arm with the address of its server, which runs for the length of the block; as it is where none is started.
 
     folder: in which the command is run. UsageError where there is no such command, InfrastructureError, with the last
-    lines that it wrote, for a server that ends, or does not answer. None where `stop()` comes before it does.
+    lines that it wrote, for a server that ends, or does not answer. None where `stop()` comes before it does. Of a run
+    that is replayed none is started.
     """
     if arm.served is None or not arm.served.command:
         yield arm
+        return
+    if arm.served.replayed:
+        yield replace(arm, served=replace(arm.served, endpoint=f"{STARTED}/v1"))
         return
     port = _free_port()
     command = [word.replace("{port}", str(port)) for word in shlex.split(arm.served.command)]

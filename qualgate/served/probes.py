@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate.records import ArmSpec, Probe, Prompt
+from qualgate.records import UNBOUND, ArmSpec, Probe, Prompt, Wire
 from qualgate.served.answer import Answer
+from qualgate.served.charging import Charges
 from qualgate.served.client import Client
-from qualgate.served.faults import NotServed, RequestRefused
+from qualgate.served.faults import NotRecorded, NotServed, RequestRefused
+from qualgate.served.ledger import Ledger
+from qualgate.served.tape import session_of
 
 FIXED = (
     "The warehouse in Lyon ships 40 crates of glass on Monday.",
@@ -67,24 +70,28 @@ class _Asking:
         return {"model": self.arm.model, **said, **json.loads(self.arm.served.extra_body or "{}")}
 
 
-def probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple[Probe, ...]:
+def probe(
+    arm: ArmSpec, prompts: Sequence[Prompt], at_once: int, wire: Wire = UNBOUND, ledger: Ledger | None = None
+) -> tuple[Probe, ...]:
     """What its server shows, in this order: tokens, temperature, seed, max_tokens, context, tools, log-probs.
 
     prompts: that it will be asked; the longest says how long a prompt it must read whole. Contradicted (64) for what no
     answer may rest on. A server that does not answer now has one entry that says so: what asks its cases tells more.
     """
     assert arm.served is not None, "asked of served arms alone"
+    charges = Charges(ledger, arm.name, arm.served) if ledger is not None else None
     try:
-        return asyncio.run(asyncio.wait_for(_probe(arm, prompts, at_once), SECONDS))
+        session = session_of(wire, arm.name, arm.model, arm.served, "probes")
+        client = Client(arm.name, arm.served, at_once, tries=TRIES, session=session, charges=charges)
+        return asyncio.run(asyncio.wait_for(_probe(arm, prompts, client), SECONDS))
     except (InfrastructureError, NotServed, TimeoutError) as error:
         told = str(error) or f"no answers within {SECONDS:g} s"
         return (Probe(name="probes", asked="fixed questions", saw=told[:300], fault="they were not made"),)
 
 
-async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple[Probe, ...]:
-    assert arm.served is not None, "asked of served arms alone"
+async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client) -> tuple[Probe, ...]:
     chats = any('"messages"' in prompt.asked for prompt in prompts)
-    async with Client(arm.name, arm.served, at_once, tries=TRIES) as client:
+    async with opened as client:
         asking = _Asking(client=client, arm=arm, chats=chats)
         found = await asyncio.gather(
             _tokens(asking),
@@ -198,6 +205,8 @@ async def _log_probs(asking: _Asking) -> list[Probe]:
     said = {"prompt": FIXED[0], "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
     try:
         reply = await asking.client.whole("/completions", asking.body(said))
+    except NotRecorded:
+        raise
     except (NotServed, InfrastructureError):
         return [Probe(name="log-probs", asked=asked, saw="it does not tell them")]
     choice = reply.choices[0] if reply.choices else None

@@ -57,7 +57,7 @@ async def read_by(
 
 async def _asked(client: Client, prompt: Prompt, request: tuple[str, dict[str, Any]]) -> Answer:
     try:
-        return await client.ask(*request)
+        return await client.ask(*request, of=prompt.key.question)
     except RequestRefused as refused:
         raise of_case(refused, prompt) from None
 

@@ -23,6 +23,25 @@ def pause(failures: int, asked: float | None, drawn: float, tries: int = TRIES) 
     return max(asked or 0.0, longest * (0.5 + 0.5 * drawn))
 
 
+class Pace:
+    """At most so many requests a minute: each waits until its time has come. 0: as many as there are.
+
+    The first waits for one as well: another process's, or another batch's, may just have been sent.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        self._apart = 60.0 / per_minute if per_minute else 0.0
+        self._next: float | None = None
+
+    def wait(self, now: float) -> float:
+        """Seconds that a request is to wait which would be sent `now` (s, of a clock that only goes forward)."""
+        if not self._apart:
+            return 0.0
+        at = max(now, self._next if self._next is not None else now + self._apart)
+        self._next = at + self._apart
+        return at - now
+
+
 def retry_after(header: str | None, now: datetime) -> float | None:
     """Seconds that a Retry-After header asks for, as a number or as a date; None where it says neither."""
     if header is None:

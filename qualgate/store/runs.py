@@ -29,6 +29,7 @@ from qualgate.records import (
     Plan,
     Policy,
     Score,
+    Spent,
     UnitKey,
     Verdict,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "evidence",
     "finish",
     "grown",
+    "note_spent",
     "policy",
     "record",
     "record_failure",
@@ -292,6 +294,8 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
                 "run again with files that stay as they are."
             )
     if arm.observed_json is None:
+        before = plain.footprint(arm.footprint_json)  # of probes alone
+        footprint = replace(footprint, spent=before.spent) if before else footprint
         observed, measured = plain.to_json(identity), plain.to_json(footprint)
         _update_arm(connection, run_id, name, observed_json=observed, footprint_json=measured)
     return plain.arm_spec(arm.spec_json)
@@ -321,6 +325,17 @@ def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> N
         if size is None:
             raise IntegrityError(f"no job of arm {arm!r} in run {run_id} has finished; nothing was stored.")
         _update_arm(connection, run_id, arm, footprint_json=plain.to_json(replace(size, facts=facts | size.facts)))
+
+
+def note_spent(store: Store, run_id: str, spent: Mapping[str, Spent]) -> None:
+    """What the requests of each arm came to until now, in place of what was noted before."""
+    with store.write() as connection:
+        for name, one in spent.items():
+            row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one()
+            size = plain.footprint(row.footprint_json) or ArmFootprint(
+                bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0
+            )
+            _update_arm(connection, run_id, name, footprint_json=plain.to_json(replace(size, spent=one)))
 
 
 def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -> None:

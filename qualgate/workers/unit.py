@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from qualgate.engine.device import Device
@@ -22,7 +23,8 @@ from qualgate.engine.load import LoadedArm
 from qualgate.engine.peak import with_peak
 from qualgate.engine.room import is_short
 from qualgate.errors import IntegrityError, QualgateError, UsageError, one_line
-from qualgate.records import Generation, Job, JobFailure, JobResult
+from qualgate.records import UNBOUND, Generation, Job, JobFailure, JobResult, Wire
+from qualgate.served.faults import BudgetSpent
 from qualgate.workers.stderr import say_above_the_bar
 
 SHORT = (
@@ -43,6 +45,7 @@ class WorkerSettings:
     job_seconds: float = inf  # in which a job is to be answered, with the loading of its arm
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
     workers: int = 1  # of the pool: they share how many requests a served arm's server may be asked at once
+    wire: Wire = UNBOUND  # what holds for every request to servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +90,22 @@ class _Arms:
         self.device: Device = settings.device
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
+        self._ledger: Any = None
 
     def answer(self, job: Job) -> JobResult:
         """The job's answers, by its server or by our own engine."""
         from qualgate.engine.job import run_job
         from qualgate.served.job import run_served
+        from qualgate.served.ledger import Ledger
 
         if job.arm.served is None:
             return run_job(self.ready(job), job)
-        return run_served(job, self._settings.sampling, max(1, job.arm.served.concurrency // self._settings.workers))
+        settings = self._settings
+        if settings.wire.ledger and self._ledger is None:
+            self._ledger = Ledger(Path(settings.wire.ledger), settings.wire.budget)
+        at_once = max(1, job.arm.served.concurrency // settings.workers)
+        told = {"workers": settings.workers, "wire": settings.wire, "ledger": self._ledger}
+        return run_served(job, settings.sampling, at_once, **told)
 
     def ready(self, job: Job) -> LoadedArm:
         """The job's arm, loaded if it is not at hand; warmed up once, before its first timed job."""
@@ -164,7 +174,8 @@ def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:
         if not isinstance(error, QualgateError):
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
         said = str(error) if isinstance(error, QualgateError) else one_line(error)
-        return _failure(job, f"{said}. {SHORT}" if is_short(error) else said)
+        failed = _failure(job, f"{said}. {SHORT}" if is_short(error) else said)
+        return replace(failed, unpaid=isinstance(error, BudgetSpent))
 
 
 def _failure(job: Job, error: str) -> JobFailure:

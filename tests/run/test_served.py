@@ -411,3 +411,19 @@ def running() -> list[str]:
         with contextlib.suppress(OSError):
             found.append(process.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
     return found
+
+
+@pytest.mark.proof
+def test_drift_and_answers_that_begin_as_the_baselines_are_told_again_without_servers(workspace, addresses):
+    write(workspace, LISTED.format(*addresses, 2, "engine: qualgate, "), RULES_ON_DRIFT)
+    asked = "SELECT arm, evalset, case_id, text, token_ids, kl, kl_upper, top1_agreement, baseline_accepted FROM units"
+    told = []
+    for option in ("--record", "--replay"):
+        done = qualgate("run", "gate.yaml", "--json", option, "said", cwd=workspace)
+        assert done.returncode == Exit.BLOCK, done.stderr
+        body = json.loads(done.stdout)
+        spent = [arm["footprint"]["spent"] for arm in body["arms"]]
+        units = stored(workspace, f"{asked} WHERE run_id = '{body['run']}' ORDER BY 1, 2, 3")
+        told.append((units, spent, body["verdicts"][0]["comparisons"]))
+    assert told[0] == told[1]
+    assert len(told[0][0]) > 100

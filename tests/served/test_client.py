@@ -207,3 +207,23 @@ def test_certificates_are_verified():
             return bool(pool._ssl_context.verify_mode)
 
     assert asyncio.run(verified())
+
+
+def test_a_rate_is_kept_before_each_try_and_not_for_what_is_only_looked_up():
+    with scripted(Reply(status=503), as_json(WHOLE)) as server:
+        answer, waited = asking(server, requests_per_minute=60)
+        assert answer.text == "yes"
+        paced, backoff, again = waited
+        assert paced == 1.0  # another may just have been sent
+        assert 0.25 <= backoff <= 0.5
+        assert 1.0 < again <= 2.0  # its turn is two after that, however long the server took
+
+        async def look() -> Models | None:
+            async def refuse(seconds: float) -> None:
+                raise AssertionError("nothing is to wait")
+
+            served = Served(endpoint=server.address, requests_per_minute=60)
+            async with Client("x", served, 1, sleep=refuse) as client:
+                return await client.get("/models", Models)
+
+        assert asyncio.run(look()) is not None

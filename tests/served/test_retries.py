@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
-from qualgate.served.retries import MOST, MOST_ASKED, TRIES, pause, retry_after
+from qualgate.served.retries import MOST, MOST_ASKED, TRIES, Pace, pause, retry_after
 
 NOW = datetime(2026, 11, 25, 12, 0, 0, tzinfo=UTC)
 
@@ -44,3 +45,22 @@ def test_a_server_is_not_asked_before_it_says():
 )
 def test_retry_after_is_seconds_or_a_date(header, seconds):
     assert retry_after(header, NOW) == seconds
+
+
+def test_requests_are_sent_no_faster_than_a_rate_by_two_clients_after_one_another():
+    sent: list[float] = []
+    now = 100.0
+    for _ in range(2):  # the second knows nothing of the first
+        pace = Pace(120.0)
+        for _ in range(4):
+            now += pace.wait(now)
+            sent.append(now)
+            now += 0.1
+    assert min(after - before for before, after in pairwise(sent)) >= 0.5 - 1e-9
+
+
+def test_several_that_ask_at_once_wait_each_for_its_own_time():
+    pace = Pace(60.0)
+    assert [pace.wait(10.0) for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert pace.wait(50.0) == 0.0
+    assert Pace(0.0).wait(10.0) == 0.0

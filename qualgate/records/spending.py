@@ -1,0 +1,73 @@
+"""What asking servers may take and took, in tokens and money, and where a run's conversations with them are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Of a million tokens that a server reads, and of a million that it says, in the budget's currency."""
+
+    prompt: float = 0.0
+    answer: float = 0.0
+
+    def of(self, prompt: int, answer: int) -> float:
+        """What so many tokens cost."""
+        return (prompt * self.prompt + answer * self.answer) / MILLION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What all requests of a run to servers, resumed or not, may come to. None: without a limit."""
+
+    max_tokens: int | None = None  # read and said together
+    max_cost: float | None = None
+    currency: str = ""  # for people; "": not said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What an arm's requests came to. estimated: tokens among them that its server did not count, or not credibly, and
+    that are taken at the most they can be. cost: in `currency` ("": not said), None where the arm has no price."""
+
+    requests: int = 0
+    prompt: int = 0
+    answer: int = 0
+    estimated: int = 0
+    cost: float | None = None
+    currency: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """Read and said."""
+        return self.prompt + self.answer
+
+    def __add__(self, other: Spent) -> Spent:
+        """Of both; cost: of what of it has a price."""
+        costs = [one for one in (self.cost, other.cost) if one is not None]
+        return Spent(
+            requests=self.requests + other.requests,
+            prompt=self.prompt + other.prompt,
+            answer=self.answer + other.answer,
+            estimated=self.estimated + other.estimated,
+            cost=sum(costs) if costs else None,
+            currency=self.currency or other.currency,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """What holds for every request of a run. ledger: the file in which they are counted, "": they are not. recording:
+    the folder that keeps what was said, "" where nothing does; replayed: it is answered from there, and nobody asked.
+    """
+
+    ledger: str = ""
+    budget: Budget = Budget()
+    recording: str = ""
+    replayed: bool = False
+
+
+UNBOUND = Wire()

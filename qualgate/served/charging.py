@@ -1,0 +1,124 @@
+"""What a request to a server can take at most, and what it took: tokens, as the server counts them where that can be.
+
+A token of text is a byte of it at the least, so a prompt has no more tokens than bytes as it is sent, and an answer no
+more than `max_tokens`. Where a server counts nothing, or fewer tokens than there can be, these stand for what it took:
+a budget is then spent too early rather than too late. A server that counts more than that is believed: it will charge
+what it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from qualgate.records import Prompt, Served
+from qualgate.served.faults import BudgetSpent, NotServed, WireFault
+from qualgate.served.ledger import Ledger
+from qualgate.served.replies import Completed
+
+LONGEST = 128  # characters of the longest tokens that vocabularies of today hold: runs of blanks
+ASKED = ("prompt", "messages", "tools", "response_format")  # what of a body a model may read
+
+
+def prompt_most(body: Mapping[str, Any]) -> int:
+    """Tokens of a request's prompt: exactly, where it is token ids; else at most."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list):
+        return len(prompt)
+    return len(
+        json.dumps({name: body[name] for name in ASKED if name in body}, ensure_ascii=False).encode("utf-8", "replace")
+    )
+
+
+def answer_most(body: Mapping[str, Any]) -> int:
+    """Tokens of the answer that a request asks for, at most."""
+    return int(body.get("max_tokens", 0))
+
+
+def batch_most(prompts: tuple[Prompt, ...]) -> tuple[int, int]:
+    """Tokens that are read and said where each prompt is asked once, at most."""
+    read = sum(len(one.token_ids) or prompt_most(json.loads(one.asked or "{}")) for one in prompts)
+    return read, sum(one.max_new_tokens for one in prompts)
+
+
+@dataclass(slots=True)
+class Meter:
+    """What came back to one request so far. `take` every piece of it."""
+
+    told_prompt: int | None = None
+    told_answer: int | None = None
+    ids: int = 0  # tokens told one by one
+    characters: int = 0
+
+    def take(self, piece: Completed) -> None:
+        """The next piece, or a whole answer."""
+        if piece.usage is not None:
+            self.told_prompt, self.told_answer = piece.usage.prompt_tokens, piece.usage.completion_tokens
+        for choice in piece.choices or ():
+            said = choice.message or choice.delta
+            calls = said.tool_calls or () if said else ()
+            parts = [choice.text, *((said.content, said.reasoning or said.reasoning_content) if said else ())]
+            parts += [text for call in calls for text in (call.function.name, call.function.arguments)]
+            self.characters += sum(len(part) for part in parts if part)
+            self.ids += len(choice.token_ids or ())
+
+    def took(self, body: Mapping[str, Any]) -> tuple[int, int, int]:
+        """(prompt, answer, estimated): tokens, and of these those that nobody counted credibly."""
+        most_read, most_said = prompt_most(body), answer_most(body)
+        exact = isinstance(body.get("prompt"), list)
+        least_read = most_read if exact else ceil(most_read / LONGEST)
+        prompt, guessed = _credible(self.told_prompt, least_read, most_read)
+        answer, guessed_too = _credible(self.told_answer, max(self.ids, ceil(self.characters / LONGEST)), most_said)
+        return prompt, answer, (0 if exact else guessed) + (0 if self.ids == answer else guessed_too)
+
+
+def _credible(told: int | None, least: int, most: int) -> tuple[int, int]:
+    """A count and how much of it is none: as told, unless it is less than there must be; then the most."""
+    if told is not None and told >= least:
+        return told, 0
+    most = max(most, least)
+    return most, most
+
+
+class Charges:
+    """The requests of one arm, each claimed before it is sent and settled when it ends."""
+
+    def __init__(self, ledger: Ledger, arm: str, served: Served) -> None:
+        self._ledger, self._arm, self._price = ledger, arm, served.price
+        self._under_way, self._ended = 0, asyncio.Event()
+
+    @asynccontextmanager
+    async def charged(self, body: Mapping[str, Any]) -> AsyncIterator[Meter]:
+        """For the length of one request. BudgetSpent where it does not fit beside those under way, when these have
+        ended. What broke off stays claimed, unless it is known that nothing was answered."""
+        name = await self._claim(prompt_most(body), answer_most(body))
+        meter, self._under_way = Meter(), self._under_way + 1
+        try:
+            yield meter
+        except (WireFault, NotServed) as fault:
+            if isinstance(fault, NotServed) or fault.unanswered:
+                self._settle(name, 0, 0, 0)
+            raise
+        else:
+            self._settle(name, *meter.took(body))
+        finally:
+            self._under_way -= 1
+            self._ended.set()
+
+    async def _claim(self, prompt: int, answer: int) -> str:
+        while True:
+            self._ended.clear()
+            try:
+                return self._ledger.claim(self._arm, self._price, prompt, answer)
+            except BudgetSpent:
+                if not self._under_way:
+                    raise
+            await self._ended.wait()
+
+    def _settle(self, name: str, prompt: int, answer: int, estimated: int) -> None:
+        self._ledger.settle(name, self._arm, self._price, prompt, answer, estimated)

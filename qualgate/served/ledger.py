@@ -1,0 +1,165 @@
+"""What a run's requests to servers came to, in a file that all of its processes add to: JSON lines, one a fact.
+
+A request is claimed before it is sent, at the most that it can take, and settled by what it took. A claim that nobody
+settled (its process was killed) stays as it is: what was sent may have been answered, and charged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qualgate.errors import InfrastructureError
+from qualgate.formatting import money_text
+from qualgate.records import Budget, Price, Spent
+from qualgate.served.faults import BudgetSpent
+
+
+class Ledger:
+    """One process's view of the file at `path`, which is made if missing. Only what others added since is read."""
+
+    def __init__(self, path: Path, budget: Budget) -> None:
+        self._path, self._budget = path, budget
+        self._offset, self._number, self._process = 0, 0, secrets.token_hex(4)
+        self._settled: dict[str, Spent] = {}
+        self._open: dict[str, tuple[str, Spent]] = {}
+
+    def claim(self, arm: str, price: Price | None, prompt: int, answer: int) -> str:
+        """A name for the request, to be settled by. Tokens: at most. BudgetSpent where it does not fit."""
+        with self._locked() as file:
+            self._check(price, prompt, answer, f"the next request to {arm}")
+            self._number += 1
+            name = f"{self._process}-{self._number}"
+            self._add(file, {"arm": arm, "claim": name, **_amounts(price, prompt, answer, prompt + answer)})
+        return name
+
+    def settle(self, name: str, arm: str, price: Price | None, prompt: int, answer: int, estimated: int) -> None:
+        """What a request took. estimated: tokens among these that its server did not count."""
+        with self._locked() as file:
+            self._add(file, {"arm": arm, "settled": name, **_amounts(price, prompt, answer, estimated)})
+
+    def check_room(self, arm: str, price: Price | None, prompt: int, answer: int) -> None:
+        """BudgetSpent where a batch that may take so many tokens does not fit beside what is claimed already."""
+        with self._locked():
+            self._check(price, prompt, answer, f"the next batch of {arm}")
+
+    def spent(self) -> dict[str, Spent]:
+        """By arm, open claims included."""
+        with self._locked():
+            return {arm: replace(one, currency=self._budget.currency) for arm, one in self._by_arm().items()}
+
+    def begin(self, run: str, known: Mapping[str, Spent]) -> None:
+        """Count for this run from here on. known: what the store knows was spent, for a file that is lost."""
+        with self._locked() as file:
+            first = self._path.open(encoding="utf-8", errors="replace").readline()
+            if _read(first).get("run") == run:
+                return
+            os.ftruncate(file, 0)
+            self._offset, self._settled, self._open = 0, {}, {}
+            self._add(file, {"run": run})
+            for arm, one in known.items():
+                body = {"requests": one.requests, "prompt": one.prompt, "answer": one.answer}
+                cost = {} if one.cost is None else {"cost": one.cost}
+                self._add(file, {"arm": arm, "settled": "", **body, "estimated": one.estimated, **cost})
+
+    def _check(self, price: Price | None, prompt: int, answer: int, what: str) -> None:
+        budget, total = self._budget, sum(self._by_arm().values(), Spent())
+        again = "Raise it in the gate file and run the same command again: it goes on, what was answered is kept"
+        if budget.max_tokens is not None and total.tokens + prompt + answer > budget.max_tokens:
+            raise BudgetSpent(
+                f"the budget is spent: {total.tokens:,} of `max_tokens_total: {budget.max_tokens}` tokens, and {what} "
+                f"may take {prompt + answer:,}. {again}."
+            )
+        cost, more = total.cost or 0.0, price.of(prompt, answer) if price else 0.0
+        if budget.max_cost is not None and cost + more > budget.max_cost:
+            raise BudgetSpent(
+                f"the budget is spent: {money_text(cost)} of `max_cost: {budget.max_cost:g}` {budget.currency}".rstrip()
+                + f", and {what} may cost {money_text(more)}. {again}."
+            )
+
+    def _by_arm(self) -> dict[str, Spent]:
+        found = dict(self._settled)
+        for arm, claimed in self._open.values():
+            found[arm] = found.get(arm, Spent()) + claimed
+        return found
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file, held alone, with what others added read."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self._catch_up(file)
+                yield file
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise InfrastructureError(
+                f"{self._path}: what requests come to cannot be kept ({error.strerror}), so none is sent. Make room, "
+                "or run where you may write; then run again."
+            ) from None
+
+    def _catch_up(self, file: int) -> None:
+        size = os.fstat(file).st_size
+        if size < self._offset:  # begun anew for another run
+            self._offset, self._settled, self._open = 0, {}, {}
+        while self._offset < size:
+            text = os.pread(file, min(size - self._offset, 2**20), self._offset)
+            whole = text.rfind(b"\n") + 1
+            if not whole:  # a line that a killed process did not end: closed, and read as nothing
+                os.write(file, b"\n")
+                self._offset = os.fstat(file).st_size
+                return
+            for line in text[:whole].decode("utf-8", "replace").splitlines():
+                self._take(_read(line))
+            self._offset += whole
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        found = _as_spent(entry)
+        if found is None:
+            return
+        arm = str(entry["arm"])
+        if "claim" in entry:
+            self._open[str(entry["claim"])] = arm, found
+        else:
+            self._open.pop(str(entry.get("settled")), None)
+            self._settled[arm] = self._settled.get(arm, Spent()) + found
+
+    def _add(self, file: int, entry: Mapping[str, Any]) -> None:
+        os.write(file, (json.dumps(entry) + "\n").encode())
+        self._offset = os.fstat(file).st_size
+        self._take(entry)
+
+
+def _amounts(price: Price | None, prompt: int, answer: int, estimated: int) -> dict[str, Any]:
+    cost = {} if price is None else {"cost": price.of(prompt, answer)}
+    return {"prompt": prompt, "answer": answer, "estimated": estimated, **cost}
+
+
+def _read(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _as_spent(entry: Mapping[str, Any]) -> Spent | None:
+    """None of a line that counts nothing."""
+    counts = [entry.get("requests", 1), entry.get("prompt"), entry.get("answer"), entry.get("estimated", 0)]
+    cost = entry.get("cost")
+    if "arm" not in entry or any(type(one) is not int or one < 0 for one in counts):
+        return None
+    if cost is not None and not (isinstance(cost, int | float) and cost >= 0):
+        return None
+    requests, prompt, answer, estimated = counts
+    return Spent(requests=requests, prompt=prompt, answer=answer, estimated=estimated, cost=cost)

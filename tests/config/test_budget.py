@@ -1,0 +1,89 @@
+"""Budgets and prices of what servers are asked, as a gate file says them."""
+
+from __future__ import annotations
+
+import pytest
+
+from qualgate.config import load_gate_file
+from qualgate.errors import UsageError
+from qualgate.records import Budget, Price
+
+FILE = """\
+version: 1
+baseline: {{endpoint: "http://127.0.0.1:1/v1", model: m{0}}}
+variants: {{v: {{endpoint: "http://127.0.0.1:2/v1", model: m{1}}}}}
+evalsets: [arithmetic]
+gate: {{rules: [{{metric: exact_match, max_drop: 0.02}}]}}
+{2}
+"""
+
+
+def loaded(tmp_path, budget: str, baseline: str = "", variant: str = ""):
+    (tmp_path / "gate.yaml").write_text(FILE.format(baseline, variant, budget))
+    return load_gate_file(tmp_path / "gate.yaml")
+
+
+def test_a_budget_holds_for_the_run_and_a_price_for_each_arm(tmp_path):
+    gate = loaded(tmp_path, "budget: {max_tokens_total: 2000000, max_cost: 5, currency: EUR, price: {prompt: 2}}",
+                  ", requests_per_minute: 600", ", price: {prompt: 0.15, answer: 0.6}")  # fmt: skip
+    assert gate.budget == Budget(max_tokens=2_000_000, max_cost=5.0, currency="EUR")
+    [variant] = gate.variants
+    assert gate.baseline.served is not None
+    assert variant.served is not None
+    assert gate.baseline.served.price == Price(prompt=2.0)
+    assert variant.served.price == Price(prompt=0.15, answer=0.6)
+    assert Price(prompt=0.15, answer=0.6).of(1_000_000, 500_000) == pytest.approx(0.45)
+    assert (gate.baseline.served.requests_per_minute, variant.served.requests_per_minute) == (600, 0)
+
+
+def test_without_a_budget_nothing_is_bounded(tmp_path):
+    gate = loaded(tmp_path, "")
+    assert gate.budget == Budget()
+    assert gate.baseline.served is not None
+    assert gate.baseline.served.price is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "arm", "said"),
+    [
+        ("budget: {}", "", "`max_tokens_total`, `max_cost` or `price`, and here it has none"),
+        ("budget: {max_tokens_total: 0}", "", "max_tokens_total"),
+        ("budget: {max_tokens_total: -5}", "", "max_tokens_total"),
+        ("budget: {max_tokens_total: 1.5}", "", "max_tokens_total"),
+        ("budget: {max_tokens_total: 2M}", "", "max_tokens_total"),
+        ("budget: {max_cost: 0}", "", "max_cost"),
+        ("budget: {max_cost: .inf}", "", "max_cost"),
+        ("budget: {max_cost: .nan}", "", "max_cost"),
+        ("budget: {max_cost: 5 EUR}", "", "max_cost"),
+        ("budget: {max_cost: 5}", "", "needs the price of baseline, v: add `price: {prompt: …, answer: …}`"),
+        ("budget: {max_cost: 5}", ", price: {prompt: 1}", "needs the price of baseline: add"),
+        ("budget: {max_cost: 5, price: {answer: 0}}", "", "every price is 0"),
+        ("budget: {max_cost: 5, price: {prompt: -1}}", "", "price.prompt"),
+        ("budget: {max_cost: 5, price: {input: 1}}", "", "input"),
+        ("budget: {max_tokens: 5}", "", "did you mean 'max_tokens_total'"),
+        ("budget: 5", "", "budget"),
+        ('budget: {max_tokens_total: 5, currency: "E R"}', "", "currency"),
+        ("", ", requests_per_minute: 0", "requests_per_minute"),
+        ("", ", price: 3", "price"),
+    ],
+)  # fmt: skip
+def test_what_no_budget_can_be_is_refused_with_its_line(budget, arm, said, tmp_path):
+    with pytest.raises(UsageError) as refused:
+        loaded(tmp_path, budget, variant=arm)
+    assert said in str(refused.value)
+    assert "gate.yaml:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arm", "more", "said"),
+    [
+        ("{model: reference}", "budget: {max_tokens_total: 5}\n", "no arm here is served"),
+        ("{model: reference, price: {prompt: 1}}", "", "`price` goes with `endpoint` or `serve`"),
+        ("{model: reference, requests_per_minute: 5}", "", "`requests_per_minute` goes with `endpoint` or `serve`"),
+    ],
+)
+def test_arms_that_are_generated_here_have_no_budget(arm, more, said, tmp_path):
+    text = f"version: 1\nbaseline: {arm}\nvariants: {{q: {{quantize: int8}}}}\nevalsets: [arithmetic]\n"
+    (tmp_path / "gate.yaml").write_text(text + more + "gate: {rules: [{metric: exact_match, max_drop: 0.02}]}\n")
+    with pytest.raises(UsageError, match=said):
+        load_gate_file(tmp_path / "gate.yaml")
