@@ -113,7 +113,7 @@ async def _drafted(
 
     async def of(row: int) -> Drafted:
         prompt, one = job.prompts[row], left[row]
-        if not _may_draft(job, prompt) or not one.tokens or one.finish == "abort":
+        if not _may_draft(job, prompt) or not _ends_alike(prompt, one, stop_ids):
             answer = await answer_to(client, job, prompt)
             return Drafted(answer=answer, accepted=0, said=answer.completion_tokens or 0, forked=False)
         return await _from_fork(client, job, prompt, one, read[row], stop_ids)
@@ -145,6 +145,16 @@ def _may_draft(job: Job, prompt: Prompt) -> bool:
     assert job.arm.served is not None, "asked of served arms alone"
     plain = prompt.sampling == GREEDY and not prompt.constraint and not prompt.asked
     return plain and not prompt.until and not job.arm.served.extra_body
+
+
+def _ends_alike(prompt: Prompt, left: Left, stop_ids: frozenset[int]) -> bool:
+    """Whether what ended the baseline's answer would end another arm's at the same token: its last, and no other, is
+    one to stop at, or it is as long as was asked for. Its own context, say, ends no other server's."""
+    if any(token in stop_ids for token in left.tokens[:-1]):
+        return False
+    if left.finish == "length":
+        return len(left.tokens) == prompt.max_new_tokens
+    return left.finish == "stop" and left.tokens[-1:] != () and left.tokens[-1] in stop_ids
 
 
 async def _from_fork(

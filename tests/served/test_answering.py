@@ -126,6 +126,23 @@ def test_a_server_that_says_otherwise_each_time_is_no_reason_to_refuse_drafts(le
 
 
 @pytest.mark.parametrize(
+    ("of_baseline", "change"),
+    [
+        ({"hides_its_end": True}, {}),  # it does not tell the token that ended its answer
+        ({"context": 12}, {}),
+        ({"ends": frozenset({258, 40})}, {"ends": frozenset({258})}),
+        ({"ends": frozenset()}, {"ends": frozenset({258})}),
+    ],
+)
+def test_an_answer_that_ended_as_the_variants_would_not_is_no_draft(of_baseline, change, tokenizer, tmp_path):
+    artifact, model = tmp_path / "run" / "job-0.safetensors", Model(**change)
+    theirs = said(answered(Model(**of_baseline), tokenizer, artifact, "baseline"))
+    result = answered(model, tokenizer, artifact)
+    assert said(result) == plain(model)
+    assert theirs != plain(Model(**change))
+
+
+@pytest.mark.parametrize(
     "change",
     [{"sampling": Sampling(temperature=0.5)}, {"until": ("x",)}, {"asked": '{"response_format": {}}'}],
 )
