@@ -230,6 +230,7 @@ def _generated_by(
         arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
     }  # fmt: skip
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
+    at_once = [arm.served.concurrency for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     ways = {case.body["reasoning"] for item in sets for case in item.cases if "reasoning" in case.body}
     return {
         "evalsets": [item.content for item in sets],
@@ -246,6 +247,7 @@ def _generated_by(
         **({"constraints": constraint_library()} if constrained else {}),
         **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
+        **({"at_once": at_once} if policy.four_arm and at_once else {}),  # what answers take rests on it
         **({"calibrations": learned} if learned else {}),
         # The policy decides what is generated, so another one is another run.
         **({"stop": _as_plain(policy)} if policy.stop else {}),

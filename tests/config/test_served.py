@@ -100,8 +100,8 @@ def test_a_key_is_found_wherever_a_file_may_hold_it_and_is_not_repeated(before, 
 def test_what_only_sounds_like_a_key_is_none(gate_file):
     flags = "--port {port} --max-num-batched-tokens 8192 --tokenizer ./tok --ssl-keyfile ./k.pem --served-model-name m"
     body = "extra_body: {skip_special_tokens: false, stop_token_ids: [2], min_tokens: 1}"
-    told = SERVED.replace("--port {port}", flags, 1).replace(BODY, body).replace(HEADERS, "extra_headers: {X-Author: eu}")
-    gate_file.write_text(told)
+    headers = "extra_headers: {X-Author: eu}"
+    gate_file.write_text(SERVED.replace("--port {port}", flags, 1).replace(BODY, body).replace(HEADERS, headers))
     served = [arm.served for arm in load_gate_file(gate_file).variants if arm.served]
     assert "min_tokens" in served[0].extra_body
 
