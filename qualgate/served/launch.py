@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import socket
@@ -121,11 +122,11 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
             return False
         if started.poll() is not None:
             raise InfrastructureError(
-                f"{arm.name}: its server ended while it started, with code {started.returncode}. {_last_lines(log)}"
+                f"{arm.name}: its server ended while it started, with code {started.returncode}. {_last_lines(log, arm)}"
             )
         if time.monotonic() > last:
             raise InfrastructureError(
-                f"{arm.name}: its server has not answered at port {port} for {START_SECONDS:g} s. {_last_lines(log)}"
+                f"{arm.name}: its server has not answered at port {port} for {START_SECONDS:g} s. {_last_lines(log, arm)}"
             )
         time.sleep(POLL_SECONDS)
     return True
@@ -143,10 +144,14 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _last_lines(log: Path) -> str:
+def _last_lines(log: Path, arm: ArmSpec) -> str:
+    """For people; without the arm's key, which a server may write of its environment."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - SHOWN_BYTES))
-        lines = file.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
+        told = file.read().decode("utf-8", "replace")
+    if arm.served and (key := os.environ.get(arm.served.api_key_env, "").strip()):
+        told = told.replace(key, "***")
+    lines = told.splitlines()[-SHOWN:]
     if not lines:
         return "It wrote nothing."
     return "The last that it wrote:\n" + "\n".join(f"    {visible(line)[:300]}" for line in lines)
