@@ -36,15 +36,16 @@ async def declared(client: Client, arm: ArmSpec) -> str:
     return f"{model.id}{root}; {await _engine(client, arm)}"[:500]
 
 
-async def only_model(client: Client, name: str) -> str:
-    """The one model that the server lists. NotServed where it lists another number of them, naming some."""
+async def only_model(client: Client, name: str, option: str) -> str:
+    """The one model that the server lists. NotServed where it lists another number of them, naming some, and the
+    option that says which is meant."""
     models = await client.get("/models", Models)
     if models is None:
         raise NotServed(f"{name}: there is no /models at that address. {ADDRESS}.")
     names = list(dict.fromkeys(one.id for one in models.data))
     if len(names) != 1:
         listed = f"{len(names)} models ({', '.join(names[:5])!r:.200})" if names else "no model"
-        raise NotServed(f"{name}: its server lists {listed}; say which is meant")
+        raise NotServed(f"{name}: its server lists {listed}; {option} NAME says which is asked.")
     return names[0]
 
 

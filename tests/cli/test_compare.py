@@ -91,6 +91,13 @@ def test_one_that_does_not_answer_leaves_it_incomplete_and_the_same_command_goes
     assert "resumed run" in again.stderr
 
 
+def test_an_address_without_its_version_is_told_so_and_nothing_else(workspace):
+    with scripted(models=as_json({}, 404)) as one:
+        done = compare(workspace, one.address, one.address)
+    assert done.returncode == Exit.USAGE
+    assert done.stderr.rstrip().endswith("such as http://127.0.0.1:8000/v1.")
+
+
 TWO = as_json({"data": [{"id": "m"}, {"id": "n"}]})
 
 
