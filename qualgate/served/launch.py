@@ -121,14 +121,13 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
         if stop():
             return False
         if started.poll() is not None:
-            raise InfrastructureError(
-                f"{arm.name}: its server ended while it started, with code {started.returncode}. {_last_lines(log, arm)}"
-            )
-        if time.monotonic() > last:
-            raise InfrastructureError(
-                f"{arm.name}: its server has not answered at port {port} for {START_SECONDS:g} s. {_last_lines(log, arm)}"
-            )
-        time.sleep(POLL_SECONDS)
+            why = f"its server ended while it started, with code {started.returncode}"
+        elif time.monotonic() > last:
+            why = f"its server has not answered at port {port} for {START_SECONDS:g} s"
+        else:
+            time.sleep(POLL_SECONDS)
+            continue
+        raise InfrastructureError(f"{arm.name}: {why}. {_last_lines(log, arm)}")
     return True
 
 
