@@ -15,6 +15,7 @@ from qualgate.served.replies import Models, Version
 if TYPE_CHECKING:
     from qualgate.served.client import Client
 
+MOST_NAMED = 300  # characters of a model's name and root
 THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens: nobody here sees them
 
 
@@ -33,7 +34,8 @@ async def declared(client: Client, arm: ArmSpec) -> str:
         raise NotServed(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
     model = next(one for one in models.data if one.id == arm.model)
     root = f", root {model.root}" if model.root not in (None, model.id) else ""
-    return f"{model.id}{root}; {await _engine(client, arm)}"[:500]
+    named = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
+    return f"{named}; {await _engine(client, arm)}"
 
 
 async def only_model(client: Client, name: str, option: str) -> str:

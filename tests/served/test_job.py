@@ -211,6 +211,15 @@ def test_who_answered_is_a_part_of_what_the_arm_is():
     assert first.identity != second.identity
 
 
+def test_a_long_name_hides_no_version():
+    long = as_json({"data": [{"id": "m", "root": "./m" * 400}]})
+    with scripted(models=long, otherwise=lambda body: as_json(text_piece("x", "stop"))) as server:
+        first = answered(server)
+        server.version = as_json({"version": "2.0"})
+        assert first.identity != answered(server).identity
+    assert first.generation.engine == "engine not told 1.0"
+
+
 def test_a_server_that_changes_while_it_answers_ends_the_run():
     with scripted() as server:
 
