@@ -14,6 +14,7 @@ from qualgate.records import Prompt, Served
 from qualgate.stats.greedy_sampler import SURE, log_e_values
 
 MOST_NATS = 1e6
+ROUNDED = 1e-4  # nats by which a server may tell the same token twice otherwise, here and in the list beside
 TOLD = 2  # log-probabilities asked for at each place: of the likeliest and the next
 
 
@@ -32,8 +33,9 @@ def _margin(chosen: float | None, top: Any) -> float | None:
     if chosen is None or not isinstance(top, Mapping):
         return None
     values = sorted((one for one in top.values() if _is_logprob(one)), reverse=True)
-    if chosen in values:
-        values.remove(chosen)
+    own = min(values, key=lambda one: abs(one - chosen), default=None)
+    if own is not None and abs(own - chosen) <= ROUNDED:
+        values.remove(own)
     return chosen - values[0] if values else None
 
 
