@@ -139,7 +139,7 @@ def _answers(port: int) -> bool:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=5.0, trust_env=False) as asking:
             healthy = asking.get("/health").status_code in (200, 404)
             return healthy and asking.get("/v1/models").status_code in (200, 401, 403)
-    except httpx2.TransportError:
+    except httpx2.RequestError:  # a reply that cannot be decoded among them
         return False
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import Generation, JobFailure, Policy, Rule, Served, Verdict
+from qualgate.records import JobFailure, Policy, Rule, Verdict
 from qualgate.store import queries, runs, seal
 from qualgate.store.database import open_store
 from tests.store.made import make_identity, make_plan, make_results, make_run
@@ -57,23 +57,6 @@ def test_what_multiplied_a_units_weights_is_stored_and_sealed(store, begun):
     assert {unit.kernel for unit in runs.evidence(store, begun).baseline.units} == {"c avx512"}
     execute(store, "update units set kernel = 'c avx2' where unit_id = 1")
     assert len(runs.evidence(store, begun).integrity) == 1
-
-
-def test_a_run_that_is_resumed_is_not_answered_by_another_engine(store):
-    """Of a server that the run starts only its command is planned, and an upgrade leaves that as it was."""
-    served = Served(command="vllm serve m --port {port}", engine="vllm")
-    plan = replace(SMALL, arms=(replace(SMALL.arms[0], served=served), *SMALL.arms[1:]))
-    run_id = runs.begin(store, plan).run_id
-    first, second = [(result, said) for result, said in make_results(plan) if result.arm == "baseline"][:2]
-
-    def record(one, version: str) -> None:
-        runs.record(store, run_id, replace(one[0], generation=Generation(engine=f"vllm {version}", tokens=1)), one[1])
-
-    record(first, "0.31.0")
-    with pytest.raises(IntegrityError, match=r"'vllm 0.32.0' answers now, and 'vllm 0.31.0' answered earlier"):
-        record(second, "0.32.0")
-    record(second, "0.31.0")
-    assert runs.evidence(store, run_id).baseline.generation.engine == "vllm 0.31.0"
 
 
 def test_units_of_revision_0001_which_name_no_kernel_are_intact(store):
