@@ -47,5 +47,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def in_command(words: Sequence[str]) -> str:
-    """The flag, or the variable, that gives a command a key: "--api-key", "HF_TOKEN"; "" where none does."""
-    return next((word.partition("=")[0] for word in words if _FLAG.match(word) or _SET_HERE.match(word)), "")
+    """The flag, or the variable, that gives a command a key: "--api-key", "HF_TOKEN"; "" where none does. A word may
+    be a whole command, as of `sh -c`."""
+    parts = (part for word in words for part in word.split())
+    return next((part.partition("=")[0] for part in parts if _FLAG.match(part) or _SET_HERE.match(part)), "")

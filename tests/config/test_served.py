@@ -82,6 +82,11 @@ HEADERS = "extra_headers: {X-Team: support, X-Area: eu}"
         ("--port {port}", "--port {port} --api-key sk-canary", "gives its server a key ('--api-key')"),
         ("--port {port}", "--port {port} --hf-token=sk-canary", "gives its server a key ('--hf-token')"),
         ("vllm serve", "env VLLM_API_KEY=sk-canary vllm serve", "gives its server a key ('VLLM_API_KEY')"),
+        (
+            "vllm serve ./awq --port {port}",
+            "sh -c 'vllm serve ./awq --port {port} --api-key sk-canary'",
+            "a key ('--api-key')",
+        ),
         (HEADERS, "extra_headers: {Ocp-Apim-Subscription-Key: sk-canary}", "no key stands in a file"),
         (HEADERS, "extra_headers: {X-Auth: sk-canary}", "no key stands in a file"),
         (HEADERS, "extra_headers: {X-Team: Bearer sk-canary}", "no key stands in a file"),
