@@ -46,13 +46,14 @@ def compare(
 
 
 def _keys(named: list[str], url_a: str, url_b: str) -> tuple[str, str]:
-    """Of each server. UsageError where one key would go to two hosts without the user having said so."""
+    """Of each server. UsageError, which repeats none (it may be a key), where one would go to two hosts without the
+    user having said so."""
     if len(named) > 2:
         raise UsageError(f"--api-key-env is given once, or twice: of URL_A, then of URL_B; found {len(named)}")
     if len(named) == 1 and _host(url_a) != _host(url_b):
         raise UsageError(
-            f"--api-key-env {named[0]}: one key would go to two hosts. Give it twice, of URL_A and then of URL_B; "
-            "an empty name ('') sends none."
+            "--api-key-env: one key would go to two hosts. Give it twice, of URL_A and then of URL_B; an empty name "
+            "('') sends none."
         )
     first, last = (named or [""])[0], (named or [""])[-1]
     return first, last

@@ -32,15 +32,17 @@ def load(
     from qualgate.report.render import write_atomically
 
     if definitions not in DEFINITIONS:
-        raise UsageError(f"--as {definitions}: {', '.join(DEFINITIONS)}")
+        raise UsageError(f"--as {definitions}: there are the definitions of {', '.join(DEFINITIONS)}")
     gate = load_gate_file(gate_file)
+    folder = out or gate_file.parent / "qualgate-reports"
+    write_atomically(tried := folder / ".qualgate-load", "")  # who cannot write learns it before, not after
+    tried.unlink()
     loaded = measure(gate, tell)
     summary = summarised(loaded, DEFINITIONS[definitions], gate.policy.slo)
     if as_json:
         say(load_as_json(summary))
     else:
         print_load(summary)
-    folder = out or gate_file.parent / "qualgate-reports"
     write_atomically(folder / "load.json", load_as_json(summary))
     write_atomically(folder / "load.jsonl", "\n".join(requests_of(loaded)))
     write_atomically(folder / "load.svg", load_picture(summary))

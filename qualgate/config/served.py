@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from qualgate.config import keys
 from qualgate.config.budget import BudgetEntry, PriceEntry, as_price
 from qualgate.config.paths import SHIPPED_MODEL, TokenizerPath, expanded
 from qualgate.documents import ABSENT, Written, quote, stated
@@ -21,10 +22,6 @@ from qualgate.records.served import CONCURRENCY
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
 
 KEY_NAME = "^[A-Z][A-Z0-9_]{0,63}$"
-_KEYS_IN = "|".join(  # in either case, as a schema's patterns have no flag for it
-    "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else f"{letter}?" for letter in word)
-    for word in ("authorization", "api-key", "token", "secret", "cookie", "password")
-)
 _HEADER = "^[A-Za-z0-9-]{1,64}$"
 _OURS = (
     "model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens", "seed",
@@ -82,6 +79,11 @@ def _command(command: str) -> str:
         raise stated(f"`serve` is no command ({error}); quotes are read as in a shell") from None
     if not words or not any("{port}" in word for word in words):
         raise stated("`serve` is a command with {port} where it takes its port: vllm serve ./support --port {port}")
+    if found := keys.in_command(words):  # its value is not repeated
+        raise stated(
+            f"`serve` gives its server a key ({quote(found)}), and a gate file is stored and shown: leave it out. The "
+            "server that a run starts listens on this machine alone, and inherits this environment's variables"
+        )
     return command
 
 
@@ -90,6 +92,8 @@ def _body(body: dict[str, Any]) -> dict[str, Any]:
         raise stated(
             f"`extra_body` must not hold `{ours[0]}`, which qualgate says itself: `model`, `generation`, cases"
         )
+    if found := keys.in_body(body):
+        raise stated(f"`extra_body` has {quote(found)}: no key stands in a file; write `api_key_env: NAME`")
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError):
@@ -99,7 +103,7 @@ def _body(body: dict[str, Any]) -> dict[str, Any]:
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
-        if re.search(_KEYS_IN, name):
+        if keys.in_header(name, value):
             raise stated(f"`extra_headers` has {quote(name)}: no key stands in a file; write `api_key_env: NAME`")
         if not re.search(_HEADER, name) or not value.isascii() or not value.isprintable():
             raise stated(f"`extra_headers` has {quote(name)}, which no header can be called or hold")
@@ -140,7 +144,7 @@ class AskedKeys(Written):
     extra_headers: Annotated[
         dict[str, str],
         AfterValidator(_headers),
-        Field(json_schema_extra={"propertyNames": {"pattern": _HEADER, "not": {"pattern": _KEYS_IN}}}),
+        Field(json_schema_extra={"propertyNames": {"pattern": _HEADER, "not": {"pattern": keys.IN_HEADER}}}),
     ] = ABSENT
     """Headers of every request, none with a key. Example: `extra_headers: {X-Team: support}`"""
 

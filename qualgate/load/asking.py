@@ -15,6 +15,8 @@ from qualgate.served.client import Client
 from qualgate.served.faults import WireFault
 from qualgate.served.retries import pause
 
+LONGEST = 1_800.0  # s that one attempt at an answer may take
+
 
 async def ask(
     client: Client,
@@ -37,7 +39,7 @@ async def ask(
     while True:
         heard = _Heard()
         try:
-            whole = await _hear(client, path, body, heard, closes)
+            whole = await _within(LONGEST, _hear(client, path, body, heard, closes))
         except WireFault as fault:
             failures.append(fault.cause)
             wait = pause(len(failures), fault.asked_wait, random.random(), tries)
@@ -46,6 +48,15 @@ async def ask(
                 continue
             return _sent(prompt, due, began, clock(), "failed", heard, None, failures)
         return _sent(prompt, due, began, clock(), "answered" if whole else "closed", heard, whole, failures)
+
+
+async def _within(seconds: float, hearing: Awaitable[Answer | None]) -> Answer | None:
+    """A stream that never ends is none, however steadily its pieces come: without this nobody would see the others."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await hearing
+    except TimeoutError:
+        raise WireFault(f"no whole answer within {seconds:g} s", cause="timeout") from None
 
 
 @dataclass(slots=True)

@@ -84,12 +84,9 @@ def _only_model(one: Address, option: str) -> str:
 
     async def ask() -> str:
         async with Client(one.url, Served(endpoint=one.url, api_key_env=one.key), 1, tries=1) as client:
-            return await only_model(client, one.url)
+            return await only_model(client, one.url, option)
 
-    try:
-        return asyncio.run(ask())
-    except UsageError as error:
-        raise UsageError(f"{error}. {option} NAME says which model is asked.") from None
+    return asyncio.run(ask())
 
 
 def _ref(ref: str, here: Path) -> str:

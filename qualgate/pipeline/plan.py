@@ -234,6 +234,7 @@ def _generated_by(
     }  # fmt: skip
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
     packages = packages_held(sets)
+    at_once = [arm.served.concurrency for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     ways = {case.body["reasoning"] for item in sets for case in item.cases if "reasoning" in case.body}
     return {
         "evalsets": [item.content for item in sets],
@@ -251,6 +252,7 @@ def _generated_by(
         **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
         **({"packages": packages} if packages else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
+        **({"at_once": at_once} if policy.four_arm and at_once else {}),  # what answers take rests on it
         **({"calibrations": learned} if learned else {}),
         # The policy decides what is generated, so another one is another run.
         **({"stop": _as_plain(policy)} if policy.stop else {}),

@@ -150,6 +150,13 @@ def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
             f"{gate.path.name}: of the four arms {', '.join(own)} would be generated here and "
             f"{', '.join(arm.name for arm in served)} served, so what one costs says nothing of the other: serve all"
         )
+    for what, values in _asked_by(served).items():
+        if len(set(values)) > 1:
+            told = ", ".join(f"{arm.name} {value}" for arm, value in zip(served, values, strict=True))
+            raise UsageError(
+                f"{gate.path.name}: value is held together by what answers take, and four arms are asked with another "
+                f"`{what}` each ({told}): say the same of all"
+            )
     if gate.policy.slo is not None:
         raise NotInThisVersion(
             f"{gate.path.name}: `slo` limits what users wait, and how many ask a server at once nobody says here: of "
@@ -162,6 +169,15 @@ def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
                 "comes before the baseline has none of its answers to read. Drift among them is not in this version: "
                 "take the rule out, or judge drift by a gate file without `four_arm`."
             )
+
+
+def _asked_by(served: Sequence[ArmSpec]) -> dict[str, list[str]]:
+    """What of how arms are asked has a part in their times, of each arm."""
+    asked = [arm.served for arm in served if arm.served is not None]
+    return {
+        "concurrency": [str(one.concurrency) for one in asked],
+        "stream": [str(one.stream).lower() for one in asked],
+    }
 
 
 def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:

@@ -62,7 +62,7 @@ class Gathering:
         """A whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
         answer, and for one behind the end."""
         if piece.error is not None:
-            raise WireFault(f"it reports an error in place of an answer: {json.dumps(piece.error)[:200]}")
+            raise WireFault(f"it reports an error in place of an answer: {json.dumps(piece.error)}")
         if piece.usage is not None:
             self._counted = piece.usage.prompt_tokens, piece.usage.completion_tokens
         self._drafts = piece.drafts or self._drafts

@@ -109,11 +109,11 @@ async def _drafted(
     client: Client, job: Job, left: Sequence[Left], read: Sequence[Sequence[Place]], folder: ModelFolder
 ) -> Answered:
     """Each answer from where it leaves the baseline's; plainly where that would not be the same, or proves not to."""
-    stop_ids = frozenset(folder.stop_ids)
+    stop_ids, steered = frozenset(folder.stop_ids), _penalizes(folder)
 
     async def of(row: int) -> Drafted:
         prompt, one = job.prompts[row], left[row]
-        if not _may_draft(job, prompt) or not one.tokens or one.finish == "abort":
+        if steered or not _may_draft(job, prompt) or not _ends_alike(prompt, one, stop_ids):
             answer = await answer_to(client, job, prompt)
             return Drafted(answer=answer, accepted=0, said=answer.completion_tokens or 0, forked=False)
         return await _from_fork(client, job, prompt, one, read[row], stop_ids)
@@ -145,6 +145,22 @@ def _may_draft(job: Job, prompt: Prompt) -> bool:
     assert job.arm.served is not None, "asked of served arms alone"
     plain = prompt.sampling == GREEDY and not prompt.constraint and not prompt.asked
     return plain and not prompt.until and not job.arm.served.extra_body
+
+
+def _penalizes(folder: ModelFolder) -> bool:
+    """Whether servers of this folder penalize tokens that were said though nobody asks for it (vLLM's default): then
+    they do not say the likeliest token of what they list."""
+    return folder.files.json("generation_config.json").get("repetition_penalty") not in (None, 1)
+
+
+def _ends_alike(prompt: Prompt, left: Left, stop_ids: frozenset[int]) -> bool:
+    """Whether what ended the baseline's answer would end another arm's at the same token: its last, and no other, is
+    one to stop at, or it is as long as was asked for. Its own context, say, ends no other server's."""
+    if any(token in stop_ids for token in left.tokens[:-1]):
+        return False
+    if left.finish == "length":
+        return len(left.tokens) == prompt.max_new_tokens
+    return left.finish == "stop" and left.tokens[-1:] != () and left.tokens[-1] in stop_ids
 
 
 async def _from_fork(

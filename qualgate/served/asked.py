@@ -46,8 +46,9 @@ def reasoning_asked(prompt: Prompt) -> str:
     return json.loads(prompt.asked).get(THOUGHTS_AS, NONE) if prompt.asked else NONE
 
 
-def request_of(prompt: Prompt, arm: ArmSpec, seed: int) -> tuple[str, dict[str, Any]]:
-    """Path and body. seed: of the run; each case and repeat has one of its own, which every arm is asked with."""
+def request_of(prompt: Prompt, arm: ArmSpec, seed: int, *, odds: bool = False) -> tuple[str, dict[str, Any]]:
+    """Path and body. seed: of the run; each case and repeat has one of its own, which every arm is asked with. odds:
+    how surely it says its tokens is asked for too, which costs a server time: only where something rests on it."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
     said = json.loads(prompt.asked) if prompt.asked else {}
@@ -59,7 +60,7 @@ def request_of(prompt: Prompt, arm: ArmSpec, seed: int) -> tuple[str, dict[str, 
     if prompt.token_ids:
         body["prompt"] = list(prompt.token_ids)
         if tells_tokens(served.engine):
-            body |= {"return_token_ids": True, "logprobs": TOLD}
+            body |= {"return_token_ids": True, **({"logprobs": TOLD} if odds else {})}
     if served.stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= json.loads(served.extra_body or "{}")

@@ -194,7 +194,7 @@ class Client:
             async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
                 reply = self._read(await _bytes(response), Completed)
             if reply.error is not None:
-                raise WireFault(f"it reports an error in place of an answer: {json.dumps(reply.error)[:200]}")
+                raise WireFault(f"it reports an error in place of an answer: {json.dumps(reply.error)}")
             meter.take(reply)
         return reply
 
@@ -215,12 +215,15 @@ class Client:
             yield self._read(await _bytes(response), Completed)
             return
         size = 0
-        async for event in httpx2.EventSource(response, MOST_BYTES):
-            if event.data == "[DONE]":
-                return
-            if (size := size + len(event.data)) > MOST_BYTES:
-                raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
-            yield self._read(event.data.encode(), Completed)
+        try:
+            async for event in httpx2.EventSource(response, MOST_BYTES):
+                if event.data == "[DONE]":
+                    return
+                if (size := size + len(event.data)) > MOST_BYTES:
+                    raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
+                yield self._read(event.data.encode(), Completed)
+        except UnicodeError as error:  # of the charset that it names
+            raise WireFault(f"its stream is no text: {error}") from None
         raise WireFault("its stream broke off before its end")
 
     @asynccontextmanager
@@ -273,9 +276,9 @@ class Client:
             return kind.model_validate_json(raw)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
+            place = self._shown(".".join(map(str, first["loc"])))
             what = "it sends a web page" if raw.lstrip()[:1] == b"<" else "what it sends is not this API's"
-            begins = self._shown(raw[:80].decode("utf-8", "replace"))
+            begins = self._shown(raw[:4096].decode("utf-8", "replace"))[:80]  # cut behind: half a key is not found
             raise WireFault(f"{what} ({place or 'JSON'}: {first['msg']}); it begins {begins!r}") from None
 
     async def _words(self, response: httpx2.Response) -> str:
@@ -284,8 +287,9 @@ class Client:
 
     def _shown(self, text: str) -> str:
         """Foreign text as a message may hold it: on one line, short, and without the key."""
-        told = text.replace(self._key, "***") if self._key else text
-        told = visible_line(told)
+        for key in filter(None, (self._key, json.dumps(self._key)[1:-1])):
+            text = text.replace(key, "***")
+        told = visible_line(text)
         return told if len(told) <= MOST_SAID else f"{told[:MOST_SAID]}…"
 
 

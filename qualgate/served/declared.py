@@ -15,6 +15,7 @@ from qualgate.served.replies import Models, Version
 if TYPE_CHECKING:
     from qualgate.served.client import Client
 
+MOST_NAMED = 300  # characters of a model's name and root
 THE_SERVERS_OWN = "the server's own"  # tokenizer, template, stop tokens: nobody here sees them
 
 
@@ -33,18 +34,20 @@ async def declared(client: Client, arm: ArmSpec) -> str:
         raise NotServed(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
     model = next(one for one in models.data if one.id == arm.model)
     root = f", root {model.root}" if model.root not in (None, model.id) else ""
-    return f"{model.id}{root}; {await _engine(client, arm)}"[:500]
+    named = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
+    return f"{named}; {await _engine(client, arm)}"
 
 
-async def only_model(client: Client, name: str) -> str:
-    """The one model that the server lists. NotServed where it lists another number of them, naming some."""
+async def only_model(client: Client, name: str, option: str) -> str:
+    """The one model that the server lists. NotServed where it lists another number of them, naming some, and the
+    option that says which is meant."""
     models = await client.get("/models", Models)
     if models is None:
         raise NotServed(f"{name}: there is no /models at that address. {ADDRESS}.")
     names = list(dict.fromkeys(one.id for one in models.data))
     if len(names) != 1:
         listed = f"{len(names)} models ({', '.join(names[:5])!r:.200})" if names else "no model"
-        raise NotServed(f"{name}: its server lists {listed}; say which is meant")
+        raise NotServed(f"{name}: its server lists {listed}; {option} NAME says which is asked.")
     return names[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import socket
@@ -128,14 +129,13 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
         if stop():
             return False
         if started.poll() is not None:
-            raise InfrastructureError(
-                f"{arm.name}: its server ended while it started, with code {started.returncode}. {_last_lines(log)}"
-            )
-        if time.monotonic() > last:
-            raise InfrastructureError(
-                f"{arm.name}: its server has not answered at port {port} for {START_SECONDS:g} s. {_last_lines(log)}"
-            )
-        time.sleep(POLL_SECONDS)
+            why = f"its server ended while it started, with code {started.returncode}"
+        elif time.monotonic() > last:
+            why = f"its server has not answered at port {port} for {START_SECONDS:g} s"
+        else:
+            time.sleep(POLL_SECONDS)
+            continue
+        raise InfrastructureError(f"{arm.name}: {why}. {_last_lines(log, arm)}")
     return True
 
 
@@ -147,14 +147,18 @@ def _answers(port: int) -> bool:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=5.0, trust_env=False) as asking:
             healthy = asking.get("/health").status_code in (200, 404)
             return healthy and asking.get("/v1/models").status_code in (200, 401, 403)
-    except httpx2.TransportError:
+    except httpx2.RequestError:  # a reply that cannot be decoded among them
         return False
 
 
-def _last_lines(log: Path) -> str:
+def _last_lines(log: Path, arm: ArmSpec) -> str:
+    """For people; without the arm's key, which a server may write of its environment."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - SHOWN_BYTES))
-        lines = file.read().decode("utf-8", "replace").splitlines()[-SHOWN:]
+        told = file.read().decode("utf-8", "replace")
+    if arm.served and (key := os.environ.get(arm.served.api_key_env, "").strip()):
+        told = told.replace(key, "***")
+    lines = told.splitlines()[-SHOWN:]
     if not lines:
         return "It wrote nothing."
     return "The last that it wrote:\n" + "\n".join(f"    {visible(line)[:300]}" for line in lines)

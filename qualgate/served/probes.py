@@ -182,8 +182,15 @@ async def _context(asking: _Asking, most: int) -> list[Probe]:
 
 def _fillers(prompts: Sequence[Prompt]) -> int:
     """How often the filler is said in a prompt about as long as the longest of these."""
-    words = max((max(len(one.token_ids), len(one.asked) // 5) for one in prompts), default=0)
-    return min(MOST_FILLERS, max(LEAST_FILLERS, words // 4))
+    return min(MOST_FILLERS, max([LEAST_FILLERS, *(_words(one) // 4 for one in prompts)]))
+
+
+def _words(prompt: Prompt) -> int:
+    """About how many tokens it has: known, or one for five bytes of what its server reads of it. A schema that holds
+    its answer is none of that, and a character beyond ASCII is no six, as JSON may write it."""
+    said = json.loads(prompt.asked or "{}")
+    read = json.dumps([said.get(name) for name in ("messages", "prompt", "tools")], ensure_ascii=False)
+    return max(len(prompt.token_ids), len(read.encode("utf-8", "surrogatepass")) // 5)
 
 
 async def _tools(asking: _Asking) -> list[Probe]:

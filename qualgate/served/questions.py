@@ -29,7 +29,8 @@ async def together(work: Iterable[Coroutine[Any, Any, Of]]) -> list[Of]:
 
 async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
     """What it says behind the prompt. NotServed where it counts other tokens of that than it was sent."""
-    answer = await _asked(client, prompt, request_of(prompt, job.arm, job.seed))
+    odds = prompt.sampling.drawn or job.timed  # whether it draws; of four arms, what is a near tie
+    answer = await _asked(client, prompt, request_of(prompt, job.arm, job.seed, odds=odds))
     if prompt.token_ids and answer.prompt_tokens not in (None, len(prompt.token_ids)):
         raise NotServed(
             f"{job.arm.name}: its server reads other tokens than it is sent: {len(prompt.token_ids):,} of "

@@ -50,7 +50,7 @@ def retry_after(header: str | None, now: datetime) -> float | None:
         return float(header.strip()[:9])
     try:
         until = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     until = until if until.tzinfo else until.replace(tzinfo=UTC)
     return max(0.0, (until - now).total_seconds())

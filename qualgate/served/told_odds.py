@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import Any
 
 from qualgate.records import Prompt, Served
 from qualgate.stats.greedy_sampler import SURE, log_e_values
 
+MOST_NATS = 1e6
+ROUNDED = 1e-4  # nats by which a server may tell the same token twice otherwise, here and in the list beside
 TOLD = 2  # log-probabilities asked for at each place: of the likeliest and the next
 
 
@@ -31,10 +32,16 @@ def margins_told(chosen: Sequence[float | None], tops: Any) -> list[float | None
 def _margin(chosen: float | None, top: Any) -> float | None:
     if chosen is None or not isinstance(top, Mapping):
         return None
-    values = sorted((one for one in top.values() if isinstance(one, int | float) and isfinite(one)), reverse=True)
-    if chosen in values:
-        values.remove(chosen)
+    values = sorted((one for one in top.values() if _is_logprob(one)), reverse=True)
+    own = min(values, key=lambda one: abs(one - chosen), default=None)
+    if own is not None and abs(own - chosen) <= ROUNDED:
+        values.remove(own)
     return chosen - values[0] if values else None
+
+
+def _is_logprob(value: Any) -> bool:
+    """A finite number; an integer of hundreds of digits, which JSON has and no float holds, is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MOST_NATS < value < MOST_NATS
 
 
 def asked_plainly(prompt: Prompt, served: Served) -> bool:

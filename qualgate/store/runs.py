@@ -257,7 +257,7 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
         if new_steps:
             connection.execute(insert(tables.draft_steps), new_steps)
         if new and (result.overflow or result.generation != UNTOLD):
-            _add_up(connection, run_id, result)
+            _add_up(connection, run_id, result, served=spec.served is not None)
 
 
 def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
@@ -301,12 +301,19 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
     return plain.arm_spec(arm.spec_json)
 
 
-def _add_up(connection: Connection, run_id: str, result: JobResult) -> None:
+def _add_up(connection: Connection, run_id: str, result: JobResult, *, served: bool) -> None:
     """Add how the job's answers came about, and what was beyond the dtype on the way, to what its arm had; a module
-    keeps the first place it had in any job, whatever their order."""
+    keeps the first place it had in any job, whatever their order. IntegrityError where another server, or another
+    version of it, answers now: of one that the run starts, its command alone is in the identity."""
     row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == result.arm)).one()
     size = plain.footprint(row.footprint_json)
     assert size is not None, "the arm was seen"
+    before, now = size.generation.engine, result.generation.engine
+    if served and before and before != now:
+        raise IntegrityError(
+            f"arm {result.arm!r}: {now!r:.200} answers now, and {before!r:.200} answered earlier in this run. Serve "
+            "what served before, or begin a new run in another store."
+        )
     places: dict[str, int] = {}
     counts: Counter[str] = Counter()
     for place, module, count in (*size.overflow, *result.overflow):

@@ -91,6 +91,13 @@ def test_one_that_does_not_answer_leaves_it_incomplete_and_the_same_command_goes
     assert "resumed run" in again.stderr
 
 
+def test_an_address_without_its_version_is_told_so_and_nothing_else(workspace):
+    with scripted(models=as_json({}, 404)) as one:
+        done = compare(workspace, one.address, one.address)
+    assert done.returncode == Exit.USAGE
+    assert done.stderr.rstrip().endswith("such as http://127.0.0.1:8000/v1.")
+
+
 TWO = as_json({"data": [{"id": "m"}, {"id": "n"}]})
 
 
@@ -106,9 +113,10 @@ def test_a_server_of_several_models_is_told_which(workspace):
 
 
 def test_one_key_goes_to_two_hosts_only_where_that_is_said(workspace):
-    done = compare(workspace, "http://127.0.0.1:1/v1", "http://localhost:1/v1", "--api-key-env", "SOME_KEY")
+    done = compare(workspace, "http://127.0.0.1:1/v1", "http://localhost:1/v1", "--api-key-env", "sk-canary")
     assert done.returncode == Exit.USAGE
     assert "two hosts" in done.stderr
+    assert "canary" not in done.stdout + done.stderr  # what should be a name may be a key
 
 
 def test_each_server_gets_its_own_key(workspace):

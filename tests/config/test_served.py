@@ -72,6 +72,45 @@ def test_a_key_in_the_file_is_not_repeated(gate_file):
     assert "sk-canary" not in str(found.value)
 
 
+BODY = "extra_body: {chat_template_kwargs: {enable_thinking: false}}"
+HEADERS = "extra_headers: {X-Team: support, X-Area: eu}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("--port {port}", "--port {port} --api-key sk-canary", "gives its server a key ('--api-key')"),
+        ("--port {port}", "--port {port} --hf-token=sk-canary", "gives its server a key ('--hf-token')"),
+        ("vllm serve", "env VLLM_API_KEY=sk-canary vllm serve", "gives its server a key ('VLLM_API_KEY')"),
+        (
+            "vllm serve ./awq --port {port}",
+            "sh -c 'vllm serve ./awq --port {port} --api-key sk-canary'",
+            "a key ('--api-key')",
+        ),
+        (HEADERS, "extra_headers: {Ocp-Apim-Subscription-Key: sk-canary}", "no key stands in a file"),
+        (HEADERS, "extra_headers: {X-Auth: sk-canary}", "no key stands in a file"),
+        (HEADERS, "extra_headers: {X-Team: Bearer sk-canary}", "no key stands in a file"),
+        (BODY, "extra_body: {user: {api_key: sk-canary}}", "`extra_body` has 'api_key'"),
+    ],
+)
+def test_a_key_is_found_wherever_a_file_may_hold_it_and_is_not_repeated(before, after, said, gate_file):
+    assert before in SERVED
+    gate_file.write_text(SERVED.replace(before, after, 1))
+    with pytest.raises(UsageError) as found:
+        load_gate_file(gate_file)
+    assert said in str(found.value)
+    assert "canary" not in str(found.value)
+
+
+def test_what_only_sounds_like_a_key_is_none(gate_file):
+    flags = "--port {port} --max-num-batched-tokens 8192 --tokenizer ./tok --ssl-keyfile ./k.pem --served-model-name m"
+    body = "extra_body: {skip_special_tokens: false, stop_token_ids: [2], min_tokens: 1}"
+    headers = "extra_headers: {X-Author: eu}"
+    gate_file.write_text(SERVED.replace("--port {port}", flags, 1).replace(BODY, body).replace(HEADERS, headers))
+    served = [arm.served for arm in load_gate_file(gate_file).variants if arm.served]
+    assert "min_tokens" in served[0].extra_body
+
+
 @pytest.mark.parametrize(
     ("said", "twice"),
     [("", True), ("noise_floor: false, ", False), ("noise_floor: true, ", True), ("stop: early, ", False)],

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from qualgate.load.asking import ask
+from qualgate.load.asking import LONGEST, ask
 from qualgate.load.counters import Counted, counted_since, tokens_written, written_now
 from qualgate.load.sent import Sent
 from qualgate.records import Served
 from qualgate.served.client import Client
 from qualgate.served.faults import NotServed, RequestRefused
+from qualgate.served.replies import Completed
+from tests.load import virtual
 from tests.served.scripted import Reply, Scripted, as_json, as_stream, scripted, text_piece
 
 USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
@@ -60,6 +63,21 @@ def test_what_fails_is_counted_by_its_cause_and_is_no_answer(reply, cause):
     with scripted(reply) as server:
         sent, waited = asked(server)
     assert (sent.how, sent.failures, sent.tokens, waited) == ("failed", (cause,), None, [])
+
+
+def test_a_stream_without_an_end_is_left():
+    """Its pieces come steadily, so no wait between two of them is long."""
+
+    class Endless:
+        async def pieces(self, path: str, body: Any) -> AsyncIterator[Completed]:
+            while True:
+                await asyncio.sleep(60)
+                yield Completed()
+
+    client: Any = Endless()
+    sent = virtual.run(ask(client, "/completions", STREAM, prompt=7, due=0.0, tries=2))
+    assert (sent.how, sent.failures) == ("failed", ("timeout", "timeout"))
+    assert 2 * LONGEST <= sent.ended < 2 * LONGEST + 60
 
 
 def test_a_server_that_is_not_there_is_a_failure_of_its_connection():

@@ -200,6 +200,9 @@ def test_what_cannot_be_loaded_is_refused_before_anything_is_asked(tmp_path):
         refused = qualgate("load", str(path), "--as", "theirs")
         assert refused.returncode == Exit.USAGE
         assert "qualgate, vllm, guidellm" in refused.stderr
+        (tmp_path / "taken").touch()
+        unwritable = qualgate("load", str(path), "--out", str(tmp_path / "taken"))
+        assert (unwritable.returncode, "cannot be written" in unwritable.stderr) == (Exit.USAGE, True)
         (tmp_path / "t.jsonl").write_text('{"at": 0}\n{"at": 3}\n')
         short = gate_file(tmp_path, at(one), at(other), "{trace: t.jsonl}")
         with pytest.raises(UsageError, match="it lasts 3 s, of which 5 s are warm-up"):

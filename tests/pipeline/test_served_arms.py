@@ -135,6 +135,10 @@ def test_four_arms_may_be_served_and_what_users_wait_under_load_is_not_theirs_to
 
     check(FOUR)
     check(FOUR.replace("speculation: b}", "speculation: b, drafting: {b: {proposed: 9, accepted: 5}}}"))
+    for more, told in (("concurrency: 64", "a 16, b 64, c 16"), ("stream: false", "a true, b false, c true")):
+        with pytest.raises(UsageError, match=told):  # b would be charged for the queue, or wait for what comes whole
+            check(FOUR.replace("8002/v1', model: m", f"8002/v1', model: m, {more}"))
+    check(FOUR.replace("model: m", "model: m, concurrency: 64"))
     with pytest.raises(NotInThisVersion, match="limits what users wait"):
         check(f"{FOUR}slo: {{ttft: 0.5}}\n")
     with pytest.raises(NotInThisVersion, match="of four served arms, which take turns"):

@@ -340,7 +340,7 @@ def test_a_plan_of_served_arms_says_what_is_known_before_they_are_asked(workspac
 
 
 RULED = [
-    ("{metric: drift.kl_mean, max: 0.1}", "log-probs of a prompt's tokens"),
+    ("{metric: drift.kl_mean, max: 0.1}", "nothing tells the probabilities behind the answers"),
     ("{metric: latency.tpot, max_ratio: 1.1}", "a server's times are not judged yet"),
     ("{metric: memory.weights, max: 5}", "a server's weights and memory are not seen"),
     ("{metric: parity.tokens, min: 0.9}", "is asked by messages and tells none"),

@@ -20,13 +20,16 @@ LISTED = 4
 @dataclass
 class Model:
     """Use it as a server's `otherwise`. other: logits are moved by so much from those of the seed. reading: added where
-    it reads a prompt; whim: likewise, otherwise for each answer. spoil: changes what it lists."""
+    it reads a prompt; whim: likewise, otherwise for each answer. spoil: changes what it lists. context: tokens of an
+    answer that its context has room for; hides_its_end: the token that ended an answer is not told."""
 
     other: float = 0.0
     reading: float = 0.0
     whim: float = 0.0
     ends: frozenset[int] = frozenset({258})
     floor: bool = False
+    context: int = 10**6
+    hides_its_end: bool = False
     spoil: Callable[[list[Any]], Any] = lambda told: told
     said: int = 0  # tokens of answers
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -51,13 +54,15 @@ class Model:
         tokens = self.answer(prompt, most, kind if self.whim else 0)
         with self.lock:
             self.said += len(tokens)
-        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
         reason = "stop" if tokens[-1] in self.ends else "length"
+        if self.hides_its_end and reason == "stop":
+            tokens = tokens[:-1]
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(tokens)}
         return as_json({**text_piece("", reason, token_ids=tokens), "usage": usage})
 
     def answer(self, prompt: list[int], most: int, kind: int = 0) -> list[int]:
         tokens: list[int] = []
-        while len(tokens) < most and (not tokens or tokens[-1] not in self.ends):
+        while len(tokens) < min(most, self.context) and (not tokens or tokens[-1] not in self.ends):
             tokens.append(int(self.logprobs([*prompt, *tokens][-1], self.whim, kind).argmax()))
         return tokens
 

@@ -63,4 +63,4 @@ def asked(server: Scripted, tokenizer: str, arm: str, prompts: int, sampling: Sa
         for number in range(prompts)
     )  # fmt: skip
     spec = ArmSpec(name=arm, model="m", served=served)
-    return run_served(Job(index=0, arm=spec, prompts=given, artifact="", drafted=False, seed=5), {}, 8)
+    return run_served(Job(index=0, arm=spec, prompts=given, artifact="", drafted=False, seed=5, timed=True), {}, 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -126,6 +127,23 @@ def test_a_server_that_says_otherwise_each_time_is_no_reason_to_refuse_drafts(le
 
 
 @pytest.mark.parametrize(
+    ("of_baseline", "change"),
+    [
+        ({"hides_its_end": True}, {}),  # it does not tell the token that ended its answer
+        ({"context": 12}, {}),
+        ({"ends": frozenset({258, 40})}, {"ends": frozenset({258})}),
+        ({"ends": frozenset()}, {"ends": frozenset({258})}),
+    ],
+)
+def test_an_answer_that_ended_as_the_variants_would_not_is_no_draft(of_baseline, change, tokenizer, tmp_path):
+    artifact, model = tmp_path / "run" / "job-0.safetensors", Model(**change)
+    theirs = said(answered(Model(**of_baseline), tokenizer, artifact, "baseline"))
+    result = answered(model, tokenizer, artifact)
+    assert said(result) == plain(model)
+    assert theirs != plain(Model(**change))
+
+
+@pytest.mark.parametrize(
     "change",
     [{"sampling": Sampling(temperature=0.5)}, {"until": ("x",)}, {"asked": '{"response_format": {}}'}],
 )
@@ -140,6 +158,16 @@ def test_what_is_drawn_steered_or_stopped_by_a_text_is_asked_plainly(change, lef
 
 
 ALL = prompts()
+
+
+def test_a_model_whose_own_settings_penalize_is_asked_plainly(tokenizer, tmp_path):
+    folder = shutil.copytree(tokenizer, tmp_path / "penalized")
+    for penalty, drafted in ((1.0, True), (1.05, False)):
+        (folder / "generation_config.json").write_text(json.dumps({"repetition_penalty": penalty, "eos_token_id": 258}))
+        artifact = tmp_path / str(penalty) / "job-0.safetensors"
+        answered(Model(), folder, artifact, "baseline")
+        result = answered(Model(other=0.05), folder, artifact)
+        assert any(completion.baseline_proposed for completion in result.completions) is drafted
 
 
 def test_what_goes_with_each_request_may_steer_so_answers_are_asked_plainly(left, tokenizer):

@@ -148,6 +148,35 @@ def test_the_key_goes_into_one_header_and_no_message(monkeypatch):
     assert "SOME_KEY" in said
 
 
+@pytest.mark.parametrize("before", [66, 73, 77])
+@pytest.mark.parametrize("quoted", [False, True])
+def test_not_even_a_part_of_a_key_is_shown_where_a_message_is_cut(before, quoted, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", key := 'sk-ca"nary-4711')
+    pad = "x" * (before if not quoted else before + 110)
+    told = as_json({"error": pad + key}) if quoted else Reply(body=(pad + key).encode())
+    with scripted(*[told] * TRIES) as server:
+        said = failing(server, InfrastructureError, api_key_env="SOME_KEY")
+    assert "sk-" not in said
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "no-such", "utf-8"])
+def test_a_stream_in_no_charset_is_asked_again(charset):
+    spoilt = Reply(body=b"data: \xff\xff\xff\n\n", kind=f"text/event-stream; charset={charset}")
+    with scripted(spoilt, as_json(WHOLE)) as server:
+        assert asking(server, {"prompt": "p", "stream": True})[0].text == "yes"
+
+
+@pytest.mark.parametrize("told", [b"-1" + b"0" * 400, b"true", b'"-1"', b"null", b"[]"])
+def test_log_probs_that_are_none_tell_nothing(told):
+    choice = (
+        b'{"choices": [{"text": "yes", "finish_reason": "stop", "token_ids": [1], "logprobs": {"token_logprobs": '
+        b'[-0.5], "top_logprobs": [{"yes": -0.5, "no": ' + told + b"}]}}]}"
+    )
+    with scripted(Reply(body=choice)) as server:
+        answer, _ = asking(server)
+    assert (answer.text, answer.logprobs, answer.margins) == ("yes", (-0.5,), ())
+
+
 @pytest.mark.parametrize("key", ["", "a b", "ké", "a\nb"])
 def test_a_key_that_is_none_is_refused_unseen(key, monkeypatch):
     monkeypatch.setenv("SOME_KEY", key)

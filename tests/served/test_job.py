@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError
 from qualgate.quant.model_files import read_files
-from qualgate.records import ArmSpec, Case, Job, JobResult, Prompt, Sampling, Served, UnitKey
-from qualgate.served.asked import asked_of
+from qualgate.records import GREEDY, ArmSpec, Case, Job, JobResult, Prompt, Sampling, Served, UnitKey
+from qualgate.served.asked import asked_of, request_of
 from qualgate.served.job import run_served
 from tests.served.scripted import MODELS, Reply, Scripted, as_json, as_stream, scripted, text_piece
 from tests.tiny_models import save_byte_tokenizer
@@ -46,6 +47,22 @@ def test_calls_that_a_servers_parser_read_are_written_in_their_dialect():
         [completion] = answered(server).completions
     assert completion.text == HERMES
     assert completion.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("sampling", "timed", "asked"),
+    [(GREEDY, False, False), (GREEDY, True, True), (Sampling(temperature=0.7), False, True)],
+)
+def test_log_probs_cost_a_server_time_and_are_asked_where_something_rests_on_them(sampling, timed, asked, tmp_path):
+    save_byte_tokenizer(tmp_path)
+    served = Served(engine="vllm", tokenizer=str(tmp_path), stream=False)
+    one = replace(prompt(), token_ids=(1, 2), asked="", sampling=sampling)
+    with scripted(as_json(text_piece("x", "stop", token_ids=[3]))) as server:
+        arm = ArmSpec(name="x", model="m", served=replace(served, endpoint=server.address))
+        run_served(Job(index=0, arm=arm, prompts=(one,), artifact="", drafted=False, timed=timed), {}, 1)
+        [(_, _, body)] = server.asked
+    assert ("logprobs" in body) is asked
+    assert "logprobs" not in request_of(one, arm, 0)[1]  # as `qualgate load` asks
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
@@ -192,6 +209,15 @@ def test_who_answered_is_a_part_of_what_the_arm_is():
     assert first.identity.served == "m, root ./m; engine not told 1.0"
     assert first.generation.engine == "engine not told 1.0"
     assert first.identity != second.identity
+
+
+def test_a_long_name_hides_no_version():
+    long = as_json({"data": [{"id": "m", "root": "./m" * 400}]})
+    with scripted(models=long, otherwise=lambda body: as_json(text_piece("x", "stop"))) as server:
+        first = answered(server)
+        server.version = as_json({"version": "2.0"})
+        assert first.identity != answered(server).identity
+    assert first.generation.engine == "engine not told 1.0"
 
 
 def test_a_server_that_changes_while_it_answers_ends_the_run():

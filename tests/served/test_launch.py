@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,17 @@ def test_one_that_ends_at_its_start_is_told_of_by_its_last_lines(tmp_path):
     assert "line 29" in said
     assert "line 10\n" not in said
     assert "\x1b" not in said
+
+
+def test_a_key_in_a_servers_log_is_not_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "sk-canary-4711")
+    (tmp_path / "broken.py").write_text("import os\nprint('args', os.environ['SOME_KEY'])\nraise SystemExit(3)\n")
+    one = job(f"{sys.executable} broken.py {{port}}")
+    assert one.arm.served is not None
+    keyed = replace(one, arm=replace(one.arm, served=replace(one.arm.served, api_key_env="SOME_KEY")))
+    with pytest.raises(InfrastructureError, match=r"args \*\*\*") as found, reached([keyed], tmp_path, lambda: False):
+        pass
+    assert "canary" not in str(found.value)
 
 
 def test_a_command_that_is_not_there_is_the_users(tmp_path):

@@ -34,6 +34,17 @@ def shown(body: dict[str, Any] = CHAT, sampling: Sampling | None = None, **plant
         return found(server, body, sampling)
 
 
+SCHEMA = {"type": "object", "properties": {f"name_{n}": {"type": "string"} for n in range(300)}}
+
+
+@pytest.mark.parametrize("case", [{"prompt": "東京" * 750}, {"prompt": "p", "constraint": {"json_schema": SCHEMA}}])
+def test_a_context_is_tried_by_prompts_as_long_as_the_longest_case_and_no_longer(case):
+    """A server that cuts off what is longer reads all of these whole."""
+    assert shown({"id": "c", **case}, context=1_000)["context"].fault == ""
+    with pytest.raises(Contradicted, match="reads a long prompt in part"):
+        shown({"id": "c", **case}, context=400)
+
+
 def faults(probes: dict[str, Probe]) -> set[str]:
     return {name for name, one in probes.items() if one.fault}
 

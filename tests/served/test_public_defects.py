@@ -70,7 +70,14 @@ def test_a_pass_that_verifies_and_rounds_otherwise_is_a_defect_that_is_told_from
     """llama.cpp#25618, #27407: answers leave their target's at the first near tie, more of them than chance has."""
     found = parity(tokenizer, GREEDY, Speaker(flips=0.1))
     assert found.status == "broken"
-    assert "leave baseline's at near ties, over 0.0001 of 2,000 tokens" in found.reason
+    assert "leave baseline's at near ties, over 0.0001 of " in found.reason
+
+
+def test_one_near_tie_in_few_tokens_is_neither_a_defect_nor_proven_rare(tokenizer):
+    """A server whose ties are as rare as they may be shows one in 2,000 tokens in one run of six."""
+    found = parity(tokenizer, GREEDY, Speaker(flips=0.01))
+    assert "1 answer leaves baseline's at near ties" in found.reason
+    assert found.status == "undecided"
 
 
 def test_a_drafter_that_says_another_token_is_a_defect_at_that_token(tokenizer):

@@ -39,6 +39,8 @@ def test_a_server_is_not_asked_before_it_says():
         ("Wed, 25 Nov 2026 11:00:00 GMT", 0.0),
         ("soon", None),
         ("-5", None),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", None),
+        ("Mon, 01 Jan 2027 00:00:00 +99999999999999999999", None),
         ("9" * 400, 999_999_999.0),
         ("٣", None),
     ],

@@ -25,6 +25,7 @@ from qualgate.gate.four_arm.drafting import ran_here
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus
+from qualgate.stats.intervals import binomial_lower
 
 TIE = 2.0**-17  # top-2 logit gap of a near tie: one float32 step of a logit between 64 and 128
 SERVED_TIE = 2.0**-3  # likewise of a server: one bf16 step of a logit between 16 and 32
@@ -32,6 +33,7 @@ TOKENS = "their tokens"
 DIGESTS = "digests of their tokens"
 TEXTS = "digests of their texts, as no token ids were recorded"
 MOST_TIES = 1e-4  # mismatches at near ties that each token may cost
+ARMS_HELD = 2  # against their targets: what speculates alone, and what does both
 VARYING = ceil(-log2(GREEDY_ALPHA))  # cases whose answers must vary in the target for that
 
 Promise = Literal["identical", "sampled", "lossy"]
@@ -85,16 +87,18 @@ def parity_step(
             foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
             unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
             return step("undecided", unshown) if unshown else step(status, reason)
+    held = flat(pairs)
+    both, alpha = exact(arm, target), policy.alpha / ARMS_HELD
     served = any(one.identity is not None and one.identity.served for one in (arm, target))
-    tie = SERVED_TIE if served else TIE
-    return step(*_identical(arm.name, target.name, flat(pairs), exact=exact(arm, target), tie=tie))
+    return step(*_identical(arm.name, target.name, held, exact=both, served=served, alpha=alpha))
 
 
 def _identical(
-    name: str, target: str, pairs: Sequence[Pair], *, exact: bool, tie: float = TIE
+    name: str, target: str, pairs: Sequence[Pair], *, exact: bool, served: bool, alpha: float
 ) -> tuple[RuleStatus, str]:
-    """Token by token. A difference is excused only at a near tie of the target's own logits (tie: the largest gap of
-    one), only rarely, and not at all where both are exact."""
+    """Token by token. A difference is excused only at a near tie of the target's own logits, only rarely, and not at
+    all where both are exact; of a server that tells no tokens it may be one. alpha: how often ties that are as rare as
+    they may be are taken for a defect."""
     held = Counter(map(_compared_by, pairs))
     if unread := held[""]:
         return "undecided", f"the tokens of {unread} of {counted(len(pairs), 'answer')} were not recorded"
@@ -103,26 +107,55 @@ def _identical(
         lesser = [f"{count} by {way}" for way, count in sorted(held.items()) if way != TOKENS]
         told = f": {', '.join(lesser)}" if lesser else ", token for token"
         return "proven", f"all {len(pairs)} answers are {target}'s{told}"
-    first = [(pair, *_first_difference(pair)) for pair in differing]
+    untold = [pair for pair in differing if served and _compared_by(pair) != TOKENS]
+    first = [(pair, *_first_difference(pair)) for pair in differing if pair not in untold]
+    tie = SERVED_TIE if served else TIE
     defects = [(pair, place, gap) for pair, place, gap in first if exact or gap is None or not 0 <= gap <= tie]
-    tokens = sum(len(pair.baseline.answer or b"") // 4 for pair in pairs)
     if defects:
-        pair, place, gap = defects[0]
-        key = pair.variant.key
-        seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
-        if exact:
-            seen = "both ran in packed passes, where no batch, draft or near tie changes a bit"
-        at = f"token {place} of {key.question}" if place is not None else f"{key.question}, by {_compared_by(pair)}"
-        return "broken", (
-            f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
-            f"{at} ({seen}){_greedily(pairs)}"
+        return "broken", _defective(name, target, pairs, defects, exact=exact)
+    tokens = _tokens_held(pairs)
+    way = "by their texts" if untold else "at near ties"
+    told = f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s {way}"
+    if binomial_lower(len(differing), max(tokens, len(differing)), alpha) > MOST_TIES:
+        return "broken", f"{told}, over {MOST_TIES:g} of {tokens:,} tokens"
+    if untold:
+        return "undecided", (
+            f"{told}, and where no tokens are told a near tie is not told from a defect: give both arms `tokenizer`"
         )
     if len(differing) > MOST_TIES * tokens:
-        return "broken", (
-            f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s at near ties, over "
-            f"{MOST_TIES:g} of {tokens:,} tokens"
+        return "undecided", (
+            f"{told}, in {tokens:,} tokens: too few to tell a defect from chance. {ceil(len(differing) / MOST_TIES):,} "
+            "tokens or more with no further one would show that they are rare"
         )
     return "proven", f"{len(differing)} of {counted(len(pairs), 'answer')} differ from {target}'s, each from a near tie"
+
+
+def _defective(
+    name: str, target: str, pairs: Sequence[Pair], defects: Sequence[tuple[Pair, int | None, float | None]], *,
+    exact: bool,
+) -> str:  # fmt: skip
+    pair, place, gap = defects[0]
+    key = pair.variant.key
+    seen = "no top-2 gap was recorded that could excuse it" if gap is None else f"top-2 gap {gap:.3g}, no near tie"
+    if exact:
+        seen = "both ran in packed passes, where no batch, draft or near tie changes a bit"
+    at = f"token {place} of {key.question}" if place is not None else f"{key.question}, by {_compared_by(pair)}"
+    return (
+        f"{name} is defective: {len(defects)} of {counted(len(pairs), 'answer')} are not {target}'s, first at "
+        f"{at} ({seen}){_greedily(pairs)}"
+    )
+
+
+def _tokens_held(pairs: Sequence[Pair]) -> int:
+    """Tokens of the target that were held against the arm's: of an answer those up to its first other one, and where
+    they are not told as many as it has."""
+    held = 0
+    for pair in pairs:
+        place = None if equal(pair) else _first_difference(pair)[0]
+        said = pair.baseline.answer
+        whole = len(said) // 4 if said is not None else pair.baseline.tokens or 0
+        held += whole if place is None else place + 1
+    return held
 
 
 def _compared_by(pair: Pair) -> str:
