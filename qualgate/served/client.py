@@ -35,6 +35,7 @@ PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests
 MOST_SAID = 300  # characters of a server's own words in a message
 # s: to connect, to send, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = httpx2.Timeout(None, connect=10.0, write=60.0, read=600.0)
+WHOLE = 600.0  # s in which the next whole thing is to come (a head, a body, an event), however its bytes trickle
 
 Of = TypeVar("Of", bound=Reply)
 
@@ -178,8 +179,8 @@ class Client:
             # Servers that cannot stream answer whole; what is neither says what it is.
             yield self._read(await _bytes(response), Completed)
             return
-        size = 0
-        async for event in httpx2.EventSource(response, MOST_BYTES):
+        size, events = 0, aiter(httpx2.EventSource(response, MOST_BYTES))
+        while (event := await _in_time(anext(events, None), "piece of its answer")) is not None:
             if event.data == "[DONE]":
                 return
             if (size := size + len(event.data)) > MOST_BYTES:
@@ -193,12 +194,16 @@ class Client:
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"} if content else None
+        request = self._http.build_request(method, address, content=content, headers=headers)
         try:
-            async with self._http.stream(method, address, content=content, headers=headers) as response:
+            response = await _in_time(self._http.send(request, stream=True), "head of an answer")
+            try:
                 status = response.status_code
                 if status != 200 and not (status == 404 and body is None):
                     await self._refuse(response, httpx2.URL(address).path)
                 yield response
+            finally:
+                await response.aclose()
         except httpx2.RequestError as error:
             raise self._broken(error) from None
 
@@ -269,8 +274,21 @@ def _of_tls(error: BaseException) -> BaseException | None:
     return None
 
 
+async def _in_time(coming: Awaitable[Any], what: str) -> Any:
+    """What comes. WireFault where it does not come whole, however often a byte of it does."""
+    try:
+        async with asyncio.timeout(WHOLE):
+            return await coming
+    except TimeoutError:
+        raise WireFault(f"no whole {what} came within {WHOLE:g} s", cause="timeout") from None
+
+
 async def _bytes(response: httpx2.Response) -> bytes:
-    """The whole of it. WireFault where that is too much."""
+    """The whole of it. WireFault where that is too much, or does not come whole."""
+    return await _in_time(_all_bytes(response), "answer")
+
+
+async def _all_bytes(response: httpx2.Response) -> bytes:
     parts, size = [], 0
     async for part in response.aiter_bytes():
         parts.append(part)

@@ -33,6 +33,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.methods.quantize import run
         case "scoring":
             from tests.verification.references.scoring import run
+        case "served":
+            from tests.verification.served.served import run
         case "served-arithmetic":
             from tests.verification.references.served_arithmetic import run
         case "static":

@@ -184,6 +184,15 @@ SERVED_ARITHMETIC = Benchmark(
     },
 )
 
+SERVED = Benchmark(
+    name="served",
+    about="arms that are served: faults of servers and of the wire, what lists and drafts prove, what the client costs",
+    goals={
+        "chaos": ">= 60 misbehaviours of servers and the wire, for a while and for good: 0 answers lost, doubled, wrong",
+    },
+    in_parts=True,
+)
+
 PROOFS = {
     one.name: one
     for one in (
@@ -194,6 +203,7 @@ PROOFS = {
         LOSSLESS,
         QUANTIZE,
         SCORING,
+        SERVED,
         SERVED_ARITHMETIC,
         STATIC,
     )
