@@ -26,6 +26,7 @@ from qualgate.escaping import visible_line
 from qualgate.identity import own_version
 from qualgate.records import Served
 from qualgate.served.answer import Answer, Gathering
+from qualgate.served.doubt import rearranged
 from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
 from qualgate.served.replies import Completed, Reply
 from qualgate.served.retries import RETRIED, TRIES, pause, retry_after
@@ -59,7 +60,11 @@ class Client:
         self._served, self._tries, self._sleep = served, tries, sleep
         self._key = _key_of(name, served.api_key_env)
         self._turns = asyncio.Semaphore(at_once)
-        headers = {"User-Agent": f"qualgate/{own_version()}", **dict(served.extra_headers)}
+        headers = {
+            "User-Agent": f"qualgate/{own_version()}",
+            "Accept-Encoding": "identity",  # what is packed small may unpack beyond any bound
+            **dict(served.extra_headers),
+        }
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._http = httpx2.AsyncClient(
@@ -144,7 +149,12 @@ class Client:
         async with aclosing(self.pieces(path, body)) as pieces:
             async for piece in pieces:
                 gathered.take(piece, time.perf_counter() - began)
-        return gathered.answer(time.perf_counter() - began)
+        answer = gathered.answer(time.perf_counter() - began)
+        if body.get("stream") and gathered.doubtful:
+            plain = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+            whole = await self._answer(path, plain)
+            return whole if rearranged(answer.said, whole.said) else answer
+        return answer
 
     async def pieces(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Completed, None]:
         """What comes back to a request that is sent once, at once, piece by piece; whoever closes this early ends the
@@ -194,10 +204,17 @@ class Client:
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"} if content else None
-        request = self._http.build_request(method, address, content=content, headers=headers)
+        head = _Head()
+        request = self._http.build_request(
+            method, address, content=content, headers=headers, extensions={"trace": head.on_event}
+        )
         try:
             response = await _in_time(self._http.send(request, stream=True), "head of an answer")
             try:
+                if head.lay_there:
+                    raise WireFault("an answer that nobody had asked for lay in its connection")
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    raise WireFault("its answer is compressed, which was not asked for")
                 status = response.status_code
                 if status != 200 and not (status == 404 and body is None):
                     await self._refuse(response, httpx2.URL(address).path)
@@ -250,6 +267,25 @@ class Client:
         told = text.replace(self._key, "***") if self._key else text
         told = visible_line(told)
         return told if len(told) <= MOST_SAID else f"{told[:MOST_SAID]}…"
+
+
+class _Head:
+    """Whether the head of an answer lay in the connection before its question was asked: it is another question's then,
+    come late or twice. What must be read of the network lets the event loop go on first."""
+
+    def __init__(self) -> None:
+        self.lay_there, self._waits = False, False
+
+    async def on_event(self, name: str, _: Mapping[str, Any]) -> None:
+        """What httpx2 tells of a request."""
+        if name == "http11.receive_response_headers.started":
+            self._waits = False
+            asyncio.get_running_loop().call_soon(self._goes_on)
+        elif name == "http11.receive_response_headers.complete":
+            self.lay_there = not self._waits
+
+    def _goes_on(self) -> None:
+        self._waits = True
 
 
 def _key_of(name: str, variable: str) -> str:

@@ -44,7 +44,9 @@ KINDS: dict[Kind, Sequence[dict[str, Act]]] = {
     "told": (misbehaviours.TOLD,),
     "calls": (misbehaviours.CALLS,),
 }
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("look", "book")]
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("look", "book")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,11 @@ def ask(folder: str, kind: Kind, address: str) -> JobResult:
 
 def answer(folder: str, kind: Kind, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
     """The question's number, and its right answer in pieces and whole; each has the number in it."""
-    number = body["prompt"][0] if kind == "told" else int(str(body.get("messages") or body["prompt"]).split()[-1].strip("'}]"))
+    number = (
+        body["prompt"][0]
+        if kind == "told"
+        else int(str(body.get("messages") or body["prompt"]).split()[-1].strip("'}]"))
+    )
     if kind == "calls":
         return number, *_calls(number)
     parts = [f"answer {number}", ": the order", f" {number}17", " is late."]

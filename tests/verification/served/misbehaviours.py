@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from tests.verification.served.striking import STREAM, Act, Struck, chunk, event, head
@@ -97,8 +98,13 @@ async def answered_twice(to: Struck) -> None:
     await to.send(head(200, f"Content-Length: {len(again)}", "Content-Type: application/json") + again)
 
 
+@cache
+def _bomb() -> bytes:
+    return gzip.compress(b" " * 2**26, 1)
+
+
 async def bombed(to: Struck) -> None:
-    packed = gzip.compress(b" " * 2**27)
+    packed = await asyncio.to_thread(_bomb)
     await to.send(head(200, "Content-Encoding: gzip", f"Content-Length: {len(packed)}") + packed)
 
 
@@ -153,14 +159,14 @@ WHOLES: dict[str, Act] = {
 
 
 def changed(change: Any, *, done: bool = True) -> Act:
-    """The right answer's events as `change` leaves them."""
+    """The right answer's events as `change` leaves them; an answer that comes at once is left alone."""
 
     async def act(to: Struck) -> None:
+        if not to.streams:
+            return await to.right()
         await to.pieces(change(list(deepcopy(to.events))), done=done)
 
     return act
-
-
 
 
 async def comments(to: Struck) -> None:
@@ -180,6 +186,8 @@ async def empty_pieces(to: Struck) -> None:
 FAILED = {"error": {"message": "worker died", "code": 500}}
 MORE = {"choices": [{"index": 0, "text": "more", "delta": {"content": "more"}, "finish_reason": None}]}
 STREAMS: dict[str, Act] = {
+    "a piece twice": changed(lambda events: [*events[:2], events[1], *events[2:]]),
+    "every piece twice": changed(lambda events: [one for event in events[:-2] for one in (event, event)] + events[-2:]),
     "an error at once": changed(lambda events: [FAILED]),
     "an error in the midst": changed(lambda events: [*events[:2], FAILED]),
     "an event called error": changed(lambda events: [*events[:2], b'event: error\ndata: {"message": "died"}\n\n']),
@@ -194,7 +202,7 @@ STREAMS: dict[str, Act] = {
 TOLD: dict[str, Act] = {
     "a piece twice": changed(lambda events: [*events[:2], events[1], *events[2:]]),
     "a piece lost": changed(lambda events: [events[0], *events[2:]]),
-    "all pieces twice": changed(lambda events: [one for event in events[:-2] for one in (event, event)] + events[-2:]),
+    "every piece twice": changed(lambda events: [one for event in events[:-2] for one in (event, event)] + events[-2:]),
     "the first half twice": changed(lambda events: [*events[:3], *events]),
 }
 

@@ -10,9 +10,7 @@ from typing import Any
 from qualgate.bench.shape import told
 from tests.verification.goals import SERVED
 
-PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("chaos", ("chaos",)),
-)
+PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (("chaos", ("chaos",)),)
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
 
 

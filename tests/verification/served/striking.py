@@ -100,8 +100,7 @@ class Striking:
     address: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task that ends as cancelled is told of on stderr by this version of asyncio.
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
                 size = next((int(one[15:]) for one in lines if one.lower().startswith("content-length:")), 0)
@@ -130,6 +129,7 @@ class Striking:
 def running(server: Striking) -> Iterator[Striking]:
     """The server, at its address, until it is left; it then ends with every connection."""
     loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # connections that are cut off are what it is for
     listening = loop.run_until_complete(asyncio.start_server(server.serve, "127.0.0.1", 0))
     server.address = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
     thread = threading.Thread(target=loop.run_forever, daemon=True)
