@@ -28,6 +28,7 @@ FIXED = (
 OPEN = "List words that come to your mind, one after the other, in any order:"
 COUNT = "Count from one to one hundred in words, separated by commas: one, two, three,"
 ORDER = "What is the status of order A-17? Use the tool to look it up."
+WORDED = tuple(f"Write this number in words, and nothing else: {number}" for number in (4711, 38, 902, 15))
 STARTS = ("Alpha.", "Bravo.", "Charlie.")  # so that nothing of one prompt is known from another
 FILLER = " one two three four"
 TOOL = {
@@ -39,6 +40,7 @@ TOOL = {
     },
 }
 HOT, DRAWN_TOKENS, FEW_TOKENS, CALL_TOKENS = 2.0, 16, 4, 128
+STOPPED_TOKENS, STOP_LENGTH = 24, 3  # of the answer that a text is to end, and characters of that text
 LEAST_FILLERS, MOST_FILLERS = 128, 20_000  # of the longest prompt
 READ_WHOLE = 0.85  # of the tokens that a part of a prompt adds, where the part before added all of its own
 TRIES, SECONDS = 2, 180.0  # of one request; of all probes of an arm
@@ -68,7 +70,8 @@ class _Asking:
 
 
 def probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple[Probe, ...]:
-    """What its server shows, in this order: tokens, temperature, seed, max_tokens, context, tools, log-probs.
+    """What its server shows, in this order: tokens, temperature, seed, max_tokens, own answers, context, stop (where
+    texts end cases), tools (where cases have some), log-probs.
 
     prompts: that it will be asked; the longest says how long a prompt it must read whole. Contradicted (64) for what no
     answer may rest on. A server that does not answer now has one entry that says so: what asks its cases tells more.
@@ -90,7 +93,9 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple
             _tokens(asking),
             _drawing(asking, any(prompt.sampling.drawn for prompt in prompts)),
             _max_tokens(asking),
+            _own(asking),
             _context(asking, _fillers(prompts)),
+            *([_stop(asking)] if any(prompt.until for prompt in prompts) else []),
             *([_tools(asking)] if chats and any('"tools"' in prompt.asked for prompt in prompts) else []),
             _log_probs(asking),
         )
@@ -118,8 +123,8 @@ async def _drawing(asking: _Asking, drawn: bool) -> list[Probe]:
         )
     except RequestRefused as refused:  # some take no seed, or no temperature this high
         return [Probe(name="temperature", asked=asked, saw=f"it refuses: {str(refused)[:200]}")]
-    cold, warmed = (answer.thought + answer.text for answer in (greedy, again))
-    one, repeated, *others = (answer.thought + answer.text for answer in hot)
+    cold, warmed = map(_told, (greedy, again))
+    one, repeated, *others = map(_told, hot)
     other = len({one, *others})
     saw = f"{'the same' if cold == warmed else 'another'} answer at 0, {other} different at {HOT:g}"
     fault = ""
@@ -147,6 +152,44 @@ async def _max_tokens(asking: _Asking) -> list[Probe]:
             "before it."
         )
     return [Probe(name="max_tokens", asked=asked, saw=f"{count}, ended by {answer.finish}")]
+
+
+async def _own(asking: _Asking) -> list[Probe]:
+    """Whether an answer is its own question's: asked together, each must say what it says when asked alone."""
+    asked = f"{len(WORDED)} numbers in words, together and then one by one"
+    together = [_told(one) for one in await asyncio.gather(*(asking.ask(text, DRAWN_TOKENS) for text in WORDED))]
+    alone = [_told(await asking.ask(text, DRAWN_TOKENS)) for text in WORDED]
+    crossed = [
+        at for at, one in enumerate(together) if one != alone[at] and one in alone and alone.count(alone[at]) == 1
+    ]
+    saw, fault = f"{len({*alone})} different answers", ""
+    if crossed:
+        saw += f"; together, {len(crossed)} of {len(alone)} were those of another question"
+        fault = "it gives a question the answer to another one that is asked at the same time"
+    elif len({*alone, *together}) == 1 and alone[0]:
+        fault = f"it answers different questions alike ({alone[0]!r:.60}): a cache does, or its model does not read them"
+    return [Probe(name="own answers", asked=asked, saw=saw, fault=fault)]
+
+
+async def _stop(asking: _Asking) -> list[Probe]:
+    whole = _told(await asking.ask(COUNT, STOPPED_TOKENS))
+    asked = "the same answer, to be ended by a text that is in it"
+    at = next((at for at in range(len(whole) // 2, len(whole) - STOP_LENGTH) if whole[at : at + STOP_LENGTH].strip()), 0)
+    if not at:
+        return [Probe(name="stop", asked=asked, saw="an answer too short to be ended")]
+    text = whole[at : at + STOP_LENGTH]
+    try:
+        ended = await asking.ask(COUNT, STOPPED_TOKENS, stop=[text])
+    except NotServed as refused:
+        return [Probe(name="stop", asked=asked, saw=str(refused)[:300], fault="it refuses `stop`")]
+    said = _told(ended)
+    saw = f"{len(said)} of {len(whole)} characters, ended by {ended.finish}"
+    fault = f"it ignores `stop`: its answer goes on behind {text!r}" if text in said[:-STOP_LENGTH] else ""
+    return [Probe(name="stop", asked=asked, saw=saw, fault=fault)]
+
+
+def _told(answer: Answer) -> str:
+    return answer.thought + answer.text
 
 
 async def _context(asking: _Asking, most: int) -> list[Probe]:
