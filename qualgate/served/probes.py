@@ -70,8 +70,8 @@ class _Asking:
 
 
 def probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple[Probe, ...]:
-    """What its server shows, in this order: tokens, temperature, seed, max_tokens, own answers, context, stop (where
-    texts end cases), tools (where cases have some), log-probs.
+    """What its server shows, in this order: tokens, temperature, seed, max_tokens, own answers, context, stop, tools
+    (where cases have some), log-probs.
 
     prompts: that it will be asked; the longest says how long a prompt it must read whole. Contradicted (64) for what no
     answer may rest on. A server that does not answer now has one entry that says so: what asks its cases tells more.
@@ -95,7 +95,7 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple
             _max_tokens(asking),
             _own(asking),
             _context(asking, _fillers(prompts)),
-            *([_stop(asking)] if any(prompt.until for prompt in prompts) else []),
+            _stop(asking, any(prompt.until for prompt in prompts)),
             *([_tools(asking)] if chats and any('"tools"' in prompt.asked for prompt in prompts) else []),
             _log_probs(asking),
         )
@@ -171,7 +171,8 @@ async def _own(asking: _Asking) -> list[Probe]:
     return [Probe(name="own answers", asked=asked, saw=saw, fault=fault)]
 
 
-async def _stop(asking: _Asking) -> list[Probe]:
+async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
+    """needed: texts end cases, so that a refusal matters too."""
     whole = _told(await asking.ask(COUNT, STOPPED_TOKENS))
     asked = "the same answer, to be ended by a text that is in it"
     at = next((at for at in range(len(whole) // 2, len(whole) - STOP_LENGTH) if whole[at : at + STOP_LENGTH].strip()), 0)
@@ -181,7 +182,7 @@ async def _stop(asking: _Asking) -> list[Probe]:
     try:
         ended = await asking.ask(COUNT, STOPPED_TOKENS, stop=[text])
     except NotServed as refused:
-        return [Probe(name="stop", asked=asked, saw=str(refused)[:300], fault="it refuses `stop`")]
+        return [Probe(name="stop", asked=asked, saw=str(refused)[:300], fault="it refuses `stop`" if needed else "")]
     said = _told(ended)
     saw = f"{len(said)} of {len(whole)} characters, ended by {ended.finish}"
     fault = f"it ignores `stop`: its answer goes on behind {text!r}" if text in said[:-STOP_LENGTH] else ""

@@ -17,18 +17,17 @@ from tests.served.scripted import Reply, Scripted, as_json, scripted, sound
 TOOLS = [{"type": "function", "function": {"name": "cancel", "parameters": {"type": "object"}}}]
 CHAT: dict[str, Any] = {"id": "c", "messages": [{"role": "user", "content": "Cancel A1."}], "tools": TOOLS}
 TEXT: dict[str, Any] = {"id": "c", "prompt": "p"}
-ALL = ("tokens", "temperature", "seed", "max_tokens", "own answers", "context", "tools", "log-probs")
+ALL = ("tokens", "temperature", "seed", "max_tokens", "own answers", "context", "stop", "tools", "log-probs")
 
 
 def found(
-    server: Scripted, body: dict[str, Any] = CHAT, sampling: Sampling | None = None, until: tuple[str, ...] = ()
+    server: Scripted, body: dict[str, Any] = CHAT, sampling: Sampling | None = None
 ) -> dict[str, Probe]:
     arm = ArmSpec(name="v", model="m", served=Served(endpoint=server.address))
     case = Case(evalset="s", body=body)
     prompt = Prompt(
         key=UnitKey("v", "s", "c"), case_hash="h", token_ids=(), max_new_tokens=4,
         asked=asked_of(case, Served(endpoint="x"), "hermes"), sampling=sampling or Sampling(),
-        until=until,
     )  # fmt: skip
     return {one.name: one for one in probe(arm, [prompt], 4)}
 
@@ -56,17 +55,10 @@ PLANTED = [
     ({"unsteady": True}, "temperature", "does not say the same twice at temperature 0"),
     ({"seedless": True}, "seed", "ignores `seed`"),
     ({"parser": "off"}, "tools", "its tool parser is off"),
+    ({"unstopped": True}, "stop", "it ignores `stop`"),
     ({"stale": True}, "own answers", "it answers different questions alike"),
     ({"crossed": True}, "own answers", "the answer to another one"),
 ]
-
-
-@pytest.mark.parametrize(("planted", "fault"), [({}, ""), ({"unstopped": True}, "it ignores `stop`")])
-def test_a_server_that_goes_on_behind_a_text_that_ends_answers_is_named(planted, fault):
-    with scripted(probes=partial(sound, **planted)) as server:
-        probes = found(server, until=("\n",))
-    assert probes["stop"].fault.startswith(fault)
-    assert faults(probes) == ({"stop"} if fault else set())
 
 
 @pytest.mark.parametrize(("planted", "name", "said"), PLANTED)
@@ -127,7 +119,8 @@ def test_a_refusal_is_seen_and_is_a_fault_only_of_what_cases_need(what, name, wr
 
 def test_a_server_that_tells_no_counts_is_not_held_to_them():
     def silent(body: dict[str, Any]) -> Reply:
-        message = {"role": "assistant", "content": f"by {body.get('seed')}, to {body['messages']}"}
+        said = f"by {body.get('seed')}, to {body.get('messages')}".partition(body.get("stop", ["\0"])[0])[0]
+        message = {"role": "assistant", "content": said}
         return as_json({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
 
     with scripted(probes=silent) as server:

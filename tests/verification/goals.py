@@ -189,6 +189,10 @@ SERVED = Benchmark(
     about="arms that are served: faults of servers and of the wire, what lists and drafts prove, what the client costs",
     goals={
         "chaos": ">= 60 misbehaviours of servers and the wire, for a while and for good: 0 answers lost, doubled, wrong",
+        "faults": "12 faults planted before our own server, in 5 models each: >= 95 % caught and named; 100 sound pairs: "
+        "0 accused, blocked <= alpha",
+        "client": ">= 3,000 requests a core a second, or >= 0.8 x the best bare client; added p99 <= 2 ms; 10,000 streams "
+        "open at once in <= 2 GiB",
     },
     in_parts=True,
 )
