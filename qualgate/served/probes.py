@@ -1,8 +1,8 @@
 """What a few fixed questions show of a server before an arm's cases are asked: whether it does what it is told to.
 
 Each probe says what it asked, what it saw, and what is wrong, "" where nothing is. What contradicts what the arm
-declares (another count of tokens than was sent, more tokens than were asked for, a prompt that is read in part) ends
-the run: its answers would be to other questions. The rest is a warning, for a server is judged as it is. What only two
+declares (another count of tokens than was sent, more tokens than were asked for, a prompt that is read in part, the
+answer to another question) ends the run: its answers would be to other questions. The rest is a warning, for a server is judged as it is. What only two
 arms together show (`tokens`, `log-probs`) is compared by who reports both.
 """
 
@@ -28,7 +28,7 @@ FIXED = (
 OPEN = "List words that come to your mind, one after the other, in any order:"
 COUNT = "Count from one to one hundred in words, separated by commas: one, two, three,"
 ORDER = "What is the status of order A-17? Use the tool to look it up."
-WORDED = tuple(f"Write this number in words, and nothing else: {number}" for number in (4711, 38, 902, 15))
+WORDED = tuple(f"Write this number in words, and nothing else: {number}" for number in (4711, 38, 902, 15, 660, 7))
 STARTS = ("Alpha.", "Bravo.", "Charlie.")  # so that nothing of one prompt is known from another
 FILLER = " one two three four"
 TOOL = {
@@ -70,7 +70,7 @@ class _Asking:
 
 
 def probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple[Probe, ...]:
-    """What its server shows, in this order: tokens, temperature, seed, max_tokens, own answers, context, stop, tools
+    """What its server shows, in this order: own answers, tokens, temperature, seed, max_tokens, context, stop, tools
     (where cases have some), log-probs.
 
     prompts: that it will be asked; the longest says how long a prompt it must read whole. Contradicted (64) for what no
@@ -89,17 +89,17 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], at_once: int) -> tuple
     chats = any('"messages"' in prompt.asked for prompt in prompts)
     async with Client(arm.name, arm.served, at_once, tries=TRIES) as client:
         asking = _Asking(client=client, arm=arm, chats=chats)
+        own = await _own(asking)  # while nothing else is asked
         found = await asyncio.gather(
             _tokens(asking),
             _drawing(asking, any(prompt.sampling.drawn for prompt in prompts)),
             _max_tokens(asking),
-            _own(asking),
             _context(asking, _fillers(prompts)),
             _stop(asking, any(prompt.until for prompt in prompts)),
             *([_tools(asking)] if chats and any('"tools"' in prompt.asked for prompt in prompts) else []),
             _log_probs(asking),
         )
-    return tuple(one for some in found for one in some)
+    return tuple(one for some in (own, *found) for one in some)
 
 
 async def _tokens(asking: _Asking) -> list[Probe]:
@@ -159,15 +159,18 @@ async def _own(asking: _Asking) -> list[Probe]:
     asked = f"{len(WORDED)} numbers in words, together and then one by one"
     together = [_told(one) for one in await asyncio.gather(*(asking.ask(text, DRAWN_TOKENS) for text in WORDED))]
     alone = [_told(await asking.ask(text, DRAWN_TOKENS)) for text in WORDED]
-    crossed = [
-        at for at, one in enumerate(together) if one != alone[at] and one in alone and alone.count(alone[at]) == 1
-    ]
-    saw, fault = f"{len({*alone})} different answers", ""
+    crossed = [at for at, one in enumerate(together) if one != alone[at] and one in alone]
+    crossed = [at for at in crossed if _told(await asking.ask(WORDED[at], DRAWN_TOKENS)) == alone[at]]  # steady alone
     if crossed:
-        saw += f"; together, {len(crossed)} of {len(alone)} were those of another question"
-        fault = "it gives a question the answer to another one that is asked at the same time"
-    elif len({*alone, *together}) == 1 and alone[0]:
-        fault = f"it answers different questions alike ({alone[0]!r:.60}): a cache does, or its model does not read them"
+        raise Contradicted(
+            f"{asking.arm.name}: its server gives a question the answer to another one that is asked at the same time: "
+            f"of {asked} {len(crossed)} were such. Answers are no one's then: mend the server, or the proxy before it."
+        )
+    saw, fault = f"{len({*alone})} different answers", ""
+    if len({*alone}) == 1:
+        fault = (
+            f"it answers different questions alike ({alone[0]!r:.60}): a cache does, or its model does not read them"
+        )
     return [Probe(name="own answers", asked=asked, saw=saw, fault=fault)]
 
 
@@ -175,7 +178,9 @@ async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
     """needed: texts end cases, so that a refusal matters too."""
     whole = _told(await asking.ask(COUNT, STOPPED_TOKENS))
     asked = "the same answer, to be ended by a text that is in it"
-    at = next((at for at in range(len(whole) // 2, len(whole) - STOP_LENGTH) if whole[at : at + STOP_LENGTH].strip()), 0)
+    at = next(
+        (at for at in range(len(whole) // 2, len(whole) - STOP_LENGTH) if whole[at : at + STOP_LENGTH].strip()), 0
+    )
     if not at:
         return [Probe(name="stop", asked=asked, saw="an answer too short to be ended")]
     text = whole[at : at + STOP_LENGTH]
@@ -185,7 +190,7 @@ async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
         return [Probe(name="stop", asked=asked, saw=str(refused)[:300], fault="it refuses `stop`" if needed else "")]
     said = _told(ended)
     saw = f"{len(said)} of {len(whole)} characters, ended by {ended.finish}"
-    fault = f"it ignores `stop`: its answer goes on behind {text!r}" if text in said[:-STOP_LENGTH] else ""
+    fault = f"it ignores `stop`: its answer goes on behind {text!r}" if said.partition(text)[2] else ""
     return [Probe(name="stop", asked=asked, saw=saw, fault=fault)]
 
 

@@ -83,7 +83,7 @@ def sound(body: dict[str, Any], **planted: Any) -> Reply:
     said = f"drawn by {body['seed']}" if drawn else "the likeliest"
     if text in questions.WORDED and not planted.get("stale"):
         said = text[::-1]
-        if planted.get("crossed") and next(COUNTED) < 4:
+        if planted.get("crossed") and next(COUNTED) < len(questions.WORDED):
             said = questions.WORDED[questions.WORDED.index(text) - 1][::-1]
     if body.get("stop") and not planted.get("unstopped"):
         said = said.partition(body["stop"][0])[0]

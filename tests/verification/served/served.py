@@ -10,7 +10,13 @@ from typing import Any
 from qualgate.bench.shape import told
 from tests.verification.goals import SERVED
 
-PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (("chaos", ("chaos",)),)
+PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("chaos", ("chaos",)),
+    ("faults", ("faults",)),
+    ("client_cost", ("client",)),
+    ("verdict_same", ("verdict.same",)),
+    ("lists", ("wire.drafted", "kl.bounds")),
+)
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
 
 
