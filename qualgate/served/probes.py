@@ -2,8 +2,8 @@
 
 Each probe says what it asked, what it saw, and what is wrong, "" where nothing is. What contradicts what the arm
 declares (another count of tokens than was sent, more tokens than were asked for, a prompt that is read in part, the
-answer to another question) ends the run: its answers would be to other questions. The rest is a warning, for a server is judged as it is. What only two
-arms together show (`tokens`, `log-probs`) is compared by who reports both.
+answer to another question) ends the run: its answers would be to other questions. The rest is a warning, for a server
+is judged as it is. What only two arms together show (`tokens`, `log-probs`) is compared by who reports both.
 """
 
 from __future__ import annotations

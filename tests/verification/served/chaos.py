@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -155,7 +155,7 @@ class Trying:
         return answer(self._folder, self._kind, body)
 
     def _asked(self, address: str) -> tuple[str, dict[str, tuple[Any, ...]]]:
-        """What came of a job in a word, "!" before what should not have; and its answers by case, {} where it failed."""
+        """What came of a job, "!" before what should not have; and its answers by case, {} where it failed."""
         came: list[Any] = []
 
         def work() -> None:
@@ -220,11 +220,11 @@ def answer(folder: str, kind: Kind, body: dict[str, Any]) -> tuple[int, list[dic
     if kind == "calls":
         return number, *_calls(number)
     parts = [f"answer {number}", ": the order", f" {number}17", " is late."]
-    spelled: Callable[[str], dict[str, Any]] = lambda text: {}
-    said = len(parts)
-    if kind == "told":
-        spelled = lambda text: {"token_ids": list(_tokenizer(folder)(text)["input_ids"])}  # noqa: E731
-        said = len(spelled("".join(parts))["token_ids"])
+
+    def spelled(text: str) -> dict[str, Any]:
+        return {"token_ids": list(_tokenizer(folder)(text)["input_ids"])} if kind == "told" else {}
+
+    said = len(spelled("".join(parts)).get("token_ids", parts))
     usage = {"prompt_tokens": 2, "completion_tokens": said}
     pieces = [{"choices": [{"index": 0, "text": text, "finish_reason": None, **spelled(text)}]} for text in parts]
     end = {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}

@@ -40,8 +40,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         opened = asyncio.run(_streams(port, streams))
     rates = {name: median(one["requests_a_core"] for one in rounds if one["client"] == name) for name in CONTENDERS}
     p99 = {name: median(one["p99_ms"] for one in rounds if one["client"] == name) for name in CONTENDERS}
-    bare = {name: rate for name, rate in rates.items() if name != OURS}
-    added = p99[OURS] - min(p99[name] for name in bare)
+    bare = {name: rates[name] for name in BARE}
+    added = p99[OURS] - min(p99[name] for name in BARE)
     told = {"requests a core": {name: round(rate) for name, rate in rates.items()},
             "of the best bare": round(rates[OURS] / max(bare.values()), 3), "added p99 ms": round(added, 2),
             "streams": opened["streams"], "GiB": round(opened["gib"], 3)}  # fmt: skip
@@ -116,13 +116,14 @@ async def _aiohttp(port: int, stack: AsyncExitStack) -> Ask:
     return ask
 
 
+BARE = ("httpx2", "aiohttp")  # clients; sockets read no chunks, check no certificate, keep no pool
 CONTENDERS: dict[str, Callable[[int, AsyncExitStack], Awaitable[Ask]]] = {
     OURS: _qualgate, "httpx2": _httpx2, "aiohttp": _aiohttp, "bare sockets": _sockets,
 }  # fmt: skip
 
 
 async def _costs(port: int, turns: int, requests: int, alone: int) -> list[dict[str, Any]]:
-    """In turns: so many requests, AT_ONCE at a time, by processor time; and so many one after the other, by the wall."""
+    """In turns: so many requests, AT_ONCE at a time, by processor time, and so many one by one, by the wall."""
     rounds: list[dict[str, Any]] = []
     async with AsyncExitStack() as stack:
         asking = {name: await made(port, stack) for name, made in CONTENDERS.items()}

@@ -1,5 +1,5 @@
-"""A server that does nothing, in a process of its own: it answers each request with the same few bytes, or opens a stream
-and says its first piece, and the rest when told to.
+"""A server that does nothing, in a process of its own: it answers each request with the same few bytes, or opens a
+stream, says its first piece, and the rest when told to.
 
 python no_op.py          says its port, then serves until its input ends
 """
