@@ -188,8 +188,8 @@ SERVED = Benchmark(
     name="served",
     about="arms that are served: faults of servers and of the wire, what lists and drafts prove, what the client costs",
     goals={
-        "chaos": ">= 60 misbehaviours of servers and the wire, each for a while and for good: 0 answers lost, doubled or "
-        "wrong",
+        "chaos": ">= 60 misbehaviours of servers and the wire, each for a while and for good: 0 answers lost, doubled "
+        "or wrong",
         "faults": "12 faults planted before our own server, in 5 models each: >= 95 % caught and named; 100 sound "
         "pairs: 0 accused, blocked <= alpha",
         "client": ">= 3,000 requests a core a second, or >= 0.8 x the best bare client; added p99 <= 2 ms; 10,000 "

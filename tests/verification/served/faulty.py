@@ -116,7 +116,7 @@ class Crossed:
 class Misdrafted:
     """Keeps a token that its target would not have said, in so many answers of a hundred."""
 
-    share: int = 5
+    share: int = 20
 
     async def __call__(self, asked: Asked, answer: Answer) -> Asked:
         found = await answer(asked)
