@@ -176,22 +176,28 @@ async def _own(asking: _Asking) -> list[Probe]:
 
 async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
     """needed: texts end cases, so that a refusal matters too."""
-    whole = _told(await asking.ask(COUNT, STOPPED_TOKENS))
     asked = "the same answer, to be ended by a text that is in it"
-    at = next(
-        (at for at in range(len(whole) // 2, len(whole) - STOP_LENGTH) if whole[at : at + STOP_LENGTH].strip()), 0
-    )
-    if not at:
-        return [Probe(name="stop", asked=asked, saw="an answer too short to be ended")]
+    for question in (COUNT, OPEN):
+        whole = _told(await asking.ask(question, STOPPED_TOKENS))
+        if at := _within(whole):
+            break
+    else:
+        return [Probe(name="stop", asked=asked, saw="answers too short to be ended")]
     text = whole[at : at + STOP_LENGTH]
     try:
-        ended = await asking.ask(COUNT, STOPPED_TOKENS, stop=[text])
+        ended = await asking.ask(question, STOPPED_TOKENS, stop=[text])
     except NotServed as refused:
         return [Probe(name="stop", asked=asked, saw=str(refused)[:300], fault="it refuses `stop`" if needed else "")]
     said = _told(ended)
     saw = f"{len(said)} of {len(whole)} characters, ended by {ended.finish}"
     fault = f"it ignores `stop`: its answer goes on behind {text!r}" if said.partition(text)[2] else ""
     return [Probe(name="stop", asked=asked, saw=saw, fault=fault)]
+
+
+def _within(whole: str) -> int:
+    """Where in its second half a text stands that can end it, and something behind it; 0: nowhere."""
+    places = range(len(whole) // 2, len(whole) - STOP_LENGTH)
+    return next((at for at in places if whole[at : at + STOP_LENGTH].strip()), 0)
 
 
 def _told(answer: Answer) -> str:

@@ -23,6 +23,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
+    "served": "chaos faults client verdict.same wire.drafted kl.bounds",
     "served-arithmetic": "agrees margins overflow",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
     "planner.rates "

@@ -38,6 +38,7 @@ WHILE = 2  # times that a question is struck before it is answered
 LONG = 30.0  # s in which a job must have ended
 AT_WORK = 6  # cases under way
 Kind = Literal["whole", "stream", "told", "calls"]
+Lasts = Literal["for a while", "for good"]
 KINDS: dict[Kind, Sequence[dict[str, Act]]] = {
     "whole": (misbehaviours.AT_CONNECTIONS, misbehaviours.WHOLES),
     "stream": (misbehaviours.AT_CONNECTIONS, misbehaviours.STREAMS),
@@ -55,7 +56,7 @@ class Outcome:
 
     kind: Kind
     what: str
-    lasts: Literal["for a while", "for good"]
+    lasts: Lasts
     came: str
     lost: int = 0
     doubled: int = 0
@@ -129,7 +130,7 @@ class Trying:
     def __init__(self, folder: str, kind: Kind, what: str, act: Act) -> None:
         self._folder, self._kind, self._what, self._act = folder, kind, what, act
 
-    def outcome(self, lasts: Literal["for a while", "for good"]) -> Outcome:
+    def outcome(self, lasts: Lasts) -> Outcome:
         right = right_answers(self._folder, self._kind)
         server = Striking(self._answer, self._act, WHILE if lasts == "for a while" else float("inf"))
         with running(server):

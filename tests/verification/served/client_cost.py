@@ -161,7 +161,7 @@ async def _streams(port: int, count: int) -> dict[str, Any]:
         said = ""
         async for piece in client.pieces("/completions", {**BODY, "stream": True}):
             begun += not said
-            said += (piece.choices or ())[0].text or ""
+            said += "".join(choice.text or "" for choice in piece.choices or ())
             if begun == count:
                 all_begun.set()
         answered += said == "yes"

@@ -35,7 +35,7 @@ class Serving(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self.open.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from qualgate.served import answer, client
 from tests.tiny_models import save_byte_tokenizer
-from tests.verification.served.chaos import KINDS, Trying, hurried
+from tests.verification.served.chaos import KINDS, Lasts, Trying, hurried
 
 
-def outcome(folder, kind, what, lasts="for a while"):
+def outcome(folder, kind, what, lasts: Lasts = "for a while"):
     act = next(table[what] for table in KINDS[kind] if what in table)
     with hurried():
         return Trying(str(folder), kind, what, act).outcome(lasts)
