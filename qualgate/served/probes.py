@@ -40,7 +40,7 @@ TOOL = {
     },
 }
 HOT, DRAWN_TOKENS, FEW_TOKENS, CALL_TOKENS = 2.0, 16, 4, 128
-STOPPED_TOKENS, STOP_LENGTH = 24, 3  # of the answer that a text is to end, and characters of that text
+STOPPED_TOKENS = 24  # of the answer that a text in it is to end
 LEAST_FILLERS, MOST_FILLERS = 128, 20_000  # of the longest prompt
 READ_WHOLE = 0.85  # of the tokens that a part of a prompt adds, where the part before added all of its own
 TRIES, SECONDS = 2, 180.0  # of one request; of all probes of an arm
@@ -183,7 +183,7 @@ async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
             break
     else:
         return [Probe(name="stop", asked=asked, saw="answers too short to be ended")]
-    text = whole[at : at + STOP_LENGTH]
+    text = whole[at]
     try:
         ended = await asking.ask(question, STOPPED_TOKENS, stop=[text])
     except NotServed as refused:
@@ -195,9 +195,8 @@ async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
 
 
 def _within(whole: str) -> int:
-    """Where in its second half a text stands that can end it, and something behind it; 0: nowhere."""
-    places = range(len(whole) // 2, len(whole) - STOP_LENGTH)
-    return next((at for at in places if whole[at : at + STOP_LENGTH].strip()), 0)
+    """Where in its second half a character stands that can end it, and something behind it; 0: nowhere."""
+    return next((at for at in range(len(whole) // 2, len(whole) - 1) if whole[at].strip()), 0)
 
 
 def _told(answer: Answer) -> str:

@@ -69,7 +69,9 @@ class Outcome:
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rounds and the row. quick: every fourth case."""
-    every = [(kind, what, act) for kind, tables in KINDS.items() for table in tables for what, act in table.items()]
+    every: list[tuple[Kind, str, Act]] = [
+        (kind, what, act) for kind, tables in KINDS.items() for table in tables for what, act in table.items()
+    ]
     with tempfile.TemporaryDirectory() as folder, hurried():
         save_byte_tokenizer(Path(folder))
         outcomes = _side_by_side([Trying(folder, *one) for one in (every[::4] if quick else every)])
@@ -128,7 +130,8 @@ class Trying:
     """One misbehaviour tried on one kind of question."""
 
     def __init__(self, folder: str, kind: Kind, what: str, act: Act) -> None:
-        self._folder, self._kind, self._what, self._act = folder, kind, what, act
+        self._folder, self._what, self._act = folder, what, act
+        self._kind: Kind = kind
 
     def outcome(self, lasts: Lasts) -> Outcome:
         right = right_answers(self._folder, self._kind)

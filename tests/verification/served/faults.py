@@ -106,10 +106,10 @@ class Judged:
 def trying(folder: Path, seed: int) -> Iterator[Bench]:
     """A model drawn by the seed, four engines that answer with it or with what is made of it, and its cases."""
     model = save_tiny_model(
-        folder / "model", seed=seed, context=8192, dtype="float32", eos_token_ids=[END, *range(0, 256, 5)]
+        folder / "model", seed=seed, context=8192, dtype="float32", eos_token_ids=[END, *range(0, 256, 9)]
     )
     other = save_tiny_model(folder / "other", seed=seed, context=8192, dtype="float32",
-                            eos_token_ids=[END, *range(0, 256, 5)])  # fmt: skip
+                            eos_token_ids=[END, *range(0, 256, 9)])  # fmt: skip
     weights = load_file(other / "model.safetensors")
     torch.manual_seed(seed)
     moved = {name: one + 0.05 * one.std() * torch.randn(one.shape) if one.dim() > 1 else one
