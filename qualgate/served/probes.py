@@ -177,7 +177,7 @@ async def _own(asking: _Asking) -> list[Probe]:
 async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
     """needed: texts end cases, so that a refusal matters too."""
     asked = "the same answer, to be ended by a text that is in it"
-    for question in (COUNT, OPEN):
+    for question in (COUNT, OPEN, *WORDED):  # until one is answered at some length
         whole = _told(await asking.ask(question, STOPPED_TOKENS))
         if at := _within(whole):
             break
