@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qualgate.records import FINISH_WORDS, FinishReason
+from qualgate.served.doubt import doubtful
 from qualgate.served.faults import WireFault
 from qualgate.served.replies import Choice, Completed, Message, Ranked
 from qualgate.served.told_odds import margins_told
@@ -39,6 +40,11 @@ class Answer:
     read: tuple[Mapping[str, Ranked] | None, ...] = ()
     drafts: tuple[int, int] | None = None
     margins: tuple[float, ...] = ()
+
+    @property
+    def said(self) -> tuple[int | None, str, str, tuple[tuple[str, str], ...]]:
+        """Its count of tokens, its thought, its text and its calls."""
+        return self.completion_tokens, self.thought, self.text, self.calls
 
 
 @dataclass(slots=True)
@@ -76,6 +82,12 @@ class Gathering:
     def times(self) -> tuple[float, ...]:
         """Of the pieces so far that said something."""
         return tuple(self._times)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether pieces may have come twice or in another order, and no tokens tell; see `doubt`."""
+        cut = self._finish == "length"  # its last arguments are no JSON then
+        return self._ids is None and doubtful((self._texts, self._thoughts), () if cut else self._arguments.values())
 
     def _take(self, choice: Choice, seconds: float) -> None:
         said = choice.message or choice.delta or Message()

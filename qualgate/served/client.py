@@ -28,6 +28,7 @@ from qualgate.identity import own_version
 from qualgate.records import Served
 from qualgate.served.answer import Answer, Gathering
 from qualgate.served.charging import Charges, Meter
+from qualgate.served.doubt import rearranged
 from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
 from qualgate.served.replies import Completed, Reply
 from qualgate.served.retries import RETRIED, TRIES, Pace, pause, retry_after
@@ -39,6 +40,7 @@ PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests
 MOST_SAID = 300  # characters of a server's own words in a message
 # s: to connect, to send, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = httpx2.Timeout(None, connect=10.0, write=60.0, read=600.0)
+WHOLE = 600.0  # s in which the next whole thing is to come (a head, a body, an event), however its bytes trickle
 
 Of = TypeVar("Of", bound=Reply)
 
@@ -70,7 +72,11 @@ class Client:
         self._pace = Pace(0.0 if replays else served.requests_per_minute / share)
         self._key = "" if replays else _key_of(name, served.api_key_env)
         self._turns = asyncio.Semaphore(at_once)
-        headers = {"User-Agent": f"qualgate/{own_version()}", **dict(served.extra_headers)}
+        headers = {
+            "User-Agent": f"qualgate/{own_version()}",
+            "Accept-Encoding": "identity",  # what is packed small may unpack beyond any bound
+            **dict(served.extra_headers),
+        }
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._http = httpx2.AsyncClient(
@@ -172,7 +178,12 @@ class Client:
                 async for piece in pieces:
                     meter.take(piece)
                     gathered.take(piece, _seconds(exchange, began))
-            return gathered.answer(_seconds(exchange, began))
+            answer = gathered.answer(_seconds(exchange, began))
+        if body.get("stream") and gathered.doubtful:
+            plain = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+            whole = await self._answer(path, plain, of)
+            return whole if rearranged(answer.said, whole.said) else answer
+        return answer
 
     def _charged(self, body: Mapping[str, Any]) -> AbstractAsyncContextManager[Meter]:
         return nullcontext(Meter()) if self._charges is None else self._charges.charged(body)
@@ -214,9 +225,9 @@ class Client:
             # Servers that cannot stream answer whole; what is neither says what it is.
             yield self._read(await _bytes(response), Completed)
             return
-        size = 0
+        size, events = 0, aiter(httpx2.EventSource(response, MOST_BYTES))
         try:
-            async for event in httpx2.EventSource(response, MOST_BYTES):
+            while (event := await _in_time(anext(events, None), "piece of its answer")) is not None:
                 if event.data == "[DONE]":
                     return
                 if (size := size + len(event.data)) > MOST_BYTES:
@@ -234,15 +245,22 @@ class Client:
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = {"Content-Type": "application/json"} if content else None
-        more = {EXCHANGE: exchange or Exchange()}
+        head = _Head()
+        told = {"trace": head.on_event, EXCHANGE: exchange or Exchange()}
+        request = self._http.build_request(method, address, content=content, headers=headers, extensions=told)
         try:
-            async with self._http.stream(
-                method, address, content=content, headers=headers, extensions=more
-            ) as response:
+            response = await _in_time(self._http.send(request, stream=True), "head of an answer")
+            try:
+                if head.lay_there:
+                    raise WireFault("an answer that nobody had asked for lay in its connection")
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    raise WireFault("its answer is compressed, which was not asked for")
                 status = response.status_code
                 if status != 200 and not (status == 404 and body is None):
                     await self._refuse(response, httpx2.URL(address).path)
                 yield response
+            finally:
+                await response.aclose()
         except httpx2.RequestError as error:
             raise self._broken(error) from None
 
@@ -293,6 +311,25 @@ class Client:
         return told if len(told) <= MOST_SAID else f"{told[:MOST_SAID]}…"
 
 
+class _Head:
+    """Whether the head of an answer lay in the connection before its question was asked: it is another question's then,
+    come late or twice. What must be read of the network lets the event loop go on first."""
+
+    def __init__(self) -> None:
+        self.lay_there, self._waits = False, False
+
+    async def on_event(self, name: str, _: Mapping[str, Any]) -> None:
+        """What httpx2 tells of a request."""
+        if name == "http11.receive_response_headers.started":
+            self._waits = False
+            asyncio.get_running_loop().call_soon(self._goes_on)
+        elif name == "http11.receive_response_headers.complete":
+            self.lay_there = not self._waits
+
+    def _goes_on(self) -> None:
+        self._waits = True
+
+
 def _key_of(name: str, variable: str) -> str:
     """The key, "" where none is named. UsageError, which does not show it, where it is missing or is none."""
     if not variable:
@@ -323,8 +360,21 @@ def _of_tls(error: BaseException) -> BaseException | None:
     return None
 
 
+async def _in_time(coming: Awaitable[Any], what: str) -> Any:
+    """What comes. WireFault where it does not come whole, however often a byte of it does."""
+    try:
+        async with asyncio.timeout(WHOLE):
+            return await coming
+    except TimeoutError:
+        raise WireFault(f"no whole {what} came within {WHOLE:g} s", cause="timeout") from None
+
+
 async def _bytes(response: httpx2.Response) -> bytes:
-    """The whole of it. WireFault where that is too much."""
+    """The whole of it. WireFault where that is too much, or does not come whole."""
+    return await _in_time(_all_bytes(response), "answer")
+
+
+async def _all_bytes(response: httpx2.Response) -> bytes:
     parts, size = [], 0
     async for part in response.aiter_bytes():
         parts.append(part)

@@ -1,9 +1,9 @@
 """What a few fixed questions show of a server before an arm's cases are asked: whether it does what it is told to.
 
 Each probe says what it asked, what it saw, and what is wrong, "" where nothing is. What contradicts what the arm
-declares (another count of tokens than was sent, more tokens than were asked for, a prompt that is read in part) ends
-the run: its answers would be to other questions. The rest is a warning, for a server is judged as it is. What only two
-arms together show (`tokens`, `log-probs`) is compared by who reports both.
+declares (another count of tokens than was sent, more tokens than were asked for, a prompt that is read in part, the
+answer to another question) ends the run: its answers would be to other questions. The rest is a warning, for a server
+is judged as it is. What only two arms together show (`tokens`, `log-probs`) is compared by who reports both.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ FIXED = (
 OPEN = "List words that come to your mind, one after the other, in any order:"
 COUNT = "Count from one to one hundred in words, separated by commas: one, two, three,"
 ORDER = "What is the status of order A-17? Use the tool to look it up."
+WORDED = tuple(f"Write this number in words, and nothing else: {number}" for number in (4711, 38, 902, 15, 660, 7))
 STARTS = ("Alpha.", "Bravo.", "Charlie.")  # so that nothing of one prompt is known from another
 FILLER = " one two three four"
 TOOL = {
@@ -42,6 +43,7 @@ TOOL = {
     },
 }
 HOT, DRAWN_TOKENS, FEW_TOKENS, CALL_TOKENS = 2.0, 16, 4, 128
+STOPPED_TOKENS = 24  # of the answer that a text in it is to end
 LEAST_FILLERS, MOST_FILLERS = 128, 20_000  # of the longest prompt
 READ_WHOLE = 0.85  # of the tokens that a part of a prompt adds, where the part before added all of its own
 TRIES, SECONDS = 2, 180.0  # of one request; of all probes of an arm
@@ -73,7 +75,8 @@ class _Asking:
 def probe(
     arm: ArmSpec, prompts: Sequence[Prompt], at_once: int, wire: Wire = UNBOUND, ledger: Ledger | None = None
 ) -> tuple[Probe, ...]:
-    """What its server shows, in this order: tokens, temperature, seed, max_tokens, context, tools, log-probs.
+    """What its server shows, in this order: own answers, tokens, temperature, seed, max_tokens, context, stop, tools
+    (where cases have some), log-probs.
 
     prompts: that it will be asked; the longest says how long a prompt it must read whole. Contradicted (64) for what no
     answer may rest on. A server that does not answer now has one entry that says so: what asks its cases tells more.
@@ -93,15 +96,17 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client) -> tup
     chats = any('"messages"' in prompt.asked for prompt in prompts)
     async with opened as client:
         asking = _Asking(client=client, arm=arm, chats=chats)
+        own = await _own(asking)  # while nothing else is asked
         found = await asyncio.gather(
             _tokens(asking),
             _drawing(asking, any(prompt.sampling.drawn for prompt in prompts)),
             _max_tokens(asking),
             _context(asking, _fillers(prompts)),
+            _stop(asking, any(prompt.until for prompt in prompts)),
             *([_tools(asking)] if chats and any('"tools"' in prompt.asked for prompt in prompts) else []),
             _log_probs(asking),
         )
-    return tuple(one for some in found for one in some)
+    return tuple(one for some in (own, *found) for one in some)
 
 
 async def _tokens(asking: _Asking) -> list[Probe]:
@@ -125,8 +130,8 @@ async def _drawing(asking: _Asking, drawn: bool) -> list[Probe]:
         )
     except RequestRefused as refused:  # some take no seed, or no temperature this high
         return [Probe(name="temperature", asked=asked, saw=f"it refuses: {str(refused)[:200]}")]
-    cold, warmed = (answer.thought + answer.text for answer in (greedy, again))
-    one, repeated, *others = (answer.thought + answer.text for answer in hot)
+    cold, warmed = map(_told, (greedy, again))
+    one, repeated, *others = map(_told, hot)
     other = len({one, *others})
     saw = f"{'the same' if cold == warmed else 'another'} answer at 0, {other} different at {HOT:g}"
     fault = ""
@@ -154,6 +159,55 @@ async def _max_tokens(asking: _Asking) -> list[Probe]:
             "before it."
         )
     return [Probe(name="max_tokens", asked=asked, saw=f"{count}, ended by {answer.finish}")]
+
+
+async def _own(asking: _Asking) -> list[Probe]:
+    """Whether an answer is its own question's: asked together, each must say what it says when asked alone."""
+    asked = f"{len(WORDED)} numbers in words, together and then one by one"
+    together = [_told(one) for one in await asyncio.gather(*(asking.ask(text, DRAWN_TOKENS) for text in WORDED))]
+    alone = [_told(await asking.ask(text, DRAWN_TOKENS)) for text in WORDED]
+    crossed = [at for at, one in enumerate(together) if one != alone[at] and one in alone]
+    crossed = [at for at in crossed if _told(await asking.ask(WORDED[at], DRAWN_TOKENS)) == alone[at]]  # steady alone
+    if crossed:
+        raise Contradicted(
+            f"{asking.arm.name}: its server gives a question the answer to another one that is asked at the same time: "
+            f"of {asked} {len(crossed)} were such. Answers are no one's then: mend the server, or the proxy before it."
+        )
+    saw, fault = f"{len({*alone})} different answers", ""
+    if len({*alone}) == 1:
+        fault = (
+            f"it answers different questions alike ({alone[0]!r:.60}): a cache does, or its model does not read them"
+        )
+    return [Probe(name="own answers", asked=asked, saw=saw, fault=fault)]
+
+
+async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
+    """needed: texts end cases, so that a refusal matters too."""
+    asked = "the same answer, to be ended by a text that is in it"
+    for question in (COUNT, OPEN, *WORDED):  # until one is answered at some length
+        whole = _told(await asking.ask(question, STOPPED_TOKENS))
+        if at := _within(whole):
+            break
+    else:
+        return [Probe(name="stop", asked=asked, saw="answers too short to be ended")]
+    text = whole[at]
+    try:
+        ended = await asking.ask(question, STOPPED_TOKENS, stop=[text])
+    except NotServed as refused:
+        return [Probe(name="stop", asked=asked, saw=str(refused)[:300], fault="it refuses `stop`" if needed else "")]
+    said = _told(ended)
+    saw = f"{len(said)} of {len(whole)} characters, ended by {ended.finish}"
+    fault = f"it ignores `stop`: its answer goes on behind {text!r}" if said.partition(text)[2] else ""
+    return [Probe(name="stop", asked=asked, saw=saw, fault=fault)]
+
+
+def _within(whole: str) -> int:
+    """Where in its second half a character stands that can end it, and something behind it; 0: nowhere."""
+    return next((at for at in range(len(whole) // 2, len(whole) - 1) if whole[at].strip()), 0)
+
+
+def _told(answer: Answer) -> str:
+    return answer.thought + answer.text
 
 
 async def _context(asking: _Asking, most: int) -> list[Probe]:

@@ -23,6 +23,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
+    "served": "chaos faults client verdict.same wire.drafted kl.bounds",
     "served-arithmetic": "agrees margins overflow",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
     "planner.rates "
@@ -38,7 +39,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "awq_int3 smoothquant_w8a8 nvfp4_calibrated",
     "kernels-cpu": "int4_rows_32_512 int4_rows_64_up int4_few_rows mxfp4_few_rows int4_bandwidth mxfp4_bandwidth",
     "scoring": "bfcl_mutations bfcl_fuzz schema_suite gsm8k_filters filters_fuzz match_fuzz ifeval_fuzz "
-    "reasoning choice hostile_outputs tool_call_speed schema_speed lm_eval_speed escape.1 escape.8 escape.32 escape.mutants "
+    "reasoning choice judge dialects math math_hostile math_speed hostile_outputs tool_call_speed schema_speed "
+    "lm_eval_speed escape.1 escape.8 escape.32 escape.mutants "
     "judge.exhausted kernel.memory sandbox.overhead forgeries humaneval.reference humaneval.broken mbpp.reference "
     "drift.llama34 drift.bytes drift.certified",
     "drift": "cpu_32k_float32_time cpu_32k_float32_memory cpu_32k_bfloat16_time cpu_32k_bfloat16_memory "

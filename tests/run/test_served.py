@@ -239,7 +239,7 @@ def test_what_servers_show_before_their_cases_is_stored_and_reported(workspace):
     assert "v, probe of temperature: drawn answers are all alike" in shown
     assert "fixed prompts are 18, 16, 17 tokens here and 11, 9, 10 of the baseline" in shown
     assert "log-probs of a fixed text beside the baseline's: up to 0.25 nats apart" in shown
-    assert "baseline: nothing wrong by 6 probes" in shown
+    assert "baseline: nothing wrong by 8 probes" in shown
 
 
 def test_a_server_that_contradicts_its_arm_is_asked_no_case(workspace):

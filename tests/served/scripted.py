@@ -64,14 +64,14 @@ class Scripted:
 def is_probe(body: dict[str, Any]) -> bool:
     """Whether it is one of the questions that a server is asked before its cases."""
     text = body["messages"][-1]["content"] if "messages" in body else body.get("prompt")
-    fixed = (*questions.FIXED, questions.OPEN, questions.COUNT, questions.ORDER)
+    fixed = (*questions.FIXED, questions.OPEN, questions.COUNT, questions.ORDER, *questions.WORDED)
     return isinstance(text, str) and (text in fixed or text.startswith(questions.STARTS))
 
 
 def sound(body: dict[str, Any], **planted: Any) -> Reply:
     """What a server without a fault answers to a probe: it counts words as tokens. planted: faults of one that has some
     (`beyond` max_tokens, `greedy` at every temperature, `unsteady` at 0, `seedless`, `context`, `template`, `parser`
-    off, `shift` of its log-probs)."""
+    off, `shift` of its log-probs, `stale` answers, `crossed` ones, `unstopped`)."""
     chat = "messages" in body
     text = body["messages"][-1]["content"] if chat else body["prompt"]
     read = min(len(text.split()) + planted.get("template", 0), planted.get("context", 10**9))
@@ -81,6 +81,12 @@ def sound(body: dict[str, Any], **planted: Any) -> Reply:
         return as_json({"choices": [{"index": 0, "text": text, "finish_reason": "length", "logprobs": told}]})
     drawn = body["temperature"] > 0 and not planted.get("greedy")
     said = f"drawn by {body['seed']}" if drawn else "the likeliest"
+    if text in questions.WORDED and not planted.get("stale"):
+        said = text[::-1]
+        if planted.get("crossed") and next(COUNTED) < len(questions.WORDED):
+            said = questions.WORDED[questions.WORDED.index(text) - 1][::-1]
+    if body.get("stop") and not planted.get("unstopped"):
+        said = said.partition(body["stop"][0])[0]
     if planted.get("seedless" if drawn else "unsteady"):
         said += f", {next(COUNTED)}"
     message: dict[str, Any] = {"role": "assistant", "content": said}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.served.scripted import Reply, Scripted, as_json, scripted, sound
 TOOLS = [{"type": "function", "function": {"name": "cancel", "parameters": {"type": "object"}}}]
 CHAT: dict[str, Any] = {"id": "c", "messages": [{"role": "user", "content": "Cancel A1."}], "tools": TOOLS}
 TEXT: dict[str, Any] = {"id": "c", "prompt": "p"}
-ALL = ("tokens", "temperature", "seed", "max_tokens", "context", "tools", "log-probs")
+ALL = ("own answers", "tokens", "temperature", "seed", "max_tokens", "context", "stop", "tools", "log-probs")
 
 
 def found(server: Scripted, body: dict[str, Any] = CHAT, sampling: Sampling | None = None) -> dict[str, Probe]:
@@ -63,6 +64,8 @@ PLANTED = [
     ({"unsteady": True}, "temperature", "does not say the same twice at temperature 0"),
     ({"seedless": True}, "seed", "ignores `seed`"),
     ({"parser": "off"}, "tools", "its tool parser is off"),
+    ({"unstopped": True}, "stop", "it ignores `stop`"),
+    ({"stale": True}, "own answers", "it answers different questions alike"),
 ]
 
 
@@ -77,9 +80,14 @@ def test_a_planted_fault_is_named(planted, name, said):
 
 @pytest.mark.parametrize(
     ("planted", "said"),
-    [({"beyond": 5}, "ignores `max_tokens`"), ({"context": 300}, "reads a long prompt in part")],
+    [
+        ({"crossed": True}, "the answer to another one"),
+        ({"beyond": 5}, "ignores `max_tokens`"),
+        ({"context": 300}, "reads a long prompt in part"),
+    ],
 )
-def test_what_no_answer_may_rest_on_ends_the_run(planted, said):
+def test_what_no_answer_may_rest_on_ends_the_run(planted, said, monkeypatch):
+    monkeypatch.setattr("tests.served.scripted.COUNTED", itertools.count())
     with pytest.raises(Contradicted, match=said) as raised:
         shown(**planted)
     assert raised.value.exit == Exit.USAGE
@@ -123,7 +131,8 @@ def test_a_refusal_is_seen_and_is_a_fault_only_of_what_cases_need(what, name, wr
 
 def test_a_server_that_tells_no_counts_is_not_held_to_them():
     def silent(body: dict[str, Any]) -> Reply:
-        message = {"role": "assistant", "content": f"by {body.get('seed')}"}
+        said = f"by {body.get('seed')}, to {body.get('messages')}".partition(body.get("stop", ["\0"])[0])[0]
+        message = {"role": "assistant", "content": said}
         return as_json({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
 
     with scripted(probes=silent) as server:

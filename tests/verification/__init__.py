@@ -1,7 +1,7 @@
 """Proofs and attacks: is the gate's word right (`verdicts`), do scorers and statistics say what the field's references
 say (`references`), does the sandbox hold (`escapes`), is a GPU kernel what it was written to be
 (`machine_code`), is calibration worth its data (`methods`), has an answer the bits that it has alone (`exactness`), and
-the distribution that it has without speculation (`lossless`)?
+the distribution that it has without speculation (`lossless`); and are served arms judged by what they are (`served`)?
 
 `qualgate bench NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
 """
@@ -33,6 +33,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.methods.quantize import run
         case "scoring":
             from tests.verification.references.scoring import run
+        case "served":
+            from tests.verification.served.served import run
         case "served-arithmetic":
             from tests.verification.references.served_arithmetic import run
         case "static":

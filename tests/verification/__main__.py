@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.verification import PROOFS, run_of
 from tests.verification.references import scoring
+from tests.verification.served import served
 from tests.verification.verdicts import decisions
 
 ELSEWHERE = {"deterministic", "gate_100k"}  # rows of the decisions that another benchmark measures
@@ -53,6 +54,8 @@ def slices() -> Iterator[Slice]:
             yield Slice(proof="decisions", rows=rows)
     for _, rows in scoring.PARTS:
         yield Slice(proof="scoring", rows=rows)
+    for _, rows in served.PARTS:
+        yield Slice(proof="served", rows=rows)
 
 
 def chosen(names: Sequence[str]) -> list[Slice]:

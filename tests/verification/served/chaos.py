@@ -1,0 +1,261 @@
+"""The row `chaos`: whatever becomes of a third of a job's answers, none is lost, none comes twice, none is wrong.
+
+Each misbehaviour strikes the same questions for a while, and then for good. For a while: the job's answers are the
+right ones. For good: they are, or the job fails whole, by the machinery's fault; and asked again of a mended server it
+is answered whole. Times are shortened: what waits 10 minutes of a server waits half a second here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+import httpx2
+
+from qualgate.engine.prompts import load_tokenizer
+from qualgate.errors import InfrastructureError
+from qualgate.quant.model_files import read_files
+from qualgate.records import ArmSpec, Case, Job, JobResult, Prompt, Served, UnitKey
+from qualgate.served import client
+from qualgate.served.asked import asked_of
+from qualgate.served.job import run_served
+from qualgate.served.retries import pause
+from tests.tiny_models import save_byte_tokenizer
+from tests.verification.goals import SERVED
+from tests.verification.served import misbehaviours
+from tests.verification.served.striking import Act, Striking, running
+
+QUESTIONS, AT_ONCE = 9, 4
+WHILE = 2  # times that a question is struck before it is answered
+LONG = 30.0  # s in which a job must have ended
+AT_WORK = 6  # cases under way
+Kind = Literal["whole", "stream", "told", "calls"]
+Lasts = Literal["for a while", "for good"]
+KINDS: dict[Kind, Sequence[dict[str, Act]]] = {
+    "whole": (misbehaviours.AT_CONNECTIONS, misbehaviours.WHOLES),
+    "stream": (misbehaviours.AT_CONNECTIONS, misbehaviours.STREAMS),
+    "told": (misbehaviours.TOLD,),
+    "calls": (misbehaviours.CALLS,),
+}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("look", "book")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Of one misbehaviour: what came of the job, and of how many questions the answer was lost, doubled or wrong."""
+
+    kind: Kind
+    what: str
+    lasts: Lasts
+    came: str
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+
+    @property
+    def holds(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong) and not self.came.startswith("!")
+
+
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rounds and the row. quick: every fourth case."""
+    every: list[tuple[Kind, str, Act]] = [
+        (kind, what, act) for kind, tables in KINDS.items() for table in tables for what, act in table.items()
+    ]
+    with tempfile.TemporaryDirectory() as folder, hurried():
+        save_byte_tokenizer(Path(folder))
+        outcomes = _side_by_side([Trying(folder, *one) for one in (every[::4] if quick else every)])
+    failed = [one for one in outcomes if not one.holds]
+    told = {
+        "cases": len(outcomes) // 2,
+        "kinds of misbehaviour": len({one.what for one in outcomes}),
+        **{name: sum(getattr(one, name) for one in outcomes) for name in ("lost", "doubled", "wrong")},
+        "otherwise failed": sum(one.came.startswith("!") for one in outcomes),
+    }
+    few = f"{told['cases']} cases only (--quick)" if quick and not failed else None
+    return [asdict(one) for one in outcomes], [
+        SERVED.row("chaos", told, met=not failed and len(every) >= 60, unmet_because=few)
+    ]
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """The client with short waits, and small bounds on what a server may send."""
+
+    def soon(*given: Any) -> float | None:
+        wait = pause(*given)
+        return None if wait is None else wait / 100
+
+    with (
+        patch.object(client, "TIMEOUT", httpx2.Timeout(None, connect=5.0, write=5.0, read=0.5)),
+        patch.object(client, "WHOLE", 0.5),
+        patch.object(client, "MOST_BYTES", 2**22),
+        patch.object(client, "pause", soon),
+    ):
+        yield
+
+
+def _side_by_side(cases: Sequence[Trying]) -> list[Outcome]:
+    """Both outcomes of each, in their order."""
+    found: dict[int, list[Outcome]] = {}
+    waiting, lock = iter(enumerate(cases)), threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                at, case = next(waiting, (0, None))
+            if case is None:
+                return
+            found[at] = [case.outcome("for a while"), case.outcome("for good")]
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(AT_WORK)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [one for at in range(len(cases)) for one in found[at]]
+
+
+class Trying:
+    """One misbehaviour tried on one kind of question."""
+
+    def __init__(self, folder: str, kind: Kind, what: str, act: Act) -> None:
+        self._folder, self._what, self._act = folder, what, act
+        self._kind: Kind = kind
+
+    def outcome(self, lasts: Lasts) -> Outcome:
+        right = right_answers(self._folder, self._kind)
+        server = Striking(self._answer, self._act, WHILE if lasts == "for a while" else float("inf"))
+        with running(server):
+            came, texts = self._asked(server.address)
+            if lasts == "for a while" and not texts:
+                came = f"! not answered in the end: {came}"
+            elif not texts and not came.startswith("!"):
+                server.act = None
+                again, texts = self._asked(server.address)
+                came = came if again == "answered" else f"! not answered when it was mended: {again}"
+        lost = [name for name in right if name not in texts]
+        return Outcome(
+            kind=self._kind,
+            what=self._what,
+            lasts=lasts,
+            came=came,
+            lost=len(lost),
+            doubled=sum(count - 1 for count in Counter(name for name, _ in texts.items()).values()),
+            wrong=sum(text != right[name] for name, text in texts.items()),
+        )
+
+    def _answer(self, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
+        return answer(self._folder, self._kind, body)
+
+    def _asked(self, address: str) -> tuple[str, dict[str, tuple[Any, ...]]]:
+        """What came of a job, "!" before what should not have; and its answers by case, {} where it failed."""
+        came: list[Any] = []
+
+        def work() -> None:
+            try:
+                came.append(ask(self._folder, self._kind, address))
+            except Exception as error:
+                came.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(LONG)
+        match came:
+            case []:
+                return f"! no end within {LONG:g} s", {}
+            case [InfrastructureError()]:
+                return "the machinery's fault", {}
+            case [Exception() as error]:
+                return f"! {type(error).__name__}: {error}"[:300], {}
+        return "answered", texts_of(came[0])
+
+
+def texts_of(result: JobResult) -> dict[str, tuple[Any, ...]]:
+    """Case → what is kept of its answer."""
+    assert len({one.key for one in result.completions}) == len(result.completions) == QUESTIONS
+    return {one.key.case_id: (one.text, one.token_ids, one.finish_reason) for one in result.completions}
+
+
+@cache
+def right_answers(folder: str, kind: Kind) -> dict[str, tuple[Any, ...]]:
+    """What a server says that strikes nothing."""
+    with running(Striking(lambda body: answer(folder, kind, body))) as server:
+        found = texts_of(ask(folder, kind, server.address))
+    assert len(set(found.values())) == QUESTIONS
+    return found
+
+
+def ask(folder: str, kind: Kind, address: str) -> JobResult:
+    """A job of questions of this kind."""
+    told = kind == "told"
+    served = Served(endpoint=address, engine="vllm", stream=kind != "whole", tokenizer=folder if told else "")
+    prompts = []
+    for number in range(QUESTIONS):
+        body: dict[str, Any] = {"id": f"c-{number}", "prompt": f"question {number}"}
+        if kind == "calls":
+            said = [{"role": "user", "content": f"question {number}"}]
+            body = {"id": f"c-{number}", "messages": said, "tools": TOOLS}
+        asked = asked_of(Case(evalset="s", body=body), served, "hermes" if kind == "calls" else "")
+        tokens = (number, 7) if told else ()
+        key = UnitKey("v", "s", f"c-{number}")
+        prompts.append(Prompt(key=key, case_hash="h", token_ids=tokens, max_new_tokens=40, asked=asked))
+    arm = ArmSpec(name="v", model="m", served=served)
+    return run_served(Job(index=0, arm=arm, prompts=tuple(prompts), artifact="", drafted=False), {}, AT_ONCE)
+
+
+def answer(folder: str, kind: Kind, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
+    """The question's number, and its right answer in pieces and whole; each has the number in it."""
+    number = (
+        body["prompt"][0]
+        if kind == "told"
+        else int(str(body.get("messages") or body["prompt"]).split()[-1].strip("'}]"))
+    )
+    if kind == "calls":
+        return number, *_calls(number)
+    parts = [f"answer {number}", ": the order", f" {number}17", " is late."]
+
+    def spelled(text: str) -> dict[str, Any]:
+        return {"token_ids": list(_tokenizer(folder)(text)["input_ids"])} if kind == "told" else {}
+
+    said = len(spelled("".join(parts)).get("token_ids", parts))
+    usage = {"prompt_tokens": 2, "completion_tokens": said}
+    pieces = [{"choices": [{"index": 0, "text": text, "finish_reason": None, **spelled(text)}]} for text in parts]
+    end = {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}
+    text = "".join(parts)
+    whole = {"choices": [{"index": 0, "text": text, "finish_reason": "stop", **spelled(text)}], "usage": usage}
+    return number, [*pieces, end, {"choices": [], "usage": usage}], whole
+
+
+@cache
+def _tokenizer(folder: str) -> Any:
+    return load_tokenizer(read_files(Path(folder)))
+
+
+def _calls(number: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Two calls, whose arguments come in three pieces each."""
+    given = [("look", ['{"order": "A-', f"{number}", '17"}']), ("book", ['{"day": ', f"{number}", "1}"])]
+    deltas = []
+    for at, (name, parts) in enumerate(given):
+        deltas.append({"index": at, "id": f"call-{at}", "function": {"name": name, "arguments": ""}})
+        deltas += [{"index": at, "function": {"arguments": part}} for part in parts]
+    made = [
+        {"index": at, "id": f"call-{at}", "function": {"name": name, "arguments": "".join(parts)}}
+        for at, (name, parts) in enumerate(given)
+    ]
+    pieces = [{"choices": [{"index": 0, "delta": {"tool_calls": [one]}, "finish_reason": None}]} for one in deltas]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    usage = {"prompt_tokens": 9, "completion_tokens": 30}
+    message = {"role": "assistant", "content": None, "tool_calls": made}
+    whole = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": usage}
+    return [*pieces, end, {"choices": [], "usage": usage}], whole
