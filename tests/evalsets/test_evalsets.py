@@ -154,7 +154,7 @@ CASES = [
     ("json.schema", {**SCHEMA, "schema": {"$ref": "#"}}, "refers to itself"),
     ("json.schema", {**SCHEMA, "schema": {"pattern": "(?<=a)b"}}, "not one RE2 takes"),
     ("json.schema", {**SCHEMA, "schema": {"enum": list(range(20_000))}}, "more than 10,000 nodes"),
-    ("json.schema", {**SCHEMA, "schema": {"$schema": "http://json-schema.org/draft-03/schema#"}}, "no draft that is read"),
+    ("json.schema", {**SCHEMA, "schema": {"$schema": "http://json-schema.org/draft-03/schema#"}}, "that is read"),
     ("tool_call.valid", without(CALLS, "tools"), "needs `tools`"),
     ("tool_call.valid", without(CALLS, "expected_calls"), "needs `expected_calls`"),
     ("tool_call.valid", {**CALLS, "tools": [TOOL, {"parameters": {}}]}, "tools[1] must be an object with a `name`"),
