@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from qualgate.documents import nearest, quote
-from qualgate.scoring.tools.expected import example, read_call
 
 TURN = '{"user": "Order 7?", "expected_calls": [{"name": "order", "arguments": {"id": 7}}], "results": ["sent"]}'
 KEYS = ("user", "expected_calls", "results", "says", "max_new_tokens")
@@ -79,6 +78,8 @@ def _turn_faults(turn: dict[str, Any], *, last: bool) -> Iterator[str]:
     if not isinstance(calls, list):
         yield f".expected_calls must be a list of calls; found {quote(calls)}"
         return
+    from qualgate.scoring.tools.expected import read_call  # a gate file is read without it, also without fcntl
+
     for index, call in enumerate(calls):
         try:
             read_call(f".expected_calls[{index}]", call)
@@ -112,6 +113,8 @@ def _recorded(turn: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
 
     Ids have nine letters and digits, which is what every template takes.
     """
+    from qualgate.scoring.tools.expected import example, read_call
+
     made = [read_call("", call) for call in turn["expected_calls"]]
     calls = [
         {

@@ -99,7 +99,13 @@ def workers(
 
 def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     """As `qualgate run`, from the plan on."""
+    ours = SimpleNamespace(served=None)
     gate = SimpleNamespace(
+        baseline=ours,
+        variants=(ours,),
+        budget=None,
+        recording="",
+        replayed=False,
         store_url=url,
         seed=0,
         sampling=Sampling(),

@@ -125,7 +125,7 @@ def test_a_wall_with_a_hole_is_found_by_the_probe(monkeypatch):
     if probe("B").tier is None:
         pytest.skip("tier B does not hold here")
     everything = tiers.Runtime(readable=("/",), covered=())  # Landlock now shows every file
-    monkeypatch.setattr("qualgate.sandbox.tiers.runtime", lambda: everything)
+    monkeypatch.setattr("qualgate.sandbox.tiers.runtime", lambda packages=False: everything)
     probe.cache_clear()
     try:
         found = probe("B")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +53,6 @@ def lines(folder: Path, arm: str = "v", session: str = "job-00000") -> list[dict
 SENT = [
     (BODY, said("yes")),
     ({**BODY, "stream": True}, as_stream(text_piece("y"), text_piece("és, 東京", "stop"), USAGE)),
-    (BODY, Reply(body=gzip.compress(said("zipped").body), headers={"Content-Encoding": "gzip"})),
 ]  # fmt: skip
 
 

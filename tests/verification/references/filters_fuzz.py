@@ -23,6 +23,7 @@ CHOICES = (("Paris", "London", "Par"), ("guilty", "Guilty of Romance", "Guilty."
            ("yes", "yes", "No"), ("18", "1", ""), ("\u00df", "SS", "\u0130"), (" Paris ", "the cat"),
            tuple(str(number) for number in range(26)))  # fmt: skip
 TOO_MANY = tuple(str(number) for number in range(27))  # lm-eval runs out of letters
+NOT_THEIRS = ("mmlu_pro", "minerva", "aime")  # registered here, and in lm-eval a function of a task or nothing
 _FIRST = {"function": "take_first"}
 
 
@@ -123,7 +124,7 @@ def differential(count: int, seed: int) -> Tally:
     """`count` made answers. By filter, what it finds; by filter and `verdict`, whether that is right; `exact_match`:
     two texts compared under drawn options. NoReference."""
     theirs, tally, draw = Theirs(), Tally(), random.Random(seed)
-    names = [name for name in (*filters.PIPELINES, *filters.STEPS) if name not in ("take_first_k", "mmlu_pro")]
+    names = [name for name in (*filters.PIPELINES, *filters.STEPS) if name not in ("take_first_k", *NOT_THEIRS)]
     for start in range(0, count, BATCH):
         repeats = draw.choice((1, 1, 3))  # the same for every case of a run
         rows = [row(draw, repeats) for _ in range(min(BATCH, count - start))]
