@@ -11,6 +11,7 @@ import typer
 from pydantic import BaseModel
 
 from qualgate.cli import app
+from qualgate.cli.doctor import SERVED
 from qualgate.config.arms import Baseline, DraftingEntry, FourArmEntry, Variant
 from qualgate.config.budget import BudgetEntry, PriceEntry
 from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL_KEYS, LM_EVAL_SCHEMA
@@ -20,7 +21,6 @@ from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
 from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEntry
-from qualgate.cli.doctor import SERVED
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
 from qualgate.metrics import METRICS, SPECULATION, Metric
