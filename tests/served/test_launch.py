@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,8 +45,10 @@ def alive(folder: Path) -> list[int]:
     """Of the server and its child those that still run."""
     found = []
     for pid in map(int, (folder / "pids").read_text().split()):
-        state = Path(f"/proc/{pid}/stat")
-        if state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
+        state = "Z"
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may end while it is looked at
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state != "Z":
             found.append(pid)
     return found
 
