@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.model_files import ModelFiles
+from qualgate.quant.shards import Shards
 
 # Model types that read whole texts or go through an encoder, as transformers calls them.
 ENCODERS = (
@@ -53,6 +54,21 @@ def check_writes_text(files: ModelFiles) -> None:
         raise NotInThisVersion(
             f"{where}: {called}, reads {senses} beside text, which is not in this version. Give a text model of its "
             "family, or the folder of its language part alone (…ForCausalLM), with its tokenizer"
+        )
+
+
+def check_width(files: ModelFiles, shards: Shards) -> None:
+    """Raise UsageError where the weights are of another width than the config's `hidden_size`.
+
+    Only where embedding and last norm agree against it: an embedding alone may be narrower than what follows.
+    """
+    width = (files.config.get("text_config") or files.config).get("hidden_size")
+    found = [shards.entries.get(f"model.{name}.weight") for name in ("embed_tokens", "norm")]
+    widths = {entry.shape[-1] for entry in found if entry is not None and entry.shape}
+    if type(width) is int and None not in found and len(widths) == 1 and widths != {width}:
+        raise UsageError(
+            f"{files.path / 'config.json'}: hidden_size is {width}, but the weights are {widths.pop()} wide (embedding "
+            "and last norm): config and weights are of two models. Fetch or save this folder again."
         )
 
 

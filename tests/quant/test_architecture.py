@@ -109,3 +109,15 @@ def test_decoders_are_let_through(tmp_path, kind):
 
 def test_full_precision_weights_that_mlx_wrote_are_weights(tmp_path):
     assert read_model_folder(made(tmp_path, {}, FLOATS, "mlx")).format is None
+
+
+@pytest.mark.parametrize("config", [{"hidden_size": 16}, {"text_config": {"hidden_size": 16}}])
+def test_weights_of_another_width_than_the_config_says_are_refused_before_they_are_read(tmp_path, config):
+    both = {**FLOATS, "model.norm.weight": torch.zeros(8, dtype=torch.bfloat16)}
+    with pytest.raises(UsageError, match=r"config.json: hidden_size is 16, but the weights are 8 wide"):
+        read_model_folder(made(tmp_path, config, both))
+
+
+def test_an_embedding_narrower_than_what_follows_is_no_contradiction(tmp_path):
+    both = {**FLOATS, "model.norm.weight": torch.zeros(16, dtype=torch.bfloat16)}
+    assert read_model_folder(made(tmp_path, {"hidden_size": 16}, both)).files.config["hidden_size"] == 16

@@ -111,7 +111,14 @@ def test_a_worker_ends_with_a_coordinator_that_is_killed_in_the_middle_of_a_job(
     with subprocess.Popen([sys.executable, tmp_path / "coordinator.py", tmp_path], env=there) as coordinator:
         worker = int(until(lambda: (tmp_path / "hung").exists() and (tmp_path / "hung").read_text()))
         coordinator.kill()
-    until(lambda: not Path(f"/proc/{worker}/cmdline").exists() or not Path(f"/proc/{worker}/cmdline").read_bytes())
+    until(lambda: ended(worker))
+
+
+def ended(pid):
+    try:
+        return not Path(f"/proc/{pid}/cmdline").read_bytes()  # a zombie's is empty
+    except (FileNotFoundError, ProcessLookupError):  # it may go while it is looked at
+        return True
 
 
 def until(said):
