@@ -55,7 +55,7 @@ def run_gate(
     judge_there(plan.policy)
     for line in doubts(plan):
         warn(line)
-    with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts)), stop_requested() as stop:
+    with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts), store), stop_requested() as stop:
         record = runs.begin(store, plan)
         planning(outlook(gate, plan, store, record))
         for line in asked_again(store, record.run_id, plan.policy):

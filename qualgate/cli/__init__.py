@@ -14,6 +14,7 @@ import typer
 from qualgate.cli import (
     comparing,
     config,
+    db,
     drafting,
     drift,
     evalsets,
@@ -101,7 +102,7 @@ app.add_typer(config.config_app, name="config")
 app.add_typer(evalsets.evalset_app, name="evalset")
 app.add_typer(drafting.draft_app, name="draft")
 app.add_typer(intake.intake_app, name="intake")
-app.add_typer(service.db_app, name="db")
+app.add_typer(db.db_app, name="db")
 
 
 def main() -> None:

@@ -26,8 +26,9 @@ def store_url(from_gate_file: str | None, option: str | None) -> str:
     """Of the gate file or of --store, not of both; `qualgate.db` here where neither says."""
     if from_gate_file is not None and option is not None:
         raise UsageError("give either a gate file or --store, not both.")
-    url = from_gate_file or option or "sqlite:///qualgate.db"
-    return url if from_gate_file is not None or not url.startswith("sqlite:///") else _absolute_url(url)
+    from qualgate.store.address import DEFAULT, placed
+
+    return from_gate_file or placed(option or DEFAULT, Path.cwd())
 
 
 def store_url_of(gate_file: Path | None, option: str | None) -> str:
@@ -70,7 +71,3 @@ def own_name() -> str:
     if called.endswith("__main__.py"):
         return f"{os.path.relpath(sys.executable)} -m qualgate"
     return "qualgate" if shutil.which("qualgate") == os.path.abspath(called) else os.path.relpath(called)
-
-
-def _absolute_url(url: str) -> str:
-    return f"sqlite:///{Path(url.removeprefix('sqlite:///')).resolve()}"

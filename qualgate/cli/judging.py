@@ -162,7 +162,9 @@ def run_and_show(
     if not as_json:
         for path in written:
             say(f"report: {path}")
-        say(f"open the dashboard: {own_name()} dashboard --store {_relative_url(gate.store_url)}\n")
+        from qualgate.store.address import near
+
+        say(f"open the dashboard: {own_name()} dashboard --store {near(gate.store_url)}\n")
         say(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 
@@ -366,11 +368,6 @@ def report(
         write_atomically(out, text)
     else:
         say(text, nl=False)
-
-
-def _relative_url(url: str) -> str:
-    path = Path(url.removeprefix("sqlite:///"))
-    return f"sqlite:///{path.relative_to(Path.cwd())}" if path.is_relative_to(Path.cwd()) else url
 
 
 def _loaded(gate_file: Path | None) -> GateFile | None:

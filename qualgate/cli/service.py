@@ -1,4 +1,4 @@
-"""The installation and its store: `dashboard`, `db`, `doctor`, `bench`."""
+"""The installation and its store: `dashboard`, `doctor`, `bench`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import typer
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url_of
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
-
-db_app = typer.Typer(help="The store's schema.", no_args_is_help=True)
 
 
 def dashboard(
@@ -49,16 +47,6 @@ def dashboard(
             code = 0
         code = 0 if code == -signal.SIGTERM else code
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
-
-
-@db_app.command("upgrade")
-def db_upgrade(
-    store: Annotated[str, typer.Option("--store", help="the store's URL")] = "sqlite:///qualgate.db",
-) -> None:
-    """Bring a store's schema to this version, after a backup copy."""
-    from qualgate.store.database import upgrade
-
-    say(upgrade(store))
 
 
 def doctor(as_json: JsonOption = False) -> None:

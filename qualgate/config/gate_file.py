@@ -40,6 +40,7 @@ from qualgate.records import (
     Slo,
 )
 from qualgate.refmodel import PATH as SHIPPED_MODEL_FOLDER
+from qualgate.store.address import placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         evalset_refs=tuple(model.evalsets),
         seed=model.generation.seed,
         policy=_policy(model, document, path.parent),
-        store_url=_absolute_store(model.store, path),
+        store_url=placed(model.store, path.parent),
         workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
         job_timeout=model.workers.job_timeout,
@@ -266,10 +267,6 @@ def _rule(entry: RuleEntry, line: int) -> Rule:
         repeats=entry.repeats,
         line=line,
     )
-
-
-def _absolute_store(url: str, gate_file: Path) -> str:
-    return f"sqlite:///{os.path.normpath(gate_file.parent / expanded(url.removeprefix('sqlite:///')))}"
 
 
 def usable_cores() -> int:

@@ -207,7 +207,8 @@ class GateFileModel(Written):
     four_arm: FourArmEntry = ABSENT
     """Judge baseline, quantization, speculation and both as four arms. Example: `four_arm: {parity: identical}`"""
     store: StoreUrl = "sqlite:///qualgate.db"
-    """Where evidence is kept: `sqlite:///FILE` relative to the gate file, `sqlite:////FOLDER/FILE` absolute. Example:
+    """Where evidence is kept: `sqlite:///FILE` relative to the gate file, `sqlite:////FOLDER/FILE` absolute, or a
+    database that machines share, `postgresql://USER@HOST/DATABASE` without a password (docs/postgresql.md). Example:
     `store: sqlite:///qualgate.db`
     """
     workers: Workers = Workers()

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from qualgate.documents import planned, quote, stated
 from qualgate.errors.misplaced import nearest_path, no_model_folder
+from qualgate.store import address
 
 SHIPPED_MODEL = "reference"
 LONGEST_PATH = 4096  # bytes; Linux takes no more
@@ -84,10 +85,15 @@ def _plain_file(path: str, info: ValidationInfo) -> str:
 
 def _store_url(url: str) -> str:
     scheme, _, rest = url.partition("://")
-    if scheme.startswith("postgres"):
-        raise planned("a PostgreSQL store")  # the address is not repeated: it may hold a password
+    if address.is_postgresql(url):
+        if wrong := address.fault(url):
+            raise stated(wrong)
+        return url
     if scheme != "sqlite" or not rest.startswith("/") or rest.endswith("/"):
-        raise stated("the store must be sqlite:///FILE (relative to the gate file) or sqlite:////FOLDER/FILE")
+        raise stated(
+            "the store must be sqlite:///FILE (relative to the gate file), sqlite:////FOLDER/FILE or "
+            "postgresql://USER@HOST/DATABASE"
+        )
     if "?" in rest or ":memory:" in rest:
         raise stated("the store must be a plain file: a verdict has to outlive its run")
     expanded(rest[1:])
@@ -99,6 +105,5 @@ ModelPath = Annotated[str, AfterValidator(_model_folder), _NOT_AN_ADDRESS]
 AdapterPath = Annotated[str, AfterValidator(_adapter_folder), _NOT_AN_ADDRESS]
 TokenizerPath = Annotated[str, AfterValidator(_folder), _NOT_AN_ADDRESS]
 PlainFile = Annotated[str, AfterValidator(_plain_file), _NOT_AN_ADDRESS]
-StoreUrl = Annotated[
-    str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": "^sqlite:///(?!.*:memory:)[^?]*[^?/]$"})
-]
+_STORE = rf"^(sqlite:///(?!.*:memory:)[^?]*[^?/]|{address.POSTGRESQL})$"
+StoreUrl = Annotated[str, AfterValidator(_store_url), Field(json_schema_extra={"pattern": _STORE})]

@@ -13,11 +13,12 @@ from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.memory import workers_for
-from qualgate.pipeline.plan import artifacts_folder, sampling_settings
+from qualgate.pipeline.plan import sampling_settings
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.spending import wire_of
 from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.scoring import score
+from qualgate.store.address import artifacts_folder
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
@@ -28,7 +29,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
     device = choose_device(gate.devices)
     taking_turns = times_decide(plan.policy)
     return WorkerSettings(
-        cache_dir=str(artifacts_folder(gate.store_url) / "packed"),
+        cache_dir=str(artifacts_folder(gate.store_url, gate.path.parent) / "packed"),
         sampling=sampling_settings(gate),
         device=device,
         job_seconds=gate.job_timeout,

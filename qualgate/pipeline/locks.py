@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.store.database import Store
 
 
 @contextmanager
-def sole_coordinator(folder: Path) -> Iterator[None]:
-    """Hold the run's lock: a second process on the same run is refused, and a dead one's lock frees itself."""
+def sole_coordinator(folder: Path, store: Store) -> Iterator[None]:
+    """Hold the run's lock: a second process on the same run is refused, and a dead one's lock frees itself. On this
+    machine it guards the folder, and where the store is shared by machines, the run on all of them."""
     import fcntl
 
     try:
@@ -27,7 +29,8 @@ def sole_coordinator(folder: Path) -> Iterator[None]:
             raise InfrastructureError(
                 "another qualgate process is working on this very run; wait for it, or stop it and run again"
             ) from None
-        yield
+        with store.sole(folder.name):
+            yield
 
 
 @contextmanager

@@ -72,6 +72,7 @@ from qualgate.records import (
 from qualgate.scoring import reasoning, scorer_versions
 from qualgate.scoring.constraint import library as constraint_library
 from qualgate.served.declared import identify_served
+from qualgate.store.address import artifacts_folder
 
 READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
 
@@ -108,7 +109,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     check_targets(gate, identities)
     also = _asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
-    artifacts = artifacts_folder(gate.store_url) / key[:16]
+    artifacts = artifacts_folder(gate.store_url, gate.path.parent) / key[:16]
     planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in asked), 'prompt')}")
     jobs = list(_jobs(gate, asked, folders, identities, stages, artifacts))
     if policy.four_arm is not None:
@@ -189,11 +190,6 @@ def asked_in_two_sets(plan: Plan) -> tuple[str, ...]:
         f"{'; …' if len(shared) > 3 else ''}): a rule over both counts each as one cluster, and the rates that "
         "`qualgate plan` foretells of such a rule take them for several",
     )
-
-
-def artifacts_folder(store_url: str) -> Path:
-    """Beside the store's file: packed checkpoints, and the baseline's artifacts while a run is under way."""
-    return Path(store_url.removeprefix("sqlite:///") + ".artifacts")
 
 
 def _reading(models: Iterable[str]) -> str:

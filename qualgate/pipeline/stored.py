@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
@@ -22,7 +21,7 @@ from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
 from qualgate.records import FourArms, Policy, RunEvidence
 from qualgate.store import plain, queries, runs
-from qualgate.store.database import Store, open_store
+from qualgate.store.database import Store, exists, open_store
 
 
 def decide_again(
@@ -178,7 +177,7 @@ def peers_of(store_url: str, run_id: str) -> tuple[PeerSaid, ...]:
 
 def earlier_evidence(gate: GateFile) -> RunEvidence | None:
     """What the newest run of this gate file found, if its store holds one: a planner may learn from it."""
-    if not Path(gate.store_url.removeprefix("sqlite:///")).is_file():
+    if not exists(gate.store_url):
         return None
     try:
         with open_store(gate.store_url, create=False) as store:

@@ -1,10 +1,12 @@
 """The kinds of values that columns hold. SQLite keeps a value of any kind in any column, and gives it back from a
-damaged file: what is read here is of its column's kind, or `WrongKind`.
+damaged file: what is read here is of its column's kind, or `WrongKind`. PostgreSQL's text cannot hold U+0000, which
+models do say: there it is written as two characters that it can hold, so both databases give back the same text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import sqlalchemy
@@ -22,8 +24,8 @@ class _Exact:
     required = False  # by `require`
 
     def adapt(self, cls: Any, **options: Any) -> Any:
-        """SQLAlchemy's copy of it for a dialect."""
-        copied = super().adapt(cls, **options)  # type: ignore[misc]
+        """SQLAlchemy's copy of it for a dialect, exact where the dialect has a class of its own for it."""
+        copied = super().adapt(_both(type(self), cls), **options)  # type: ignore[misc]
         copied.required = self.required
         return copied
 
@@ -39,16 +41,46 @@ class _Exact:
         return exact
 
 
-class Text(_Exact, sqlalchemy.Text):
+@cache
+def _both(ours: type, theirs: type) -> type:
+    return theirs if issubclass(theirs, _Exact) else type(f"Exact{theirs.__name__}", (ours, theirs), {})
+
+
+class _Characters(_Exact):
+    """Text of any characters but lone surrogates."""
+
+    kind = str
+
+    def bind_processor(self, dialect: Dialect) -> Any:
+        """What the database is given."""
+        return without_nul if dialect.name == "postgresql" else None
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        """The mirror image."""
+        exact = super().result_processor(dialect, coltype)
+        return (lambda value: with_nul(exact(value))) if dialect.name == "postgresql" else exact
+
+
+def without_nul(text: str | None) -> str | None:
+    """U+0000 as U+0001 U+0001, and U+0001 as U+0001 U+0002: texts sort as they did."""
+    if text is None or ("\0" not in text and "\1" not in text):
+        return text
+    return text.replace("\1", "\1\2").replace("\0", "\1\1")
+
+
+def with_nul(text: str | None) -> str | None:
+    """The mirror image of `without_nul`."""
+    if text is None or "\1" not in text:
+        return text
+    return text.replace("\1\1", "\0").replace("\1\2", "\1")
+
+
+class Text(_Characters, sqlalchemy.Text):
     """Of any length."""
 
-    kind = str
 
-
-class String(_Exact, sqlalchemy.String):
-    """Of a length that other databases hold it to."""
-
-    kind = str
+class String(_Characters, sqlalchemy.String):
+    """Of a length that nobody holds it to: SQLite does not, and what one store holds the other must."""
 
 
 class Integer(_Exact, sqlalchemy.Integer):
@@ -70,10 +102,12 @@ class LargeBinary(_Exact, sqlalchemy.LargeBinary):
 
 
 class Boolean(sqlalchemy.Boolean):
-    """0 and 1 in SQLite."""
+    """0 and 1 in SQLite, a kind of its own in PostgreSQL."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
         """The truth of it."""
+        if dialect.name == "postgresql":
+            return None
 
         def exact(value: Any) -> bool | None:
             if value is None or (type(value) is int and value in (0, 1)):

@@ -18,6 +18,7 @@ from qualgate.identity import question_hash
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
 from qualgate.store import draft_steps, plain, scorings, seal, stoppings
 from qualgate.store.database import Store
+from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
     ARRAYS,
     EVALSET,
@@ -40,6 +41,7 @@ UNKNOWN: tuple[str, int | None, str | None] = ("", None, None)
 PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
 
 
+@lasting
 def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: bool = False) -> RunEvidence:
     """Everything a verdict may rest on, each digest recomputed from the columns it covers.
 
@@ -143,6 +145,7 @@ def _of_others(run_id: str, named: Collection[str], sets: Collection[str]) -> Se
     return select(units.c.unit_id).where(units.c.run_id == run_id, others)
 
 
+@lasting
 def grown(store: Store, seen: RunEvidence, keys: Collection[UnitKey]) -> RunEvidence:
     """What was read of a run that is under way, and these units as they are by now, each digest recomputed.
 

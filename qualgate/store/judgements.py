@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from qualgate.identity import content_hash
 from qualgate.records import Judgement, UnitKey
-from qualgate.store.database import Store
+from qualgate.store.database import Store, if_absent
 from qualgate.store.plain import storable
 from qualgate.store.rows import KEY
 from qualgate.store.tables import judgements, units
@@ -25,7 +25,7 @@ def add(store: Store, run_id: str, judge: str, replies: Iterable[Judgement]) -> 
     rows = [_row(run_id, judge, one) for one in replies]
     if rows:
         with store.write() as connection:
-            connection.execute(insert(judgements).prefix_with("OR IGNORE", dialect="sqlite"), rows)
+            connection.execute(if_absent(connection, judgements), rows)
 
 
 def read(store: Store, run_id: str, judge: str) -> tuple[tuple[Judgement, ...], str]:

@@ -36,6 +36,7 @@ from qualgate.records import (
 from qualgate.store import draft_steps, plain, tables
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
+from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
     EVALSET,
     EXPECTED,
@@ -88,6 +89,7 @@ class RunRecord:
 # ------------------------------------------------------------------------------------------------------- beginning
 
 
+@lasting
 def begin(store: Store, plan: Plan) -> RunRecord:
     """Resume the unfinished run of this plan, or write a new one with its closed list of units.
 
@@ -213,6 +215,7 @@ def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKe
 # ------------------------------------------------------------------------------------------------------- recording
 
 
+@lasting
 def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, tuple[Score, ...]]) -> None:
     """Record one job's completions with their scores, all or none.
 
@@ -260,6 +263,7 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
             _add_up(connection, run_id, result, served=spec.served is not None)
 
 
+@lasting
 def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
     """Mark the job's units as errors. They are tried again when the run is resumed; done units stay done, and what a
     settled verdict no longer asks for stays ended."""
@@ -324,6 +328,7 @@ def _add_up(connection: Connection, run_id: str, result: JobResult, *, served: b
     _update_arm(connection, run_id, result.arm, footprint_json=plain.to_json(size))
 
 
+@lasting
 def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> None:
     """What was measured of an arm beside its answers, once a job of it has finished; what is known already stays."""
     with store.write() as connection:
@@ -334,6 +339,7 @@ def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> N
         _update_arm(connection, run_id, arm, footprint_json=plain.to_json(replace(size, facts=facts | size.facts)))
 
 
+@lasting
 def note_spent(store: Store, run_id: str, spent: Mapping[str, Spent]) -> None:
     """What the requests of each arm came to until now, in place of what was noted before."""
     with store.write() as connection:
@@ -371,6 +377,7 @@ def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey
 # ------------------------------------------------------------------------------------------------------- finishing
 
 
+@lasting
 def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool, policy: Policy | None = None) -> None:
     """Close the run with its verdicts. `complete`: every job ran; a run with a unit left undone is never complete.
     policy: by which was decided; None: the one the run was made with."""

@@ -15,12 +15,14 @@ from qualgate.identity import content_hash
 from qualgate.records import Policy, Stopped
 from qualgate.store import plain
 from qualgate.store.database import Store
+from qualgate.store.postgresql import lasting
 from qualgate.store.rows import AnyRow, check_run
 from qualgate.store.tables import arms, runs, stoppings, units
 
 SEALED = ("run_id", "variant", "look", "seen", "word", "order_sha256", "policy_sha256", "created_at")
 
 
+@lasting
 def stop(store: Store, run_id: str, variant: str, stopped: Stopped) -> None:
     """Record that the variant is settled, and end its units that are not done; the baseline's with the last variant's.
 

@@ -366,7 +366,10 @@ def test_a_rule_that_cannot_be_meant_is_refused(faults, rule, message):
         ("generation: {repeats: 0}", "from 1"),
         ("generation: {seed: -1}", "from 0 and below"),
         ("generation: {seed: true}", "valid integer"),
-        ("store: postgresql+psycopg://me:hunter2@host/db", "PostgreSQL store is not in this version"),
+        ("store: postgresql+psycopg://me:hunter2@host/db", "give the password by PGPASSWORD"),
+        ("store: postgresql://me@host/db?password=hunter2", "give the password by PGPASSWORD"),
+        ("store: postgres:/me:hunter2@host", "postgresql://USER@HOST:PORT/DATABASE"),
+        ("store: postgresql+psycopg2://host/db", "psycopg 3"),
         ("store: qualgate.db", "sqlite:///FILE"),
         ("store: 'sqlite:///:memory:'", "plain file"),
         ("store: sqlite:///q.db?mode=ro", "plain file"),
@@ -389,6 +392,7 @@ def test_a_section_that_cannot_be_served_is_refused(faults, more, message):
     assert len(found) == 1
     assert found[0][0] == 6
     assert message in found[0][1]
+    assert "hunter2" not in found[0][1]
     assert "hunter2" not in found[0][1]
 
 

@@ -43,7 +43,8 @@ def corpus() -> list[str]:
         "generation: {temperature: 0.7, min_p: 1}", "generation: {temperature: 0, top_k: 9}",
         "generation: {temperature: 0.7, min_p: 0.1, repeats: 2}", "generation: {min_p: 0}", "generation: {top_p: 0.9}",
         "generation: {seed: -1}", "generation: {seed: 12}", "store: sqlite:////var/q.db", "store: qualgate.db",
-        "store: postgresql://h/db", "store: sqlite:///q.db?mode=ro",
+        "store: postgresql://h/db", "store: postgresql://me@[::1]:5432/db?host=/run", "store: postgresql://me:pw@h/db",
+        "store: postgresql://h", "store: postgresql://h/db?password=x", "store: sqlite:///q.db?mode=ro",
         "store: sqlite:///a/", "store: 'sqlite:///:memory:'", "workers: {backend: ray}", "workers: {count: 0}",
         "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {}", "gates: {}",
     ]  # fmt: skip

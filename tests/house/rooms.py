@@ -14,7 +14,7 @@ ALLOWED: dict[str, set[str]] = {
     "documents": {"errors"},
     "evalsets": FLOOR | {"documents", "scoring"},
     "quantize": FLOOR | {"evalsets", "quant", "engine", "qualgate_kernels"},
-    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "quantize"},
+    "config": FLOOR | {"documents", "quant", "refmodel", "evalsets", "quantize", "store"},  # how an address is written
     "scoring": FLOOR | {"sandbox"},
     "sandbox": set(),
     "stats": set(),

@@ -1,4 +1,4 @@
-"""The databases that the contract holds for. PostgreSQL joins by adding its name and its URL here."""
+"""The databases that the contract holds for: a store in a file, and one on a server of the tests' own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from qualgate.store.database import Store, open_store
+from tests.postgresql import server
 from tests.store.made import make_plan, make_run
 
 JUDGED = make_plan(cases=40)
-DATABASES = ("sqlite",)
+# On a server the whole contract is a proof; what of it every change is held to is in `test_postgresql`.
+DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.proof))
 
 
 def new_url(database: str, folder: Path) -> str:
-    return {"sqlite": f"sqlite:///{folder / 'qualgate.db'}"}[database]
+    return f"sqlite:///{folder / 'qualgate.db'}" if database == "sqlite" else server().new_database()
 
 
 @pytest.fixture(params=DATABASES)

@@ -1,17 +1,19 @@
-"""Opening a store: new, old, newer, broken, missing. Always what was found and the next step."""
+"""Opening a store: new, old, newer, broken, missing. Always what was found and the next step. What is PostgreSQL's
+alone is in `test_postgresql`."""
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from qualgate.errors import InfrastructureError, IntegrityError, NotInThisVersion, StoreVersionError, UsageError
-from qualgate.store import database, queries, runs
+from qualgate.errors import InfrastructureError, IntegrityError, StoreVersionError, UsageError
+from qualgate.store import database, postgresql, queries, runs, sqlite
+from qualgate.store.address import file_of
 from qualgate.store.database import REVISIONS, open_store, upgrade
 from tests.store.made import make_plan, make_run
 
@@ -31,20 +33,20 @@ def test_a_new_store_is_made_at_the_head_even_when_many_open_it_at_once(url):
     assert "already at" in upgrade(url)
 
 
-def test_a_file_that_two_turn_to_wal_at_once_is_waited_for(url):
+def test_a_file_that_two_turn_to_wal_at_once_is_waited_for(tmp_path):
     """Before 2026-11-25 one opener in about a hundred was told that another had been writing for 30 s."""
-    file = database._path(url)
+    file = tmp_path / "q.db"
     reader = sqlite3.connect(file, isolation_level=None)
     reader.execute("CREATE TABLE t (n INTEGER)")
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM t").fetchall()  # a read lock: nobody turns the file to WAL beside it
     other = sqlite3.connect(file, timeout=0, check_same_thread=False)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(database._write_ahead, other)
+        waiting = pool.submit(sqlite._write_ahead, other)
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.05)
         reader.execute("COMMIT")
-        waiting.result(timeout=database.BUSY_SECONDS)
+        waiting.result(timeout=sqlite.BUSY_SECONDS)
     assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
@@ -57,12 +59,12 @@ def test_a_newer_store_is_refused_with_the_way_out(store, url):
 
 def test_an_older_store_is_refused_with_the_command_that_upgrades_it(store, url, monkeypatch):
     monkeypatch.setattr(database, "REVISIONS", (*REVISIONS, "0999"))
-    with pytest.raises(StoreVersionError, match=f"{REVISIONS[-1]}.*0999.*qualgate db upgrade --store {url}"):
+    with pytest.raises(StoreVersionError, match=f"{REVISIONS[-1]}.*0999.*qualgate db upgrade --store {re.escape(url)}"):
         open_store(url)
 
 
-def test_durability_is_not_left_to_defaults(store):
-    with store.read() as connection:
+def test_durability_is_not_left_to_defaults(tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store, store.read() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
             for name in ("journal_mode", "synchronous", "foreign_keys", "recursive_triggers")
@@ -86,7 +88,10 @@ def test_a_missing_store_is_made_only_when_asked_for(tmp_path):
         ("sqlite://", UsageError, "a store is a file"),
         ("sqlite:///:memory:", UsageError, "a store is a file"),
         ("qualgate.db", UsageError, "sqlite:///qualgate.db"),
-        ("postgresql://host/db", NotInThisVersion, "not in this version"),
+        ("mysql://host/db", UsageError, "not a store's URL"),
+        ("mysql://me:secret@host/db", UsageError, "mysql:…@host/db"),
+        ("postgresql+psycopg2://host/db", UsageError, "psycopg 3"),
+        ("postgresql://host", UsageError, "postgresql://USER@HOST:PORT/DATABASE"),
         ("sqlite:////", UsageError, "read and write"),
     ],
 )
@@ -111,12 +116,13 @@ def test_another_program_s_database_is_refused(tmp_path):
         open_store(f"sqlite:///{tmp_path / 'other.db'}")
 
 
-def test_a_damaged_store_is_an_integrity_failure(url):
-    with open_store(url) as store:
+def test_a_damaged_store_is_an_integrity_failure(tmp_path):
+    with open_store(url := f"sqlite:///{tmp_path / 'q.db'}") as store:
         run_id = make_run(store, make_plan(cases=10))
         with store.write() as connection:
             page = connection.exec_driver_sql("select rootpage from sqlite_master where name = 'units'").scalar_one()
-    path = Path(url.removeprefix("sqlite:///"))
+    path = file_of(url)
+    assert path is not None
     data = bytearray(path.read_bytes())
     data[4096 * (page - 1) : 4096 * page] = os.urandom(4096)
     path.write_bytes(data)
@@ -125,7 +131,8 @@ def test_a_damaged_store_is_an_integrity_failure(url):
 
 
 def test_a_write_that_waits_too_long_says_so(store, url, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    for kind in (sqlite, postgresql):
+        monkeypatch.setattr(kind, "BUSY_SECONDS", 0.1)
     with (
         open_store(url) as other,
         store.write(),

@@ -11,6 +11,7 @@ from qualgate.errors import IntegrityError, QualgateError, UsageError
 from qualgate.records import Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
+from tests.store.tampering import tamper
 from tests.store.made import make_plan, make_run
 
 SMALL = make_plan(cases=4, job_rows=40)
@@ -74,9 +75,7 @@ def test_an_invalid_run_can_be_blocked_but_not_approved(store, run_id):
 def test_an_invalid_run_whose_verdict_was_given_another_word_is_not_approved(store, run_id):
     runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="invalid", exit=13, reasons=("x",))], SMALL.policy)
     sha256 = seen(store, run_id)
-    with store.write() as connection:
-        connection.execute(text("drop trigger verdicts_no_update"))
-        connection.execute(text("update verdicts set word = 'approve' where word = 'invalid'"))
+    tamper(store, "update verdicts set word = 'approve' where word = 'invalid'")
     with pytest.raises(IntegrityError, match="verdict on 'int8'"):
         decisions.append(store, run_id, "int8", "approve", name="Ada", reason="fine", verdict_sha256=sha256)
     with pytest.raises(IntegrityError, match="not what was recorded"):
@@ -127,15 +126,16 @@ def test_a_changed_chain_is_found_and_the_row_is_named(store, run_id, tampering)
     if not tampering.startswith("insert"):
         with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
             connection.execute(text(tampering))
-    with store.write() as connection:
-        connection.execute(text("drop trigger decisions_no_update"))
-        connection.execute(text("drop trigger decisions_no_delete"))
-        connection.execute(text(tampering))
+    tamper(store, tampering)
     with pytest.raises(IntegrityError, match=r"broken: decision \d"):
         decisions.check_chain(store)
 
 
 def test_replacing_a_decision_is_refused_by_the_database(store, run_id):
     decide(store, run_id)
+    replace = {
+        "sqlite": "insert or replace into decisions select * from decisions",
+        "postgresql": "insert into decisions select * from decisions on conflict (hash) do update set name = 'Eve'",
+    }[store.engine.dialect.name]
     with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
-        connection.execute(text("insert or replace into decisions select * from decisions"))
+        connection.execute(text(replace))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from qualgate.gate.verdict import decide_plain
 from qualgate.records import Case, Plan
 from qualgate.store import queries, runs
 from qualgate.store.tables import arms
+from tests.store.tampering import tamper
 from tests.store.made import make_plan, make_results
 
 WRONG = {"int8": 0.0, "int2-g32": 0.3}
@@ -140,8 +140,7 @@ def test_of_a_run_whose_arms_cannot_be_read_nobody_knows_what_was_judged(store):
 def test_a_run_that_lost_its_sets_or_arms_is_for_the_seals_to_tell(store, table):
     first, last = ran(store, cut(WHOLE, 8)), ran(store, WHOLE)
     for run_id in (first, last):
-        with sqlite3.connect(store.url.removeprefix("sqlite:///")) as connection:  # no foreign keys unless asked for
-            connection.execute(f"delete from {table} where run_id = ?", (run_id,))
+        tamper(store, f"delete from {table} where run_id = :run_id", run_id=run_id)
         assert queries.judged_before(store, last) == {}
 
 

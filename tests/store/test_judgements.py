@@ -11,6 +11,7 @@ from qualgate.errors import QualgateError
 from qualgate.records import Judgement
 from qualgate.store import judgements, runs
 from tests.store.made import make_plan
+from tests.store.tampering import tamper
 
 ONE = Judgement(variant="int8", evalset="s", case_id="c", repeat=0, swapped=False, asked="f" * 64,
                 reply='{"verdict": "A"}\udc80', error="", served="m; vllm 0.32")  # fmt: skip
@@ -35,9 +36,7 @@ def test_they_are_append_only_and_a_change_is_found(store, begun):
     for change in ("update judgements set reply = 'B'", "delete from judgements"):
         with pytest.raises(QualgateError, match="append-only"), store.write() as connection:
             connection.execute(text(change))
-    with store.write() as connection:
-        connection.execute(text("drop trigger judgements_no_update"))
-        connection.execute(text("update judgements set error = 'x'"))
+    tamper(store, "update judgements set error = 'x'")
     found, fault = judgements.read(store, begun, "judge/1 a")
     assert found == ()
     assert "int8: s/c: what the judge replied is not what was recorded" in fault

@@ -97,8 +97,8 @@ def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...
             _after.c.metric,
             _variant.c.evalset,
             func.count().label("pairs"),
-            func.sum(case((_LOST, 1), else_=0)).label("lost"),
-            func.sum(case((_GAINED, 1), else_=0)).label("gained"),
+            func.count(case((_LOST, 1))).label("lost"),
+            func.count(case((_GAINED, 1))).label("gained"),
         )
         .select_from(_SCORE_PAIRS)
         .where(

@@ -38,7 +38,7 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.metrics import METRICS
 from qualgate.pipeline import checks
-from qualgate.pipeline.plan import artifacts_folder
+from qualgate.store.address import artifacts_folder
 from qualgate.pipeline.stored import decide_again
 from qualgate.records import TWIN, ArmEvidence, ArmSpec, Job, Policy, Rule, RunEvidence, Verdict
 from qualgate.refmodel import PATH
@@ -217,7 +217,7 @@ def planted_run(batch: Batch, store: Path) -> None:
             main_path.run_gate(made_gate(batch, folder, store))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(artifacts_folder(f"sqlite:///{store}"), ignore_errors=True)
+    shutil.rmtree(artifacts_folder(f"sqlite:///{store}", Path(store).parent), ignore_errors=True)
 
 
 def judged(batch: Batch, store: Path) -> list[dict[str, Any]]:

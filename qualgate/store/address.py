@@ -1,0 +1,82 @@
+"""Where a store is: a file (`sqlite:///FILE`) or a database (`postgresql://USER@HOST/DATABASE`), as plain text.
+
+No database's library is needed to read one, so a gate file is checked without any.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from qualgate.errors import UsageError
+
+SQLITE = "sqlite:///"
+DEFAULT = f"{SQLITE}qualgate.db"
+# One pattern for the loader, the JSON schema and the door. A password has no place in it: addresses are printed, kept
+# in runs, and seen by everyone who may list a machine's processes.
+POSTGRESQL = (
+    r"postgresql(\+psycopg)?://([^:@/?#\s]+@)?([^:@/?#\s]*|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?/[^:@/?#\s]+"
+    r"(\?(?!.*(password|secret))[^#\s]*)?"
+)
+FORMS = "sqlite:///FILE, or postgresql://USER@HOST/DATABASE"
+_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|(password|secret)[^=&]*=")
+
+
+def is_postgresql(url: str) -> bool:
+    """Whether it means a PostgreSQL database, rightly written or not."""
+    return url.lower().startswith("postgres")
+
+
+def fault(url: str) -> str:
+    """What is wrong with the address of a database, "" where nothing is; it repeats no part of it."""
+    if re.fullmatch(POSTGRESQL, url):
+        return ""
+    if _PASSWORD.search(url):
+        return (
+            "the store's address holds a password, which would be printed and stored with it. Write "
+            "postgresql://USER@HOST/DATABASE, and give the password by PGPASSWORD, PGPASSFILE or ~/.pgpass"
+        )
+    if "+" in (driver := url.partition("://")[0]) and driver != "postgresql+psycopg":
+        return "a PostgreSQL store is opened by psycopg 3: write postgresql:// or postgresql+psycopg://"
+    return "a PostgreSQL store is written postgresql://USER@HOST:PORT/DATABASE, a server's socket " \
+        "postgresql://USER@/DATABASE?host=/run/postgresql"  # fmt: skip
+
+
+def shown(url: str) -> str:
+    """`url` for a message, where nobody has yet looked whether it holds a password."""
+    return re.sub(r"((?:password|secret)[^=&]*=)[^&]*", r"\1…", re.sub(r":.*@", ":…@", url))
+
+
+def file_of(url: str) -> Path | None:
+    """The file of an SQLite store. None of one in a database. UsageError for what is neither."""
+    if is_postgresql(url):
+        if wrong := fault(url):
+            raise UsageError(f"{wrong}.")
+        return None
+    if not url.startswith("sqlite://"):
+        raise UsageError(f"{shown(url)!r} is not a store's URL. Expected for example: {DEFAULT}")
+    path = url.partition("?")[0].removeprefix("sqlite://").removeprefix("/")
+    if path in ("", ":memory:"):
+        raise UsageError(f"{url}: a store is a file. Expected for example: {DEFAULT}")
+    return Path(path)
+
+
+def placed(url: str, folder: Path) -> str:
+    """With the path of an SQLite store made absolute; a relative one is below `folder`."""
+    if (path := file_of(url)) is None:
+        return url
+    return f"{SQLITE}{os.path.normpath(folder.absolute() / path.expanduser())}"
+
+
+def near(url: str) -> str:
+    """As it is typed in the working folder."""
+    path = file_of(url)
+    return f"{SQLITE}{path.relative_to(Path.cwd())}" if path and path.is_relative_to(Path.cwd()) else url
+
+
+def artifacts_folder(url: str, gate_folder: Path) -> Path:
+    """Packed checkpoints, and the baseline's artifacts while a run is under way: beside the store's file, or beside the
+    gate file where the store is a database."""
+    path = file_of(url)
+    return gate_folder / "qualgate.artifacts" if path is None else path.with_name(f"{path.name}.artifacts")

@@ -1,0 +1,230 @@
+"""A store in a PostgreSQL database: the same transactions as in a file, over a connection that may be lost.
+
+One write transaction at a time, by a lock that ends with it: what a write has read is then still so when it commits, as
+in a file. Readers see one snapshot and wait for nobody.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+from functools import cache, wraps
+from hashlib import sha256
+from typing import Any, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
+
+OLDEST = 15  # what is tried; PostgreSQL's own support of 14 ended in November 2026
+BUSY_SECONDS = 30.0  # how long a write waits for another's, and a reader for an upgrade
+IDLE_SECONDS = 60.0  # a writer that says nothing for so long in the middle of a transaction gives way
+RECONNECT_SECONDS = 30.0  # how long a lost server is waited for
+LONGEST_PAUSE = 2.0  # s, between two tries
+WRITERS = "SELECT pg_advisory_xact_lock(81, 71)"  # Q, G
+NEEDED = "a PostgreSQL store needs psycopg: pip install 'qualgate[postgres]'"
+_GONE = ("57P01", "57P02", "57P03", "25P03")  # shut down, crashed, starting up, idle in a transaction
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+class LostConnection(InfrastructureError):
+    """The server went away, or cannot be reached. What was not committed is as if it had never been."""
+
+
+def engine(url: str) -> Engine:
+    """UsageError without its driver."""
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:  # not there, or there without the C library that it calls
+        raise UsageError(f"{NEEDED} ({error})") from None
+    made = create_engine(
+        make_url(url).set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
+        use_native_hstore=False,
+        connect_args={
+            "connect_timeout": 10, "application_name": "qualgate", "client_encoding": "utf8",
+            "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+        },
+    )  # fmt: skip
+    made.dialect.type_compiler_instance = _kinds()(made.dialect)
+    event.listen(made, "begin", _begin)
+    return made
+
+
+@cache
+def _kinds() -> Any:
+    """Text of any length that sorts by its bytes, and whole numbers to 64 bits, whatever a migration calls them: what
+    SQLite does. A database's own language would order a report otherwise."""
+    # Here and not above: the dialect takes a tenth of a second to import, and most stores are files.
+    from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
+
+    class Kinds(PGTypeCompiler):
+        def visit_TEXT(self, type_: Any, **kw: Any) -> str:
+            return 'TEXT COLLATE "C"'
+
+        visit_VARCHAR = visit_TEXT
+
+        def visit_INTEGER(self, type_: Any, **kw: Any) -> str:
+            return "BIGINT"
+
+    return Kinds
+
+
+def connect(made: Engine, patience: float) -> Connection:
+    """A connection that works. patience: s, for how long a server that is away is asked again."""
+    return persistently(made.connect, lambda error: isinstance(error, DBAPIError) and is_lost(error), patience)
+
+
+def persistently(
+    asked: Callable[[], Found],
+    is_passing: Callable[[Exception], bool],
+    patience: float,
+    pause: Callable[[float], None] = time.sleep,
+) -> Found:
+    """Asked again after a pause of random length, so that many who lost the same server do not return as one."""
+    until, longest = time.monotonic() + patience, 0.05
+    while True:
+        try:
+            return asked()
+        except Exception as error:
+            if not is_passing(error) or time.monotonic() >= until:
+                raise
+        pause(min(random.uniform(0, longest), max(0.0, until - time.monotonic())))
+        longest = min(2 * longest, LONGEST_PAUSE)
+
+
+def lasting(asked: Callable[Given, Found]) -> Callable[Given, Found]:
+    """For what may be done twice without harm: done again where the connection is lost on the way."""
+
+    @wraps(asked)
+    def again(*args: Given.args, **named: Given.kwargs) -> Found:
+        lost = lambda error: isinstance(error, LostConnection)  # noqa: E731
+        return persistently(lambda: asked(*args, **named), lost, RECONNECT_SECONDS)
+
+    return again
+
+
+def _begin(connection: Connection) -> None:
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        return
+    connection.exec_driver_sql(
+        f"SELECT set_config('lock_timeout', '{BUSY_SECONDS:.3f}s', true), "
+        f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS:.3f}s', true)"
+    )
+    if connection.get_execution_options().get("writes"):
+        connection.exec_driver_sql(WRITERS)
+
+
+def check_server(connection: Connection) -> None:
+    """UsageError where the server is too old, or the database's text is not Unicode."""
+    version = connection.dialect.server_version_info or (0,)
+    if int(version[0]) < OLDEST:
+        raise UsageError(
+            f"the store's server is PostgreSQL {'.'.join(map(str, version))}; {OLDEST} or newer is needed. Upgrade it "
+            "(pg_upgrade), or keep the store elsewhere."
+        )
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise UsageError(
+            f"the store's database holds {encoding} text, and answers are Unicode. Make one with: "
+            "createdb --encoding=UTF8 --template=template0 NAME"
+        )
+
+
+def written(connection: Connection) -> str:
+    """Which transactions are over: while it stays the same, nobody wrote."""
+    return connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one()
+
+
+class Claim:
+    """What one process at a time may hold, on whatever machine: it ends with the process or its connection."""
+
+    def __init__(self, made: Engine, name: str, patience: float) -> None:
+        self._engine, self._patience = made, patience
+        self._key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
+        self._held = self._connected()
+        if not self._take():
+            self.release()
+            raise InfrastructureError(
+                "another qualgate process is working on this very run, perhaps on another machine; wait for it, or "
+                "stop it and run again"
+            )
+
+    def keep(self) -> None:
+        """Hold it again where the connection was lost. InfrastructureError where another has it by now."""
+        try:
+            self._held.exec_driver_sql("SELECT 1")
+            return
+        except DBAPIError as error:
+            if not is_lost(error):
+                raise
+        self.release()
+        self._held = self._connected()
+        taken: Callable[[], bool] = lambda: self._take() or _raise(TimeoutError())  # noqa: E731
+        try:  # a server that has not noticed yet keeps it for the lost connection
+            persistently(taken, lambda error: isinstance(error, TimeoutError), self._patience)
+        except TimeoutError:
+            raise InfrastructureError(
+                "the connection to the store was lost, and another qualgate process has taken this run over; what is "
+                "stored stays. Run again once that one has ended; it resumes."
+            ) from None
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._held.invalidate()  # its session ends, and the lock with it
+        self._held.close()
+
+    def _connected(self) -> Connection:
+        held = connect(self._engine, self._patience).execution_options(isolation_level="AUTOCOMMIT")
+        for name, value in (("idle", 10), ("interval", 5), ("count", 3)):  # by when the server knows that we are gone
+            held.exec_driver_sql(f"SELECT set_config('tcp_keepalives_{name}', '{value}', false)")
+        return held
+
+    def _take(self) -> bool:
+        return self._held.exec_driver_sql(f"SELECT pg_try_advisory_lock({self._key})").scalar_one()
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def is_lost(error: DBAPIError) -> bool:
+    """The server is away or was, rather than unwilling."""
+    state = getattr(error.orig, "sqlstate", None) or ""
+    if state in _GONE or state.startswith("08") or error.connection_invalidated:
+        return True
+    said = str(error.orig)
+    away = ("refused", "is the server running", "starting up", "shutting down", "timeout expired", "closed the conn")
+    return not state and any(sign in said.lower() for sign in away)
+
+
+def plain(url: str, error: Exception) -> QualgateError:
+    """A database error as ours, with the next step."""
+    if not isinstance(error, DBAPIError):  # a value of a wrong kind, which no column of the store can hold
+        return IntegrityError(f"{url} is damaged ({error}). Restore it from a backup.")
+    state = getattr(error.orig, "sqlstate", None) or ""
+    said = re.sub(r"^connection (failed|is bad): ", "", (str(error.orig).splitlines() or [""])[0]).removesuffix(".")
+    if is_lost(error):
+        return LostConnection(
+            f"{url}: {said}. See that its server runs and can be reached, then run again; it resumes."
+        )
+    if state == "42501":
+        return UsageError(f"{url}: {said}. `qualgate db roles` says what each role is granted; ask its owner for one.")
+    if state in ("42P01", "42703"):  # no such table, column
+        return IntegrityError(f"{url} is damaged ({said}). Restore it from a backup; nothing can rest on it as it is.")
+    if state == "55P03":
+        return InfrastructureError(f"{url}: another process has been writing for {BUSY_SECONDS:.0f} s. Try again.")
+    if state.startswith("23") or "append-only" in said:
+        return IntegrityError(f"{url} refused the write: {said}. Stored evidence is never changed.")
+    if state.startswith(("28", "3D")) or not state:  # nobody let us in
+        return UsageError(
+            f"{url}: {said}. Check host, user and database; a password comes from PGPASSWORD or ~/.pgpass, and "
+            "`createdb NAME` makes a database."
+        )
+    return InfrastructureError(f"{url}: {said}. Mend the server (disk, memory, connections), then run again.")

@@ -1,0 +1,70 @@
+"""Who may do what in a PostgreSQL store: grants that make history append-only in the database itself.
+
+The store's owner, who upgrades it, can do everything; nobody else can take a row back or change what is sealed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from qualgate.errors import UsageError
+from qualgate.store.address import FORMS, is_postgresql
+from qualgate.store.database import open_store
+from qualgate.store.tables import APPEND_ONLY, WRITTEN_ONCE, decisions, metadata
+
+ROLES = {
+    "reader": "sees every run, verdict and decision, and writes nothing: reports and the dashboard",
+    "writer": "makes runs and verdicts too, and decides nothing: CI, workers",
+    "approver": "sees everything and records decisions, and nothing else: a person's dashboard",
+}
+
+
+def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
+    """Statements, each a line, that make the roles where they are missing and grant what each needs. To be run again
+    after an upgrade. UsageError for a prefix that is no plain name."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", prefix):
+        raise UsageError(f"--prefix {prefix!r:.60}: give small letters, digits and _, such as qualgate")
+    tables = sorted(metadata.tables)
+    changed = [name for name in tables if name not in APPEND_ONLY | WRITTEN_ONCE]
+    numbered = {table.name: column.name for table in metadata.sorted_tables
+                if (column := table.autoincrement_column) is not None}  # fmt: skip
+    place = '"{}"'.format(schema.replace('"', '""'))
+
+    def listed(names: list[str]) -> str:
+        return ", ".join(f"{place}.{name}" for name in names)
+
+    reader, writer, approver = (f"{prefix}_{role}" for role in ROLES)
+    everyone = f"{reader}, {writer}, {approver}"
+    written = [name for name in tables if name != decisions.name]
+    sequences = listed([f"{name}_{column}_seq" for name, column in sorted(numbered.items()) if name in written])
+    return [
+        *(
+            f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN "
+            f"CREATE ROLE {role} NOLOGIN; END IF; END $$;"
+            for role in (reader, writer, approver)
+        ),
+        f"REVOKE ALL ON ALL TABLES IN SCHEMA {place} FROM PUBLIC, {everyone};",
+        f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA {place} FROM PUBLIC, {everyone};",
+        f"REVOKE CREATE ON SCHEMA {place} FROM PUBLIC, {everyone};",
+        f"GRANT USAGE ON SCHEMA {place} TO {everyone};",
+        f"GRANT SELECT ON {listed([*tables, 'alembic_version'])} TO {everyone};",
+        f"GRANT INSERT ON {listed(written)} TO {writer};",
+        f"GRANT UPDATE ON {listed(changed)} TO {writer};",
+        f"GRANT USAGE ON SEQUENCE {sequences} TO {writer};",
+        f"GRANT INSERT ON {place}.{decisions.name} TO {approver};",
+        f"GRANT USAGE ON SEQUENCE {place}.{decisions.name}_{numbered[decisions.name]}_seq TO {approver};",
+        f"-- then, for each person or machine: GRANT {writer} TO ci;",
+    ]
+
+
+def apply_roles(url: str, prefix: str = "qualgate") -> list[tuple[str, str]]:
+    """Run `roles_sql` in one transaction. Each role, and what it is for. UsageError where the store is a file, or
+    where who asks may not make roles."""
+    if not is_postgresql(url):
+        raise UsageError(f"roles are a database's: give --store with one ({FORMS.partition(', or ')[2]}); a file's "
+                         "readers and writers are its system's users")  # fmt: skip
+    with open_store(url, create=False) as store, store.write() as connection:
+        schema = connection.exec_driver_sql("SELECT current_schema()").scalar_one()
+        for statement in roles_sql(prefix, schema):
+            connection.exec_driver_sql(statement.replace("%", "%%"))
+    return [(f"{prefix}_{role}", what) for role, what in ROLES.items()]

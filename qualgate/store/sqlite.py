@@ -1,0 +1,121 @@
+"""A store in one file: durable, one writer at a time, read by everyone meanwhile."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
+from qualgate.store.columns import WrongKind, wrong_value
+from qualgate.store.tables import metadata
+
+BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
+# Write-ahead logging shares memory between the processes of one machine: https://sqlite.org/wal.html, section 1.
+NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2")
+) | {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "s3fs", "gcsfuse", "rclone", "juicefs")}
+
+
+def engine(url: str, path: Path) -> Engine:
+    """UsageError where the file is on a network's file system."""
+    if (kind := file_system(path)) in NETWORK:
+        raise UsageError(
+            f"{url}: {path.parent} is on a network file system ({kind}), where SQLite loses data once two machines "
+            "write. Keep the file on a disk of this machine, or use a database: postgresql://USER@HOST/DATABASE"
+        )
+    made = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+    event.listen(made, "connect", _configure)
+    event.listen(made, "begin", _begin)
+    return made
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Of which kind the one is that holds `path`; "" where the system does not say."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:  # no Linux
+        return ""
+    folder, found = path.parent.resolve(), {}
+    for line in lines:
+        _, place, kind, *_ = line.split(" ")
+        place = place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        if folder.is_relative_to(place):
+            found[len(place)] = kind  # of two at one place, the later hides the earlier
+    return found[max(found)] if found else ""
+
+
+def _configure(connection: sqlite3.Connection, record: object) -> None:
+    connection.isolation_level = None  # the driver would start transactions of its own; `_begin` does
+    _write_ahead(connection)
+    connection.execute("PRAGMA synchronous = FULL")  # an acknowledged job or decision survives a power cut
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA recursive_triggers = ON")  # without it REPLACE slips past the append-only triggers
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    # A file's first WAL needs it alone. Where two open a new store at once SQLite tells one of them "locked" without
+    # waiting (its busy handler is not asked: both hold a read lock), so the waiting is done here.
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+
+
+def _begin(connection: Connection) -> None:
+    # Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def written(path: Path) -> tuple[tuple[int, int], ...]:
+    """Times and sizes of its files: while they stay the same, nobody wrote to it."""
+    states = [part.stat() for part in (path, path.with_name(f"{path.name}-wal")) if part.is_file()]
+    return tuple((state.st_mtime_ns, state.st_size) for state in states if state.st_size)
+
+
+def back_up(path: Path, backup: Path) -> None:
+    """SQLite's own copy, which is whole even while another process writes."""
+    source, target = sqlite3.connect(path), sqlite3.connect(backup)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+        target.close()
+
+
+def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
+    """A database error as ours, with the next step."""
+    said = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+    if isinstance(error, WrongKind) or "decode to UTF-8" in said:
+        said = f"malformed: {_wrong_value(path) or said}"
+    if "not a database" in said:
+        return UsageError(f"{url} is not a qualgate store: the file is not a database. Give another --store.")
+    if "malformed" in said or "corrupt" in said or "no such" in said:  # table or column
+        return IntegrityError(f"{url} is damaged ({said}). Restore it from a backup; nothing can rest on it as it is.")
+    if "unable to open" in said or "readonly" in said:
+        return UsageError(f"{url}: {said}. qualgate needs to read and write the file and its folder.")
+    if "locked" in said:
+        return InfrastructureError(f"{url}: another process has been writing for {BUSY_SECONDS:.0f} s. Try again.")
+    if "append-only" in said or "constraint" in said.lower():
+        return IntegrityError(f"{url} refused the write: {said}. Stored evidence is never changed.")
+    return InfrastructureError(f"{url}: {said}. Free space or fix the disk, then run again; it resumes.")
+
+
+def _wrong_value(path: Path) -> str:
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
+    connection.text_factory = bytes
+    try:
+        return wrong_value(metadata, connection.execute)
+    except sqlite3.Error:  # the file is worse than that
+        return ""
+    finally:
+        connection.close()

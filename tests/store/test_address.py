@@ -1,0 +1,71 @@
+"""Where a store is, and that no password of its address is ever printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import UsageError
+from qualgate.store import address, sqlite
+from qualgate.store.database import check_store, open_store, upgrade
+
+
+@pytest.mark.parametrize(
+    ("url", "placed", "artifacts"),
+    [
+        ("sqlite:///q.db", "sqlite:////gate/q.db", "/gate/q.db.artifacts"),
+        ("sqlite:///../q.db", "sqlite:////q.db", "/q.db.artifacts"),
+        ("sqlite:////var/q.db", "sqlite:////var/q.db", "/var/q.db.artifacts"),
+        ("postgresql://me@h/db", "postgresql://me@h/db", "/gate/qualgate.artifacts"),
+        ("postgresql+psycopg://h:5432/db?sslmode=require", None, "/gate/qualgate.artifacts"),
+        ("postgresql://me@/db?host=/run/postgresql", None, "/gate/qualgate.artifacts"),
+        ("postgresql://[::1]:5433/db", None, "/gate/qualgate.artifacts"),
+    ],
+)
+def test_a_file_is_placed_beside_the_gate_file_and_so_are_a_database_s_artifacts(url, placed, artifacts):
+    found = address.placed(url, Path("/gate"))
+    assert found == (placed or url)
+    assert address.artifacts_folder(found, Path("/gate")) == Path(artifacts)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@host/db",
+        "postgresql+psycopg://me:hunter2@host:5432/db?sslmode=require",
+        "postgresql://host/db?password=hunter2",
+        "postgresql://host/db?sslpassword=hunter2",
+        "postgres://me:hunter2@host/db",
+        "postgresql+asyncpg://me:hunter2@host/db",
+        "postgresql:/me:hunter2@host/db",
+        "POSTGRESQL://me:hunter2@host/db",
+        "mysql://me:hunter2@host/db",
+        "me:hunter2@host/db",
+        "http://host/db?password=hunter2",
+    ],
+)
+@pytest.mark.parametrize("asked", [open_store, check_store, upgrade])
+def test_a_password_in_an_address_is_refused_and_not_repeated(url, asked):
+    with pytest.raises(UsageError) as refused:
+        asked(url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_sqlite_on_a_network_s_file_system_is_refused_with_the_reason(tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    far, local = tmp_path / "far away", tmp_path / "far away" / "local"
+    local.mkdir(parents=True)
+    place = str(far).replace(" ", "\\040")
+    mounts.write_text(
+        f"/dev/vda / ext4 rw 0 0\nserver:/x {place} nfs4 rw,vers=4.2 0 0\n/dev/vdb {place}/local xfs rw 0 0\n"
+    )
+    assert sqlite.file_system(tmp_path / "q.db", mounts) == "ext4"
+    assert sqlite.file_system(far / "q.db", mounts) == "nfs4"
+    assert sqlite.file_system(local / "q.db", mounts) == "xfs"
+    assert sqlite.file_system(far / "q.db", tmp_path / "none") == ""
+    monkeypatch.setattr(sqlite.file_system, "__defaults__", (mounts,))
+    open_store(f"sqlite:///{local / 'q.db'}").close()
+    with pytest.raises(UsageError, match=r"network file system \(nfs4\).*postgresql://"):
+        open_store(f"sqlite:///{far / 'q.db'}")
+    assert not (far / "q.db").exists()

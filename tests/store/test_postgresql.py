@@ -1,0 +1,296 @@
+"""What is PostgreSQL's alone: a connection that is lost, a claim held across machines, roles, a server that is not as
+it must be. A server's programs are needed; the whole contract of the other files holds here too, as a proof."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import event, text
+
+from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
+from qualgate.records import Verdict
+from qualgate.store import database, decisions, postgresql, queries, runs
+from qualgate.store.columns import with_nul, without_nul
+from qualgate.store.database import REVISIONS, Store, open_store, upgrade
+from qualgate.store.roles import ROLES, apply_roles, roles_sql
+from qualgate.store.tables import APPEND_ONLY, WRITTEN_ONCE, metadata
+from tests.postgresql import Server, server
+from tests.store.made import make_plan, make_results, make_run
+
+SMALL = make_plan(cases=2, wrong={"int8": 0.0})
+
+
+@pytest.fixture(scope="module")
+def pg() -> Server:
+    return server()
+
+
+@pytest.fixture
+def url(pg) -> str:
+    return pg.new_database()
+
+
+@pytest.fixture
+def store(url):
+    with open_store(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def no_pause(monkeypatch):
+    """Tries again at once."""
+    monkeypatch.setattr(postgresql.persistently, "__defaults__", (lambda seconds: None,))
+
+
+def test_a_run_is_recorded_judged_and_decided_as_in_a_file(store):
+    run_id = make_run(store, SMALL)
+    assert runs.evidence(store, run_id).integrity == ()
+    seen = queries.run_summary(store, run_id).verdict("int8").sha256
+    decisions.append(store, run_id, "int8", "block", name="Ada", reason="no", verdict_sha256=seen)
+    assert decisions.check_chain(store) != decisions.GENESIS
+    before = store.written
+    assert store.written == before
+    runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="block", exit=10, reasons=("x",))], SMALL.policy)
+    assert store.written != before
+
+
+def test_a_new_database_is_brought_to_the_head_and_an_older_store_in_one_transaction(pg, monkeypatch):
+    """In whatever language: there, a sorts before B. A report's order is that of bytes."""
+    english = pg.new_database(None, "ENCODING UTF8 LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C.UTF-8'")
+    with open_store(english) as store, store.write() as connection:
+        connection.execute(text("insert into cases values ('a', '{}'), ('B', '{}')"))
+        assert connection.scalars(text("select case_hash from cases order by case_hash")).all() == ["B", "a"]
+        assert connection.scalars(text("select x from (values ('a'), ('B')) t (x) order by x")).all() == ["a", "B"]
+    assert "already at" in upgrade(english)
+    with open_store(english) as store, store.write() as connection:
+        connection.execute(text("update alembic_version set version_num = '0014'"))
+        for table in APPEND_ONLY:
+            connection.execute(text(f"drop trigger {table}_append_only on {table}"))
+        connection.execute(text("drop function qualgate_append_only"))
+    with pytest.raises(StoreVersionError, match="qualgate db upgrade"):
+        open_store(english)
+    assert f"from revision 0014 to {REVISIONS[-1]}, in one transaction" in upgrade(english)
+
+
+def test_columns_are_as_wide_as_a_file_s_and_sort_by_their_bytes(store):
+    wrong = text(
+        "select table_name, column_name from information_schema.columns where table_schema = 'public' and "
+        "(data_type not in ('text', 'bigint', 'integer', 'double precision', 'bytea', 'boolean') "
+        "or (data_type = 'text' and collation_name is distinct from 'C'))"
+    )
+    with store.read() as connection:
+        assert connection.execute(wrong).all() == []
+
+
+@pytest.mark.parametrize("table", sorted(APPEND_ONLY))
+def test_history_is_append_only_whoever_asks(store, table):
+    column = next(iter(metadata.tables[table].primary_key)).name
+    for change in (f"update {table} set {column} = {column}", f"delete from {table}", f"truncate {table}"):
+        for role in ("origin", "replica"):  # as a replication's, a session passes common triggers by
+            both = f"set local session_replication_role = {role}; {change}"
+            with pytest.raises(IntegrityError, match=f"{table} is append-only"), store.write() as connection:
+                connection.exec_driver_sql(both)
+
+
+def test_what_is_append_only_in_a_file_is_so_on_a_server(tmp_path, store):
+    with open_store(f"sqlite:///{tmp_path / 'q.db'}") as file, file.read() as connection:
+        named = "select distinct tbl_name from sqlite_master where type = 'trigger'"
+        assert set(connection.scalars(text(named))) == APPEND_ONLY
+    with store.read() as connection:
+        named = "select distinct tgrelid::regclass::text from pg_trigger where not tgisinternal"
+        assert set(connection.scalars(text(named))) == APPEND_ONLY
+    assert set(metadata.tables) > APPEND_ONLY | WRITTEN_ONCE
+
+
+@pytest.mark.parametrize("said", ["", "\0", "\1", "\1\0", "\0\1", "\0\0\1\1\2\1", "a\0b", "\1\1", "\1\2"])
+def test_text_that_a_server_cannot_hold_is_written_as_what_it_can(said):
+    assert "\0" not in without_nul(said)
+    assert with_nul(without_nul(said)) == said
+    assert (without_nul(said) < without_nul("\1")) == (said < "\1")
+
+
+# ------------------------------------------------------------------------------------------------ a lost connection
+
+
+def cut_at(store: Store, pg: Server, statement: str, times: int = 1) -> list[str]:
+    """End every session of the store's the first `times` that `statement` is about to be sent."""
+    cut: list[str] = []
+
+    def before(conn, cursor, said, parameters, context, executemany):
+        if said.startswith(statement) and len(cut) < times:
+            cut.append(said)
+            pg.end_sessions(store.url)
+
+    event.listen(store.engine, "before_cursor_execute", before)
+    return cut
+
+
+@pytest.mark.parametrize("statement", ["SELECT pg_advisory_xact_lock", "UPDATE units", "INSERT INTO scores"])
+def test_a_job_whose_connection_is_cut_is_recorded_once(store, pg, no_pause, statement):
+    run_id = runs.begin(store, SMALL).run_id
+    cut = cut_at(store, pg, statement, times=3)
+    for result, scored in make_results(SMALL):
+        runs.record(store, run_id, result, scored)
+    assert len(cut) == 3
+    assert runs.evidence(store, run_id).integrity == ()
+    with store.read() as connection:
+        assert connection.execute(text("select distinct status, attempts from units")).all() == [("done", 1)]
+
+
+def test_a_server_that_stays_away_is_told_after_the_wait(store, pg, no_pause, monkeypatch):
+    monkeypatch.setattr(postgresql, "RECONNECT_SECONDS", 0.0)
+    run_id = runs.begin(store, SMALL).run_id
+    cut_at(store, pg, "UPDATE units", times=9)
+    with pytest.raises(postgresql.LostConnection, match=r"See that its server runs.*resumes"):
+        runs.record(store, run_id, *next(make_results(SMALL)))
+
+
+def test_a_server_that_is_started_again_is_waited_for(pg, url, monkeypatch):
+    with open_store(url) as store:
+        run_id = runs.begin(store, SMALL).run_id
+        pg.stop()
+        asked = []
+
+        def pause(seconds: float) -> None:
+            asked.append(seconds)
+            if len(asked) == 3:
+                pg.start()
+
+        monkeypatch.setattr(postgresql.persistently, "__defaults__", (pause,))
+        try:
+            with pytest.raises(InfrastructureError, match="See that its server runs"):
+                open_store(url)
+            runs.record(store, run_id, *next(make_results(SMALL)))
+        finally:
+            if len(asked) < 3:
+                pg.start()
+    assert len(asked) == 3
+    assert all(0 <= one <= postgresql.LONGEST_PAUSE for one in asked)
+
+
+def test_one_process_at_a_time_works_on_a_run(store, url, pg, no_pause):
+    with open_store(url) as other:
+        with store.sole("a run"):
+            with (
+                other.sole("another run"),
+                pytest.raises(InfrastructureError, match="this very run"),
+                other.sole("a run"),
+            ):
+                pass
+            pg.end_sessions(url)
+            runs.begin(store, SMALL)  # takes it again
+            with pytest.raises(InfrastructureError, match="this very run"), other.sole("a run"):
+                pass
+        with other.sole("a run"):
+            pass
+
+
+def test_who_lost_a_run_to_another_process_writes_nothing_more_to_it(store, url, pg, no_pause):
+    impatient = replace(store, patience=0.0)
+    with open_store(url) as other, impatient.sole("a run"):
+        pg.end_sessions(url)
+        with other.sole("a run"), pytest.raises(InfrastructureError, match="has taken this run over"):
+            runs.begin(impatient, SMALL)
+    assert queries.count_runs(store) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------ roles
+
+
+def as_role(pg: Server, url: str, role: str) -> str:
+    """The store's address for a person who has this role and no other."""
+    person = f"{role}_{url.partition('?')[0].rpartition('/')[2]}"
+    pg.execute(f"CREATE ROLE {person} LOGIN IN ROLE qualgate_{role}")
+    return url.replace("postgres@", f"{person}@")
+
+
+def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
+    with open_store(url) as store:
+        run_id = make_run(store, SMALL)
+        seen = queries.run_summary(store, run_id).verdict("int8").sha256
+    assert [name for name, _ in apply_roles(url)] == [f"qualgate_{name}" for name in ROLES]
+    apply_roles(url)  # again, as after an upgrade
+    people = {role: open_store(as_role(pg, url, role)) for role in ROLES}
+
+    def decide(role: str) -> None:
+        decisions.append(people[role], run_id, "int8", "block", name="Ada", reason="no", verdict_sha256=seen)
+
+    for opened in people.values():
+        assert runs.evidence(opened, run_id).integrity == ()
+    assert make_run(people["writer"], make_plan(cases=1, wrong={"int8": 0.0}, seed=3)) != run_id
+    for role in ("reader", "approver"):
+        with pytest.raises(UsageError, match=r"permission denied.*qualgate db roles"):
+            runs.begin(people[role], make_plan(cases=1))
+    for role in ("reader", "writer"):
+        with pytest.raises(UsageError, match="permission denied for table decisions"):
+            decide(role)
+    decide("approver")
+    changes = [f"{verb} {table}" for table in metadata.tables for verb in ("delete from", "truncate")]
+    sealed = [table for table in metadata.tables if table in APPEND_ONLY | WRITTEN_ONCE]
+    changes += [f"update {table} set {next(iter(metadata.tables[table].c)).name} = null" for table in sealed]
+    changes += [
+        "drop table decisions",
+        "alter table verdicts disable trigger all",
+        "create table mine (x int)",
+        "update alembic_version set version_num = '0001'",
+        "set session_replication_role = replica",
+    ]
+    for opened in people.values():
+        for change in changes:
+            refused = "permission denied|must be owner"
+            with pytest.raises(UsageError, match=refused), opened.write() as connection:
+                connection.exec_driver_sql(change)
+        opened.close()
+
+
+def test_roles_are_printed_for_whoever_may_make_them(pg, url):
+    with pytest.raises(UsageError, match="small letters"):
+        roles_sql("x; drop table runs")
+    with pytest.raises(UsageError, match="roles are a database's"):
+        apply_roles("sqlite:///q.db")
+    pg.execute("CREATE ROLE nobody_much LOGIN")
+    with pytest.raises(UsageError, match="permission denied"):
+        apply_roles(url.replace("postgres@", "nobody_much@"))
+
+
+# -------------------------------------------------------------------------------------------- not as it has to be
+
+
+def test_a_server_or_database_that_cannot_hold_a_store_is_refused_with_the_next_step(pg, url, monkeypatch):
+    other = pg.new_database(None)
+    pg.execute("create table things (x int)", other.partition("?")[0].rpartition("/")[2])
+    latin = pg.new_database(None, "ENCODING LATIN1 LOCALE 'C'")
+    for wrong, kind, said in (
+        (url.replace("@/t", "@/no_such_"), UsageError, r"does not exist.*createdb"),
+        (url.replace("postgres@", "nobody_here@"), UsageError, "Check host, user and database"),
+        (url.replace(str(pg.folder), "/no/such/folder"), InfrastructureError, "See that its server runs"),
+        (latin, UsageError, "LATIN1.*createdb --encoding=UTF8"),
+        (other, UsageError, "not a qualgate store.*schema"),
+    ):
+        with pytest.raises(kind, match=said):
+            open_store(wrong)
+    with pytest.raises(UsageError, match="the database is empty"):
+        open_store(pg.new_database(None), create=False)
+    monkeypatch.setattr(postgresql, "OLDEST", 999)
+    with pytest.raises(UsageError, match=r"is PostgreSQL \d+\.\d+; 999 or newer"):
+        open_store(url)
+
+
+def test_a_store_without_its_driver_or_of_a_newer_program_names_what_to_install(store, url, monkeypatch):
+    with store.write() as connection:
+        connection.execute(text("update alembic_version set version_num = '0999'"))
+    for attempt in (open_store, upgrade, database.check_store):
+        with pytest.raises(StoreVersionError, match=r"0999.*pip install --upgrade qualgate"):
+            attempt(url)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UsageError, match=r"pip install 'qualgate\[postgres\]'"):
+        open_store(url)
+
+
+def test_a_table_that_is_gone_is_damage(store):
+    with store.write() as connection:
+        connection.execute(text("drop table scores"))
+    with pytest.raises(QualgateError, match=r"damaged.*Restore it from a backup"):
+        runs.evidence(store, make_run(store, SMALL))
