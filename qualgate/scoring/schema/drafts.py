@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -67,14 +68,27 @@ def _draft(name: str, validator: Any, specification: Any, *keywords: str) -> Dra
     one, many, named, references = (tuple(words.split()) for words in keywords)
     before = [*_FORMATS_SINCE][: [*_FORMATS_SINCE].index(name) + 1]
     return Draft(
-        name=name, validator=_bounded(validator), metaschema=validator(validator.META_SCHEMA),
-        specification=specification, one=one, many=many, named=named, references=references,
+        name=name, validator=_with(validator, bounded(validator.VALIDATORS)),
+        metaschema=validator(validator.META_SCHEMA), specification=specification,
+        one=one, many=many, named=named, references=references,
         formats=frozenset(word for each in before for word in _FORMATS_SINCE[each].split()),
     )  # fmt: skip
 
 
-def _bounded(validator: Any) -> Any:
-    return extend(validator, bounded(validator.VALIDATORS))
+def _with(validator: Any, keywords: Mapping[str, Any]) -> Any:
+    """`validator` with these keywords, below every part of a schema.
+
+    jsonschema's own `evolve` goes by the `$schema` that a part names, to the library's class of that draft: its
+    patterns are Python's and its work is not counted. A schema is written in one draft, so ours stays ours.
+    """
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        kept = {"format_checker": self.format_checker, "registry": self._registry, "_resolver": self._resolver}
+        return type(self)(**{"schema": self.schema, **kept, **changes})
+
+    extended = extend(validator, keywords)
+    extended.evolve = evolve
+    return extended
 
 
 _SINCE_4 = "additionalProperties items additionalItems not"
@@ -152,7 +166,7 @@ def dialect(schema: Any, registry: Any) -> tuple[Draft, Any]:
         if _VOCABULARY + word not in used
         for keyword in keywords.split()
     }
-    return draft, extend(draft.validator, dict.fromkeys(left_out, lambda *_: ()))
+    return draft, _with(draft.validator, dict.fromkeys(left_out, lambda *_: ()))
 
 
 @lru_cache(maxsize=16)
