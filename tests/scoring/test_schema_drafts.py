@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 import warnings
+from collections.abc import Mapping
 
 import jsonschema
 import pytest
@@ -313,8 +314,26 @@ def test_a_dialect_of_ones_own_counts_too():
     assert first_error(schema, "7", remotes) is not None
 
 
-@pytest.mark.parametrize(
-    "part", [{"allOf": [{"$schema": SEVEN}]}, {"$defs": {"a": {"$schema": FOUR}}}, {"items": {"$ref": SEVEN}}]
-)
-def test_a_part_in_another_draft_is_refused(part):
-    assert "a schema is written in one draft" in lint({"$schema": TWENTY, **part})[0]
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("other", DRAFTS)
+def test_a_part_in_another_draft_is_read_as_that_draft_has_it(draft, other):
+    def accepts(words: Mapping[str, object], value: object) -> bool:
+        return first_error({"$schema": draft, "properties": {"p": {"$schema": other, **words}}}, {"p": value}) is None
+
+    first = {"prefixItems" if other == TWENTY else "items": [{"type": "integer"}]}
+    assert (accepts(first, [1, "a"]), accepts(first, ["a"])) == (True, False)
+    assert accepts({"type": "integer"}, 1.0) is (other != FOUR)
+    letters = {"pattern": r"^\p{L}+$"}
+    assert (accepts(letters, "ä"), accepts(letters, "7")) == (True, False)
+    of_schemas = {"$schema": draft, "items": {"$ref": other}}  # that draft's own schema
+    assert first_error(of_schemas, [{"type": "integer"}]) is None
+    assert first_error(of_schemas, [{"type": "nothing"}]) is not None
+
+
+def test_a_part_that_names_no_draft_that_is_read_is_refused():
+    for part in ({"not": {"$schema": "http://x.org/d"}}, {"items": {"$ref": "#/not"}, "not": {"$schema": "draft"}}):
+        assert "is no draft that is read in a part of a schema" in lint({"$schema": TWENTY, **part})[0]
+    assert "is not of type 'string'" in lint({"$schema": TWENTY, "not": {"$schema": 7}})[0]
+    assert "is not of type 'boolean'" in lint({"not": {"$schema": FOUR, "exclusiveMinimum": 3}})[0]
+    assert "is not one RE2 takes" in lint({"not": {"$schema": FOUR, "additionalItems": {"pattern": "(?!a)"}}})[0]
+    assert "refers to itself" in lint({"$schema": TWENTY, "allOf": [{"$schema": NINETEEN, "$recursiveRef": "#"}]})[0]
