@@ -80,6 +80,15 @@ def test_code_and_addresses_in_an_answer_are_not_read():
     assert said(ZH[1] + code + ZH[2] + " https://example.org/the/long/english/address", language="zh") == RIGHT
 
 
+def test_a_program_without_a_fence_is_code_not_english():
+    program = (
+        "def the_first_of(the_list):\n    for one in the_list:\n        return one\n    raise ValueError('nothing')\n"
+    )
+    assert said(program, prompt=DE[0]) == RIGHT
+    assert said(program, language="de") == (None, "code")
+    assert said(TEXTS["en"][0], prompt=DE[0]) == OTHER
+
+
 def test_a_language_that_is_not_told_is_null_with_the_nearest_code():
     score = same_language(Case(evalset="e", body={"id": "1", "prompt": "?", "language": "spa"}), ES[0])
     assert (score.value, score.error_type) == (None, "no_language")
