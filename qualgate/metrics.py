@@ -112,7 +112,7 @@ METRICS: dict[str, Metric] = {
         _quality(
             "format.no_refusal", "the answer does not begin with a refusal, unless its case's does", everywhere=True
         ),
-        _quality("format.same_language", "the answer's letters are of scripts that its case holds", everywhere=True),
+        _quality("format.same_language", "the answer is in the language and the scripts of its case", everywhere=True),
         _drift("drift.kl_mean", "lower", "nats", "mean KL(baseline || variant) over the baseline's tokens", "max"),
         _drift("drift.kl_p99", "lower", "nats", "99th percentile of the same KL", "max"),
         _drift("drift.kl_max", "lower", "nats", "largest single KL", "max"),

@@ -33,7 +33,7 @@ OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_i
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "reasoning", "category",
-    "refuse", "turns", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages",
+    "refuse", "turns", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages", "language",
     "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 # What a slip of the pen may have been meant for; `name` is none of `fn_name`.
@@ -118,6 +118,8 @@ class CaseReader:
                 yield f"`{key}` is of lm-eval's tasks; a case of a file says what it asks in `messages` or `prompt`"
         if "reasoning" in body:
             yield from self._reasoning_faults(body)
+        if "format.same_language" in self.metrics:
+            yield from _language_faults(body)
         if "constraint" in body:
             yield from self._constraint_faults(body["constraint"])
         for key in filter(body.__contains__, WITHOUT_EFFECT):
@@ -162,6 +164,12 @@ class CaseReader:
         line, cluster = self._asked.setdefault(question_hash(body), (self.lines.line, body.get("cluster")))
         if line != self.lines.line and (cluster is None or cluster != body.get("cluster")):
             self.lines.fault(f"asks what line {line} asks; drop one of them, or give both the same `cluster`")
+
+
+def _language_faults(body: dict[str, Any]) -> Iterator[str]:
+    from qualgate.scoring.language import faults
+
+    yield from faults(body)
 
 
 def identity_faults(body: dict[str, Any]) -> Iterator[str]:

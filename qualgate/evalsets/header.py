@@ -16,7 +16,13 @@ SCORED = tuple(  # by our own scorers
 )
 
 
-ADDED = ("dialect", "formats", "reasoning", "packages")  # keys of an evalset's YAML that stand for each case's own
+ADDED = (
+    "dialect",
+    "formats",
+    "reasoning",
+    "packages",
+    "language",
+)  # keys of an evalset's YAML that stand for each case's own
 
 
 class SetFile(Written):
@@ -82,6 +88,11 @@ class EvalsetFile(SetFile):
     with versions or without, of which wheels are installed once for the sandbox. Example: `packages: [numpy==2.3.4]`
     """
 
+    language: str = ABSENT
+    """What `format.same_language` holds every answer to whose case declares none: a code such as `en`, `es`, `zh`.
+    Example: `language: es`
+    """
+
     @field_validator("metrics")
     @classmethod
     def _metrics_are_scored(cls, names: list[str]) -> list[str]:
@@ -118,6 +129,15 @@ class EvalsetFile(SetFile):
         for message in package_faults({"packages": names}):
             raise stated(message)
         return names
+
+    @field_validator("language")
+    @classmethod
+    def _language_is_told(cls, code: str) -> str:
+        from qualgate.scoring.language import faults
+
+        for message in faults({"language": code}):
+            raise stated(message)
+        return code
 
     @field_validator("dialect")
     @classmethod
@@ -158,6 +178,8 @@ def added_to_cases(header: SetFile) -> dict[str, Any]:
 def as_evalset(header: EvalsetFile) -> Evalset:
     """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
-    # what a case alone says of those two is read
-    kept |= {name: said for name, said in added_to_cases(header).items() if name not in ("reasoning", "packages")}
+    # what a case alone says of those three is read
+    kept |= {
+        name: said for name, said in added_to_cases(header).items() if name not in ("reasoning", "packages", "language")
+    }
     return Evalset(name=header.name, version=header.version, sha256="", **kept)

@@ -11,33 +11,28 @@ completion and its case, whatever the evalset scores besides, so baseline and va
 - `format.no_refusal`: the answer does not begin with a declared phrase of refusal (after blanks, quotes, markdown). The
   phrases are few and say "I cannot" outright; where the case's own `answer` is a refusal, or its `refuse` is true, so
   may the answer be.
-- `format.same_language`: judged by script. At most a fifth of the answer's letters, or fewer than 5, are of scripts
-  that the case holds nowhere, neither in its prompt nor in what its scorers need (answer, tools, schema, tests).
-  English for German is not seen; Chinese for English is. The first and the last 32,768 characters are read.
+- `format.same_language`: the answer is in the language of its case (`scoring.language`).
 
 A task that asks for a loop or another script costs the baseline the same metric, and pairing takes it out.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 from qualgate.records import Case, Score
-from qualgate.scoring.outcome import quote, right, wrong
+from qualgate.scoring.language import SCRIPT_READ, language_fault
+from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 
-SCORER = "format/1"
-METRICS = ("format.finished", "format.nonempty", "format.no_loop", "format.no_refusal", "format.same_language")
+SCORER = "format/2"
+SAME_LANGUAGE = "format.same_language"
+METRICS = ("format.finished", "format.nonempty", "format.no_loop", "format.no_refusal", SAME_LANGUAGE)
 
 LOOP_READ, LOOP_TIMES, LOOP_LENGTH = 8192, 4, 32
 REFUSAL_READ = 400  # characters from the first letter on
-SCRIPT_READ = 32_768  # characters, from each end
-FOREIGN_SHARE, FOREIGN_LETTERS = 0.2, 5
-BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens", "refuse")
 
 # How an answer begins that refuses, as patterns; folded for case, apostrophes straight, spaces single.
 _CANNOT = r"(i can't|i cannot|i can not|i'm unable to|i am unable to|i'm not able to|i am not able to|i won't)"
@@ -80,7 +75,6 @@ def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
     reference = case.body.get("answer")
     loop, refusal = looping_block(text), refusal_phrase(text)
     due = case.body.get("refuse") is True or (isinstance(reference, str) and refusal_phrase(reference))
-    foreign = foreign_scripts(text, _texts(case))
     faults: dict[str, tuple[str, str] | None] = {
         "format.finished": None if finish_reason in ("eos", "stop") else (
             "truncated" if finish_reason == "length" else "aborted", f"it ended by {finish_reason}"),
@@ -88,12 +82,20 @@ def score_format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
         "format.no_loop": ("loop", f"it ends in repetitions of {quote(loop)}") if loop else None,
         "format.no_refusal": ("refusal", f"it begins with {quote(refusal)}")
         if refusal and not due else None,
-        "format.same_language": ("language", f"letters that are not of the question's script: {', '.join(foreign)}")
-        if foreign else None,
     }  # fmt: skip
-    return {
+    judged = {
         metric: wrong(metric, SCORER, *fault) if fault else right(metric, SCORER) for metric, fault in faults.items()
     }
+    return judged | {SAME_LANGUAGE: same_language(case, text)}
+
+
+def same_language(case: Case, text: str) -> Score:
+    """Null where its case names a `language` that this answer cannot be held against."""
+    if (fault := language_fault(case.body, text)) is None:
+        return right(SAME_LANGUAGE, SCORER)
+    value, error_type, reason = fault
+    say = cannot_say if value is None else wrong
+    return say(SAME_LANGUAGE, SCORER, error_type, reason)
 
 
 def looping_block(text: str) -> str | None:
@@ -137,48 +139,6 @@ def says_something(text: str) -> bool:
         if any(not unicodedata.category(c).startswith(("Z", "C")) for c in set(text[start : start + SCRIPT_READ])):
             return True
     return False
-
-
-def foreign_scripts(text: str, asked: str) -> tuple[str, ...]:
-    """Scripts of `text` that `asked` has no letter of, most used first; () while they are few (see above)."""
-    said, known = _scripts(text), _scripts(asked)
-    if not known:  # a question in digits alone is of no language
-        return ()
-    foreign = Counter({script: count for script, count in said.items() if script not in known})
-    letters = foreign.total()
-    if letters < FOREIGN_LETTERS or letters <= FOREIGN_SHARE * said.total():
-        return ()
-    return tuple(script for script, _ in foreign.most_common())
-
-
-def _scripts(text: str) -> Counter[str]:
-    """Letters of each script."""
-    found: Counter[str] = Counter()
-    read = text if len(text) <= 2 * SCRIPT_READ else text[:SCRIPT_READ] + text[-SCRIPT_READ:]
-    for character, count in Counter(read).items():
-        if script := _script(character):
-            found[script] += count
-    return found
-
-
-@lru_cache(maxsize=2**16)
-def _script(character: str) -> str:
-    """`latin`, `cyrillic`, `cjk`, … from the letter's name; "" for what is no letter. Styled letters are plain ones."""
-    plain = unicodedata.normalize("NFKC", character)[:1]
-    if not unicodedata.category(plain).startswith("L"):
-        return ""
-    return re.split(r"[\s-]", unicodedata.name(plain, ""))[0].lower()
-
-
-def _texts(case: Case) -> str:
-    """Everything of the case that is not bookkeeping: what was asked, and what its scorers need."""
-    found = []
-    for key, value in case.body.items():
-        if key == "messages" and isinstance(value, list):
-            value = [message.get("content") for message in value if isinstance(message, dict)]
-        if key not in BOOKKEEPING and value is not None:
-            found.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return "\n".join(found)
 
 
 # -------------------------------------------------------------------------------------- of an arm, for reports

@@ -32,6 +32,7 @@ from qualgate.scoring import (
     structure,
     thought,
 )
+from qualgate.scoring.answer_format import METRICS as OF_ANY_ANSWER
 from qualgate.scoring.outcome import cannot_say, found, quote, wrong
 from qualgate.scoring.tools import judge, served, strict, turns
 from qualgate.scoring.tools.dialects import registry as dialects
@@ -365,8 +366,10 @@ def _all(scorer: Scorer, say: Callable[[str, str, str, str], Score], error_type:
 
 @cache
 def scorers_of(metrics: tuple[str, ...]) -> tuple[Scorer, ...]:
-    """The shipped scorers whose metrics these are, in their order. KeyError for a metric that is not one of quality."""
-    return tuple({(one := _BY_METRIC[metric]).version: one for metric in metrics}.values())
+    """The shipped scorers whose metrics these are, in their order; `format.*` needs none. KeyError for another kind."""
+    return tuple(
+        {(one := _BY_METRIC[metric]).version: one for metric in metrics if metric not in OF_ANY_ANSWER}.values()
+    )
 
 
 def metrics_that(reads: Callable[[Scorer], bool]) -> tuple[str, ...]:

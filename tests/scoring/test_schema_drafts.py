@@ -6,15 +6,19 @@ import contextlib
 import random
 import time
 import warnings
+from collections.abc import Mapping
 
 import jsonschema
 import pytest
 from jsonschema import validators
 
 from qualgate.evalsets import sets
+from qualgate.identity import canonical_json
 from qualgate.records import Case, Evalset
 from qualgate.scoring.registry import find
 from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
+from qualgate.scoring.schema.check import _within
+from qualgate.scoring.schema.keywords import OverBudget
 
 DRAFTS = {
     "http://json-schema.org/draft-04/schema#": jsonschema.Draft4Validator,
@@ -255,3 +259,81 @@ def test_formats_that_would_change_nothing_or_are_no_word_are_refused(tmp_path):
 
 def test_the_drafts_are_those_of_the_library():
     assert all(validators.validator_for({"$schema": draft}) is theirs for draft, theirs in DRAFTS.items())
+
+
+# ------------------------------------------------------- a part that names its draft again is checked as all others are
+
+NAMED_AGAIN = [
+    lambda part: {"allOf": [part]},
+    lambda part: {"not": {"not": part}},
+    lambda part: {"if": True, "then": part} if part["$schema"] in (SEVEN, NINETEEN, TWENTY) else {"anyOf": [part]},
+    lambda part: {"items": {"$ref": "#/definitions/p"}, "definitions": {"p": part}},
+    lambda part: {"properties": {"p": {"$id": "p.json", "id": "p.json", **part}}},
+]
+
+
+def holding(shape: int, value: object) -> object:
+    return [[value], {"p": value}][shape - 3] if shape >= 3 else value
+
+
+@pytest.mark.parametrize("shape", range(len(NAMED_AGAIN)))
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_a_part_that_names_its_draft_has_its_patterns_read_by_re2(draft, shape):
+    schema = {"$schema": draft, **NAMED_AGAIN[shape]({"$schema": draft, "pattern": r"^\p{L}+$"})}  # not one of Python's
+    assert lint(schema) == ()
+    assert first_error(schema, holding(shape, "ä")) is None
+    assert first_error(schema, holding(shape, "7")) is not None
+    hostile = {"$schema": draft, **NAMED_AGAIN[shape]({"$schema": draft, "pattern": "^(a|a)*$"})}
+    start = time.process_time()
+    assert first_error(hostile, holding(shape, "a" * 22 + "!")) is not None
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize("shape", range(len(NAMED_AGAIN)))
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_a_part_that_names_its_draft_has_its_work_counted(draft, shape):
+    schema = {"$schema": draft, **NAMED_AGAIN[shape]({"$schema": draft, "items": {"items": {"type": "integer"}}})}
+    with pytest.raises(OverBudget):
+        _within(500, canonical_json(schema), "{}", holding(shape, [[1] * 1000]), False)
+
+
+def test_so_has_a_drafts_own_schema_that_is_referred_to():
+    for draft in DRAFTS:
+        schema = {"$schema": draft, "items": {"$ref": draft}}
+        assert lint(schema) == ()
+        with pytest.raises(OverBudget):
+            _within(500, canonical_json(schema), "{}", [{"type": "integer"}] * 20, False)
+        assert first_error(schema, [{"type": "integer"}, {"type": "nothing"}]) is not None
+
+
+def test_a_dialect_of_ones_own_counts_too():
+    used = {f"{TWENTY.removesuffix('schema')}vocab/{word}": True for word in ("core", "applicator", "validation")}
+    remotes = {"http://x.org/d": {"$id": "http://x.org/d", "$schema": TWENTY, "$vocabulary": used}}
+    schema = {"$schema": "http://x.org/d", "allOf": [{"$schema": "http://x.org/d", "pattern": r"^\p{L}+$"}]}
+    assert first_error(schema, "ä", remotes) is None
+    assert first_error(schema, "7", remotes) is not None
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("other", DRAFTS)
+def test_a_part_in_another_draft_is_read_as_that_draft_has_it(draft, other):
+    def accepts(words: Mapping[str, object], value: object) -> bool:
+        return first_error({"$schema": draft, "properties": {"p": {"$schema": other, **words}}}, {"p": value}) is None
+
+    first = {"prefixItems" if other == TWENTY else "items": [{"type": "integer"}]}
+    assert (accepts(first, [1, "a"]), accepts(first, ["a"])) == (True, False)
+    assert accepts({"type": "integer"}, 1.0) is (other != FOUR)
+    letters = {"pattern": r"^\p{L}+$"}
+    assert (accepts(letters, "ä"), accepts(letters, "7")) == (True, False)
+    of_schemas = {"$schema": draft, "items": {"$ref": other}}  # that draft's own schema
+    assert first_error(of_schemas, [{"type": "integer"}]) is None
+    assert first_error(of_schemas, [{"type": "nothing"}]) is not None
+
+
+def test_a_part_that_names_no_draft_that_is_read_is_refused():
+    for part in ({"not": {"$schema": "http://x.org/d"}}, {"items": {"$ref": "#/not"}, "not": {"$schema": "draft"}}):
+        assert "is no draft that is read in a part of a schema" in lint({"$schema": TWENTY, **part})[0]
+    assert "is not of type 'string'" in lint({"$schema": TWENTY, "not": {"$schema": 7}})[0]
+    assert "is not of type 'boolean'" in lint({"not": {"$schema": FOUR, "exclusiveMinimum": 3}})[0]
+    assert "is not one RE2 takes" in lint({"not": {"$schema": FOUR, "additionalItems": {"pattern": "(?!a)"}}})[0]
+    assert "refers to itself" in lint({"$schema": TWENTY, "allOf": [{"$schema": NINETEEN, "$recursiveRef": "#"}]})[0]

@@ -83,6 +83,11 @@ SCORING = Benchmark(
         "bfcl_mutations": "100 % same verdict and error type as rules written independently, BFCL's rows mutated",
         "bfcl_fuzz": "100 % same verdict and error type, 100,000 made calls against rules written independently",
         "schema_suite": "100 % of the JSON-Schema-Test-Suite's required part, draft 2020-12",
+        "suite": "the suite's required part of five drafts whole; optional parts and asserted formats: its verdict or "
+        "jsonschema's own, and none only for iri and vocabularies that assert formats",
+        "maskbench": "0 of MaskBench's schemas refused for a draft; >= 99.5 % of its labels met, formats asserted",
+        "languages": "30 languages: no answer in the right one called wrong; >= 98 % of those in another, half and "
+        "half or glued from two scripts called wrong",
         "gsm8k_filters": "100 % same extraction and verdict as lm-eval's two filters, GSM8K rows and real completions",
         "filters_fuzz": "100 % same extraction and verdict as lm-eval's filters and exact_match, 100,000 made answers",
         "match_fuzz": "100 % same numbers, F1, verdicts, 100,000 made answers: numeric and SQuAD's F1 against rules "

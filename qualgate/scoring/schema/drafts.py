@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -67,14 +68,27 @@ def _draft(name: str, validator: Any, specification: Any, *keywords: str) -> Dra
     one, many, named, references = (tuple(words.split()) for words in keywords)
     before = [*_FORMATS_SINCE][: [*_FORMATS_SINCE].index(name) + 1]
     return Draft(
-        name=name, validator=_bounded(validator), metaschema=validator(validator.META_SCHEMA),
-        specification=specification, one=one, many=many, named=named, references=references,
+        name=name, validator=_with(validator, bounded(validator.VALIDATORS)),
+        metaschema=validator(validator.META_SCHEMA), specification=specification,
+        one=one, many=many, named=named, references=references,
         formats=frozenset(word for each in before for word in _FORMATS_SINCE[each].split()),
     )  # fmt: skip
 
 
-def _bounded(validator: Any) -> Any:
-    return extend(validator, bounded(validator.VALIDATORS))
+def _with(validator: Any, keywords: Mapping[str, Any]) -> Any:
+    """`validator` with these keywords. A part that names a draft of its own is checked by ours of that draft, and any
+    other by its parent's; jsonschema's own `evolve` goes on with the library's class, whose patterns are Python's and
+    whose work is not counted."""
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        schema = changes.setdefault("schema", self.schema)
+        draft = named_draft(schema.get("$schema")) if isinstance(schema, dict) else None
+        kept = {"format_checker": self.format_checker, "registry": self._registry, "_resolver": self._resolver}
+        return (draft.validator if draft else type(self))(**{**kept, **changes})
+
+    extended = extend(validator, keywords)
+    extended.evolve = evolve
+    return extended
 
 
 _SINCE_4 = "additionalProperties items additionalItems not"
@@ -108,16 +122,16 @@ DRAFTS = {
     ),
 }  # fmt: skip
 _METASCHEMAS: Any = jsonschema_specifications.REGISTRY  # knows the drafts themselves and fetches nothing
-# What a dialect of one's own may leave out of 2020-12; its other vocabularies are annotations or always there.
-_VOCABULARY = "https://json-schema.org/draft/2020-12/vocab/"
+# What a dialect of one's own may leave out of its draft; its other vocabularies are annotations or always there.
 _IN_VOCABULARY = {
     "validation": "type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
     "pattern maxItems minItems uniqueItems maxContains minContains maxProperties minProperties required "
     "dependentRequired",
-    "applicator": "prefixItems items contains additionalProperties properties patternProperties dependentSchemas "
-    "propertyNames if then else allOf anyOf oneOf not",
-    "unevaluated": "unevaluatedItems unevaluatedProperties",
+    "applicator": "prefixItems items additionalItems contains additionalProperties properties patternProperties "
+    "dependentSchemas propertyNames if then else allOf anyOf oneOf not",
+    "unevaluated": "unevaluatedItems unevaluatedProperties",  # in 2019-09 these are of the applicators
 }
+_ANNOTATIONS = ("core", "meta-data", "format", "format-annotation", "content")
 
 
 class NotASchema(ValueError):
@@ -139,20 +153,22 @@ def dialect(schema: Any, registry: Any) -> tuple[Draft, Any]:
         raise NotASchema(f"$schema {quote(named)} is not text")
     if (draft := named_draft(named)) is not None:
         return draft, draft.validator
-    draft, metaschema = DRAFTS[DIALECT], registry.get(named)
+    metaschema = registry.get(named)
+    draft = named_draft(metaschema.contents.get("$schema", DIALECT)) if metaschema else None
     used = metaschema.contents.get("$vocabulary") if metaschema else None
-    if used is None:
+    if draft is None or used is None:
         raise NotASchema(f"$schema {quote(named)} is no draft that is read; these are: {', '.join(DRAFTS)}")
-    known = {_VOCABULARY + word for word in ("core", "meta-data", "format-annotation", "content", *_IN_VOCABULARY)}
+    place = f"https://json-schema.org/draft/{draft.name}/vocab/"
+    known = {place + word for word in (*_ANNOTATIONS, *_IN_VOCABULARY)}
     if unknown := sorted(word for word, needed in used.items() if needed and word not in known):
         raise NotASchema(f"$schema {quote(named)} needs the vocabulary {quote(unknown[0])}, which is not known")
     left_out = {
         keyword
         for word, keywords in _IN_VOCABULARY.items()
-        if _VOCABULARY + word not in used
+        if place + (word if draft.name == "2020-12" else word.replace("unevaluated", "applicator")) not in used
         for keyword in keywords.split()
     }
-    return draft, extend(draft.validator, dict.fromkeys(left_out, lambda *_: ()))
+    return draft, _with(draft.validator, dict.fromkeys(left_out, lambda *_: ()))
 
 
 @lru_cache(maxsize=16)

@@ -86,12 +86,16 @@ def _pattern(validator: Any, source: str, instance: Any, schema: Any) -> Iterato
         yield ValidationError(f"{instance!r} does not match {source!r}")
 
 
+_ITS_OWN = frozenset({"$id", "id", "$ref", "$schema"})  # `id` is draft 4's
+
+
 def _descend(validator: Any, value: Any, schema: Any, path: str | int) -> Iterable[ValidationError]:
     """The first error of `value` under `schema`, if any: validator.descend without a validator for each schema.
 
-    One that has no `$id` resolves references as its parent does, so it can make do with the parent's validator.
+    One that has no `$id` and names no draft resolves references and reads keywords as its parent does, so it can make
+    do with the parent's validator.
     """
-    if type(schema) is not dict or "$id" in schema or "$ref" in schema or "id" in schema:  # `id`: draft 4's
+    if type(schema) is not dict or not _ITS_OWN.isdisjoint(schema):
         return validator.descend(value, schema, path=path)
     keywords = validator.VALIDATORS
     for name, wanted in schema.items():

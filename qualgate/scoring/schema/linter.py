@@ -22,6 +22,7 @@ MAX_NODES = 10_000
 MAX_PATTERN = 2_000  # characters of one pattern
 MAX_PROGRAMS = 50_000  # RE2 instructions of all patterns of a schema
 NO_REMOTES = "{}"
+REFERENCES = sorted({key for draft in DRAFTS.values() for key in draft.references})
 
 
 def lint(schema: Any, *, formats: bool = False) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def faults_of(canonical: str, remotes: str, formats: bool = False) -> tuple[str,
             *faults,
             f"the format {quote(unchecked[0])} cannot be checked: leave it out, or do not assert formats",
         )
-    if not faults and any(f'"{key}":' in canonical for key in draft.references):
+    if not faults and any(f'"{key}":' in canonical for key in REFERENCES):
         faults = tuple(_endless(canonical, remotes))
     return faults
 
@@ -80,56 +81,58 @@ class _Lint:
 
     def __init__(self, draft: Draft, schema: dict[str, Any]) -> None:
         self.draft, self.schema = draft, schema
-        self.seen: set[int] = set()
+        self.seen: set[tuple[int, str]] = set()
         self.programs = 0
         self.formats: set[str] = set()
 
     def faults(self, registry: Any) -> Iterator[str]:
-        self._shape(self.schema, "$")
-        yield from self._part(self.schema, self.draft.resolver(self.schema, registry), "$")
+        self._shape(self.schema, self.draft, "$")
+        yield from self._part(self.schema, self.draft, self.draft.resolver(self.schema, registry), "$")
         if self.programs > MAX_PROGRAMS:
             yield f"its patterns take {self.programs:,} instructions, {MAX_PROGRAMS:,} are allowed"
 
-    def _part(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
+    def _draft_of(self, part: Any, parent: Draft, place: str) -> Draft:
+        """The draft that `part` names, or else its parent's. NotASchema for one that is not read."""
+        named = part.get("$schema") if isinstance(part, dict) else None
+        if not isinstance(named, str) or named == self.schema.get("$schema"):
+            return parent if named is None else self.draft
+        if (draft := named_draft(named)) is None:
+            raise NotASchema(f"$schema {quote(named)} at {place} is no draft that is read in a part of a schema")
+        return draft
+
+    def _part(self, part: Any, draft: Draft, resolver: Any, place: str) -> Iterator[str]:
         """What stands under `const`, `enum` or `examples` is data and is not entered."""
-        if isinstance(part, bool) or id(part) in self.seen:
+        if isinstance(part, bool) or (id(part), draft.name) in self.seen:
             return
-        self.seen.add(id(part))
-        draft = self.draft
-        named = part.get("$schema", same := self.schema.get("$schema"))
-        if part is not self.schema and named != same and named_draft(named) is not draft:
-            yield f"$schema {quote(named)} at {place}: a schema is written in one draft"
+        self.seen.add((id(part), draft.name))
         self.formats |= {part["format"]} if isinstance(part.get("format"), str) else set()
         yield from self._patterns(part)
-        yield from self._references(part, resolver, place)
+        yield from self._references(part, draft, resolver, place)
         for key in draft.one:
             if isinstance(part.get(key), dict):
-                yield from self._inside(part[key], resolver, f"{place}.{key}")
+                yield from self._inside(part[key], draft, resolver, f"{place}.{key}")
         for key in draft.many:
             if isinstance(part.get(key), list):
                 for index, item in enumerate(part[key]):
-                    yield from self._inside(item, resolver, f"{place}.{key}[{index}]")
+                    yield from self._inside(item, draft, resolver, f"{place}.{key}[{index}]")
         for key in draft.named:
             for name, item in part.get(key, {}).items():
                 if key != "dependencies" or not isinstance(item, list):  # these may name keys, in draft 7
-                    yield from self._inside(item, resolver, f"{place}.{key}.{name[:40]}")
+                    yield from self._inside(item, draft, resolver, f"{place}.{key}.{name[:40]}")
 
-    def _inside(self, part: Any, resolver: Any, place: str) -> Iterator[str]:
-        if not self._is_schema(part):
-            kinds = "neither object nor boolean" if self.draft.booleans else "no object"
-            raise NotASchema(f"not a {self.draft.name} schema at {place}: {quote(part)} is {kinds}")
-        self._shape(part, place)  # before the library reads its `$id`, which it takes for text
-        yield from self._part(part, resolver.in_subresource(self.draft.specification.create_resource(part)), place)
+    def _inside(self, part: Any, parent: Draft, resolver: Any, place: str) -> Iterator[str]:
+        if not _is_schema(part, parent):
+            kinds = "neither object nor boolean" if parent.booleans else "no object"
+            raise NotASchema(f"not a {parent.name} schema at {place}: {quote(part)} is {kinds}")
+        draft = self._draft_of(part, parent, place)
+        self._shape(part, draft, place)  # before the library reads its `$id`, which it takes for text
+        within = resolver.in_subresource(parent.specification.create_resource(part))
+        yield from self._part(part, draft, within, place)
 
-    def _shape(self, part: Any, place: str) -> None:
+    def _shape(self, part: Any, draft: Draft, place: str) -> None:
         """NotASchema where the metaschema refuses `part`, whatever stands below it."""
-        if isinstance(part, dict) and (
-            error := _shape_error(self.draft.name, canonical_json(_outline(self.draft, part)))
-        ):
-            raise NotASchema(f"not a {self.draft.name} schema at {place}: {error}")
-
-    def _is_schema(self, part: Any) -> bool:
-        return isinstance(part, dict) or (isinstance(part, bool) and self.draft.booleans)
+        if isinstance(part, dict) and (error := _shape_error(draft.name, canonical_json(_outline(draft, part)))):
+            raise NotASchema(f"not a {draft.name} schema at {place}: {error}")
 
     def _patterns(self, part: dict[str, Any]) -> Iterator[str]:
         for source in (*([part["pattern"]] if "pattern" in part else ()), *part.get("patternProperties", {})):
@@ -141,8 +144,8 @@ class _Lint:
             except re2.error as error:
                 yield f"the pattern {quote(source)} is not one RE2 takes: {_reason(error)}"
 
-    def _references(self, part: dict[str, Any], resolver: Any, place: str) -> Iterator[str]:
-        for key in self.draft.references:
+    def _references(self, part: dict[str, Any], draft: Draft, resolver: Any, place: str) -> Iterator[str]:
+        for key in draft.references:
             if (target := part.get(key)) is None:
                 continue
             try:
@@ -158,11 +161,16 @@ class _Lint:
             except (referencing.exceptions.Unresolvable, ValueError):
                 yield f"{key} {quote(target)} leaves the schema; nothing is fetched"
             else:
-                if not self._is_schema(found.contents):
+                there = self._draft_of(found.contents, draft, f"{place}.{key}")
+                if not _is_schema(found.contents, there):
                     yield f"{key} {quote(target)} leads to what is no schema"
                 else:
-                    self._shape(found.contents, f"{place}.{key}")
-                    yield from self._part(found.contents, found.resolver, f"{place}.{key}")
+                    self._shape(found.contents, there, f"{place}.{key}")
+                    yield from self._part(found.contents, there, found.resolver, f"{place}.{key}")
+
+
+def _is_schema(part: Any, draft: Draft) -> bool:
+    return isinstance(part, dict) or (isinstance(part, bool) and draft.booleans)
 
 
 def _outline(draft: Draft, schema: Any) -> Any:

@@ -25,7 +25,7 @@ from qualgate.scoring.tools.dialects.tagged import properties, tool_names
 from qualgate.scoring.tools.expected import wanted_calls
 from qualgate.scoring.tools.served_values import coerced, finite, lenient
 
-SERVED = "tool_call.served/1"
+SERVED = "tool_call.served/2"
 METRIC = "tool_call.served"
 SERVER = "vLLM 0.32.0"
 MOST_LOOKED_AT = 2**26  # characters times markers: more could take seconds

@@ -30,13 +30,15 @@ from tests.verification.references import (
     filters_fuzz,
     ifeval_fuzz,
     judges,
+    languages,
     lm_eval_log,
     match_rules,
     math_pairs,
     reasoning_splits,
 )
 from tests.verification.references.agreement import NoReference
-from tests.verification.references.schema_suite import schema_suite
+from tests.verification.references.maskbench import maskbench
+from tests.verification.references.schema_suite import schema_suite, whole_suite
 from tests.verification.shared import DATA
 
 MUTANTS = 10_000
@@ -45,6 +47,8 @@ CHECKS = 20_000
 FUZZED = 100_000
 THOUGHTS = 10_000
 CHOSEN = 18_000
+LABELS_MET, LANGUAGES_SEEN = 0.995, 0.98
+SILENT = {"iri", "iri-reference", "format-assertion"}  # files of the suite in which we may give no verdict
 
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -81,7 +85,33 @@ def _suite(quick: bool) -> Part:
     suite = schema_suite()
     share = suite and suite["agree"] / suite["tests"]
     absent = None if suite else "the JSON-Schema-Test-Suite is not here"
-    return [{"schema_suite": suite}], [SCORING.row("schema_suite", share, met=share == 1, unmet_because=absent)]
+    row = SCORING.row("schema_suite", share, met=share == 1, unmet_because=absent)
+    whole = None if quick else whole_suite()
+    if whole is None:
+        why = absent or ("not asked for by --quick" if quick else "its optional parts are not here")
+        return [{"schema_suite": suite}], [row, SCORING.not_run("suite", why)]
+    tests, explained, met = 0, 0, share == 1
+    for part in whole.values():
+        silent = sum(part["silent"].values())
+        tests, explained = tests + part["tests"], explained + part["agree"] + part["library"]
+        met &= part["agree"] + part["library"] + silent == part["tests"] and part["silent"].keys() <= SILENT
+    return [{"schema_suite": suite, "suite": whole}], [row, SCORING.row("suite", explained / tests, met=met)]
+
+
+def _maskbench(quick: bool) -> Part:
+    if (found := maskbench(50 if quick else 1)) is None:
+        return [], [SCORING.not_run("maskbench", "MaskBench's data is not here: MASKBENCH names its folder")]
+    share = found["met"] / found["tests"]
+    part = "1 file in 50 only (--quick)" if quick and share >= LABELS_MET and not found["of_a_draft"] else None
+    met = share >= LABELS_MET and not found["of_a_draft"]
+    return [{"maskbench": found}], [SCORING.row("maskbench", share, met=met, unmet_because=part)]
+
+
+def _languages(quick: bool) -> Part:
+    found = languages.measured()
+    right, asked = sum(found["right"].values()), sum(found["asked"].values())
+    met = not found["alarms"] and right >= LANGUAGES_SEEN * asked
+    return [{"languages": found}], [SCORING.row("languages", right / asked, met=met)]
 
 
 def _lm_eval(quick: bool) -> Part:
@@ -203,7 +233,9 @@ def _stored(quick: bool) -> Part:
 
 PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_bfcl, ("bfcl_mutations", "bfcl_fuzz")),
-    (_suite, ("schema_suite",)),
+    (_suite, ("schema_suite", "suite")),
+    (_maskbench, ("maskbench",)),
+    (_languages, ("languages",)),
     (_lm_eval, ("gsm8k_filters", "lm_eval_speed")),
     (_fuzzed, ("filters_fuzz", "match_fuzz", "ifeval_fuzz")),
     (_reasoning, ("reasoning",)),

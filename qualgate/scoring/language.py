@@ -1,0 +1,246 @@
+"""Is an answer in the language it should be in? By the scripts of its letters, then by the languages of its parts.
+
+Languages are told by py3langid's model, which takes a text for the same language on every machine. It is asked of 40
+letters and more; a letter of Chinese, Japanese, Korean or Thai is three. An answer is read in parts of so many,
+split where sentences end, without code, addresses, tags and formulas.
+
+- By script: at most a fifth of the letters, or fewer than 5, are of scripts that the case holds nowhere; and no words
+  are glued together of a script that it holds and one that it does not (weather很好).
+- By language: at most a fifth of the letters are in parts that are surely of another language than the case's
+  `language`; without that key, than those of its last question and of its `answer`.
+
+A part is surely of another language where the model gives that at least `SURE` and the right ones at most `UNLIKELY`
+together. Where the case names no `language`, what is too short to tell, code or JSON is judged by its script; where it
+does, that is null: `short`, `code`, `unclear`, or `no_language` for a code that is not known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from typing import Any
+
+from qualgate.errors import close_names
+from qualgate.scoring.outcome import found
+
+SCRIPT_READ = 32_768  # characters, from each end
+LANGUAGE_READ = 4_096
+FOREIGN_SHARE, FOREIGN_LETTERS, GLUED_LETTERS = 0.2, 5, 2
+TELLING = 40  # letters that a language is told by
+SURE, UNLIKELY = 0.8, 0.1  # shares that py3langid gives; see the row `languages` of `bench scoring`
+BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens", "refuse", "language")
+# An answer to a case with one of these is read by a program.
+FOR_PROGRAMS = ("schema", "tools", "expected_calls", "constraint", "entry_point", "fn_name", "tests", "test_list")
+# Told apart by little: what is said in one is taken for the others as well.
+KIN = (
+    {"id", "ms"}, {"hr", "bs", "sr"}, {"no", "nn", "da"}, {"zh", "yue", "wuu"}, {"ar", "arz", "ary"},
+)  # fmt: skip
+SIGNS, SIGNS_OF_CODE = "{}[]()=<>;\\_", 0.05  # a letter; prose with names in brackets has 0.03, programs 0.05 to 0.4
+NO_LANGUAGE = "zxx"  # py3langid's for numbers, tables, code
+
+_CODE = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.{0,200}?\$\$|\\\(.{0,200}?\\\)|\\\[.{0,200}?\\\]|\$[^$\n]{0,200}\$"
+    r"|https?://\S+|<[^<>]{0,200}>|\\[A-Za-z]+",
+    re.DOTALL,
+)
+_END = re.compile(r"(?<=[.!?。！？।؟\n])|(?<=[\u0e00-\u0e7f]) ")  # Thai has a blank where a phrase ends
+_WORD = re.compile(r"[^\W\d_]+")
+_DENSE = {"cjk", "hiragana", "katakana", "hangul", "thai"}  # whose letters say as much as three of another's
+_IN_FORMULAS = {"greek", "modifier", "ideographic"}  # letters that stand beside those of any script
+
+
+def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, str, str] | None:
+    """Of a case's body and an answer: value (0 or null), word and sentence of what is wrong; None: nothing is."""
+    known = _written_with(scripts(_texts(body)))
+    if (named := "language" in body) and (unknown := next(faults(body), "")):
+        return None, "no_language", unknown
+    wanted = frozenset([body["language"]]) if named else _asked_in(body)
+    prose = _CODE.sub(" ", _read(text))
+    for_programs = _for_programs(body) or _is_code(prose)
+    code = for_programs or len(prose.split()) < len(_read(text).split())
+    parts = [] if not wanted or for_programs else _parts(prose)
+    judged = [(part, _share(part, wanted), _letters(part)) for part in parts]
+    if named:  # its scripts, whatever the question's are
+        known |= _written_with(script for part, own, _ in judged if own > UNLIKELY for script in scripts(part))
+    said = sum(letters for _, _, letters in judged)
+    foreign = Counter[str]()
+    for part, own, letters in judged:
+        if own <= UNLIKELY and (other := surely(part)):
+            foreign[other] += letters
+    if said and foreign.total() > FOREIGN_SHARE * said and foreign.total() >= TELLING:
+        names = ", ".join(language for language, _ in foreign.most_common())
+        return 0.0, "language", f"{foreign.total() / said:.0%} of it is in {names}, not in {', '.join(sorted(wanted))}"
+    if strange := foreign_scripts(prose, known):
+        return 0.0, "language", f"letters that are not of the question's script: {', '.join(strange)}"
+    if glued := glued_word(prose, known):
+        return 0.0, "mixed", f"a word of several scripts: {glued[0]!r} ({', '.join(glued[1])})"
+    if not named or max((own for _, own, _ in judged), default=0) > UNLIKELY:
+        return None
+    if said:
+        return None, "unclear", "its language cannot be told"
+    if code:
+        return None, "code", "it is code, which is of no language"
+    return None, "short", f"fewer than {TELLING} letters: too short to tell its language"
+
+
+def faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a case's `language`."""
+    if not isinstance(code := body.get("language", "en"), str) or code not in languages():
+        near = close_names(code, sorted(languages())) if isinstance(code, str) else []
+        meant = f"; did you mean {near[0]}?" if near else ""
+        yield f"`language` must be the code of one that is told, such as en, es, zh; {found(body, 'language')}{meant}"
+
+
+@cache
+def _model() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+@cache
+def languages() -> frozenset[str]:
+    """The codes of the languages that are told."""
+    return frozenset(_model().labels) - {NO_LANGUAGE}
+
+
+@lru_cache(maxsize=4096)
+def _shares(text: str) -> dict[str, float]:
+    return dict(_model().rank(text))
+
+
+def _share(text: str, wanted: frozenset[str]) -> float:
+    """Of the languages that are `wanted`, and of their kin."""
+    kin = wanted.union(*(family for family in KIN if family & wanted))
+    return sum(share for language, share in _shares(text).items() if language in kin)
+
+
+def surely(text: str) -> str:
+    """The language that `text` is surely of, it or its kin; "" where it is not sure."""
+    language = next(iter(_shares(text)))
+    return language if language != NO_LANGUAGE and _share(text, frozenset([language])) >= SURE else ""
+
+
+def _parts(text: str) -> list[str]:
+    """What is told by itself: sentences, as many together as hold `TELLING` letters. text: prose."""
+    read = text if len(text) <= 2 * LANGUAGE_READ else f"{text[:LANGUAGE_READ]}\n{text[-LANGUAGE_READ:]}"
+    parts, held, letters = [], [], 0
+    for sentence in _END.split(read):
+        held.append(sentence)
+        letters += _letters(sentence)
+        if letters >= TELLING:
+            parts.append("".join(held).strip())
+            held, letters = [], 0
+    if parts and (rest := "".join(held).strip()):
+        parts[-1] += f" {rest}"
+    return parts
+
+
+def _is_code(text: str) -> bool:
+    """JSON, or what has as many signs of programs as no prose has."""
+    signs = sum(map(text.count, SIGNS))
+    return text.strip()[:1] + text.strip()[-1:] in ("{}", "[]") or signs > SIGNS_OF_CODE * _letters(text)
+
+
+def _letters(text: str) -> int:
+    return sum(count * _weight(script) for script, count in scripts(text).items())
+
+
+def _weight(script: str) -> int:
+    return 3 if script in _DENSE else 1
+
+
+def _asked_in(body: Mapping[str, Any]) -> frozenset[str]:
+    """The languages of the last question and of the reference, where they can be told; none: by script alone."""
+    if _for_programs(body):
+        return frozenset()
+    messages = body.get("messages")
+    asked = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"] if (
+        isinstance(messages, list)) else [body.get("prompt")]  # fmt: skip
+    texts = [text for text in (*asked[-1:], body.get("answer")) if isinstance(text, str)]
+    return _told("\n".join(texts))
+
+
+@lru_cache(maxsize=1024)
+def _told(text: str) -> frozenset[str]:
+    told = [surely(part) for part in _parts(_CODE.sub(" ", _read(text)))]
+    return frozenset(told) if all(told) else frozenset()
+
+
+def _for_programs(body: Mapping[str, Any]) -> bool:
+    return any(key in body for key in FOR_PROGRAMS)
+
+
+# --------------------------------------------------------------------------------------------------- scripts
+
+
+def foreign_scripts(text: str, known: set[str]) -> tuple[str, ...]:
+    """Scripts of `text` beyond those `known`, most used first; () while they are few (see above)."""
+    if not known:  # a question in digits alone is of no language
+        return ()
+    said = scripts(text)
+    foreign = Counter({script: count for script, count in said.items() if script not in known})
+    letters, others = foreign.total(), sum(_weight(script) * said[script] for script in said.keys() & known)
+    if letters < FOREIGN_LETTERS or letters <= FOREIGN_SHARE * (letters + others):
+        return ()
+    return tuple(script for script, _ in foreign.most_common())
+
+
+def glued_word(text: str, known: set[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The first word of a known script and of one that is not, with its scripts; None while few letters are so."""
+    if not known or not set(scripts(text)) - known - _IN_FORMULAS:
+        return None
+    first, letters = None, 0
+    plain = "".join(character for character in _read(text) if not unicodedata.category(character).startswith("M"))
+    for word in _WORD.findall(plain):  # vowel signs would end one
+        held = Counter(script for script in map(_script, word) if script and script not in _IN_FORMULAS)
+        strange = held.keys() - known
+        if strange and len(held) > len(strange):
+            first = first or (word[:40], tuple(sorted(held)))
+            letters += sum(held[script] for script in strange)
+    return first if letters >= GLUED_LETTERS else None
+
+
+def _written_with(scripts: Iterable[str]) -> set[str]:
+    """These scripts, and those that the same writing may go on with."""
+    held = set(scripts)
+    if held & {"hiragana", "katakana"}:
+        held |= {"hiragana", "katakana", "cjk"}
+    return held | {"cjk"} if "hangul" in held else held
+
+
+def _read(text: str) -> str:
+    return text if len(text) <= 2 * SCRIPT_READ else text[:SCRIPT_READ] + text[-SCRIPT_READ:]
+
+
+def scripts(text: str) -> Counter[str]:
+    """Letters of each script."""
+    found: Counter[str] = Counter()
+    for character, count in Counter(_read(text)).items():
+        if script := _script(character):
+            found[script] += count
+    return found
+
+
+@lru_cache(maxsize=2**16)
+def _script(character: str) -> str:
+    """`latin`, `cyrillic`, `cjk`, … from the letter's name; "" for what is no letter. Styled letters are plain ones."""
+    plain = unicodedata.normalize("NFKC", character)[:1]
+    if not unicodedata.category(plain).startswith("L"):
+        return ""
+    return re.split(r"[\s-]", unicodedata.name(plain, ""))[0].lower()
+
+
+def _texts(body: Mapping[str, Any]) -> str:
+    """Everything of the case that is not bookkeeping: what was asked, and what its scorers need."""
+    texts = []
+    for key, value in body.items():
+        if key == "messages" and isinstance(value, list):
+            value = [message.get("content") for message in value if isinstance(message, dict)]
+        if key not in BOOKKEEPING and value is not None:
+            texts.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return "\n".join(texts)
