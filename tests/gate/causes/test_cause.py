@@ -208,7 +208,9 @@ def test_what_a_witness_breaks_too_may_be_its_adapter_s():
     evidence = run(lost=0.3)
     mine = evidence.variants[0]
     without = replace(
-        mine, name=mine.name + WIDE, units=tuple(replace(u, key=replace(u.key, arm=mine.name + WIDE)) for u in mine.units)
+        mine,
+        name=mine.name + WIDE,
+        units=tuple(replace(u, key=replace(u.key, arm=mine.name + WIDE)) for u in mine.units),
     )
 
     def cause(identity) -> str:
