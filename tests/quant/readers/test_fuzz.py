@@ -148,8 +148,7 @@ def nf4() -> Seed:
 
 
 SEEDS = {
-    make.__name__: make
-    for make in (gptq, awq, pack_quantized, nvfp4, int8_inputs, fp8, modelopt, mxfp4, torchao, nf4)
+    make.__name__: make for make in (gptq, awq, pack_quantized, nvfp4, int8_inputs, fp8, modelopt, mxfp4, torchao, nf4)
 }
 ODD = [
     None,
