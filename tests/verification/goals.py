@@ -192,8 +192,8 @@ SERVED_ARITHMETIC = Benchmark(
         "by transformers in bfloat16",
         "margins": "every answer that differs from vLLM's parts at a top-2 margin under 2 steps of bfloat16",
         "overflow": "planted overflows in 20 float16 folders: none is answered without a word; 20 sound ones are",
-        "memory": "a bfloat16 baseline of 738 MB as served, libraries apart: peak <= 1.15 x its file, loading included; what is "
-        "counted for it within 5 % of what it held",
+        "memory": "a bfloat16 baseline of 738 MB as served, libraries apart: peak <= 1.15 x its file, loading "
+        "included; what is counted for it within 5 % of what it held",
     },
 )
 
