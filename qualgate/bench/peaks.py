@@ -36,15 +36,15 @@ class Peak:
         return max(self.loading, self.answering)
 
 
-def write_model(out: Path) -> int:
-    """A random bfloat16 Llama with the reference model's tokenizer in folder `out`; bytes of its weights' file."""
+def write_model(out: Path, **other: int) -> int:
+    """A random bfloat16 Llama of SHAPE, but for what is `other`, in folder `out`; bytes of its weights' file."""
     import shutil
 
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(MODEL)
-    for key, value in SHAPE.items():
+    for key, value in {**SHAPE, **other}.items():
         setattr(config, key, value)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

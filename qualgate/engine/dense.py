@@ -12,6 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from qualgate.engine.dense_experts import lay_out_experts, take_back_experts
 from qualgate.quant.linear import QuantizedLinear
+from qualgate.quant.mapped import give_back
 from qualgate_kernels import cpu
 from qualgate_kernels.dense import PreparedDense, narrowest, prepare_dense, restore_dense, rows_of
 
@@ -84,6 +85,7 @@ def lay_out(model: nn.Module) -> str:
         if isinstance(prepared, str):
             return f"{name}: {prepared}"
         linear = DenseLinear(prepared, module.bias, turned=turned)
+        give_back(module.weight)
         if not turned:
             tied[place] = linear
         _put(model, name, linear)

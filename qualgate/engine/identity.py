@@ -46,6 +46,7 @@ def identify(
         speculation=_speculation(spec, {**(folders or {}), spec.model: folder}),
         kv_cache=cache_identity(spec, folder),
         adapter=adapter_hash(spec),
+        adapted=weights_hash(replace(spec, adapter=None), folder) if spec.adapter else "",
     )
 
 

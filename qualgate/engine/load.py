@@ -323,6 +323,8 @@ class _Read:
 def _read(spec: ArmSpec, folder: ModelFolder, adapter: AdapterFolder | None, cache_dir: Path, device: Device) -> _Read:
     import torch
 
+    from qualgate.engine.overflow import check_weights_fit
+
     dtype, on_disk, quantized, weights = getattr(torch, spec.dtype), folder.shards.nbytes, 0, folder.parameters
     stability: dict[str, WeightStability] = {}
     if folder.format is not None:
@@ -340,6 +342,7 @@ def _read(spec: ArmSpec, folder: ModelFolder, adapter: AdapterFolder | None, cac
         check_adapter(adapter, model, merged=spec.adapter.merged)
         if spec.adapter.merged:
             merge(model, adapter, dtype)
+    check_weights_fit(f"{spec.name}: {folder.path}", model, spec.dtype)
     if recipe := spec.quantize:
         from qualgate.engine.calibration import calibration_prompts
         from qualgate.quant.checkpoint import checkpoint_name, pack

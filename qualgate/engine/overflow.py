@@ -3,6 +3,7 @@
 Arithmetic here is float32, so an activation that float16 cannot hold stays finite, and answers of a model that a server
 turns into infinities look right. Looked at is what a server stores: what enters and leaves linear layers and norms (the
 residual stream among it), and the keys and values as the cache has them. Accumulators, squares and masks are not.
+Weights beyond the dtype are refused when they are loaded.
 """
 
 from __future__ import annotations
@@ -17,11 +18,26 @@ from torch import nn
 
 from qualgate.engine.adapters import LoraLinear
 from qualgate.engine.dense import DenseLinear
+from qualgate.errors import UsageError
+from qualgate.formatting import counted
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.records import Overflow
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+def check_weights_fit(who: str, model: PreTrainedModel, dtype: str) -> None:
+    """Raise UsageError where `model`, rounded to `dtype`, has weights that it made infinite. who: the arm's folder."""
+    if dtype != "float16":  # the others hold whatever a checkpoint does
+        return
+    for name, weight in model.named_parameters():
+        if beyond := 0 if weight.is_meta else int(weight.isinf().sum()):
+            raise UsageError(
+                f"{who}: {counted(beyond, 'number')} of {name} {'is' if beyond == 1 else 'are'} beyond float16's "
+                f"largest, {torch.finfo(torch.float16).max:g}, so a server would hold infinities there. Write "
+                "`dtype: bfloat16` beside the model, or give a checkpoint that was made for float16."
+            )
 
 
 class Overflows:

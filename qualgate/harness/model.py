@@ -189,12 +189,13 @@ class QualgateLM(LM):
         return render_chat(self.tokenizer, chat_history, answers=add_generation_prompt)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What lm-eval writes beside its results: weights and arithmetic by content."""
+        """What lm-eval writes beside its results: weights, arithmetic, and how keys and values were held."""
         return {
             "model_dtype": self.arm.spec.weights_label,
             "model_sha": self.arm.identity.weights,
             "qualgate_engine": self.arm.identity.engine,
             "qualgate_kernel": self.arm.kernel,
+            "qualgate_kv_cache": self.arm.identity.kv_cache or "float32",
         }
 
 

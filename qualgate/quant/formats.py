@@ -11,20 +11,20 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.model_files import AGAIN, CONFIG_FILES, QUANTIZE_FILES, ModelFiles, read_files
 from qualgate.quant.shards import Shards, TensorEntry, read_shards
 
-METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "mxfp4", "torchao", "bitsandbytes", "gguf")
+METHODS = ("gptq", "awq", "compressed-tensors", "fp8", "modelopt", "mxfp4", "torchao", "bitsandbytes", "gguf")
 # Known by name, so that the message need not guess.
 _NOT_READ = (
     "aqlm", "auto-round", "intel/auto-round", "bitnet", "eetq", "fbgemm_fp8", "fp_quant", "higgs", "hqq", "metal",
-    "modelopt", "nvfp4", "quanto", "quark", "sinq", "spqr", "vptq",
+    "nvfp4", "quanto", "quark", "sinq", "spqr", "vptq",
 )  # fmt: skip
 # Endings of tensors that describe codes and hold no weights of their own.
 _BESIDE_CODES = (
-    ".scales", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_zero_point", ".weight_shape",
-    ".weight_g_idx", ".weight_global_scale", ".input_global_scale", ".input_scale", ".input_zero_point",
-    ".activation_scale", "_scales", "._weight_scale",
-    "._weight_zero_point", "._weight_per_tensor_scale", "._weight_act_quant_scale", "._weight_act_quant_zero_point",
-    "._weight_act_per_tensor_scale", ".SCB", ".weight_format", ".absmax", ".quant_map",
-    ".nested_absmax", ".nested_quant_map",
+    ".scales", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_zero_point",
+    ".weight_shape", ".weight_g_idx", ".weight_global_scale", ".input_global_scale", ".input_scale",
+    ".input_zero_point", ".activation_scale", "_scales", "._weight_scale", "._weight_zero_point",
+    "._weight_per_tensor_scale", "._weight_act_quant_scale", "._weight_act_quant_zero_point",
+    "._weight_act_per_tensor_scale", ".SCB", ".weight_format", ".absmax", ".quant_map", ".nested_absmax",
+    ".nested_quant_map",
 )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def weights_in(name: str, entry: TensorEntry, format: Format) -> int:
         return 0
     count = prod(entry.shape)
     if name.endswith((".qweight", ".weight_packed", "_blocks")) or (
-        format.method == "bitsandbytes" and entry.dtype == "U8"
+        format.method in ("bitsandbytes", "modelopt") and entry.dtype == "U8"
     ):
         bits = _bits(format) if entry.dtype == "I32" else 4
         return count * {"I32": 32}.get(entry.dtype, 8) // bits

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from qualgate.quant.activations import PER_TOKEN, Rounding, round_inputs
+from qualgate.quant.mapped import give_back
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.dispatch import Fused, fuse
 from qualgate_kernels.packed import TENSORS, PackedWeight
@@ -52,7 +53,10 @@ class QuantizedLinear(nn.Module):
         found = fuse(self.packed, KERNELS_ROUND.get(self.activations, ""), halves=halves)
         if isinstance(found, str):
             return f"torch twin: {found}"
+        stored = self.packed.tensors.values()
         self._take(found, found.tensors)
+        for tensor in stored:
+            give_back(tensor)
         return found.kernel
 
     def _take(self, fused: Fused, tensors: dict[str, torch.Tensor]) -> None:

@@ -105,6 +105,7 @@ class ArmIdentity:
     kv_cache: str = ""  # how keys and values are held, and whether by the checkpoint's scales; "" in float32
     served: str = ""  # what a server says of itself, which nobody here can check; "" of our own engine
     adapter: str = ""  # sha256 of its adapter's files and how they are used, on which `weights` rests too; "" of none
+    adapted: str = ""  # `weights` of the same arm without its adapter; "" of an arm without one
 
     @property
     def content(self) -> dict[str, str]:
@@ -112,8 +113,13 @@ class ArmIdentity:
         said = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in said.items() if value or name not in MAY_LACK}
 
+    @property
+    def bare(self) -> str:
+        """`weights` without what an adapter adds to them: arms of the same differ by their adapters at most."""
+        return self.adapted or self.weights
 
-MAY_LACK = ("speculation", "kv_cache", "adapter", "served")  # of an identity
+
+MAY_LACK = ("speculation", "kv_cache", "adapter", "adapted", "served")  # of an identity
 
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype

@@ -143,7 +143,7 @@ class Verdict:
     comparisons: tuple[Comparison, ...] = ()
     drift: dict[str, float | None] = field(default_factory=dict)  # shown, ranks and warns; decides by a rule alone
     stop_reasons: dict[str, int] = field(default_factory=dict)  # "eos → length" and how many pairs; {} = not known
-    cause: str = ""  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
+    cause: str = ""  # see `gate.causes.cause.Cause`; "" = not known
     services: tuple[ArmService, ...] = ()  # of the baseline and the variant, where a rule on cost asked for it
     four_arm: FourArm | None = None  # on the verdict about the arm that does both
     seen: Seen | None = None  # where generation may stop early

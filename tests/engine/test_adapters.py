@@ -194,6 +194,8 @@ def test_it_is_a_part_of_the_arms_identity_and_an_arm_without_one_is_what_it_was
         )
     ]
     assert "adapter" not in arms[0].identity.content
+    assert arms[0].identity.adapted == ""
+    assert {arm.identity.bare for arm in arms} == {arms[0].identity.weights}, "the same weights below each"
     assert len({arm.identity.adapter for arm in arms}) == len({arm.identity.weights for arm in arms}) == 4
     assert [arm.spec.weights_label for arm in arms] == [
         "bfloat16", "bfloat16 + LoRA one", "bfloat16 + LoRA one merged", "bfloat16 + LoRA other",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from qualgate.engine.load import load_arm
 from qualgate.engine.overflow import Overflows
 from qualgate.engine.padded.forward import open_decoder, pad
 from qualgate.engine.request import Request
+from qualgate.errors import UsageError
 from qualgate.records import ArmSpec, QuantizeRecipe
 from tests.engine.jobs import INT8, Kind, job, loaded, under
 from tests.quant.readers.models import gptq_folder
@@ -140,3 +142,29 @@ def test_what_is_served_is_the_gate_files_word_else_the_folders(quiet, tmp_path,
     (tmp_path / "config.json").write_text(json.dumps(settings | ({"dtype": config} if config else {})))
     spec = ArmSpec(name="baseline", model=str(tmp_path), dtype="bfloat16", dtype_said=said)
     assert load_arm(spec, tmp_path, {}, device="cpu").stored == stored
+
+
+@pytest.mark.parametrize("arch", ["llama", "gpt_neox"])
+def test_weights_beyond_float16_are_refused_by_name_before_an_answer(tmp_path, arch):
+    folder = save_tiny_model(tmp_path / "model", arch=arch)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(
+        one for one in tensors if one.endswith("dense_4h_to_h.weight" if arch == "gpt_neox" else "up_proj.weight")
+    )
+    tensors[name][0, :2] = torch.tensor([1e5, -3e38])
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        UsageError, match=rf"2 numbers of {re.escape(name)} are beyond float16's largest, 65504.*bfloat16"
+    ):
+        loaded(folder, tmp_path, dtype="float16")
+    assert loaded(folder, tmp_path, dtype="bfloat16").choice.kind, "bfloat16 holds them"
+
+
+def test_floats_beside_packed_weights_are_held_against_float16_too(tmp_path):
+    folder = gptq_folder(save_tiny_model(tmp_path / "model"), tmp_path / "gptq")
+    (file,) = folder.glob("*.safetensors")
+    tensors = load_file(file)
+    tensors["model.norm.weight"][0] = 1e6
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(UsageError, match=r"1 number of model\.norm\.weight is beyond float16's largest"):
+        loaded(folder, tmp_path, "variant", dtype="float16")

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from qualgate.records import Sampling
+from tests.engine.test_own_cache import COMPRESSED, scaled
 from tests.harness.local_tasks import TASKS, write_tasks
+from tests.tiny_models import save_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +57,15 @@ def test_metrics_are_the_same(ours, theirs):
         assert numbers
         assert {key: ours[task][key] for key in numbers} == pytest.approx(numbers, rel=1e-5)
     assert ours["sums"]["exact_match,strict-match"] > 0.5, "else equal metrics would say little"
+
+
+def test_results_say_how_keys_and_values_were_held(tmp_path):
+    from qualgate.harness.model import QualgateLM
+
+    plain = save_tiny_model(tmp_path / "model")
+    model = scaled(plain, tmp_path / "fp8", declared=COMPRESSED)
+    assert QualgateLM(pretrained=str(plain)).get_model_info()["qualgate_kv_cache"] == "float32"
+    assert QualgateLM(pretrained=str(model)).get_model_info()["qualgate_kv_cache"] == "fp8, scales of the checkpoint"
 
 
 def test_the_entry_points_that_pyproject_states_make_the_model_known():

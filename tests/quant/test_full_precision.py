@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import UsageError
 from qualgate.quant.model_folder import read_model_folder
 from tests.quant.readers.made import SAMPLES
 from tests.tiny_models import save_tiny_model
@@ -100,8 +100,13 @@ def modelopt(folder: Path, **quantization) -> Path:
 
 def test_what_modelopt_writes_beside_the_config_is_read(exported):
     folder = modelopt(exported(float8, weight_scale=ONE), quant_algo="FP8", kv_cache_quant_algo="FP8")
-    with pytest.raises(NotInThisVersion, match=r"hf_quant_config\.json: quant_method 'modelopt' \(FP8\) is not read"):
-        read_model_folder(folder)
+    found = read_model_folder(folder).format
+    assert found is not None
+    assert (found.method, found.where, found.settings["quant_algo"]) == (
+        "modelopt",
+        folder / "hf_quant_config.json",
+        "FP8",
+    )
 
 
 @pytest.mark.parametrize("weights", [{"quant_algo": None}, {"quant_algo": "NO_QUANT"}, {}])

@@ -11,8 +11,8 @@ Facts that no loss of quality can fake come first, each read off the stored unit
 - parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
 What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`causes.blame`). Without one
-a single suspect is enough: other weights, and nothing packed, cached or drafted in between; or keys and values held
-otherwise, and the same weights. Two suspects are none.
+a single suspect is enough: other weights, and nothing packed, cached or drafted in between; another adapter over the
+same weights; or keys and values held otherwise, and the same weights. Two suspects are none.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence
 
 Relation = Literal["", "same", "ended", "contradiction", "content"]
 MOST = 0.5  # of the lost answers: a fact that holds for more of them is their cause
+ADAPTER = "the adapter alone differs: same weights below it, prompts, engine and ends"
 CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of fewer nothing is said
 
 
@@ -35,7 +36,7 @@ CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of f
 class Cause:
     """What made a variant fail, and by what that is known."""
 
-    word: str  # recipe, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
+    word: str  # recipe, adapter, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
     why: str
 
 
@@ -61,6 +62,8 @@ def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEviden
         return replace(verdict, cause=found.word, reasons=reasons)
     if not found.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
         found = _of_answers(verdict, evidence.baseline, arm) or found
+    if not found.word:
+        found = _of_adapter(verdict, evidence.baseline, arm)
     if not found.word or found.word == verdict.cause:
         return verdict
     return replace(verdict, cause=found.word, reasons=(*verdict.reasons, f"cause: {found.word}; {found.why}"))
@@ -147,11 +150,23 @@ def _by_elimination(
         return Cause(
             word="KV", why="how keys and values are held alone differs: same weights, prompts, engine and ends"
         )
+    if other == ["weights"] and ours.adapter != theirs.adapter:
+        return Cause(word="adapter", why=ADAPTER) if ours.bare == theirs.bare else None
     if other != ["weights"] or packed != {""}:
         return None
     if ours.served or theirs.served:  # whose weights, kernels and flags nobody here sees
         return None
     return Cause(word="recipe", why="the weights alone differ: same prompts, engine and ends, and nothing is packed")
+
+
+def _of_adapter(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Cause:
+    """What a witness calls the recipe, of arms with unlike adapters: their adapter's, or one of the two's."""
+    ours, theirs, named = baseline.identity, arm.identity, verdict.cause.split(" and ")
+    if "recipe" not in named or not ours or not theirs or ours.adapter == theirs.adapter:
+        return Cause(word="", why="")
+    alone = ours.bare == theirs.bare
+    word = " and ".join([*named[:-1], "adapter" if alone else "recipe or adapter"])
+    return Cause(word=word, why=ADAPTER if alone else "weights and adapter differ, and no arm tells them apart")
 
 
 def _pairs(baseline: ArmEvidence, arm: ArmEvidence) -> list[tuple[UnitEvidence, UnitEvidence]]:

@@ -13,7 +13,7 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.formats import Format, said_by_config, said_by_headers
 from qualgate.quant.full_precision import has_no_say
 from qualgate.quant.model_files import CONFIG_FILES, read_files
-from qualgate.quant.readers import awq, bitsandbytes, compressed_tensors, fp8, gguf, gptq, mxfp4, torchao
+from qualgate.quant.readers import awq, bitsandbytes, compressed_tensors, fp8, gguf, gptq, modelopt, mxfp4, torchao
 from qualgate.quant.readers.source import AGAIN, Layer, Source, open_source
 from qualgate.quant.shards import Shards, read_shards
 
@@ -22,6 +22,7 @@ _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
     "awq": awq.read,
     "compressed-tensors": compressed_tensors.read,
     "fp8": fp8.read,
+    "modelopt": modelopt.read,
     "mxfp4": mxfp4.read,
     "torchao": torchao.read,
     "bitsandbytes": bitsandbytes.read,
@@ -29,10 +30,10 @@ _READERS: dict[str, Callable[[Source], Iterator[tuple[str, Layer]]]] = {
 }
 # Endings that only quantized layers have. What is left of them when a reader is done belongs to another format.
 _QUANTIZED = (
-    ".qweight", ".qzeros", ".g_idx", ".scales", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB",
-    "_blocks", "_scales", "._weight_qdata", "._weight_scale", ".weight_zero_point", ".weight_global_scale",
-    ".weight_shape", ".input_scale", ".input_zero_point", ".input_global_scale", ".activation_scale",
-    ".weight.absmax", ".weight.quant_map",
+    ".qweight", ".qzeros", ".g_idx", ".scales", ".weight_packed", ".weight_scale", ".weight_scale_2",
+    ".weight_scale_inv", ".SCB", "_blocks", "_scales", "._weight_qdata", "._weight_scale", ".weight_zero_point",
+    ".weight_global_scale", ".weight_shape", ".input_scale", ".input_zero_point", ".input_global_scale",
+    ".activation_scale", ".weight.absmax", ".weight.quant_map",
 )  # fmt: skip
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 

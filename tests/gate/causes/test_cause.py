@@ -9,7 +9,7 @@ import pytest
 
 from qualgate.gate.causes.blame import WITNESSES
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import TWIN, ArmEvidence, RunEvidence, UnitEvidence
+from qualgate.records import TWIN, WIDE, ArmEvidence, RunEvidence, UnitEvidence
 from tests.gate.planted import POLICY, identity, of, run, with_units, with_variant
 
 END = 9
@@ -181,6 +181,46 @@ def test_without_a_witness_a_single_suspect_is_enough():
         assert judged(with_variant(lost, identity=two)).cause == "", two
     fused = tuple(replace(unit, kernel="int4 in C") for unit in lost.variants[0].units)
     assert judged(with_variant(lost, identity=cached, units=fused)).cause == "", "the kernel is another, too"
+
+
+def test_an_adapter_over_the_same_weights_is_no_recipe():
+    lost = answered(run(lost=0.3), other_words)
+    plain = lost.baseline.identity
+    lora = replace(plain, weights="with it", adapter="a", adapted=plain.weights)
+    verdict = judged(with_variant(lost, identity=lora))
+    assert verdict.cause == "adapter"
+    assert "the adapter alone differs" in verdict.reasons[-1]
+    newer = replace(lora, weights="with another", adapter="b")
+    both = of(replace(lost.baseline, identity=lora), replace(lost.variants[0], identity=newer))
+    assert judged(both).cause == "adapter", "one adapter in place of another"
+    fused = tuple(replace(unit, kernel="int4 in C") for unit in lost.variants[0].units)
+    packed = of(
+        replace(lost.baseline, units=tuple(replace(unit, kernel="int4 in C") for unit in lost.baseline.units)),
+        replace(lost.variants[0], identity=lora, units=fused),
+    )
+    assert judged(packed).cause == "adapter", "over packed weights of one kernel as well"
+    for two in (replace(lora, adapted="other weights"), replace(lora, kv_cache="int4"), replace(lora, adapted="")):
+        assert judged(with_variant(lost, identity=two)).cause == "", two
+
+
+def test_what_a_witness_breaks_too_may_be_its_adapter_s():
+    """A witness has the variant's adapter, so it cannot tell it from the recipe; the identities can."""
+    evidence = run(lost=0.3)
+    mine = evidence.variants[0]
+    without = replace(
+        mine,
+        name=mine.name + WIDE,
+        units=tuple(replace(u, key=replace(u.key, arm=mine.name + WIDE)) for u in mine.units),
+    )
+
+    def cause(identity) -> str:
+        return judged(of(evidence.baseline, replace(mine, identity=identity), without)).cause
+
+    same = evidence.baseline.identity
+    lora = replace(same, weights="with it", adapter="a", adapted=same.weights, kv_cache="int4")
+    assert cause(lora) == "adapter"
+    assert cause(replace(lora, adapted="int4 of them")) == "recipe or adapter"
+    assert cause(replace(lora, adapter="", adapted="")) == "recipe"
 
 
 def test_a_twin_decides_between_kernel_and_recipe_and_the_end_of_an_answer_goes_before_both():

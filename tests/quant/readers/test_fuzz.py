@@ -98,6 +98,16 @@ def fp8() -> Seed:
     return tensors, {"quant_method": "fp8", "weight_block_size": [8, 16], "activation_scheme": "static"}, {}
 
 
+def modelopt() -> Seed:
+    tensors = {
+        f"{MODULE}.weight": torch.randint(0, 256, (8, 16)).byte(),
+        f"{MODULE}.weight_scale": (torch.rand(8, 2) + 0.1).to(torch.float8_e4m3fn),
+        f"{MODULE}.weight_scale_2": torch.tensor(0.01),
+        f"{MODULE}.input_scale": torch.tensor(0.02),
+    }
+    return tensors, {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_scheme": None}, {}
+
+
 def mxfp4() -> Seed:
     tensors = {
         "model.experts.down_proj_blocks": torch.randint(0, 256, (2, 4, 2, 16)).byte(),
@@ -137,7 +147,9 @@ def nf4() -> Seed:
     return tensors, {"quant_method": "bitsandbytes", "load_in_4bit": True}, {}
 
 
-SEEDS = {make.__name__: make for make in (gptq, awq, pack_quantized, nvfp4, int8_inputs, fp8, mxfp4, torchao, nf4)}
+SEEDS = {
+    make.__name__: make for make in (gptq, awq, pack_quantized, nvfp4, int8_inputs, fp8, modelopt, mxfp4, torchao, nf4)
+}
 ODD = [
     None,
     True,

@@ -8,10 +8,10 @@ serves what packed passes cannot, promises tokens but for ties.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -37,21 +37,38 @@ from tests.verification.goals import EXACT
 if TYPE_CHECKING:
     from torch import Tensor
 
-CascadeWord = Literal["cascade"]
-MODULES = "bfloat16 by its modules"  # as architectures pass that are no plain decoders
-SERVED, SERVED_MODULES = "bfloat16 served", "bfloat16 served by its modules"  # `arithmetic: served`
-WEIGHTS: dict[str, Any] = {
-    "bfloat16": None,
-    MODULES: None,
-    SERVED: None,
-    SERVED_MODULES: None,
-    "float16": None,
-    "int8": "int8",
-    "int4": {"method": "int4", "group_size": 32},
-    "mxfp4": "mxfp4",
-    "w8a8": {"method": "int8", "activations": "int8"},
-    "int2": {"method": "int2", "group_size": 32},  # hardly ever says what the baseline says
+    from qualgate.records.arms import Arithmetic, Kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What is asked, as a gate file would say it. by_modules: as architectures pass that are no plain decoders."""
+
+    quantize: Any = None
+    dtype: Literal["bfloat16", "float16"] = "bfloat16"
+    arithmetic: Arithmetic = "float32"
+    kv_cache: Kept = "float32"
+    by_modules: bool = False
+
+
+WEIGHTS = {
+    "bfloat16": Made(),
+    "bfloat16 by its modules": Made(by_modules=True),
+    "bfloat16 served": Made(arithmetic="served"),
+    "bfloat16 served by its modules": Made(arithmetic="served", by_modules=True),
+    "float16": Made(dtype="float16"),
+    "int8": Made(quantize="int8"),
+    "int4": Made(quantize={"method": "int4", "group_size": 32}),
+    "mxfp4": Made(quantize="mxfp4"),
+    "w8a8": Made(quantize={"method": "int8", "activations": "int8"}),
+    "int2": Made(quantize={"method": "int2", "group_size": 32}),  # hardly ever says what the baseline says
 }
+_KEPT: tuple[Kept, ...] = ("bf16", "fp8", "int8", "int4")
+_ARITHMETICS: tuple[Arithmetic, ...] = ("float32", "served")
+CACHED = {  # keys and values in fewer bits, under either arithmetic; every third by its modules
+    f"KV {kept}, {arithmetic}": Made(kv_cache=kept, arithmetic=arithmetic, by_modules=by_modules)
+    for (kept, arithmetic), by_modules in zip(product(_KEPT, _ARITHMETICS), cycle((False, False, True)), strict=False)
+} | {"int4, KV int8, served": replace(WEIGHTS["int4"], kv_cache="int8", arithmetic="served")}
 BASELINE = "bfloat16"
 ALONE = Limits(rows=1, sequences=1)  # one token a pass
 WAYS = {
@@ -71,12 +88,13 @@ THREADS = (1, 2)
 SEED = 11
 PER_SET, PER_SET_QUICK = 9, 2  # cases of each of the seven sets
 STRIDE = 7  # --quick: one cell in seven; each of the 48 ways to ask comes with some weights
+KEPT_STRIDE = 11  # --quick, of CACHED
 TOKENS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One way to ask. See WEIGHTS, WAYS, DRAFTS, SAMPLINGS."""
+    """One way to ask. See WEIGHTS, CACHED, WAYS, DRAFTS, SAMPLINGS."""
 
     weights: str
     way: str
@@ -85,47 +103,60 @@ class Cell:
     threads: int
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """All 480 cells over 63 cases, and a reference for each weights and sampling: some 40 minutes of two idle cores.
-    quick: 69 cells over 14 cases, about a minute."""
-    if quick:
-        return measured(every_cell()[::STRIDE], PER_SET_QUICK, 60)
-    return measured(every_cell(), PER_SET, 600)
+def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
+    """480 cells over 63 cases, and a reference for each weights and sampling: some 40 minutes of two idle cores; then
+    432 of keys and values in fewer bits: as many. quick: 69 and 40 cells over 14 cases, about two minutes."""
+    cases = PER_SET_QUICK if quick else PER_SET
+    rounds, rows = list[dict[str, Any]](), list[dict[str, Any]]()
+    for name, weights, stride in (("exact", WEIGHTS, STRIDE), ("exact.kept", CACHED, KEPT_STRIDE)):
+        ids = [id for id in EXACT.goals if id.rpartition(".")[0] == name]
+        if only and not set(only) & set(ids):
+            rows += [EXACT.not_run(id, "not asked for") for id in ids]
+            continue
+        cells = every_cell(weights)
+        mine = measured(name, cells[::stride] if quick else cells, cases, len(cells))
+        if name == "exact":
+            mine = mine[0] + (padded := held_padded(60 if quick else 600))[0], mine[1] + padded[1]
+        rounds, rows = rounds + mine[0], rows + mine[1]
+    return EXACT.result(rounds=rounds, rows=rows)
 
 
-def measured(cells: Sequence[Cell], per_set: int, of_padded: int) -> dict[str, Any]:
-    """The result over these cells and so many cases of each set, and so many requests to the padded engine."""
+Measured = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # rounds, rows
+
+
+def measured(name: str, cells: Sequence[Cell], per_set: int, whole: int) -> Measured:
+    """Over these cells and so many cases of each set. whole: how many cells are all of them."""
     prompts = [one for kind in asked(per_set).values() for one in kind]
     with tempfile.TemporaryDirectory() as cache, _threads(1):
         compared = list(_compared(cells, prompts, cache))
-        padded = padded_cells(of_padded)
     found = [one for _, one, _ in compared]
 
     def summed(name: str) -> int:
         return sum(getattr(one, name) for one in found)
 
-    tokens, broken = summed("tokens"), sum(one.broken for one in padded)
-    few = None if list(cells) == every_cell() else f"{tokens:,} tokens only (--quick)"
-    return EXACT.result(
-        rounds=[
-            *(asdict(cell) | asdict(one) | drafted for cell, one, drafted in compared),
-            *map(asdict, padded),
-        ],
-        rows=[
-            EXACT.row("exact.tokens", tokens, met=tokens >= TOKENS, unmet_because=few) | {"logits": summed("logits")},
-            EXACT.row("exact.other_tokens", summed("other_tokens"), met=not summed("other_tokens")),
-            EXACT.row("exact.other_bits", summed("other_bits"), met=not summed("other_bits")),
-            EXACT.row("exact.padded", broken, met=not broken)
-            | {"tokens": sum(one.tokens for one in padded), "ties": sum(one.ties for one in padded)},
-        ],
-    )
+    tokens = summed("tokens")
+    few = None if len(cells) == whole else f"{tokens:,} tokens only (--quick)"
+    return [asdict(cell) | asdict(one) | drafted for cell, one, drafted in compared], [
+        EXACT.row(f"{name}.tokens", tokens, met=tokens >= TOKENS, unmet_because=few) | {"logits": summed("logits")},
+        EXACT.row(f"{name}.other_tokens", summed("other_tokens"), met=not summed("other_tokens")),
+        EXACT.row(f"{name}.other_bits", summed("other_bits"), met=not summed("other_bits")),
+    ]
 
 
-def every_cell() -> list[Cell]:
+def held_padded(requests: int) -> Measured:
+    """Of so many requests to the padded engine."""
+    with _threads(1):
+        padded = padded_cells(requests)
+    broken, tokens, ties = (sum(getattr(one, name) for one in padded) for name in ("broken", "tokens", "ties"))
+    row = EXACT.row("exact.padded", broken, met=not broken) | {"tokens": tokens, "ties": ties}
+    return list(map(asdict, padded)), [row]
+
+
+def every_cell(weights: Iterable[str] = WEIGHTS) -> list[Cell]:
     """All, those of one weights side by side."""
     return [
-        Cell(weights=weights, way=way, drafts=drafts, sampling=sampling, threads=threads)
-        for weights, way, drafts, sampling, threads in product(WEIGHTS, WAYS, DRAFTS, SAMPLINGS, THREADS)
+        Cell(weights=one, way=way, drafts=drafts, sampling=sampling, threads=threads)
+        for one, way, drafts, sampling, threads in product(weights, WAYS, DRAFTS, SAMPLINGS, THREADS)
     ]
 
 
@@ -134,7 +165,7 @@ def _compared(
 ) -> Iterator[tuple[Cell, Difference, dict[str, int]]]:
     """(cell, what differs, tokens of drafts) of each."""
     baseline: dict[str, list[Answer]] = {}
-    by_weights = {name: [cell for cell in cells if cell.weights == name] for name in WEIGHTS}
+    by_weights = {name: [cell for cell in cells if cell.weights == name] for name in {**WEIGHTS, **CACHED}}
     by_weights = {name: mine for name, mine in by_weights.items() if mine or name == BASELINE}
     for name, mine in told("exact", list(by_weights.items()), lambda item: item[0]):
         arm = loaded(name, cache)
@@ -154,22 +185,21 @@ def _compared(
 
 def loaded(weights: str, cache: str) -> LoadedArm:
     """The reference model with these weights, made in `cache`. RuntimeError where packed passes do not serve it."""
-    recipe = WEIGHTS[weights]
-    quantize = None if recipe is None else parse_recipe(recipe)
-    dtype = "float16" if weights == "float16" else "bfloat16"
+    made = {**WEIGHTS, **CACHED}[weights]
     spec = ArmSpec(
         name=weights,
         model=str(MODEL),
-        dtype=dtype,
-        quantize=quantize,
+        dtype=made.dtype,
+        quantize=None if made.quantize is None else parse_recipe(made.quantize),
         speculation=CASCADE,
-        arithmetic="served" if weights in (SERVED, SERVED_MODULES) else "float32",
+        arithmetic=made.arithmetic,
+        kv_cache=made.kv_cache,
+        kv_said=True,
     )
     arm = load_arm(spec, cache, {}, device="cpu")
     if arm.choice.kind != "plain":
         raise RuntimeError(f"{weights}: {arm.choice.because}")
-    by_modules = weights in (MODULES, SERVED_MODULES)
-    return replace(arm, choice=replace(arm.choice, kind="packed")) if by_modules else arm
+    return replace(arm, choice=replace(arm.choice, kind="packed")) if made.by_modules else arm
 
 
 class Asking:

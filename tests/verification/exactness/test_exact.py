@@ -14,11 +14,13 @@ from qualgate.engine import packed
 from qualgate.speculation.propose import NO_DRAFT, Asked
 from tests.verification.exactness import exact, padded
 from tests.verification.exactness.bits import Answer
-from tests.verification.exactness.exact import STRIDE, WEIGHTS, Cell, Spoiled, every_cell, measured
+from tests.verification.exactness.exact import CACHED, KEPT_STRIDE, STRIDE, WEIGHTS, Cell, Spoiled, every_cell
 from tests.verification.goals import EXACT
 
+PARTS = ("tokens", "other_tokens", "other_bits")
 DRAFTED = Cell(weights="int4", way="small mixed passes", drafts="spoiled", sampling="greedy", threads=2)
 DRAWN = Cell(weights="int4", way="many at once", drafts="baseline", sampling="drawn", threads=1)
+KEPT = Cell(weights="KV int4, served", way="many at once", drafts="cascade", sampling="drawn", threads=2)
 CASCADED = Cell(weights="int4", way="small mixed passes", drafts="cascade", sampling="drawn", threads=2)
 
 
@@ -33,33 +35,64 @@ def short(monkeypatch):
     )
 
 
-def rows(result):
-    return {row["id"]: row for row in result["goals"]}
+def measured(cells, name="exact"):
+    rounds, rows = exact.measured(name, cells, 1, 480)
+    return rounds, {row["id"]: row for row in rows}
 
 
-def test_every_way_to_ask_is_a_cell_and_the_slice_has_each_of_them():
-    cells = every_cell()
-    assert len(set(cells)) == len(cells) == 480
-    slice_ = cells[::STRIDE]
+@pytest.mark.parametrize(("weights", "count", "stride"), [(WEIGHTS, 480, STRIDE), (CACHED, 432, KEPT_STRIDE)])
+def test_every_way_to_ask_is_a_cell_and_the_slice_has_each_of_them(weights, count, stride):
+    cells = every_cell(weights)
+    assert len(set(cells)) == len(cells) == count
+    slice_ = cells[::stride]
     ways = Counter((one.way, one.drafts, one.sampling, one.threads) for one in slice_)
-    assert len(ways) == 48
-    assert {one.weights for one in slice_} == set(WEIGHTS)
+    assert len(ways) >= min(48, len(slice_)), "no way twice before each is there"
+    assert {one.weights for one in slice_} == set(weights)
+
+
+def test_keys_and_values_are_held_in_every_format_under_either_arithmetic(tmp_path):
+    assert {(one.kv_cache, one.arithmetic) for one in CACHED.values()} == {
+        (kept, arithmetic) for kept in ("bf16", "fp8", "int8", "int4") for arithmetic in ("float32", "served")
+    }
+    arm = exact.loaded("KV fp8, float32", str(tmp_path))
+    assert (arm.choice.kept, arm.choice.rounded, arm.choice.kind) == ("fp8", "float32", "packed")
+    arm = exact.loaded("KV int4, served", str(tmp_path))
+    assert (arm.choice.kept, arm.choice.rounded, arm.choice.kind) == ("int4", "bfloat16", "plain")
+
+
+def test_only_the_rows_that_are_asked_for_are_measured(monkeypatch):
+    monkeypatch.setattr(
+        exact, "measured", lambda name, *_: ([], [EXACT.not_run(f"{name}.{one}", name) for one in PARTS])
+    )
+    found = {row["id"]: row["reason"] for row in exact.run(True, ("exact.kept.tokens",))["goals"]}
+    assert found["exact.padded"] == found["exact.tokens"] == "not asked for"
+    assert found["exact.kept.other_bits"] == "exact.kept"
 
 
 def test_cells_differ_in_nothing(short):
-    result = measured([DRAFTED, DRAWN, CASCADED], 1, 8)
-    found = rows(result)
-    assert list(found) == list(EXACT.goals)
+    rounds, found = measured([DRAFTED, DRAWN, CASCADED])
     assert found["exact.tokens"]["met"] is None, "a slice shows no million"
     assert found["exact.tokens"]["measured"] > 2 * 7 * 5
     assert found["exact.tokens"]["logits"] > 0.8 * found["exact.tokens"]["measured"]
-    assert all(found[f"exact.{name}"]["met"] is True for name in ("other_tokens", "other_bits", "padded"))
-    drafted, drawn, cascaded, *of_padded = result["rounds"]
+    assert all(found[f"exact.{name}"]["met"] is True for name in ("other_tokens", "other_bits"))
+    drafted, drawn, cascaded = rounds
     assert 0 < drafted["accepted"] < drafted["proposed"]
     assert drawn["accepted"] > 0
     assert 0 < cascaded["accepted"] <= cascaded["proposed"]
-    assert len(of_padded) == 3
-    json.dumps(result)
+    json.dumps(rounds)
+
+
+def test_cells_of_a_cache_in_fewer_bits_differ_in_nothing(short):
+    rounds, found = measured([KEPT], "exact.kept")
+    assert [found[f"exact.kept.{name}"]["measured"] for name in ("other_tokens", "other_bits")] == [0, 0]
+    assert rounds[0]["accepted"] > 0
+
+
+def test_the_padded_engine_is_held_too():
+    rounds, (row,) = exact.held_padded(8)
+    assert len(rounds) == 3
+    assert row["met"] is True
+    assert row["tokens"] > 8
 
 
 def test_logits_that_depend_on_who_rides_along_are_found(short, monkeypatch):
@@ -78,7 +111,7 @@ def test_logits_that_depend_on_who_rides_along_are_found(short, monkeypatch):
             yield engine
 
     monkeypatch.setattr(exact, "open_engine", open_engine)
-    found = rows(measured([DRAWN], 1, 2))
+    _, found = measured([DRAWN])
     assert found["exact.other_tokens"]["met"] is True
     assert found["exact.other_bits"]["met"] is False
 
@@ -92,7 +125,7 @@ def test_drafts_that_are_believed_are_found(short, monkeypatch):
             request, said, draft, [*draft[:1], *would[1:]] if draft else would, finite
         ),
     )
-    found = rows(measured([DRAFTED], 1, 2))
+    _, found = measured([DRAFTED])
     assert found["exact.other_tokens"]["met"] is False
 
 

@@ -28,11 +28,13 @@ from qualgate.errors import InfrastructureError
 from qualgate.records import ArmSpec, Job, Prompt, UnitKey
 from tests.tiny_models import save_tiny_model
 from tests.verification.goals import SERVED_ARITHMETIC
+from tests.verification.references.served_memory import Held, held
 
 CASES, PER_SET, PER_SET_QUICK = 2_000, 286, 4
 BATCH = 16  # of transformers' `generate`
 FOLDERS, FOLDERS_QUICK = 20, 3
 MOST_STEPS = 2.0
+TO_FILE, OFF = 1.15, 0.05  # a peak to the model's file; what is counted, beside what was held
 LOUDER = 2.0**14  # what is added to the residual stream, times this: norms take it out again
 
 Answers = dict[str, list[tuple[int, ...]]]  # by kind, of each prompt
@@ -55,12 +57,20 @@ def run(quick: bool) -> dict[str, Any]:
     overflow = SERVED_ARITHMETIC.row(
         "overflow", {"found": sum(broken), "answered": sum(sound), "of": len(sound)}, met=right, unmet_because=part
     )
+    rows = [overflow, memory(held(1 if quick else 3))]
     if missing := vllm_peer.missing():
-        rows = [SERVED_ARITHMETIC.not_run(name, missing) for name in ("agrees", "margins")]
-        return SERVED_ARITHMETIC.result(rounds=[], rows=[*rows, overflow])
+        of_vllm = [SERVED_ARITHMETIC.not_run(name, missing) for name in ("agrees", "margins")]
+        return SERVED_ARITHMETIC.result(rounds=[], rows=[*of_vllm, *rows])
     with tempfile.TemporaryDirectory() as work:
-        rows, partings = agreement(asked(PER_SET_QUICK if quick else PER_SET), Path(work))
-    return SERVED_ARITHMETIC.result(rounds=[asdict(one) for one in partings], rows=[*rows, overflow])
+        of_vllm, partings = agreement(asked(PER_SET_QUICK if quick else PER_SET), Path(work))
+    return SERVED_ARITHMETIC.result(rounds=[asdict(one) for one in partings], rows=[*of_vllm, *rows])
+
+
+def memory(found: Sequence[Held]) -> dict[str, Any]:
+    """The row `memory`: the worst of the rounds."""
+    measured = {"to_file": max(one.to_file for one in found), "counted_off": max(one.off for one in found)}
+    met = measured["to_file"] <= TO_FILE and measured["counted_off"] <= OFF
+    return SERVED_ARITHMETIC.row("memory", measured, met=met) | {"rounds": [asdict(one) for one in found]}
 
 
 def agreement(prompts: Mapping[str, list[Prompt]], work: Path) -> tuple[list[dict[str, Any]], list[Parting]]:

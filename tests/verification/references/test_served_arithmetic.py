@@ -13,15 +13,38 @@ from qualgate.bench.race import Contender
 from qualgate.bench.vllm_peer import Vllm
 from tests.tiny_models import save_tiny_model
 from tests.verification.references import served_arithmetic as proof
+from tests.verification.references import served_memory
 from tests.verification.references.served_arithmetic import answers, loaded, louder, parted, step_of
+from tests.verification.references.served_memory import Held
 
 
 def test_without_vllm_its_rows_are_not_run_and_overflows_are(monkeypatch):
     monkeypatch.delenv("QUALGATE_BENCH_VLLM", raising=False)
     monkeypatch.setattr(proof, "FOLDERS_QUICK", 1)
-    agrees, margins, overflow = proof.run(quick=True)["goals"]
-    assert (agrees["met"], margins["met"], overflow["met"]) == (None, None, None)
+    monkeypatch.setattr(proof, "held", lambda rounds: [Held(loading=1, answering=100, counted=96, file=100)] * rounds)
+    agrees, margins, overflow, memory = proof.run(quick=True)["goals"]
+    assert (agrees["met"], margins["met"], overflow["met"], memory["met"]) == (None, None, None, True)
     assert overflow["measured"] == {"found": 1, "answered": 1, "of": 1}
+
+
+@pytest.mark.parametrize(
+    ("peaks", "met"),
+    [((110, 115, 110), True), ((116, 100, 100), False), ((100, 116, 116), False), ((100, 100, 94), False)],
+)
+def test_memory_is_the_most_at_any_time_and_what_is_counted_is_held_against_answering(peaks, met):
+    fine = Held(loading=100, answering=100, counted=100, file=100)
+    loading, answering, counted = peaks
+    worst = Held(loading=loading, answering=answering, counted=counted, file=100)
+    assert proof.memory([fine, worst])["met"] is met
+    assert proof.memory([worst, fine])["met"] is met
+
+
+def test_what_a_served_baseline_holds_is_measured_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.setattr(served_memory, "LAYERS", 2)
+    (one,) = served_memory.held(1)
+    assert one.file < one.answering
+    assert 0.9 * one.file < one.counted < 1.5 * one.file
+    assert one.loading > 0.9 * one.file
 
 
 def test_answers_are_held_against_vllms_one_by_one(tmp_path, monkeypatch):

@@ -1,0 +1,116 @@
+"""Checkpoints of NVIDIA's Model Optimizer (quant_method "modelopt"), by the `quant_algo` of their config:
+
+    FP8                        weight float8_e4m3fn [N, K]; weight_scale and input_scale, one number each
+    FP8_PER_CHANNEL_PER_TOKEN  weight float8_e4m3fn [N, K]; weight_scale [N]; each token of the input has a scale of its
+                               own, as it comes
+    NVFP4                      weight uint8 [N, K / 2], low nibble = even k; weight_scale float8_e4m3fn [N, K / 16];
+                               weight_scale_2 and input_scale, one number each, over the scales of blocks
+    W4A16_NVFP4                the same weights; inputs are left as they are
+
+Every scale is multiplied. FP8_PB_WO is not read: its name says that inputs are left as they are, and vLLM 0.33 rounds
+them. The scales of keys and values are `cache_scales`' to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.activations import Rounding
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, float8_codes, packed
+from qualgate_kernels.packed import NVFP4_BLOCK
+
+ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "W4A16_NVFP4")
+
+
+def read(source: Source) -> Iterator[tuple[str, Layer]]:
+    """Every quantized layer, by module name. NotInThisVersion for another algorithm."""
+    algorithm = _algorithm(source)
+    for module in source.modules(".weight_scale"):
+        name = f"{module}.weight"
+        fields = _nvfp4(source, module) if algorithm.endswith("NVFP4") else _fp8(source, module, algorithm)
+        weight = packed(source, name, **fields)
+        bias, oddities = source.bias(module, weight.shape[0])
+        yield (
+            module,
+            Layer(
+                weight=weight,
+                layout=f"modelopt {algorithm}",
+                bias=bias,
+                activations=_activations(source, module, algorithm),
+                oddities=oddities,
+            ),
+        )
+
+
+def _algorithm(source: Source) -> str:
+    settings, where = source.format.settings, source.format.where
+    inner = settings.get("quantization")
+    said = (inner if isinstance(inner, dict) else settings).get("quant_algo")
+    if not isinstance(said, str):
+        raise UsageError(f"{where}: quant_algo is {said!r:.40}, expected a name such as 'FP8'. {AGAIN}")
+    if said.upper() not in ALGORITHMS:
+        raise NotInThisVersion(
+            f"{where}: quant_algo {said!r:.40} of ModelOpt is not read in this version, only {', '.join(ALGORITHMS)}. "
+            "Give the checkpoint in one of these, or the full-precision folder, of which a variant can be made here: "
+            "quantize: int4"
+        )
+    return said.upper()
+
+
+def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
+    name = f"{module}.weight_scale"
+    codes = float8_codes(source, f"{module}.weight")
+    if algorithm == "FP8":
+        scales = source.tensor(name)
+        scales = source.expect(name, FLOATS, [1] * scales.dim(), "one scale a tensor").reshape(1, 1)
+        return {**codes, "scales": scales, "group_size": 0, "block_rows": 0}
+    rows, found = codes["shape"][0], source.tensor(name)
+    scales = source.expect(name, FLOATS, (rows, 1) if found.dim() == 2 else (rows,), "one scale a row")
+    return {**codes, "scales": scales.reshape(rows, 1), "group_size": 0, "block_rows": 1}
+
+
+def _nvfp4(source: Source, module: str) -> dict[str, Any]:
+    name = f"{module}.weight"
+    codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
+    rows, columns = codes.shape[0], 2 * codes.shape[1]
+    if columns % NVFP4_BLOCK:
+        raise UsageError(
+            f"{source.where(name)}: tensor {name} holds {columns} in_features, not a multiple of the blocks of "
+            f"{NVFP4_BLOCK}. {AGAIN}"
+        )
+    words = f"{columns} in_features in blocks of {NVFP4_BLOCK}"
+    return {
+        "code": "e2m1",
+        "bits": 4,
+        "shape": (rows, columns),
+        "codes": codes.contiguous(),
+        "scales": source.expect(
+            f"{module}.weight_scale", (torch.float8_e4m3fn,), (rows, columns // NVFP4_BLOCK), words
+        ).contiguous(),
+        "group_size": NVFP4_BLOCK,
+        "tensor_scale": torch.tensor(source.scale(f"{module}.weight_scale_2", "one scale over all blocks")),
+    }
+
+
+def _activations(source: Source, module: str, algorithm: str) -> Activations:
+    fixed, before = f"{module}.input_scale", f"{module}.pre_quant_scale"
+    if source.has(before):
+        source.take(before)
+        source.take(fixed)
+        return Activations(unsupported=f"{before} multiplies its input")
+    if algorithm == "FP8":
+        return Activations(rounding=Rounding(code="e4m3", bits=8, scale=source.scale(fixed)))
+    if algorithm == "NVFP4":
+        return Activations(
+            rounding=Rounding(
+                code="e2m1", bits=4, group_size=NVFP4_BLOCK, rule="e4m3", tensor_scale=source.scale(fixed)
+            )
+        )
+    if source.has(fixed):
+        source.take(fixed)
+        return Activations(unsupported=f"{fixed} is there, for which {algorithm} has no use")
+    return Activations(rounding=Rounding(code="e4m3", bits=8)) if algorithm.startswith("FP8") else Activations()

@@ -1,0 +1,197 @@
+"""Checkpoints of NVIDIA ModelOpt, made by hand from their layout: numbers, inputs, cache, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from qualgate.engine.job import run_job
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.activations import Rounding
+from qualgate.quant.formats import recognise
+from qualgate.quant.readers import read_quantized
+from qualgate.quant.readers.checkpoint import check_runnable
+from qualgate_kernels.dequantize import dequantize_torch
+from tests.engine.jobs import job, loaded
+from tests.engine.test_own_cache import ScaledCache
+from tests.quant.readers.made import MODULE, folder_of
+from tests.tiny_models import save_tiny_model
+
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+ONE = torch.tensor(0.5)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def fp8(**more: torch.Tensor) -> dict[str, torch.Tensor]:
+    tensors = {"weight": drawn(6, 32).to(torch.float8_e4m3fn), "weight_scale": ONE, "input_scale": torch.tensor(0.25)}
+    return {f"{MODULE}.{name}": tensor for name, tensor in (tensors | more).items()}
+
+
+def nvfp4(**more: torch.Tensor) -> dict[str, torch.Tensor]:
+    tensors = {
+        "weight": torch.arange(6 * 16, dtype=torch.uint8).reshape(6, 16) * 37 % 251,
+        "weight_scale": (drawn(6, 2).abs() + 0.1).to(torch.float8_e4m3fn),
+        "weight_scale_2": torch.tensor(0.125),
+        "input_scale": torch.tensor(0.0625),
+    }
+    return {f"{MODULE}.{name}": tensor for name, tensor in (tensors | more).items()}
+
+
+def without(tensors: dict[str, torch.Tensor], *names: str) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in names}
+
+
+def read(folder: Path, tensors: dict[str, torch.Tensor], algorithm: str):
+    plain = {"model.norm.weight": torch.ones(4)}
+    return read_quantized(folder_of(folder, tensors | plain, {"quant_method": "modelopt", "quant_algo": algorithm}))
+
+
+@pytest.mark.parametrize("algorithm", ["FP8", "fp8"])
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_fp8_has_one_scale_a_tensor_and_one_for_all_inputs(tmp_path, algorithm, shape):
+    tensors = fp8(weight_scale=ONE.reshape(shape), input_scale=torch.tensor(0.25).reshape(shape))
+    layer = read(tmp_path, tensors, algorithm).layers[MODULE]
+    assert torch.equal(dequantize_torch(layer.weight), 0.5 * tensors[f"{MODULE}.weight"].float())
+    assert layer.activations.rounding == Rounding(code="e4m3", bits=8, scale=0.25)
+    assert (layer.layout, layer.weight.format) == ("modelopt FP8", "fp8 e4m3 per tensor")
+
+
+def test_fp8_by_channel_and_token_has_a_scale_a_row_and_none_for_inputs(tmp_path):
+    scales = torch.arange(1.0, 7.0)
+    layer = read(tmp_path, without(fp8(weight_scale=scales), "input_scale"), "FP8_PER_CHANNEL_PER_TOKEN").layers[MODULE]
+    assert torch.equal(dequantize_torch(layer.weight), scales[:, None] * fp8()[f"{MODULE}.weight"].float())
+    assert layer.activations.rounding == Rounding(code="e4m3", bits=8)
+
+
+def test_nvfp4_multiplies_codes_by_their_block_s_scale_and_the_tensor_s(tmp_path):
+    tensors = nvfp4()
+    layer = read(tmp_path, tensors, "NVFP4").layers[MODULE]
+    codes, expected = tensors[f"{MODULE}.weight"], torch.empty(6, 32)
+    for row in range(6):
+        for k in range(32):
+            code = int(codes[row, k // 2]) >> (4 if k % 2 else 0) & 15
+            expected[row, k] = E2M1[code] * tensors[f"{MODULE}.weight_scale"][row, k // 16].float() * 0.125
+    assert torch.equal(dequantize_torch(layer.weight), expected)
+    assert layer.activations.rounding is not None
+    assert layer.activations.rounding.label == "nvfp4"
+    assert (layer.activations.rounding.tensor_scale, layer.activations.rounding.tensor_divides) == (0.0625, False)
+
+
+def test_of_w4a16_inputs_are_left_as_they_are(tmp_path):
+    checkpoint = read(tmp_path, without(nvfp4(), "input_scale"), "W4A16_NVFP4")
+    assert checkpoint.layers[MODULE].activations.rounding is None
+    check_runnable(checkpoint)
+
+
+REFUSED = {
+    "another algorithm": (fp8(), "W4A8_AWQ", NotInThisVersion, r"quant_algo 'W4A8_AWQ' of ModelOpt is not read"),
+    "inputs that are said to be left": (fp8(), "FP8_PB_WO", NotInThisVersion, "FP8_PB_WO"),
+    "no scale of inputs": (without(fp8(), "input_scale"), "FP8", UsageError, "no tensor .*input_scale"),
+    "a scale of 0": (fp8(input_scale=torch.tensor(0.0)), "FP8", UsageError, "input_scale is 0, expected a positive"),
+    "NaN": (fp8(weight_scale=torch.tensor(float("nan"))), "FP8", UsageError, "NaN or infinite scales"),
+    "a negative one": (fp8(weight_scale=torch.tensor(-1.0)), "FP8", UsageError, "negative scales"),
+    "scales of rows": (fp8(weight_scale=torch.ones(6)), "FP8", UsageError, "one scale a tensor"),
+    "no global scale": (without(nvfp4(), "weight_scale_2"), "NVFP4", UsageError, "no tensor .*weight_scale_2"),
+    "global NaN": (nvfp4(weight_scale_2=torch.tensor(float("nan"))), "NVFP4", UsageError, "weight_scale_2 is nan"),
+    "blocks cut": (nvfp4(weight=torch.zeros(6, 12, dtype=torch.uint8)), "NVFP4", UsageError, "not a multiple of"),
+    "fewer blocks": (nvfp4(weight_scale=torch.ones(6, 1).to(torch.float8_e4m3fn)), "NVFP4", UsageError, "weight_scale"),
+    "the other algorithm's": (nvfp4(), "FP8", UsageError, "8-bit float weights"),
+    "weights alone": (without(fp8(), "weight_scale"), "FP8", UsageError, "no tensor of that format"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_with_the_tensor_s_name(tmp_path, case):
+    tensors, algorithm, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        read(tmp_path, tensors, algorithm)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "algorithm", "message"),
+    [
+        (fp8(pre_quant_scale=torch.ones(32)), "FP8", "pre_quant_scale multiplies its input"),
+        (nvfp4(), "W4A16_NVFP4", "for which W4A16_NVFP4 has no use"),
+    ],
+)
+def test_what_happens_to_inputs_otherwise_is_read_and_not_run(tmp_path, tensors, algorithm, message):
+    checkpoint = read(tmp_path, tensors, algorithm)
+    with pytest.raises(NotInThisVersion, match=message):
+        check_runnable(checkpoint)
+
+
+@pytest.mark.parametrize("said", [None, 8, ["FP8"]])
+def test_an_algorithm_without_a_name_is_refused(tmp_path, said):
+    settings = {"quant_method": "modelopt", "quantization": {"quant_algo": said, "kv_cache_quant_algo": None}}
+    folder = folder_of(tmp_path, fp8(), settings)
+    if said is None:  # nothing is quantized, it says
+        assert recognise(folder) is None
+        return
+    with pytest.raises(UsageError, match=r"quant_algo is .*, expected a name"):
+        read_quantized(folder)
+
+
+class Rounded(nn.Module):
+    """A linear layer by its FP8 numbers, its input by a fixed scale: what a server computes, in float64."""
+
+    def __init__(self, weight: torch.Tensor, input_scale: float) -> None:
+        super().__init__()
+        self.numbers, self.input_scale = weight.double(), input_scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = (x.double() / self.input_scale).clamp(-448, 448).float().to(torch.float8_e4m3fn).double()
+        return (steps * self.input_scale @ self.numbers.T).float()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, Path]:
+    """A tiny model and its FP8 export, keys and values by scales of layers, as ModelOpt lays it out."""
+    plain = save_tiny_model(tmp_path_factory.mktemp("plain") / "model")
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    shutil.copytree(plain, folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        module, scale = name.removesuffix(".weight"), tensors[name].float().abs().max() / 448
+        tensors[name] = (tensors[name].float() / scale).to(torch.float8_e4m3fn)
+        tensors |= {f"{module}.weight_scale": scale, f"{module}.input_scale": torch.tensor(0.03)}
+        if (side := module.rpartition(".")[2][0]) in "kv":
+            tensors[f"{module}.{side}_scale"] = torch.tensor(0.0125)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    about = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    (folder / "hf_quant_config.json").write_text(
+        json.dumps({"producer": {"name": "modelopt", "version": "0.39.0"}, "quantization": about})
+    )
+    return plain, folder
+
+
+def test_an_export_answers_by_its_weights_its_inputs_and_its_cache(exported, tmp_path):
+    plain, folder = exported
+    arm = loaded(folder, tmp_path, "variant")
+    assert (arm.identity.kv_cache, arm.footprint.left_out) == ("fp8, scales of the checkpoint", {})
+    theirs = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.bfloat16).float().eval()
+    theirs.set_attn_implementation("eager")
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("proj.weight")]:
+        module = name.removesuffix(".weight")
+        weight = tensors[name].float() * tensors[f"{module}.weight_scale"]
+        setattr(theirs.get_submodule(module.rpartition(".")[0]), module.rpartition(".")[2], Rounded(weight, 0.03))
+    work = job(arm, "", count=4)
+    for prompt, told in zip(work.prompts, run_job(arm, work).completions, strict=True):
+        tokens = torch.tensor([[*prompt.token_ids, *told.token_ids]])
+        scales = dict.fromkeys(range(8), (float(torch.tensor(0.0125)),) * 2)
+        with torch.inference_mode():
+            logits = theirs(tokens, past_key_values=ScaledCache(scales), use_cache=True).logits[0].double()
+        logprobs = logits[len(prompt.token_ids) - 1 : -1].log_softmax(-1)
+        assert torch.equal(logprobs.argmax(-1), torch.tensor(told.token_ids))
+        said = logprobs[range(len(told.token_ids)), torch.tensor(told.token_ids)]
+        assert torch.allclose(said, torch.tensor(told.logprobs).double(), atol=2e-3)
