@@ -110,7 +110,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         evalset_refs=tuple(model.evalsets),
         seed=model.generation.seed,
         policy=_policy(model, document, path.parent),
-        store_url=_absolute_store(model.store, path),
+        store_url=as_absolute_store(model.store, path),
         workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
         job_timeout=model.workers.job_timeout,
@@ -268,7 +268,8 @@ def _rule(entry: RuleEntry, line: int) -> Rule:
     )
 
 
-def _absolute_store(url: str, gate_file: Path) -> str:
+def as_absolute_store(url: str, gate_file: Path) -> str:
+    """A store's URL with the path that the file naming it means."""
     return f"sqlite:///{os.path.normpath(gate_file.parent / expanded(url.removeprefix('sqlite:///')))}"
 
 
