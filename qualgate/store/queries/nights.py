@@ -16,7 +16,7 @@ from qualgate.store.queries.superseded import nights_until
 from qualgate.store.scorings import newest_scoring
 from qualgate.store.tables import runs, scores, units
 
-STEPS = 20  # of a score between 0 and 1; those that are 0 or 1 alone have one
+STEPS = 10  # of a score between 0 and 1; those that are 0 or 1 alone have one
 Unit = tuple[str, str, int, str]  # evalset, case, repeat, hash of the case
 
 

@@ -1,4 +1,4 @@
-"""Who is told of a night, in which shape; what cannot be delivered waits and is sent with the next. All on this machine."""
+"""Who is told of a night, in which shape; what cannot be delivered waits and is sent with the next."""
 
 from __future__ import annotations
 
@@ -72,9 +72,8 @@ def nightly(tmp_path):
     (tmp_path / "gate.yaml").write_text("version: 1\n")
 
     def of(targets: str, owners: str = ""):
-        (tmp_path / "nightly.yaml").write_text(
-            f'version: 1\nschedule: {{at: "02:00"}}\ngates: {{support: {{gate: gate.yaml}}}}\n{owners}digest: {targets}\n'
-        )
+        head = 'version: 1\nschedule: {at: "02:00"}\ngates: {support: {gate: gate.yaml}}\n'
+        (tmp_path / "nightly.yaml").write_text(f"{head}{owners}digest: {targets}\n")
         return load_nightly(tmp_path / "nightly.yaml")
 
     return of
