@@ -18,6 +18,7 @@ from qualgate.config.evalset_refs import EXTERNAL_KEYS, EXTERNAL_SCHEMA, LM_EVAL
 from qualgate.config.judge import JudgeEntry
 from qualgate.config.load import LoadEntry
 from qualgate.config.model import GateFileModel, Generation, Workers
+from qualgate.config.nightly import DigestEntry, Hook, MailEntry, NightlyGate, NightlyModel, ScheduleEntry
 from qualgate.config.prices import PriceFile
 from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
 from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEntry
@@ -70,6 +71,14 @@ FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("An evalset's NAME.yaml", EvalsetFile, 'name: support\nversion: "1"\nmetrics: [exact_match, json.schema]'),
     ("A calibration set's NAME.yaml", CalibrationFile, 'name: ours\nversion: "1"\nkind: calibration'),
 )
+NIGHTLY: tuple[tuple[str, type[BaseModel], str], ...] = (
+    ("The whole file", NightlyModel, ""),
+    ("schedule", ScheduleEntry, ""),
+    ("gates.NAME", NightlyGate, ""),
+    ("digest", DigestEntry, ""),
+    ("digest.slack, digest.webhook", Hook, ""),
+    ("digest.mail", MailEntry, ""),
+)
 LIMITS = {"minimum": "from", "exclusiveMinimum": "over", "maximum": "to", "exclusiveMaximum": "below"}
 WORDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true` or `false`",
          "object": "mapping", "array": "list"}  # fmt: skip
@@ -79,6 +88,7 @@ def pages() -> dict[str, str]:
     """File name → the page, as it must stand in docs/reference/."""
     return {
         "gate-file.md": _gate_file(),
+        "nightly-file.md": _nightly_file(),
         "metrics.md": _metrics(),
         "commands.md": _commands(),
         "platforms.md": _platforms(),
@@ -119,6 +129,17 @@ def _gate_file() -> str:
     for name, model, example in FILES:
         lines += _section(name, model, example)
     return _page("The gate file, key by key", lead, lines)
+
+
+def _nightly_file() -> str:
+    lead = (
+        "Every key of a nightly file, which `qualgate nightly` reads; see [nights](../nightly.md). What is unknown or "
+        "contradicts itself is refused with its line and the nearest right name (exit 64)."
+    )
+    lines: list[str] = []
+    for name, model, example in NIGHTLY:
+        lines += _section(f"`{name}`" if model is not NightlyModel else name, model, example)
+    return _page("The nightly file, key by key", lead, lines)
 
 
 def _section(title: str, model: type[BaseModel], example: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from qualgate.store.tables import metadata
+from qualgate.store.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

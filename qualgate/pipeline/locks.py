@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,35 @@ def sole_coordinator(folder: Path, store: Store) -> Iterator[None]:
             ) from None
         with store.sole(folder.name):
             yield
+
+
+@contextmanager
+def sole_night(nightly: Path, now: str) -> Iterator[None]:
+    """Hold a nightly file's lock: a second night beside it is refused, and told who holds it. A dead one's lock frees
+    itself."""
+    import fcntl
+
+    path = nightly.with_name(f"{nightly.name}.lock")
+    try:
+        lock = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror}); it keeps two nights from overlapping."
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            holder = lock.read(200).strip() or "another process"
+            raise InfrastructureError(
+                f"{nightly}: a night is under way ({holder}); nothing was begun. Wait for it, or stop it and run again."
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()} since {now}")
+        lock.flush()
+        yield
+        lock.truncate(0)
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, insert, select, text
+from sqlalchemy import Connection, Table, insert, select, text
 
 from qualgate.errors import IntegrityError, QualgateError, UsageError
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import check_chain
 from qualgate.store.evidence import evidence
-from qualgate.store.tables import metadata, runs
+from qualgate.store.schema import metadata
+from qualgate.store.tables import runs
 
 BATCH = 200  # rows, for an INSERT and for reading
 
@@ -73,7 +74,7 @@ def _number_on(connection: Connection) -> None:
         return
     for table in metadata.sorted_tables:
         if (column := table.autoincrement_column) is not None:
-            highest = connection.scalar(select(func.max(column)))
+            highest = connection.scalar(select(column).order_by(column.desc()).limit(1))
             if highest is not None:
                 next_one = text("SELECT setval(pg_get_serial_sequence(:named, :column), :highest)")
                 connection.execute(next_one, {"named": table.name, "column": column.name, "highest": highest})

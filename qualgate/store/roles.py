@@ -10,7 +10,8 @@ import re
 from qualgate.errors import UsageError
 from qualgate.store.address import FORMS, is_postgresql
 from qualgate.store.database import open_store
-from qualgate.store.tables import APPEND_ONLY, WRITTEN_ONCE, decisions, metadata
+from qualgate.store.schema import APPEND_ONLY, WRITTEN_ONCE, metadata
+from qualgate.store.tables import decisions
 
 ROLES = {
     "reader": "sees every run, verdict and decision, and writes nothing: reports and the dashboard",

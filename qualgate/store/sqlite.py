@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
 from qualgate.store.columns import WrongKind, wrong_value
-from qualgate.store.tables import metadata
+from qualgate.store.schema import metadata
 
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
 # Write-ahead logging shares memory between the processes of one machine: https://sqlite.org/wal.html, section 1.

@@ -222,9 +222,4 @@ decisions = Table(  # append-only, a hash chain
     Index(None, "run_id", "variant"),
 )
 
-# What a row says is never changed once it is there; the database refuses it (migrations 0001 to 0015).
-APPEND_ONLY = frozenset({decisions.name, judgements.name, scorings.name, stoppings.name, verdicts.name})
-# Written once, though no trigger says so: they are sealed with their run.
-WRITTEN_ONCE = frozenset({cases.name, draft_steps.name, evalsets.name, scores.name})
-
 require(metadata)

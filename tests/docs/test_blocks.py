@@ -20,6 +20,7 @@ import yaml
 
 from qualgate import cli, evalsets
 from qualgate.config import load_gate_file
+from qualgate.config.nightly import load_nightly
 from qualgate.config.prices import load_prices
 from qualgate.documents import read_yaml
 from qualgate.evalsets.own_rows import read_rows
@@ -152,6 +153,11 @@ def test_a_yaml_block_is_what_it_looks_like(block: Block, tmp_path):
     assert read_yaml(path).faults == (), "YAML that readers disagree on"
     if "currency" in value:
         load_prices(path)
+    elif "gates" in value:
+        for one in value["gates"].values():
+            (tmp_path / one["gate"]).parent.mkdir(exist_ok=True)
+            (tmp_path / one["gate"]).write_text("version: 1\n")
+        load_nightly(path)
     elif "name" in value:
         check_evalset_yaml(value)
     else:

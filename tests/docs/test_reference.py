@@ -9,13 +9,13 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from docs.generate import FILES, PAGES, SECTIONS, pages, parts
+from docs.generate import FILES, NIGHTLY, PAGES, SECTIONS, pages, parts
 from qualgate.config.evalset_refs import LM_EVAL_KEYS
 from qualgate.config.rules import RuleEntry
 from qualgate.metrics import METRICS
 from qualgate.quant.recipes import OPTIONS, parse_recipe
 
-KEYS = [(model, key) for _, model, _ in (*SECTIONS, *FILES) for key in model.model_fields]
+KEYS = [(model, key) for _, model, _ in (*SECTIONS, *FILES, *NIGHTLY) for key in model.model_fields]
 
 
 def test_the_committed_pages_are_what_the_code_makes():

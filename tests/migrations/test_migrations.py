@@ -15,9 +15,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
+from qualgate.errors import IntegrityError
 from qualgate.store import database, queries, rows, runs
 from qualgate.store.database import migrations_folder, open_store, upgrade
-from qualgate.store.tables import metadata
+from qualgate.store.nights import Night, add_night, last_nights, undelivered
+from qualgate.store.schema import metadata
 from tests.drafts import with_drafts
 from tests.store.made import make_plan, make_results, make_run
 
@@ -99,7 +101,7 @@ def as_held_by(revision: str, url: str, new: Path) -> None:
     """A store of an older revision with what the store in `new` says, as far as it could say it."""
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
-    with database.Store(url, database._engine(url)) as store, store.write() as connection:
+    with database._unchecked(url) as store, store.write() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
@@ -165,7 +167,8 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
         connection.execute("drop table draft_steps")
-        connection.execute("drop table judgements")
+        for table in ("nights", "digests", "judgements"):
+            connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -193,7 +196,8 @@ def test_a_run_of_revision_0012_knows_every_kl_itself_and_its_seals_hold(url):
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        connection.execute("drop table judgements")
+        for table in ("nights", "digests", "judgements"):
+            connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("update alembic_version set version_num = '0012'")
     assert f"from revision 0012 to {LAST}" in upgrade(url)
@@ -208,7 +212,8 @@ def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_n
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        connection.execute("drop table judgements")
+        for table in ("nights", "digests", "judgements"):
+            connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("update alembic_version set version_num = '0011'")
@@ -235,7 +240,8 @@ def test_a_run_of_revision_0010_has_no_masked_shares_its_seals_hold_and_new_runs
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        connection.execute("drop table judgements")
+        for table in ("nights", "digests", "judgements"):
+            connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -268,7 +274,8 @@ def test_a_run_of_revision_0009_has_no_draft_steps_its_seals_hold_and_new_runs_h
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
-        connection.execute("drop table judgements")
+        for table in ("nights", "digests", "judgements"):
+            connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -292,7 +299,8 @@ def test_a_run_of_revision_0008_has_no_name_and_its_seal_holds(url):
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
-        connection.execute("drop table judgements")
+        for table in ("nights", "digests", "judgements"):
+            connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -335,3 +343,22 @@ def test_going_back_is_refused(url):
             with pytest.raises(NotImplementedError, match="lose every run"):
                 command.downgrade(config, "base")
         assert queries.latest_run(store) == run_id
+
+
+def test_a_store_of_revision_0014_keeps_its_runs_and_has_no_nights_until_some_are_kept(url):
+    with open_store(url) as store:
+        run_id = make_run(store)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        for table in ("nights", "digests"):
+            connection.execute(f"drop table {table}")
+        connection.execute("update alembic_version set version_num = '0014'")
+    assert f"upgraded from revision 0014 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        assert (last_nights(store), undelivered(store)) == ((), ())
+        night = Night(
+            gate="a", model="", due_at="1", began_at="2", finished_at="3", run_id=run_id, repeated=False, exit=0
+        )
+        add_night(store, night)
+        assert last_nights(store) == (night,)
+        with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
+            connection.execute(text("update nights set exit = 0"))

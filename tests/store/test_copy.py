@@ -13,7 +13,8 @@ from qualgate.report.formats import rendered
 from qualgate.report.summary import load_report
 from qualgate.store import copy, decisions, judgements, queries, runs
 from qualgate.store.database import open_store
-from qualgate.store.tables import metadata, units
+from qualgate.store.schema import metadata
+from qualgate.store.tables import units
 from tests.postgresql import server
 from tests.store.made import make_plan, make_results, make_run
 from tests.store.tampering import tamper

@@ -7,15 +7,17 @@ import sys
 from dataclasses import replace
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import event, text
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
 from qualgate.records import Verdict
 from qualgate.store import database, decisions, postgresql, queries, runs
 from qualgate.store.columns import with_nul, without_nul
-from qualgate.store.database import REVISIONS, Store, open_store, upgrade
+from qualgate.store.database import REVISIONS, Store, migrations_folder, open_store, upgrade
 from qualgate.store.roles import ROLES, apply_roles, roles_sql
-from qualgate.store.tables import APPEND_ONLY, WRITTEN_ONCE, metadata
+from qualgate.store.schema import APPEND_ONLY, WRITTEN_ONCE, metadata
 from tests.postgresql import Server, server
 from tests.store.made import make_plan, make_results, make_run
 
@@ -64,14 +66,15 @@ def test_a_new_database_is_brought_to_the_head_and_an_older_store_in_one_transac
         assert connection.scalars(text("select case_hash from cases order by case_hash")).all() == ["B", "a"]
         assert connection.scalars(text("select x from (values ('a'), ('B')) t (x) order by x")).all() == ["a", "B"]
     assert "already at" in upgrade(english)
-    with open_store(english) as store, store.write() as connection:
-        connection.execute(text("update alembic_version set version_num = '0014'"))
-        for table in APPEND_ONLY:
-            connection.execute(text(f"drop trigger {table}_append_only on {table}"))
-        connection.execute(text("drop function qualgate_append_only"))
+    older = pg.new_database(None)
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with database._unchecked(older) as store, store.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0014")
     with pytest.raises(StoreVersionError, match="qualgate db upgrade"):
-        open_store(english)
-    assert f"from revision 0014 to {REVISIONS[-1]}, in one transaction" in upgrade(english)
+        open_store(older)
+    assert f"from revision 0014 to {REVISIONS[-1]}, in one transaction" in upgrade(older)
 
 
 def test_columns_are_as_wide_as_a_file_s_and_sort_by_their_bytes(store):

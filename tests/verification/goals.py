@@ -61,6 +61,8 @@ DECISIONS = Benchmark(
         "times.errors": "P(approve), P(block) <= alpha at a true ratio of 1.10 = limit; machine speed AR(1), rho "
         "to .95, sd 10 %, or Pareto 1.5; sums and percentiles",
         "times.power": "P(approve) >= .9 at a true ratio of 1.00, limit 1.10, 60 batches, sd 10 %, rho to .95",
+        "nights": "1,000 years of nights: P(any false alarm of a model) <= alpha a year, <= 1 a year where each month "
+        "changes answers for good; a 3-point fall told within 4 nights, power .9; as an oracle tells",
         "aa.block_rate": "P(block) of the baseline against itself <= alpha",
         "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
         "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",

@@ -16,7 +16,8 @@ from qualgate.store.queries.flipped import (
     judged_by,
 )
 from qualgate.store.queries.judged_before import judged_before
-from qualgate.store.queries.newest import latest_run, latest_run_of
+from qualgate.store.queries.newest import latest_run, latest_run_of, newest_complete
+from qualgate.store.queries.nights import Flaky, Watched, flaky, watched
 from qualgate.store.queries.pages import (
     RunLine,
     VariantLine,
@@ -48,6 +49,7 @@ __all__ = [
     "Changed",
     "Direction",
     "EvalsetLine",
+    "Flaky",
     "Flip",
     "FlipCount",
     "Judged",
@@ -60,6 +62,7 @@ __all__ = [
     "Trajectory",
     "TurnLine",
     "VariantLine",
+    "Watched",
     "answer_times",
     "as_damaged",
     "baseline_said",
@@ -72,6 +75,7 @@ __all__ = [
     "count_superseded",
     "drafted",
     "drift_by_position",
+    "flaky",
     "flip_counts",
     "flipped_cases",
     "flips",
@@ -82,8 +86,10 @@ __all__ = [
     "latest_run_of",
     "list_decisions",
     "list_runs",
+    "newest_complete",
     "queue",
     "run_summary",
     "trajectories",
     "verdict_words",
+    "watched",
 ]

@@ -81,6 +81,19 @@ def latest_run_of(
         return connection.execute(statement).scalar()
 
 
+def newest_complete(store: Store, plan_key: str) -> tuple[str, str] | None:
+    """The newest complete run of this key, and when it was finished (UTC text); None when there is none."""
+    statement = (
+        select(runs.c.run_id, runs.c.finished_at)
+        .where(runs.c.plan_key == plan_key, runs.c.status == "complete", ~IS_TRIAL)
+        .order_by(runs.c.created_at.desc())
+        .limit(1)
+    )
+    with store.read() as connection:
+        found = connection.execute(statement).one_or_none()
+    return None if found is None else (found.run_id, found.finished_at or "")
+
+
 def _named_exactly(table: Table, names: Sequence[str]) -> ColumnElement[bool]:
     """The run's rows of `table` have these names, no more and no fewer."""
     counted = select(func.count()).select_from(table).where(table.c.run_id == runs.c.run_id)

@@ -19,6 +19,31 @@ from qualgate.store.tables import arms, evalsets, runs
 
 def superseded(connection: Connection) -> dict[str, str]:
     """Run → the newest complete run of the same gate file, where that is another. No trial is one of them."""
+    asked = _asked(connection)
+    newest: dict[frozenset[tuple[str, ...]], str] = {}
+    found = {}
+    for run_id in _complete(connection):
+        last = newest.setdefault(frozenset(asked[run_id]), run_id)
+        if last != run_id:
+            found[run_id] = last
+    return found
+
+
+def nights_until(connection: Connection, run_id: str) -> list[str]:
+    """Complete runs of the same gate file up to this one, oldest first. No trial is one of them."""
+    asked = _asked(connection)
+    same = [one for one in _complete(connection) if asked[one] == asked[run_id]]
+    return same[same.index(run_id) :][::-1] if run_id in same else []
+
+
+def _complete(connection: Connection) -> list[str]:
+    """Runs that are no trials, newest first."""
+    complete = select(runs.c.run_id).where(runs.c.status == "complete", ~IS_TRIAL)
+    return list(connection.scalars(complete.order_by(runs.c.created_at.desc(), runs.c.run_id.desc())))
+
+
+def _asked(connection: Connection) -> dict[str, set[tuple[str, ...]]]:
+    """Run → its arms with their models, and its evalsets."""
     asked = defaultdict[str, set[tuple[str, ...]]](set)
     for run_id, name, spec in connection.execute(
         select(arms.c.run_id, arms.c.name, arms.c.spec_json).where(arms.c.name.not_like("%@%"))
@@ -26,14 +51,7 @@ def superseded(connection: Connection) -> dict[str, str]:
         asked[run_id].add(("arm", name, _model(spec)))
     for run_id, name in connection.execute(select(evalsets.c.run_id, evalsets.c.name)):
         asked[run_id].add(("evalset", name))
-    newest: dict[frozenset[tuple[str, ...]], str] = {}
-    found = {}
-    complete = select(runs.c.run_id).where(runs.c.status == "complete", ~IS_TRIAL)
-    for run_id in connection.scalars(complete.order_by(runs.c.created_at.desc(), runs.c.run_id.desc())):
-        last = newest.setdefault(frozenset(asked[run_id]), run_id)
-        if last != run_id:
-            found[run_id] = last
-    return found
+    return asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

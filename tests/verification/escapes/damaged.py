@@ -17,7 +17,7 @@ from qualgate.gate.verdict import decide_plain
 from qualgate.records import Policy, Rule
 from qualgate.store import decisions, queries, runs, scorings
 from qualgate.store.database import open_store
-from qualgate.store.tables import metadata
+from qualgate.store.schema import metadata
 from tests.drafts import with_drafts
 from tests.store.made import make_plan, make_results
 

@@ -78,6 +78,7 @@ PARTS = (
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
     Part(("interaction.power", "interaction.silent"), "four_arms", _bare_rows),
     Part(("choice.margin",), "choice_of_arms", _bare_rows),
+    Part(("nights",), "nights", _planned),
     Part(("aa.block_rate",), "noise", _noise),
     Part(("times.errors", "times.power"), "times", _of_cells),
     Part(("deterministic",), "determinism_report", _benchmark),

@@ -1,0 +1,108 @@
+"""Nights: `nightly` judges what is due and tells it, `trend` shows what nights say together."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, stored_run
+from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
+
+if TYPE_CHECKING:
+    from qualgate.config import GateFile
+    from qualgate.pipeline.nights.night import Planned
+    from qualgate.pipeline.outcome import Outcome
+
+
+def nightly(
+    nightly_file: Annotated[Path, typer.Argument(metavar="NIGHTLY.yaml", help="the nightly file")],
+    plan: Annotated[bool, typer.Option("--plan", help="say what would be done now, and do nothing")] = False,
+    every: Annotated[bool, typer.Option("--all", help="all of the file, due or not")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge what is due by a nightly file, repeat the verdicts of what has not changed, and tell its owners.
+
+    For a timer or cron. Exits by the newest night of everything in the file: the first of 14, 13, 64, 10, 12, 11, 0
+    that occurs.
+    """
+    from qualgate.config.nightly import load_nightly
+
+    found = load_nightly(nightly_file)
+    from qualgate.pipeline.nights import delivery, digest, night
+    from qualgate.report.screen import fit
+
+    now = datetime.now(UTC)
+    if plan:
+        _say_plan(night.planned(found, now, every=every), as_json)
+        return
+    for line in delivery.check_targets(found):
+        tell(f"note: {line}; digests wait until it is")
+    told = night.run_nights(found, _judged, now, every=every, say=tell)
+    code = night.exit_of(found, found.store_url)
+    said, waiting = delivery.tell(found, told, code, now)
+    if as_json:
+        say(json.dumps(said | {"undelivered": len(waiting)}, indent=2))
+    else:
+        if not told and (ahead := found.schedule.next(now)):
+            say(f"nothing is due before {ahead:%Y-%m-%d %H:%M} UTC; the last word stands")
+        say(fit("\n".join(digest.lines(said | {"undelivered": 0}))))
+    for one in waiting:
+        tell(f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): {one.error}")
+    raise typer.Exit(code)
+
+
+def _judged(gate: GateFile) -> Outcome:
+    """A run of the gate file, with its reports beside it, as `qualgate run` leaves them."""
+    from qualgate import load_report, run_gate
+    from qualgate.report.formats import write_report
+
+    outcome = run_gate(gate, warn=lambda line: tell(f"note: {line}"))
+    write_report(load_report(gate.store_url, outcome.run_id, gate=gate), gate.path.parent / "qualgate-reports")
+    return outcome
+
+
+def _say_plan(planned: tuple[Planned, ...], as_json: bool) -> None:
+    from qualgate.pipeline.nights.digest import word
+
+    if as_json:
+        entries = [
+            {
+                "gate": one.item.name,
+                "model": one.item.model,
+                "does": one.does,
+                "why": one.why,
+                "last_exit": one.last.exit if one.last else None,
+            }
+            for one in planned
+        ]
+        say(json.dumps(entries, indent=2))
+        return
+    for one in planned:
+        name = f"{one.item.name}: {Path(one.item.model).name}" if one.item.model else one.item.name
+        last = f"; last night: {word(one.last.exit)}" if one.last else ""
+        say(f"{one.does:<7} {name}  ({one.why}{last})")
+
+
+def trend(
+    gate_file: OptionalGateFile = None, store: StoreOption = None, run_id: RunOption = None, as_json: JsonOption = False
+) -> None:
+    """Show an arm's quality night by night since the approved run, falls told from noise, and flaky cases. It decides
+    nothing and exits with 0."""
+    url, named = stored_run(gate_file, store, run_id)
+    from qualgate.pipeline.nights.trends import trends
+    from qualgate.report.trend import print_trend, trend_as_json
+    from qualgate.store import queries
+    from qualgate.store.database import open_store
+
+    with open_store(url, create=False) as opened:
+        of = named or queries.latest_run(opened)
+        found, flaky = trends(opened, of), queries.flaky(opened, of)
+    if as_json:
+        say(json.dumps(trend_as_json(found, flaky), indent=2))
+    else:
+        print_trend(found, flaky)

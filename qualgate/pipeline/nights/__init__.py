@@ -1,0 +1,1 @@
+"""Nights: what of a nightly file is due, what became of it, and who is told."""

@@ -1,0 +1,80 @@
+"""What a nightly file asks for: its gate files, over their own variants or over the models that are there tonight."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from qualgate.config import GateFile, load_gate_file
+from qualgate.config.arms import VARIANT_NAME
+from qualgate.config.nightly import Nightly
+from qualgate.config.paths import expanded
+from qualgate.errors import QualgateError, UsageError
+from qualgate.store.nights import Night
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A gate file over one model, or over its own variants (`model` ""). `error` where it cannot be judged."""
+
+    name: str  # of the gate file, in the nightly file
+    model: str
+    gate: GateFile | None
+    error: QualgateError | None = None
+    again: bool = False  # although nothing may have changed
+    due_at: datetime | None = None  # None: not now
+
+
+def items(nightly: Nightly) -> Iterator[Item]:
+    """In the file's order, models by name. What cannot be read is an item too: the others are judged all the same."""
+    for name, entry in nightly.gates.items():
+        again = entry.unchanged == "run"
+        try:
+            gate = replace(load_gate_file(nightly.gate_path(name)), store_url=nightly.store_url)
+            models = [""] if entry.models is None else _models(entry.models, nightly.path.parent, gate)
+        except QualgateError as error:
+            yield Item(name=name, model="", gate=None, error=error)
+            continue
+        for model in models:
+            yield Item(name=name, model=model, gate=with_model(gate, model) if model else gate, again=again)
+
+
+def due(item: Item, nightly: Nightly, last: Night | None, now: datetime) -> Item:
+    """With the time at which it was due, where no night has been made of that time yet: missed ones are one."""
+    at = nightly.schedule.last(now)
+    if at is None or (last is not None and datetime.fromisoformat(last.due_at) >= at):
+        return item
+    return replace(item, due_at=at)
+
+
+def with_model(gate: GateFile, model: str) -> GateFile:
+    """The gate file with this folder as its only variant, served as the baseline is."""
+    arm = replace(
+        gate.baseline, name=Path(model).name, model=model, dtype_said=False, kv_said=False, adapter=None, served=None
+    )
+    return replace(gate, variants=(arm,))
+
+
+def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
+    """The folders, each once. UsageError for a pattern of none, and for two that a verdict could not tell apart."""
+    if gate.four_arm is not None:
+        raise UsageError(f"{gate.path}: four arms are judged together; `models` cannot take the place of its variants.")
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        here = [
+            one for one in sorted(glob.glob(str(folder / expanded(pattern)))) if (Path(one) / "config.json").is_file()
+        ]
+        if not here:
+            raise UsageError(f"`models`: no folder with a model fits {pattern!r:.200} (looked in {folder}).")
+        found |= dict.fromkeys(here)
+    names = [Path(model).name for model in found]
+    for model, name in zip(found, names, strict=True):
+        if not re.fullmatch(VARIANT_NAME, name) or name == "baseline":
+            raise UsageError(f"`models`: {model!r:.200} cannot be a variant's name; rename the folder.")
+        if names.count(name) > 1:
+            raise UsageError(f"`models`: two folders are called {name!r}; a verdict could not tell them apart.")
+    return list(found)

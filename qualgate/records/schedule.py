@@ -1,0 +1,38 @@
+"""When something is due: at a time of day, on some days of the week, in a time zone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """`at` on each of `days`. A time that a change of the clock leaves out comes as much later; one that comes twice
+    counts once, the first time."""
+
+    at: time
+    days: tuple[str, ...] = WEEKDAYS
+    timezone: str = "UTC"
+    until: date | None = None  # the last day, in that zone
+
+    def last(self, now: datetime) -> datetime | None:
+        """The newest time at which it was due, up to `now`, in UTC; None where it never was in the week before."""
+        today = now.astimezone(ZoneInfo(self.timezone)).date()
+        ends = min(today, self.until) if self.until else today
+        times = (self._on(ends - timedelta(days=back)) for back in range(8))
+        return next((one for one in times if one is not None and one <= now), None)
+
+    def next(self, now: datetime) -> datetime | None:
+        """The first time after `now` at which it is due, in UTC; None where it never is again."""
+        today = now.astimezone(ZoneInfo(self.timezone)).date()
+        times = (self._on(today + timedelta(days=ahead)) for ahead in range(-1, 9))
+        return next((one for one in times if one is not None and one > now), None)
+
+    def _on(self, day: date) -> datetime | None:
+        if WEEKDAYS[day.weekday()] not in self.days or (self.until is not None and day > self.until):
+            return None
+        return datetime.combine(day, self.at, ZoneInfo(self.timezone)).astimezone(UTC)

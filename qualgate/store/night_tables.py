@@ -1,0 +1,39 @@
+"""The tables of nights: what became of each gate file and model, and who is still to be told."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, ForeignKey, Index, Table
+
+from qualgate.store.columns import Boolean, Integer, String, Text, require
+from qualgate.store.tables import metadata
+
+nights = Table(  # append-only
+    "nights",
+    metadata,
+    Column("night_id", Integer, primary_key=True),
+    Column("gate", String(64), nullable=False),  # its name in the nightly file
+    Column("model", Text, nullable=False),  # the folder that took the variants' place; "" where none did
+    Column("due_at", String(32), nullable=False),
+    Column("began_at", String(32), nullable=False),
+    Column("finished_at", String(32), nullable=False),
+    Column("run_id", String(64), ForeignKey("runs.run_id")),  # NULL where it came to none, and `said` says why
+    Column("repeated", Boolean, nullable=False),  # nothing had changed since that run
+    Column("exit", Integer, nullable=False),
+    Column("said", Text, nullable=False),
+    Index(None, "gate", "night_id"),
+)
+
+digests = Table(
+    "digests",
+    metadata,
+    Column("digest_id", Integer, primary_key=True),
+    Column("created_at", String(32), nullable=False),
+    Column("target", String(320), nullable=False),  # slack, webhook, mail:ADDRESS; no secret
+    Column("body_json", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text, nullable=False),  # why the last attempt failed
+    Column("delivered_at", String(32)),  # NULL: still to be sent
+    Index(None, "delivered_at"),
+)
+
+require(metadata)

@@ -1,0 +1,107 @@
+"""What became of each night, append-only; and digests, which wait here until they are delivered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from qualgate.store import plain
+from qualgate.store.database import Store
+from qualgate.store.night_tables import digests, nights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """One gate file over one model, or over its own variants, on one night. Times are UTC text."""
+
+    gate: str  # its name in the nightly file
+    model: str  # the folder that took the variants' place; "" where none did
+    due_at: str
+    began_at: str
+    finished_at: str
+    run_id: str | None  # None where it came to none, and `said` says why
+    repeated: bool  # nothing had changed since that run, whose verdict it repeats
+    exit: int
+    said: str = ""
+
+    @property
+    def name(self) -> str:
+        """For people: "support", or "support: support-8b-awq"."""
+        return f"{self.gate}: {self.model.rstrip('/').rpartition('/')[2]}" if self.model else self.gate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """A message to one target that is not delivered yet."""
+
+    digest_id: int
+    created_at: str
+    target: str
+    body: dict[str, Any]
+    attempts: int
+    error: str  # of the last attempt; "" before the first
+
+
+def add_night(store: Store, night: Night) -> None:
+    """Write it, once and for good."""
+    row = {name: getattr(night, name) for name in Night.__dataclass_fields__}
+    with store.write() as connection:
+        connection.execute(insert(nights), row | {"said": plain.storable(night.said)})
+
+
+def last_nights(store: Store, gate: str | None = None, before: str | None = None) -> tuple[Night, ...]:
+    """The newest of each gate file and model, in their order. gate: of this one alone; before: due before that time."""
+    newest = select(func.max(nights.c.night_id)).group_by(nights.c.gate, nights.c.model)
+    if gate is not None:
+        newest = newest.where(nights.c.gate == gate)
+    if before is not None:
+        newest = newest.where(nights.c.due_at < before)
+    rows = select(nights).where(nights.c.night_id.in_(newest)).order_by(nights.c.gate, nights.c.model)
+    with store.read() as connection:
+        return tuple(_night(row) for row in connection.execute(rows))
+
+
+def add_digest(store: Store, target: str, body: dict[str, Any]) -> None:
+    """Before the first attempt to send it, so that nothing can lose it."""
+    row = {
+        "created_at": plain.now(),
+        "target": target,
+        "body_json": json.dumps(body, ensure_ascii=True, sort_keys=True),
+        "attempts": 0,
+        "error": "",
+    }
+    with store.write() as connection:
+        connection.execute(insert(digests), row)
+
+
+def undelivered(store: Store) -> tuple[Digest, ...]:
+    """Oldest first."""
+    waiting = select(digests).where(digests.c.delivered_at.is_(None)).order_by(digests.c.digest_id)
+    with store.read() as connection:
+        return tuple(
+            Digest(
+                digest_id=row.digest_id,
+                created_at=row.created_at,
+                target=row.target,
+                body=json.loads(row.body_json),
+                attempts=row.attempts,
+                error=row.error,
+            )
+            for row in connection.execute(waiting)
+        )
+
+
+def note_attempt(store: Store, digest_id: int, error: str) -> None:
+    """What came of an attempt; error "" is a delivery."""
+    values = {"attempts": digests.c.attempts + 1, "error": plain.storable(error)}
+    if not error:
+        values["delivered_at"] = plain.now()
+    with store.write() as connection:
+        connection.execute(update(digests).where(digests.c.digest_id == digest_id).values(values))
+
+
+def _night(row: Any) -> Night:
+    return Night(**{name: getattr(row, name) for name in Night.__dataclass_fields__})

@@ -1,0 +1,89 @@
+"""The nightly file: what it means, and every fault with its line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from qualgate.config.nightly import load_nightly
+from qualgate.errors import UsageError
+
+WHOLE = """\
+version: 1
+schedule: {at: "02:00", days: [mon, tue], timezone: Europe/Berlin}
+owners: [team@example.com]
+gates:
+  support: {gate: ./gate.yaml, models: ["./models/*"], owners: [ana@example.com], unchanged: run}
+store: sqlite:///nights.db
+digest:
+  slack: {url_env: SLACK_URL, when: changed}
+  webhook: {url_env: HOOK_URL}
+  mail: {server: smtp.example.com, sender: gate@example.com, user_env: SMTP_USER, password_env: SMTP_PASSWORD}
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    (tmp_path / "gate.yaml").write_text("version: 1\n")
+
+    def loaded(text: str):
+        (tmp_path / "nightly.yaml").write_text(text)
+        return load_nightly(tmp_path / "nightly.yaml")
+
+    return loaded
+
+
+def test_a_whole_file(load, tmp_path):
+    found = load(WHOLE)
+    assert found.schedule.days == ("mon", "tue")
+    assert found.gate_path("support") == tmp_path / "gate.yaml"
+    assert found.gates["support"].unchanged == "run"
+    assert found.store_url == f"sqlite:///{tmp_path / 'nights.db'}"
+    assert found.digest.slack.when == "changed"
+    assert found.digest.mail.port == 587
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("schedule:", "shedule:", 2, "did you mean 'schedule'"),
+        ('at: "02:00"', 'at: "25:00"', 2, "a time of day"),
+        ('at: "02:00"', "at: 2", 2, "should be a text"),
+        ("[mon, tue]", "[]", 2, "it would never fire"),
+        ("[mon, tue]", "[mon, teu]", 2, "did you mean 'tue'"),
+        ("Europe/Berlin", "Europe/Berln", 2, "did you mean 'Europe/Berlin'"),
+        ("days: [mon, tue]", "until: 2020-01-01", 2, "never fires again"),
+        ("days: [mon, tue]", "until: soon", 2, "a day, YYYY-MM-DD"),
+        ("./gate.yaml", "./gaet.yaml", 5, "no file"),
+        ("unchanged: run", "unchanged: rerun", 5, "did you mean 'run'"),
+        ("SLACK_URL", "https://hooks.example.com/secret", 8, "the name of an environment variable"),
+        (", password_env: SMTP_PASSWORD", "", 10, "both of `user_env` and `password_env`"),
+        ("user_env", "security: none, user_env", 10, "a password that anyone can read"),
+        ("owners: [team@example.com]", "owners: [team]", 3, "an address such as"),
+        ("owners: [team@example.com]\n", "", 9, ""),
+        ("sqlite:///nights.db", "nights.db", 6, "sqlite:///FILE"),
+        ("version: 1", "version: 2", 1, "`version`"),
+    ],
+)
+def test_faults_are_told_with_their_line(load, old, new, line, said):
+    text = WHOLE.replace(old, new, 1)
+    if not said:  # the gate's own owner is enough
+        assert load(text).owners == ()
+        return
+    with pytest.raises(UsageError, match=re.escape(f"nightly.yaml:{line}: ") + ".*" + re.escape(said)) as refused:
+        load(text)
+    assert "hooks.example.com/secret" not in str(refused.value), "a secret is not repeated"
+
+
+def test_owners_and_mail_go_together(load):
+    with pytest.raises(UsageError, match=r":3: `owners` are mailed, and `digest.mail` does not say by which server"):
+        load(re.sub(r"\n  mail: .*", "", WHOLE))
+    nobody = WHOLE.replace("owners: [team@example.com]\n", "").replace(", owners: [ana@example.com]", "")
+    with pytest.raises(UsageError, match="there are none; name them"):
+        load(nobody)
+
+
+def test_a_gate_file_is_told_from_a_nightly_file(load):
+    with pytest.raises(UsageError, match="this is a gate file; a nightly file names it"):
+        load("version: 1\nbaseline: {model: reference}\n")

@@ -1,0 +1,279 @@
+"""Who is told of a night, in which shape; what cannot be delivered waits and is sent with the next."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from datetime import UTC, datetime
+from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from qualgate.config.nightly import load_nightly
+from qualgate.errors import Exit
+from qualgate.pipeline.nights import delivery, digest
+from qualgate.pipeline.nights.night import Told
+from qualgate.pipeline.nights.trends import ArmTrend
+from qualgate.records import Verdict
+from qualgate.stats.trend import Fall, Trend
+from qualgate.store.database import open_store
+from qualgate.store.nights import Night, undelivered
+from qualgate.store.queries import Watched
+
+NOW = datetime(2026, 11, 26, 3, tzinfo=UTC)
+SECRET = "T0-s3cr3t"
+
+
+class Server:
+    """Answers POSTs on the loopback with these codes in turn, the last one for good, and keeps what came."""
+
+    def __init__(self, *codes: int):
+        came, left = self.came, self.left = [], list(codes)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                came.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+                code = left.pop(0) if len(left) > 1 else left[0]
+                self.send_response(code)
+                if code == 302:
+                    self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *args):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/hook/{SECRET}"
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def serve():
+    made = []
+
+    def serving(*codes):
+        made.append(Server(*codes))
+        return made[-1]
+
+    yield serving
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def nightly(tmp_path):
+    (tmp_path / "gate.yaml").write_text("version: 1\n")
+
+    def of(targets: str, owners: str = ""):
+        head = 'version: 1\nschedule: {at: "02:00"}\ngates: {support: {gate: gate.yaml}}\n'
+        (tmp_path / "nightly.yaml").write_text(f"{head}{owners}digest: {targets}\n")
+        return load_nightly(tmp_path / "nightly.yaml")
+
+    return of
+
+
+def night(code=10, before=0, **more):
+    made = Night(
+        gate="support", model="", due_at="", began_at="", finished_at="", run_id="r1", repeated=False, exit=code
+    )
+    verdict = Verdict(variant="int4", word="block", exit=Exit(code), reasons=("lost <3> & more",))
+    return Told(night=made, before=before, verdicts=(verdict,), **more)
+
+
+def told(nightly, code=Exit.BLOCK, nights=None, waits=None):
+    return delivery.tell(nightly, (night(int(code)),) if nights is None else nights, code, NOW,
+                         (waits if waits is not None else []).append)  # fmt: skip
+
+
+def test_a_night_is_told_as_plain_json_and_as_slack_takes_it(nightly, serve, monkeypatch):
+    plain, slack = serve(200), serve(200)
+    monkeypatch.setenv("HOOK", plain.url)
+    monkeypatch.setenv("SLACK", slack.url)
+    said, waiting = told(nightly("{webhook: {url_env: HOOK}, slack: {url_env: SLACK}}"))
+    assert waiting == ()
+    [(path, body)] = plain.came
+    assert path.endswith(SECRET)
+    assert body == said
+    assert body["kind"] == "qualgate.nightly"
+    assert (body["exit"], body["word"], body["nights"][0]["exit_before"]) == (10, "block", 0)
+    [(_, shape)] = slack.came
+    assert shape["text"].startswith("nightly.yaml: block (10)")
+    [block] = shape["blocks"]
+    assert block["type"] == "section"
+    assert "support: block, was approve" in block["text"]["text"]
+    assert "lost &lt;3&gt; &amp; more" in block["text"]["text"]
+
+
+def test_what_fails_is_tried_again_with_growing_pauses_and_no_address_is_kept(nightly, serve, monkeypatch):
+    server, waits = serve(500, 429, 200), []
+    monkeypatch.setenv("HOOK", server.url)
+    assert told(nightly("{webhook: {url_env: HOOK}}"), waits=waits)[1] == ()
+    assert len(server.came) == 3
+    assert [1 <= pause / least <= 2 for pause, least in zip(waits, (0.5, 1.0), strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("codes", "tries", "said"),
+    [((503,), 4, "answered 503"), ((404,), 1, "answered 404"), ((302,), 1, "answered 302"), (None, 0, "is not set"),
+     ((), 0, "cannot be reached")],
+)  # fmt: skip
+def test_what_cannot_be_delivered_waits_with_the_reason_and_goes_out_first_the_next_night(
+    nightly, serve, monkeypatch, codes, tries, said
+):
+    file = nightly("{webhook: {url_env: HOOK, when: changed}}")
+    if codes:
+        server = serve(*codes)
+        monkeypatch.setenv("HOOK", server.url)
+    elif codes is not None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            monkeypatch.setenv("HOOK", f"http://127.0.0.1:{closed.getsockname()[1]}/{SECRET}")
+    [waits] = told(file)[1]
+    assert waits.target == "webhook"
+    assert said in waits.error
+    if codes:
+        assert len(server.came) == tries
+        assert all(path.startswith("/hook") for path, _ in server.came), "a redirect is not followed"
+    store = file.path.with_name("nightly.db")
+    assert SECRET.encode() not in b"".join(one.read_bytes() for one in file.path.parent.glob(f"{store.name}*"))
+    works = serve(200)
+    monkeypatch.setenv("HOOK", works.url)
+    assert told(file, Exit.APPROVE, (night(0, before=0),))[1] == ()
+    assert [body["exit"] for _, body in works.came] == [10, 0], "the older first; one that waited is told to all"
+    assert works.came[1][1]["undelivered"] == 1
+
+
+def test_a_night_on_which_nothing_was_due_sends_only_what_waits(nightly, serve, monkeypatch):
+    file = nightly("{webhook: {url_env: HOOK}}")
+    told(file)
+    server = serve(200)
+    monkeypatch.setenv("HOOK", server.url)
+    assert told(file, nights=())[1] == ()
+    assert len(server.came) == 1
+
+
+def test_a_target_that_the_file_no_longer_names_keeps_its_digest(nightly):
+    told(nightly("{webhook: {url_env: HOOK}}"))
+    file = nightly("{slack: {url_env: HOOK}}")
+    found = told(file, nights=())[1]
+    assert [(one.target, one.error) for one in found] == [("webhook", "the nightly file no longer names it")]
+
+
+@pytest.mark.parametrize(
+    ("when", "code", "before", "fell", "is_told"),
+    [
+        ("always", 0, 0, False, True),
+        ("changed", 10, 10, False, False),
+        ("changed", 0, 10, False, True),
+        ("changed", 10, 10, True, True),
+        ("not_approved", 0, 10, False, False),
+        ("not_approved", 0, 0, True, True),
+        ("not_approved", 12, 12, False, True),
+    ],
+)
+def test_each_target_says_of_which_nights_it_is_told_and_all_are_told_of_a_fall(when, code, before, fell, is_told):
+    trends = (fallen(),) if fell else ()
+    assert digest.wanted(when, (night(code, before, trends=trends),), Exit(code), 0) is is_told
+
+
+def fallen() -> ArmTrend:
+    seen = Watched(
+        arm="int4", metric="exact_match", run_ids=("a", "b", "c"), began=("2026-11-24T", "2026-11-25T", "2026-11-26T"),
+        means=(0.9, 0.85, 0.85), values=((9,), (8,), (8,)), weight=10, approved_by="Ana", other_cases=False,
+    )  # fmt: skip
+    fall = Fall(found=2, began=1, size=0.05, p_cases=0.001)
+    return ArmTrend(watched=seen, told=Trend(p=(0.1, 0.1), log_evidence=(1.0, 9.0), threshold=8.9, falls=(fall,)))
+
+
+def test_a_fall_is_told_by_its_size_and_its_nights():
+    said = digest.body("n.yaml", (night(trends=(fallen(),)),), Exit.BLOCK, NOW, 0)
+    assert "  NEW FALL: int4 exact_match by 5.0 points since 2026-11-25 (told 2026-11-26)" in digest.lines(said)
+
+
+def test_a_slack_text_is_cut_where_slack_would_refuse_it():
+    said = digest.body("n.yaml", tuple(night() for _ in range(400)), Exit.BLOCK, NOW, 0)
+    assert len(digest.as_slack(said)["blocks"][0]["text"]["text"]) <= 3_000
+
+
+class MailServer:
+    """A few words of SMTP on the loopback: takes mail for all but those it is told to refuse."""
+
+    def __init__(self, refuses=()):
+        self.socket, self.mails, self.refuses = socket.create_server(("127.0.0.1", 0)), [], refuses
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rwb") as file:
+                self._talk(file)
+
+    def _talk(self, file):
+        def answer(text):
+            file.write(f"{text}\r\n".encode())
+            file.flush()
+
+        answer("220 here")
+        for line in file:
+            verb = line[:4].upper()
+            if verb == b"DATA":
+                answer("354 go on")
+                lines = []
+                while (part := file.readline()) not in (b".\r\n", b""):
+                    lines.append(part)
+                self.mails.append(message_from_bytes(b"".join(lines)))
+                answer("250 taken")
+            elif verb == b"RCPT" and any(one.encode() in line for one in self.refuses):
+                answer("550 not here")
+            elif verb == b"QUIT":
+                answer("221 bye")
+                return
+            else:
+                answer("250 fine")
+
+
+def test_owners_are_mailed_one_by_one_and_one_that_is_refused_keeps_none_from_the_others(nightly):
+    server = MailServer(refuses=("bob@",))
+    mail = f"{{mail: {{server: 127.0.0.1, port: {server.port}, security: none, sender: gate@example.com}}}}"
+    file = nightly(mail, "owners: [ana@example.com, bob@example.com]\n")
+    [waits] = told(file)[1]
+    server.socket.close()
+    assert (waits.target, waits.error) == ("mail:bob@example.com", "the mail server takes no mail for this address")
+    [mail] = server.mails
+    assert mail["To"] == "ana@example.com"
+    assert mail["Subject"] == "qualgate: block, nightly.yaml"
+    assert "support: block, was approve" in mail.get_payload(decode=True).decode()
+
+
+def test_a_server_without_protection_gets_no_mail_where_it_is_asked_for(nightly):
+    server = MailServer()
+    mail = f"{{mail: {{server: 127.0.0.1, port: {server.port}, sender: gate@example.com}}}}"
+    [waits] = told(nightly(mail, "owners: [ana@example.com]\n"))[1]
+    server.socket.close()
+    assert "the mail server cannot be used" in waits.error
+    assert server.mails == []
+
+
+def test_what_the_environment_lacks_is_told_beforehand(nightly, monkeypatch):
+    file = nightly("{webhook: {url_env: HOOK_THAT_IS_NOT}, slack: {url_env: HOOK_THAT_IS}}")
+    monkeypatch.setenv("HOOK_THAT_IS", "http://127.0.0.1/")
+    assert delivery.check_targets(file) == ["the environment variable HOOK_THAT_IS_NOT is not set"]
+
+
+def test_nothing_is_lost_where_the_process_dies_while_it_sends(nightly, monkeypatch):
+    file = nightly("{webhook: {url_env: HOOK}}")
+    monkeypatch.setattr(delivery, "_sent", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        told(file)
+    with open_store(file.store_url) as store:
+        assert [one.attempts for one in undelivered(store)] == [0]

@@ -1,0 +1,197 @@
+"""What of a nightly file is due, judged or repeated, and what becomes of what fails. Runs are made up, the plan too."""
+
+from __future__ import annotations
+
+import fcntl
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from qualgate.config import load_gate_file
+from qualgate.config.nightly import load_nightly
+from qualgate.errors import Exit, InfrastructureError, Interrupted
+from qualgate.pipeline.nights import night as nights
+from qualgate.pipeline.nights.night import exit_of, planned, run_nights
+from qualgate.pipeline.outcome import Outcome
+from qualgate.records import Verdict
+from qualgate.store.database import open_store
+from qualgate.store.nights import last_nights
+from tests.store.made import make_plan, make_run
+
+NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
+SAME = {"int8": 0.0}
+GATE = """\
+version: 1
+baseline: {model: reference}
+variants: {int8: {quantize: int8}}
+evalsets: [json_extract]
+gate: {rules: [{metric: json.valid, max_drop: 0.02}]}
+"""
+
+
+class Judge:
+    """In the place of a run: writes a made-up one, by the exit code that is wanted of each variant."""
+
+    def __init__(self, **codes):
+        self.codes, self.asked = codes, []
+
+    def __call__(self, gate):
+        [arm] = [one.name for one in gate.variants]
+        self.asked.append(arm)
+        code = self.codes.get(arm, Exit.APPROVE)
+        if isinstance(code, BaseException):
+            raise code
+        with open_store(gate.store_url) as store:
+            run_id = make_run(store, replace(make_plan(cases=4, wrong={arm: 0.0}), key=f"key of {arm}"), {arm: 0.0})
+        verdict = Verdict(variant=arm, word="approve", exit=code, reasons=("as it is wanted",))
+        return Outcome(run_id=run_id, verdicts=(verdict,), exit=code, resumed=False, failures=())
+
+
+@pytest.fixture
+def nightly(tmp_path, monkeypatch):
+    """Two gate files; plans whose key is their variant's name, and stored runs that decide again as they did."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(GATE.replace("int8:", f"{name}:"))
+    (tmp_path / "nightly.yaml").write_text(
+        'version: 1\nschedule: {at: "02:00"}\ngates:\n  one: {gate: one.yaml}\n  two: {gate: two.yaml}\n'
+    )
+    made = make_plan(cases=4, wrong=SAME)
+    monkeypatch.setattr(nights, "make_plan", lambda gate: replace(made, key=f"key of {gate.variants[0].name}"))
+    said = Verdict(variant="int8", word="approve", exit=Exit.APPROVE, reasons=("as before",))
+    monkeypatch.setattr(
+        nights, "decide_again",
+        lambda url, run_id, gate: Outcome(run_id=run_id, verdicts=(said,), exit=Exit.APPROVE, resumed=False,
+                                          failures=()),
+    )  # fmt: skip
+    return load_nightly(tmp_path / "nightly.yaml")
+
+
+def test_what_is_due_is_judged_once_and_nothing_is_due_until_the_next_night(nightly):
+    judge = Judge(two=Exit.BLOCK)
+    told = run_nights(nightly, judge, NOON)
+    assert judge.asked == ["one", "two"]
+    assert [(one.night.name, one.night.exit, one.night.repeated, one.before) for one in told] == [
+        ("one", 0, False, None), ("two", 10, False, None),
+    ]  # fmt: skip
+    assert run_nights(nightly, judge, NOON + timedelta(hours=13)) == ()
+    assert exit_of(nightly, nightly.store_url) is Exit.BLOCK, "what is not due keeps its last word"
+
+
+def test_the_next_night_repeats_the_verdict_of_what_has_not_changed_and_says_so(nightly):
+    judge = Judge()
+    first = run_nights(nightly, judge, NOON)
+    again = run_nights(nightly, judge, NOON + timedelta(days=1))
+    assert judge.asked == ["one", "two"], "nothing ran again"
+    assert [one.night.repeated for one in again] == [True, True]
+    assert [one.night.run_id for one in again] == [one.night.run_id for one in first]
+    assert "nothing changed since run" in again[0].night.said
+    assert not again[0].changed
+
+
+def test_nights_that_were_missed_are_made_up_for_once(nightly):
+    run_nights(nightly, Judge(), NOON)
+    assert len(run_nights(nightly, Judge(), NOON + timedelta(days=9))) == 2
+    assert run_nights(nightly, Judge(), NOON + timedelta(days=9, hours=1)) == ()
+
+
+def test_one_gate_file_that_fails_keeps_none_of_the_others_and_the_worst_counts(nightly):
+    told = run_nights(nightly, Judge(one=InfrastructureError("no room"), two=Exit.UNDECIDED), NOON)
+    assert [(one.night.exit, one.night.said, one.night.run_id is None) for one in told] == [
+        (13, "no room", True), (12, "", False),
+    ]  # fmt: skip
+    assert exit_of(nightly, nightly.store_url) is Exit.INFRASTRUCTURE
+    told = run_nights(nightly, Judge(one=ZeroDivisionError("x")), NOON, every=True)
+    assert told[0].night.exit == 13
+    assert told[0].night.said == "ZeroDivisionError: x"
+
+
+def test_a_gate_file_that_cannot_be_read_is_told_and_approves_nothing(nightly):
+    nightly.gate_path("one").write_text("version: 1\nbaselin: {}\n")
+    told = run_nights(nightly, Judge(), NOON)
+    assert [one.night.exit for one in told] == [64, 0]
+    assert "did you mean 'baseline'" in told[0].night.said
+    assert exit_of(nightly, nightly.store_url) is Exit.USAGE
+
+
+def test_an_interrupted_night_keeps_what_is_done_and_the_rest_is_due_still(nightly):
+    with pytest.raises(Interrupted):
+        run_nights(nightly, Judge(two=Interrupted("stopped")), NOON)
+    with open_store(nightly.store_url) as store:
+        assert [one.gate for one in last_nights(store)] == ["one"]
+    assert exit_of(nightly, nightly.store_url) is Exit.UNDECIDED, "what has no word yet decides nothing"
+    judge = Judge()
+    run_nights(nightly, judge, NOON)
+    assert judge.asked == ["two"]
+
+
+def test_two_nights_never_overlap_and_the_second_is_told_who_is_first(nightly):
+    path = nightly.path.with_name("nightly.yaml.lock")
+    with path.open("w") as held:
+        held.write("process 7 on gpu-1 since 2026-11-26 02:00 UTC")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        judge = Judge()
+        with pytest.raises(InfrastructureError, match=r"a night is under way \(process 7 on gpu-1 since"):
+            run_nights(nightly, judge, NOON)
+    assert judge.asked == []
+    assert len(run_nights(nightly, judge, NOON)) == 2, "a lock that nobody holds is none"
+    assert path.read_text() == ""
+
+
+def test_every_model_that_is_there_is_judged_and_one_that_is_new_the_next_time(nightly, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+    (tmp_path / "models" / "notes").mkdir()
+    nightly.path.write_text(
+        'version: 1\nschedule: {at: "02:00"}\ngates: {one: {gate: one.yaml, models: ["models/*"]}}\n'
+    )
+    nightly, judge = load_nightly(nightly.path), Judge()
+    run_nights(nightly, judge, NOON)
+    assert judge.asked == ["a", "b"]
+    (tmp_path / "models" / "c").mkdir()
+    (tmp_path / "models" / "c" / "config.json").write_text("{}")
+    assert exit_of(nightly, nightly.store_url) is Exit.UNDECIDED
+    run_nights(nightly, judge, NOON + timedelta(minutes=5))
+    assert judge.asked == ["a", "b", "c"]
+    (tmp_path / "models" / "deep" / "a").mkdir(parents=True)
+    (tmp_path / "models" / "deep" / "a" / "config.json").write_text("{}")
+    nightly.path.write_text(nightly.path.read_text().replace('"models/*"', '"models/*", "models/deep/*"'))
+    [told] = run_nights(load_nightly(nightly.path), judge, NOON + timedelta(days=1))
+    assert told.night.exit == 64
+    assert "two folders are called 'a'" in told.night.said
+    nightly.path.write_text(nightly.path.read_text().replace("models/", "modles/"))
+    [told] = run_nights(load_nightly(nightly.path), judge, NOON + timedelta(days=2))
+    assert "no folder with a model fits 'modles/*'" in told.night.said
+
+
+def test_a_plan_says_what_would_be_done_and_does_nothing(nightly, tmp_path):
+    assert [(one.does, one.why) for one in planned(nightly, NOON)] == [("run", "its first night")] * 2
+    assert not (tmp_path / "nightly.db").exists()
+    run_nights(nightly, Judge(), NOON)
+    assert [one.does for one in planned(nightly, NOON)] == ["wait", "wait"]
+    assert [one.does for one in planned(nightly, NOON + timedelta(days=1))] == ["repeat", "repeat"]
+    nightly.gate_path("one").write_text("nothing\n")
+    assert [one.does for one in planned(nightly, NOON, every=True)] == ["refuse", "repeat"]
+
+
+def test_what_a_server_is_cannot_be_seen_so_it_is_asked_every_night(nightly):
+    gate = nightly.gate_path("one")
+    served = 'one: {endpoint: "http://127.0.0.1:9/v1", model: m}'
+    gate.write_text(gate.read_text().replace("one: {quantize: int8}", served))
+    assert load_gate_file(gate).variants[0].served is not None
+    judge = Judge()
+    for day in range(2):
+        run_nights(nightly, judge, NOON + timedelta(days=day))
+    assert judge.asked == ["one", "two", "one"]
+
+
+def test_run_again_is_asked_for_by_the_file_or_by_an_age(nightly):
+    nightly.path.write_text(nightly.path.read_text().replace("one.yaml", "one.yaml, unchanged: run"))
+    gate = nightly.gate_path("two")
+    gate.write_text(gate.read_text().replace("gate: {", "gate: {max_age: 1h, "))
+    nightly, judge = load_nightly(nightly.path), Judge()
+    for day in range(2):
+        run_nights(nightly, judge, NOON + timedelta(days=day))
+    assert judge.asked == ["one", "two", "one"], "a run of a moment ago is young enough"

@@ -1,0 +1,108 @@
+"""Nights are kept for good, digests until they are delivered, and nights side by side are what was scored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qualgate.errors import IntegrityError
+from qualgate.identity import sha256_text
+from qualgate.store import decisions, queries
+from qualgate.store.night_tables import nights
+from qualgate.store.nights import Night, add_digest, add_night, last_nights, note_attempt, undelivered
+from tests.store.made import make_plan, make_run
+
+NIGHT = Night(
+    gate="support", model="", due_at="2026-11-25T02:00:00+00:00", began_at="2026-11-25T02:00:01Z",
+    finished_at="2026-11-25T03:00:00Z", run_id=None, repeated=False, exit=13, said="no room",
+)  # fmt: skip
+LOST = {"int8": 0.0, "int2-g32": 0.5}
+SAME = {"int8": 0.0, "int2-g32": 0.0}
+
+
+def night_of(store, wrong, *, scored=None):
+    """A run of one plan key; `scored` are the shares that come out wrong, where they are not the plan's."""
+    plan = replace(make_plan(cases=20, wrong=wrong), key=sha256_text("one"))
+    return make_run(store, plan, scored or wrong)
+
+
+def test_the_newest_night_of_each_gate_and_model_is_found(store):
+    other = replace(NIGHT, model="/models/a", exit=0)
+    for night in (NIGHT, other, replace(NIGHT, due_at="2026-11-26T02:00:00+00:00", exit=12)):
+        add_night(store, night)
+    newest, beside = last_nights(store)
+    assert (newest.exit, beside) == (12, other)
+    assert (newest.name, beside.name) == ("support", "support: a")
+    assert [one.exit for one in last_nights(store, gate="support", before="2026-11-26")] == [13, 0]
+    assert last_nights(store, gate="none") == ()
+
+
+def test_a_night_is_never_changed(store):
+    add_night(store, NIGHT)
+    for statement in (nights.update().values(exit=0), nights.delete()):
+        with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
+            connection.execute(statement)
+    assert last_nights(store) == (NIGHT,)
+
+
+def test_a_digest_waits_until_it_is_delivered(store):
+    add_digest(store, "slack", {"word": "bl\u202eock"})
+    add_digest(store, "webhook", {})
+    first, second = undelivered(store)
+    assert first.body == {"word": "bl\u202eock"}
+    note_attempt(store, first.digest_id, "the server answered 500")
+    note_attempt(store, second.digest_id, "")
+    [waits] = undelivered(store)
+    assert (waits.target, waits.attempts, waits.error) == ("slack", 1, "the server answered 500")
+    note_attempt(store, first.digest_id, "")
+    assert undelivered(store) == ()
+
+
+def test_nights_side_by_side_are_the_scores_of_each(store):
+    ids = [night_of(store, LOST, scored=one) for one in (SAME, SAME, LOST)]
+    found = {(one.arm, one.metric): one for one in queries.watched(store, ids[-1])}
+    assert set(found) == {(a, m) for a in ("baseline", *LOST) for m in ("exact_match", "tool_call.valid")}
+    lost, kept = found["int2-g32", "exact_match"], found["int8", "exact_match"]
+    assert lost.run_ids == tuple(ids)
+    assert lost.means[0] == lost.means[1] > lost.means[2]
+    assert lost.values[0] == lost.values[1] != lost.values[2]
+    assert lost.weight == 60
+    assert [sum(night) / lost.weight for night in lost.values] == pytest.approx(lost.means)
+    assert len(set(kept.values)) == 1
+    assert queries.watched(store, ids[1])[0].run_ids == tuple(ids[:2]), "a night knows of none after it"
+
+
+def test_nights_are_held_against_what_a_person_approved_last_else_what_the_gate_did_first(store):
+    ids = [night_of(store, SAME) for _ in range(4)]
+    found = {one.arm: one for one in queries.watched(store, ids[-1]) if one.metric == "exact_match"}
+    first_word = queries.run_summary(store, ids[0]).verdict("int8").verdict.word
+    assert found["int8"].run_ids[0] == ids[0]
+    assert found["int8"].approved_by == ("the gate" if first_word == "approve" else "")
+    for run, variant in ((ids[1], "int8"), (ids[2], "int8"), (ids[3], "int2-g32")):
+        stored = queries.run_summary(store, run).verdict(variant)
+        action = "approve" if run != ids[3] else "block"
+        decisions.append(store, run, variant, action, name="Ana", reason="looked", verdict_sha256=stored.sha256)
+    found = {one.arm: one for one in queries.watched(store, ids[-1]) if one.metric == "exact_match"}
+    assert found["int8"].run_ids == tuple(ids[2:])
+    assert found["int8"].approved_by == "Ana"
+    assert found["int2-g32"].run_ids[0] == ids[0], "a block approves nothing"
+
+
+def test_nights_that_asked_other_cases_are_left_out_and_that_is_said(store):
+    before = make_run(store, make_plan(cases=10, wrong=SAME), SAME)
+    after = [make_run(store, make_plan(cases=12, wrong=SAME, seed=seed), SAME) for seed in (1, 1)]
+    found = queries.watched(store, after[-1])
+    assert all(one.run_ids == tuple(after) and one.other_cases for one in found)
+    assert all(not one.other_cases for one in queries.watched(store, before))
+
+
+def test_only_answers_that_change_between_nights_of_one_key_are_flaky(store):
+    ids = [night_of(store, LOST, scored=one) for one in (SAME, LOST, SAME)]
+    found = queries.flaky(store, ids[-1])
+    assert {one.arm for one in found} == {"int2-g32"}
+    assert {(one.changed, one.pairs) for one in found} == {(2, 2)}
+    assert 10 < len(found) <= 60
+    make_run(store, replace(make_plan(cases=20, wrong=LOST), key=sha256_text("another")), LOST)
+    newest = queries.latest_run(store)
+    assert {one.pairs for one in queries.flaky(store, newest)} == {2}, "something changed in between"
