@@ -32,6 +32,7 @@ def upgrade() -> None:
         sa.Column("digest_id", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.String(length=32), nullable=False),
         sa.Column("target", sa.String(length=320), nullable=False),
+        sa.Column("last_night", sa.Integer(), nullable=False),
         sa.Column("body_json", sa.Text(), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("error", sa.Text(), nullable=False),

@@ -33,27 +33,28 @@ def nightly(
     from qualgate.config.nightly import load_nightly
 
     found = load_nightly(nightly_file)
-    from qualgate.pipeline.nights import delivery, digest, night
+    from qualgate.pipeline.nights.delivery import check_targets
+    from qualgate.pipeline.nights.digest import lines
+    from qualgate.pipeline.nights.night import planned
+    from qualgate.pipeline.nights.whole import whole_night
     from qualgate.report.screen import fit
 
     now = datetime.now(UTC)
     if plan:
-        _say_plan(night.planned(found, now, every=every), as_json)
+        _say_plan(planned(found, now, every=every), as_json)
         return
-    for line in delivery.check_targets(found):
+    for line in check_targets(found):
         tell(f"note: {line}; digests wait until it is")
-    told = night.run_nights(found, _judged, now, every=every, say=tell)
-    code = night.exit_of(found, found.store_url)
-    said, waiting = delivery.tell(found, told, code, now)
+    ended = whole_night(found, _judged, now, every=every, say=tell)
     if as_json:
-        say(json.dumps(said | {"undelivered": len(waiting)}, indent=2))
+        say(json.dumps(ended.said | {"undelivered": len(ended.waiting)}, indent=2))
     else:
-        if not told and (ahead := found.schedule.next(now)):
+        if not ended.told and (ahead := found.schedule.next(now)):
             say(f"nothing is due before {ahead:%Y-%m-%d %H:%M} UTC; the last word stands")
-        say(fit("\n".join(digest.lines(said | {"undelivered": 0}))))
-    for one in waiting:
+        say(fit("\n".join(lines(ended.said | {"undelivered": 0}))))
+    for one in ended.waiting:
         tell(f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): {one.error}")
-    raise typer.Exit(code)
+    raise typer.Exit(ended.exit)
 
 
 def _judged(gate: GateFile) -> Outcome:

@@ -28,7 +28,8 @@ digests = Table(
     metadata,
     Column("digest_id", Integer, primary_key=True),
     Column("created_at", String(32), nullable=False),
-    Column("target", String(320), nullable=False),  # slack, webhook, mail:ADDRESS; no secret
+    Column("target", String(320), nullable=False),  # slack, webhook, mail:ADDRESS, no secret; "" nobody
+    Column("last_night", Integer, nullable=False),  # it tells of the nights up to this one; 0: of none
     Column("body_json", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("error", Text, nullable=False),  # why the last attempt failed

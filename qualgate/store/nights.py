@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,17 +65,50 @@ def last_nights(store: Store, gate: str | None = None, before: str | None = None
         return tuple(_night(row) for row in connection.execute(rows))
 
 
-def add_digest(store: Store, target: str, body: dict[str, Any]) -> None:
-    """Before the first attempt to send it, so that nothing can lose it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untold:
+    """A night that no digest has told of, and the exit code of the one before it, where there was one."""
+
+    night_id: int
+    night: Night
+    before: int | None
+
+
+def untold(store: Store) -> tuple[Untold, ...]:
+    """Oldest first. More than the last command's where that was killed before it told."""
+    earlier = nights.alias("earlier")
+    before = (
+        select(func.max(earlier.c.night_id))
+        .where(
+            earlier.c.gate == nights.c.gate, earlier.c.model == nights.c.model, earlier.c.night_id < nights.c.night_id
+        )
+        .scalar_subquery()
+    )
+    last = select(func.coalesce(func.max(digests.c.last_night), 0)).scalar_subquery()
+    rows = select(nights, func.coalesce(before, 0).label("before")).where(nights.c.night_id > last)
+    with store.read() as connection:
+        found = connection.execute(rows.order_by(nights.c.night_id)).all()
+        ids = [row.before for row in found]
+        codes = {
+            row.night_id: row.exit
+            for row in connection.execute(select(nights.c.night_id, nights.c.exit).where(nights.c.night_id.in_(ids)))
+        }
+    return tuple(Untold(night_id=row.night_id, night=_night(row), before=codes.get(row.before)) for row in found)
+
+
+def add_digests(store: Store, targets: Sequence[str], body: dict[str, Any], last_night: int) -> None:
+    """One for each target, before the first attempt to send any, so that nothing can lose them. last_night: the newest
+    that it tells of. Where nobody is to be told, that is kept."""
     row = {
-        "created_at": plain.now(),
-        "target": target,
+        "created_at": (now := plain.now()),
+        "last_night": last_night,
         "body_json": json.dumps(body, ensure_ascii=True, sort_keys=True),
         "attempts": 0,
         "error": "",
     }
+    rows = [row | {"target": target, "delivered_at": None} for target in targets]
     with store.write() as connection:
-        connection.execute(insert(digests), row)
+        connection.execute(insert(digests), rows or [row | {"target": "", "delivered_at": now}])
 
 
 def undelivered(store: Store) -> tuple[Digest, ...]:

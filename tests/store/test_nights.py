@@ -10,7 +10,7 @@ from qualgate.errors import IntegrityError
 from qualgate.identity import sha256_text
 from qualgate.store import decisions, queries
 from qualgate.store.night_tables import nights
-from qualgate.store.nights import Night, add_digest, add_night, last_nights, note_attempt, undelivered
+from qualgate.store.nights import Night, add_digests, add_night, last_nights, note_attempt, undelivered, untold
 from tests.store.made import make_plan, make_run
 
 NIGHT = Night(
@@ -47,8 +47,7 @@ def test_a_night_is_never_changed(store):
 
 
 def test_a_digest_waits_until_it_is_delivered(store):
-    add_digest(store, "slack", {"word": "bl\u202eock"})
-    add_digest(store, "webhook", {})
+    add_digests(store, ["slack", "webhook"], {"word": "bl\u202eock"}, 1)
     first, second = undelivered(store)
     assert first.body == {"word": "bl\u202eock"}
     note_attempt(store, first.digest_id, "the server answered 500")
@@ -57,6 +56,19 @@ def test_a_digest_waits_until_it_is_delivered(store):
     assert (waits.target, waits.attempts, waits.error) == ("slack", 1, "the server answered 500")
     note_attempt(store, first.digest_id, "")
     assert undelivered(store) == ()
+
+
+def test_a_night_is_untold_until_a_digest_tells_of_it_though_nobody_is_to_be_told(store):
+    for code in (0, 10, 12):
+        add_night(store, replace(NIGHT, exit=code))
+    add_night(store, replace(NIGHT, model="/models/a"))
+    found = untold(store)
+    assert [(one.night.exit, one.before) for one in found] == [(0, None), (10, 0), (12, 10), (13, None)]
+    add_digests(store, [], {}, found[1].night_id)
+    assert [(one.night.exit, one.before) for one in untold(store)] == [(12, 10), (13, None)]
+    assert undelivered(store) == ()
+    add_digests(store, ["slack"], {}, found[-1].night_id)
+    assert untold(store) == ()
 
 
 def test_nights_side_by_side_are_the_scores_of_each(store):

@@ -15,17 +15,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Any
 
 from qualgate.config.nightly import Hook, MailEntry, Nightly
-from qualgate.errors import Exit
 from qualgate.pipeline.nights import digest
-from qualgate.pipeline.nights.night import Told
 from qualgate.store import nights
-from qualgate.store.database import Store, open_store
+from qualgate.store.database import Store
 
 ATTEMPTS, FIRST_WAIT, TIMEOUT = 4, 1.0, 15.0  # s; each wait is up to twice the one before
 Wait = Callable[[float], None]
@@ -37,20 +34,6 @@ class _NotSent(Exception):
     def __init__(self, why: str, *, again: bool) -> None:
         super().__init__(why)
         self.again = again
-
-
-def tell(
-    nightly: Nightly, told: Sequence[Told], code: Exit, now: datetime, wait: Wait = time.sleep
-) -> tuple[dict[str, Any], tuple[nights.Digest, ...]]:
-    """Tell a night to everybody who asked for such a one, and what waited before. Returns what was said, and what could
-    not be delivered. A night on which nothing was due is told to nobody; what waits is sent all the same."""
-    with open_store(nightly.store_url) as store:
-        waiting = len(nights.undelivered(store))
-        said = digest.body(nightly.path.name, told, code, now, waiting)
-        for name, target in targets_of(nightly).items() if told else ():
-            if digest.wanted(target.when, told, code, waiting):
-                nights.add_digest(store, name, said)  # before it is sent, so that nothing can lose it
-        return said, deliver(store, nightly, wait)
 
 
 def targets_of(nightly: Nightly) -> dict[str, Hook | MailEntry]:

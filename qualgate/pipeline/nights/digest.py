@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +11,27 @@ from qualgate.config.nightly import When
 from qualgate.errors import Exit
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
-from qualgate.pipeline.nights.night import Told
 from qualgate.pipeline.nights.trends import ArmTrend
+from qualgate.records import Verdict
+from qualgate.store.nights import Night
+from qualgate.store.queries import Flaky
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A night with all that is told of it."""
+
+    night: Night
+    before: int | None  # the exit code of the night before; None: there was none
+    verdicts: tuple[Verdict, ...] = ()
+    trends: tuple[ArmTrend, ...] = ()
+    flaky: tuple[Flaky, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether its verdict is another than the night before's. The first is."""
+        return self.night.exit != self.before
+
 
 VERSION = 1  # of the plain form
 WORDS: dict[int, str] = {

@@ -14,8 +14,9 @@ import pytest
 from qualgate.config.nightly import load_nightly
 from qualgate.errors import Exit
 from qualgate.pipeline.nights import delivery, digest
-from qualgate.pipeline.nights.night import Told
+from qualgate.pipeline.nights.digest import Told
 from qualgate.pipeline.nights.trends import ArmTrend
+from qualgate.pipeline.nights.whole import tell
 from qualgate.records import Verdict
 from qualgate.stats.trend import Fall, Trend
 from qualgate.store.database import open_store
@@ -88,8 +89,11 @@ def night(code=10, before=0, **more):
 
 
 def told(nightly, code=Exit.BLOCK, nights=None, waits=None):
-    return delivery.tell(nightly, (night(int(code)),) if nights is None else nights, code, NOW,
-                         (waits if waits is not None else []).append)  # fmt: skip
+    """What a night ends with: what it said, and what waits still."""
+    nights = (night(int(code)),) if nights is None else nights
+    with open_store(nightly.store_url) as store:
+        said = tell(store, nightly, nights, 1, code, NOW)
+        return said, delivery.deliver(store, nightly, (waits if waits is not None else []).append)
 
 
 def test_a_night_is_told_as_plain_json_and_as_slack_takes_it(nightly, serve, monkeypatch):

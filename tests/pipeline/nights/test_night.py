@@ -12,7 +12,8 @@ from qualgate.config import load_gate_file
 from qualgate.config.nightly import load_nightly
 from qualgate.errors import Exit, InfrastructureError, Interrupted
 from qualgate.pipeline.nights import night as nights
-from qualgate.pipeline.nights.night import exit_of, planned, run_nights
+from qualgate.pipeline.nights.night import exit_of, planned
+from qualgate.pipeline.nights.whole import whole_night
 from qualgate.pipeline.outcome import Outcome
 from qualgate.records import Verdict
 from qualgate.store.database import open_store
@@ -28,6 +29,15 @@ variants: {int8: {quantize: int8}}
 evalsets: [json_extract]
 gate: {rules: [{metric: json.valid, max_drop: 0.02}]}
 """
+
+
+def nights_of(nightly, judge, now, **more):
+    return whole_night(nightly, judge, now, **more).told
+
+
+def code_of(nightly):
+    with open_store(nightly.store_url) as store:
+        return exit_of(nightly, store)
 
 
 class Judge:
@@ -69,19 +79,19 @@ def nightly(tmp_path, monkeypatch):
 
 def test_what_is_due_is_judged_once_and_nothing_is_due_until_the_next_night(nightly):
     judge = Judge(two=Exit.BLOCK)
-    told = run_nights(nightly, judge, NOON)
+    told = nights_of(nightly, judge, NOON)
     assert judge.asked == ["one", "two"]
     assert [(one.night.name, one.night.exit, one.night.repeated, one.before) for one in told] == [
         ("one", 0, False, None), ("two", 10, False, None),
     ]  # fmt: skip
-    assert run_nights(nightly, judge, NOON + timedelta(hours=13)) == ()
-    assert exit_of(nightly, nightly.store_url) is Exit.BLOCK, "what is not due keeps its last word"
+    assert nights_of(nightly, judge, NOON + timedelta(hours=13)) == ()
+    assert code_of(nightly) is Exit.BLOCK, "what is not due keeps its last word"
 
 
 def test_the_next_night_repeats_the_verdict_of_what_has_not_changed_and_says_so(nightly):
     judge = Judge()
-    first = run_nights(nightly, judge, NOON)
-    again = run_nights(nightly, judge, NOON + timedelta(days=1))
+    first = nights_of(nightly, judge, NOON)
+    again = nights_of(nightly, judge, NOON + timedelta(days=1))
     assert judge.asked == ["one", "two"], "nothing ran again"
     assert [one.night.repeated for one in again] == [True, True]
     assert [one.night.run_id for one in again] == [one.night.run_id for one in first]
@@ -90,39 +100,41 @@ def test_the_next_night_repeats_the_verdict_of_what_has_not_changed_and_says_so(
 
 
 def test_nights_that_were_missed_are_made_up_for_once(nightly):
-    run_nights(nightly, Judge(), NOON)
-    assert len(run_nights(nightly, Judge(), NOON + timedelta(days=9))) == 2
-    assert run_nights(nightly, Judge(), NOON + timedelta(days=9, hours=1)) == ()
+    nights_of(nightly, Judge(), NOON)
+    assert len(nights_of(nightly, Judge(), NOON + timedelta(days=9))) == 2
+    assert nights_of(nightly, Judge(), NOON + timedelta(days=9, hours=1)) == ()
 
 
 def test_one_gate_file_that_fails_keeps_none_of_the_others_and_the_worst_counts(nightly):
-    told = run_nights(nightly, Judge(one=InfrastructureError("no room"), two=Exit.UNDECIDED), NOON)
+    told = nights_of(nightly, Judge(one=InfrastructureError("no room"), two=Exit.UNDECIDED), NOON)
     assert [(one.night.exit, one.night.said, one.night.run_id is None) for one in told] == [
         (13, "no room", True), (12, "", False),
     ]  # fmt: skip
-    assert exit_of(nightly, nightly.store_url) is Exit.INFRASTRUCTURE
-    told = run_nights(nightly, Judge(one=ZeroDivisionError("x")), NOON, every=True)
+    assert code_of(nightly) is Exit.INFRASTRUCTURE
+    told = nights_of(nightly, Judge(one=ZeroDivisionError("x")), NOON, every=True)
     assert told[0].night.exit == 13
     assert told[0].night.said == "ZeroDivisionError: x"
 
 
 def test_a_gate_file_that_cannot_be_read_is_told_and_approves_nothing(nightly):
     nightly.gate_path("one").write_text("version: 1\nbaselin: {}\n")
-    told = run_nights(nightly, Judge(), NOON)
+    told = nights_of(nightly, Judge(), NOON)
     assert [one.night.exit for one in told] == [64, 0]
     assert "did you mean 'baseline'" in told[0].night.said
-    assert exit_of(nightly, nightly.store_url) is Exit.USAGE
+    assert code_of(nightly) is Exit.USAGE
 
 
 def test_an_interrupted_night_keeps_what_is_done_and_the_rest_is_due_still(nightly):
     with pytest.raises(Interrupted):
-        run_nights(nightly, Judge(two=Interrupted("stopped")), NOON)
+        nights_of(nightly, Judge(two=Interrupted("stopped")), NOON)
     with open_store(nightly.store_url) as store:
         assert [one.gate for one in last_nights(store)] == ["one"]
-    assert exit_of(nightly, nightly.store_url) is Exit.UNDECIDED, "what has no word yet decides nothing"
+    assert code_of(nightly) is Exit.UNDECIDED, "what has no word yet decides nothing"
     judge = Judge()
-    run_nights(nightly, judge, NOON)
+    told = nights_of(nightly, judge, NOON)
     assert judge.asked == ["two"]
+    assert [one.night.gate for one in told] == ["one", "two"], "what was not told when it was interrupted is told now"
+    assert nights_of(nightly, judge, NOON) == (), "and no night is told twice"
 
 
 def test_two_nights_never_overlap_and_the_second_is_told_who_is_first(nightly):
@@ -133,9 +145,9 @@ def test_two_nights_never_overlap_and_the_second_is_told_who_is_first(nightly):
         fcntl.flock(held, fcntl.LOCK_EX)
         judge = Judge()
         with pytest.raises(InfrastructureError, match=r"a night is under way \(process 7 on gpu-1 since"):
-            run_nights(nightly, judge, NOON)
+            nights_of(nightly, judge, NOON)
     assert judge.asked == []
-    assert len(run_nights(nightly, judge, NOON)) == 2, "a lock that nobody holds is none"
+    assert len(nights_of(nightly, judge, NOON)) == 2, "a lock that nobody holds is none"
     assert path.read_text() == ""
 
 
@@ -148,28 +160,28 @@ def test_every_model_that_is_there_is_judged_and_one_that_is_new_the_next_time(n
         'version: 1\nschedule: {at: "02:00"}\ngates: {one: {gate: one.yaml, models: ["models/*"]}}\n'
     )
     nightly, judge = load_nightly(nightly.path), Judge()
-    run_nights(nightly, judge, NOON)
+    nights_of(nightly, judge, NOON)
     assert judge.asked == ["a", "b"]
     (tmp_path / "models" / "c").mkdir()
     (tmp_path / "models" / "c" / "config.json").write_text("{}")
-    assert exit_of(nightly, nightly.store_url) is Exit.UNDECIDED
-    run_nights(nightly, judge, NOON + timedelta(minutes=5))
+    assert code_of(nightly) is Exit.UNDECIDED
+    nights_of(nightly, judge, NOON + timedelta(minutes=5))
     assert judge.asked == ["a", "b", "c"]
     (tmp_path / "models" / "deep" / "a").mkdir(parents=True)
     (tmp_path / "models" / "deep" / "a" / "config.json").write_text("{}")
     nightly.path.write_text(nightly.path.read_text().replace('"models/*"', '"models/*", "models/deep/*"'))
-    [told] = run_nights(load_nightly(nightly.path), judge, NOON + timedelta(days=1))
+    [told] = nights_of(load_nightly(nightly.path), judge, NOON + timedelta(days=1))
     assert told.night.exit == 64
     assert "two folders are called 'a'" in told.night.said
     nightly.path.write_text(nightly.path.read_text().replace("models/", "modles/"))
-    [told] = run_nights(load_nightly(nightly.path), judge, NOON + timedelta(days=2))
+    [told] = nights_of(load_nightly(nightly.path), judge, NOON + timedelta(days=2))
     assert "no folder with a model fits 'modles/*'" in told.night.said
 
 
 def test_a_plan_says_what_would_be_done_and_does_nothing(nightly, tmp_path):
     assert [(one.does, one.why) for one in planned(nightly, NOON)] == [("run", "its first night")] * 2
     assert not (tmp_path / "nightly.db").exists()
-    run_nights(nightly, Judge(), NOON)
+    nights_of(nightly, Judge(), NOON)
     assert [one.does for one in planned(nightly, NOON)] == ["wait", "wait"]
     assert [one.does for one in planned(nightly, NOON + timedelta(days=1))] == ["repeat", "repeat"]
     nightly.gate_path("one").write_text("nothing\n")
@@ -183,7 +195,7 @@ def test_what_a_server_is_cannot_be_seen_so_it_is_asked_every_night(nightly):
     assert load_gate_file(gate).variants[0].served is not None
     judge = Judge()
     for day in range(2):
-        run_nights(nightly, judge, NOON + timedelta(days=day))
+        nights_of(nightly, judge, NOON + timedelta(days=day))
     assert judge.asked == ["one", "two", "one"]
 
 
@@ -193,5 +205,5 @@ def test_run_again_is_asked_for_by_the_file_or_by_an_age(nightly):
     gate.write_text(gate.read_text().replace("gate: {", "gate: {max_age: 1h, "))
     nightly, judge = load_nightly(nightly.path), Judge()
     for day in range(2):
-        run_nights(nightly, judge, NOON + timedelta(days=day))
+        nights_of(nightly, judge, NOON + timedelta(days=day))
     assert judge.asked == ["one", "two", "one"], "a run of a moment ago is young enough"

@@ -1,0 +1,79 @@
+"""A whole night: alone, what is due is judged and kept, and whatever was not told yet is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from qualgate.config.nightly import Nightly
+from qualgate.errors import Exit
+from qualgate.pipeline.locks import sole_night
+from qualgate.pipeline.nights import delivery, digest
+from qualgate.pipeline.nights.digest import Told
+from qualgate.pipeline.nights.night import Judge, Say, exit_of, run_nights
+from qualgate.pipeline.nights.trends import trends
+from qualgate.store import queries
+from qualgate.store.database import Store, open_store
+from qualgate.store.nights import Digest, Untold, add_digests, undelivered, untold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a night came to."""
+
+    exit: Exit
+    told: tuple[Told, ...]  # empty where nothing was due
+    said: dict[str, Any]  # the digest's plain form
+    waiting: tuple[Digest, ...]  # digests that could not be delivered
+
+
+def whole_night(
+    nightly: Nightly,
+    judge: Judge,
+    now: datetime,
+    *,
+    every: bool = False,
+    say: Say = lambda line: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Ended:
+    """Judge what is due, and tell it. InfrastructureError where another night of the file is under way.
+
+    judge: what runs a gate file. every: all of the file, due or not. say: told what begins. wait: between attempts to
+    deliver a digest. Where a night was killed before it told, the next tells of both.
+    """
+    with sole_night(nightly.path, f"{now:%Y-%m-%d %H:%M} UTC"), open_store(nightly.store_url) as store:
+        run_nights(nightly, store, judge, now, every=every, say=say)
+        code, fresh = exit_of(nightly, store), untold(store)
+        told = tuple(_told(store, one) for one in fresh)
+        said = tell(store, nightly, told, fresh[-1].night_id if fresh else 0, code, now)
+        return Ended(exit=code, told=told, said=said, waiting=delivery.deliver(store, nightly, wait))
+
+
+def tell(
+    store: Store, nightly: Nightly, told: Sequence[Told], last_night: int, code: Exit, now: datetime
+) -> dict[str, Any]:
+    """Write a digest of these nights for each target that wants one, to be delivered. Returns its plain form; where
+    there is no night to tell of, nothing is written. last_night: the newest of them."""
+    waiting = len(undelivered(store))
+    said = digest.body(nightly.path.name, told, code, now, waiting)
+    if told:
+        targets = delivery.targets_of(nightly).items()
+        wanted = [name for name, target in targets if digest.wanted(target.when, told, code, waiting)]
+        add_digests(store, wanted, said, last_night)
+    return said
+
+
+def _told(store: Store, one: Untold) -> Told:
+    run_id = one.night.run_id
+    if run_id is None:
+        return Told(night=one.night, before=one.before)
+    return Told(
+        night=one.night,
+        before=one.before,
+        verdicts=tuple(stored.verdict for stored in queries.run_summary(store, run_id).verdicts),
+        trends=trends(store, run_id),
+        flaky=queries.flaky(store, run_id),
+    )
