@@ -17,14 +17,15 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "decode": "drafted_int8 drafted_int4 lm_eval_int8 lm_eval_int4 plain vllm_plain vllm_int8 vllm_int4 step_1 step_64 "
     "choices memory",
     "speculation": "target_bandwidth verify specqd_1 specqd_2 law control assistant lookup vllm_ngram vllm_draft bits",
-    "exact": "exact.tokens exact.other_tokens exact.other_bits exact.padded",
+    "exact": "exact.tokens exact.other_tokens exact.other_bits exact.padded exact.kept.tokens exact.kept.other_tokens "
+    "exact.kept.other_bits",
     "lossless": "lossless.by_rounds lossless.at_once lossless.numbers lossless.known_mutants lossless.code_mutants "
     "lossless.lossy_rules lossless.engine lossless.wrong_engines lossless.seconds",
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
     "served": "chaos faults client verdict.same wire.drafted kl.bounds",
-    "served-arithmetic": "agrees margins overflow",
+    "served-arithmetic": "agrees margins overflow memory",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
     "planner.rates "
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "
