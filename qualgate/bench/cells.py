@@ -2,13 +2,15 @@
 
 Three things are measured apart: acceptance on the un-widened model, passes by themselves (`pass_times`), and the gain
 itself, on the widened model in turns with plain decoding. Only the last is the gain's own run. Passes are measured
-anew beside each batch and task: how fast a machine reads memory changes within minutes.
+anew before and after each batch and task: how fast a machine reads memory changes within minutes. A batch's prompts are
+read in one pass: who is drafted for while others are read is ahead when the seconds begin to count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import exp, log
 from statistics import mean
@@ -57,7 +59,9 @@ def fates(
         for task, mine in prompts.items():
             for batch in batches:
                 group = [one for group in _groups(mine, batch) for one in group]
-                found[by, task, batch] = accepted_of_each(answered(arm, group, batch=len(group)).levels[0], len(group))
+                found[by, task, batch] = accepted_of_each(
+                    answered(arm, group, batch=len(group), at_once=True).levels[0], len(group)
+                )
     return found
 
 
@@ -67,28 +71,39 @@ def measure(
     prompts: Mapping[str, Sequence[Prompt]],
     batches: Sequence[int],
     fate: Fates,
-    passes: Callable[[], Mapping[str, PassTimes]],
+    passes: Callable[[Sequence[int], Callable[[], None]], Mapping[str, PassTimes]],
 ) -> list[Cell]:
     """All cells. drafted: by who drafts and γ; prompts: of each task, as many for a batch as go on side by side, and
-    some for a batch of one; passes: measures what passes take now, by who drafts."""
+    some for a batch of one; passes: measures what passes over so many sequences take while something is done, by who
+    drafts."""
     cells: list[Cell] = []
     places = [(batch, task) for batch in batches for task in prompts]
     for at in told("speculation, cells", range(len(places)), lambda at: f"{places[at][1]} by {places[at][0]}"):
         batch, task = places[at]
-        groups, times = _groups(prompts[task], batch), passes()
-        ways = [PLAIN, *drafted]
-        runs: dict[tuple[str, int], list[Told]] = {way: [] for way in ways}
-        for count, group in enumerate(groups):
-            first = (at + count) % len(ways)
-            order = ways[first:] + ways[:first]
-            turns = [{way: answered(drafted.get(way, plain), group, batch=batch) for way in order} for _ in range(2)]
-            for way in ways:  # the sooner of two: what else a machine does only ever takes time
-                runs[way].append(min((turn[way] for turn in turns), key=_seconds))
+        runs: dict[tuple[str, int], list[Told]] = {way: [] for way in (PLAIN, *drafted)}
+        around = partial(_in_turns, {PLAIN: plain, **drafted}, _groups(prompts[task], batch), at, runs)
+        times = passes([count for count in batches if count <= batch], around)
         cells += [
             _cell(way, batch, task, (runs[PLAIN], runs[way]), (fate[way[0], task, batch], times[way[0]]))
             for way in drafted
         ]
     return cells
+
+
+def _in_turns(
+    arms: Mapping[tuple[str, int], LoadedArm],
+    groups: Sequence[Sequence[Prompt]],
+    at: int,
+    runs: Mapping[tuple[str, int], list[Told]],
+) -> None:
+    """Every way answers each batch twice, in an order that turns from place `at` on; into `runs`."""
+    ways = [*arms]
+    for count, group in enumerate(groups):
+        first = (at + count) % len(ways)
+        order = ways[first:] + ways[:first]
+        turns = [{way: answered(arms[way], group, batch=len(group), at_once=True) for way in order} for _ in range(2)]
+        for way in ways:  # the sooner of two: what else a machine does only ever takes time
+            runs[way].append(min((turn[way] for turn in turns), key=_seconds))
 
 
 def _groups(prompts: Sequence[Prompt], batch: int) -> list[Sequence[Prompt]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from statistics import linear_regression, median
 
@@ -34,25 +35,31 @@ class Wrong:
         """See `Proposer`."""
 
 
-def pass_times(target: LoadedArm, draft: LoadedArm | None, batches: Sequence[int], lengths: Sequence[int]) -> PassTimes:
-    """Of a target with drafts of such lengths (0: none) and of a model that drafts, in batches of such sizes."""
-    passes = {(count, length): _sooner(pass_seconds, target, count, length) for count in batches for length in lengths}
-    if draft is None:
-        return PassTimes(target=passes, draft={})
+def pass_times(
+    target: LoadedArm,
+    draft: LoadedArm | None,
+    batches: Sequence[int],
+    lengths: Sequence[int],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> PassTimes:
+    """Of a target with drafts of such lengths (0: none) and of a model that drafts, in batches of such sizes: the
+    sooner of before and after `meanwhile`, for what else a machine does only takes time."""
+    grid = [(count, length) for count in batches for length in lengths]
+    plain = {(False, *place): partial(pass_seconds, target, *place) for place in grid}
+    rounds = {
+        (True, count, length): partial(round_seconds, drafted(target, Level(by=draft, tokens=length)), count, length)
+        for count, length in grid
+        if draft is not None and length
+    }
+    before = {what: measure() for what, measure in (plain | rounds).items()}
+    meanwhile()
+    found = {what: min(before[what], measure()) for what, measure in (plain | rounds).items()}
     drafting: dict[int, tuple[float, float]] = {}
-    for count in batches:
-        made = {
-            length: _sooner(round_seconds, drafted(target, Level(by=draft, tokens=length)), count, length)
-            for length in lengths
-            if length
-        }
-        slope, intercept = linear_regression(list(made), [made[length] - passes[count, length] for length in made])
+    for count in batches if draft is not None else ():
+        made = {length: found[True, count, length] - found[False, count, length] for length in lengths if length}
+        slope, intercept = linear_regression(list(made), list(made.values()))
         drafting[count] = intercept, slope
-    return PassTimes(target=passes, draft=drafting)
-
-
-def _sooner(measure: Callable[[LoadedArm, int, int], float], arm: LoadedArm, sequences: int, tokens: int) -> float:
-    return min(measure(arm, sequences, tokens) for _ in range(2))  # what else a machine does only takes time
+    return PassTimes(target={place: found[False, *place] for place in grid}, draft=drafting)
 
 
 def pass_seconds(arm: LoadedArm, sequences: int, tokens: int) -> float:

@@ -74,10 +74,17 @@ def drafted(target: LoadedArm, *levels: Level) -> LoadedArm:
 
 
 def answered(
-    arm: LoadedArm, prompts: Sequence[Prompt], *, batch: int = 1, drafts: Drafts | None = None, most: int = 0
+    arm: LoadedArm,
+    prompts: Sequence[Prompt],
+    *,
+    batch: int = 1,
+    drafts: Drafts | None = None,
+    most: int = 0,
+    at_once: bool = False,
 ) -> Told:
     """All prompts, at most `batch` of them side by side. drafts: instead of the arm's own; most: passes that say
-    something, after which no more is said, 0 as many as it takes."""
+    something, after which no more is said, 0 as many as it takes; at_once: prompts are read in one pass, so that
+    nobody is drafted for while others wait for their first token."""
     stop_ids = frozenset(arm.stop_ids)
     requests = [Request(prompt=one.token_ids, max_new_tokens=one.max_new_tokens, stop_ids=stop_ids) for one in prompts]
     answers, passes = Answers(len(requests)), list[Pass]()
@@ -91,6 +98,8 @@ def answered(
 
     with ExitStack() as stack:
         limits = Limits(sequences=batch)
+        if at_once:
+            limits = replace(limits, rows=max(limits.rows, sum(len(one.token_ids) for one in prompts)))
         engine = stack.enter_context(open_engine(arm.model, arm.choice, limits=limits))
         assert isinstance(engine, PackedEngine), "loading refuses others for who is drafted for"
         levels: tuple[Drafts, ...] = ()

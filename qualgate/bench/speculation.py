@@ -197,8 +197,8 @@ def _cells(ground: Ground) -> tuple[list[cells.Cell], list[dict[str, Any]]]:
     }
     told = list[PassTimes]()
 
-    def passes() -> dict[str, PassTimes]:
-        told.append(pass_times(target, packed, batches, (0, *cells.TOKENS)))
+    def passes(of: Sequence[int], meanwhile: Callable[[], None]) -> dict[str, PassTimes]:
+        told.append(pass_times(target, packed, of, (0, *cells.TOKENS), meanwhile))
         return {"mxfp4": told[-1], "ngram": replace(told[-1], draft={})}
 
     with turns.uncollected():

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from qualgate.speculation.acceptance import Fate
 from qualgate.speculation.control import window
-from qualgate.speculation.lengths import FEW, MOST_RESTS, RESTS, Batch, Learned, Lengths, Prospect
+from qualgate.speculation.lengths import FEW, LOOKS, MOST_RESTS, RESTS, Batch, Learned, Lengths, Prospect
 from qualgate.speculation.plan import Plan
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer, Stepwise
 from qualgate.speculation.steps import Drafts, Step, step
@@ -58,19 +58,24 @@ class Drafting:
         self._rest = self._learned.rest
         self._over = 0  # rows that ended
         self._said: dict[int, int] = {}  # tokens of each row, where γ is chosen
+        self._counted: dict[int, int] = {}  # of these, those that `remaining` was told
         self._told = drafts.rests
+        self.resting = False  # nothing is drafted in this pass, nor learned of it
+        self.untold: dict[int, int] = {}  # of rows, from which position on nobody said what: a token a pass
 
     def rests(self, going: int) -> bool:
         """Whether nothing is drafted in the next pass, which `going` texts share, as was found before."""
-        self._told.passes += 1
-        rest = self._rest
+        told, rest = self._told, self._rest
+        told.passes += 1
+        self.resting = rest.left > 0 and going == rest.going
+        if self.resting:
+            told.because = told.because or self.because
+            told.rested += 1
+            rest.left -= 1
+            rest.gone += 1
+            return True
         if not going:  # prompts are read, which tells nothing of what is shared next
             return False
-        if rest.left and going == rest.going:
-            self._told.because = self._told.because or self.because
-            self._told.rested += 1
-            rest.left -= 1
-            return True
         if going != rest.going:
             rest.next = RESTS
         rest.left = 0
@@ -89,6 +94,9 @@ class Drafting:
             return {row: draft.tokens for row, draft in self._drafts.items()}
         if not self._instead and not self._proposer.runs_model:
             return self._verified(self._found(self._proposer, asked, going))
+        began = self._clock()
+        self._said.update((one.row, len(one.said)) for one in asked)
+        self._count()
         proposers = (self._proposer, *self._instead)
         offers = [(self._made if one.runs_model else self._found)(one, asked, going) for one in proposers]
         best = max(offers, key=lambda one: one.gain)
@@ -98,6 +106,7 @@ class Drafting:
                 self._told.rested += 1
                 self._told.because = self._learned.lengths(self._proposer.name).because
         if best is None:
+            self._looked(going, self._clock() - began)
             return {}
         self._rest.next = RESTS
         if best.plan is not None:
@@ -111,20 +120,20 @@ class Drafting:
     def said(self, row: int, position: int, offered: int, tokens: Sequence[int], agreed: int) -> bool:
         """What a row says from `position` of its answer on, where `offered` tokens of its draft were verified and the
         first `agreed` of them are what it says; whether it came back to a known answer so, for the first time."""
-        draft = self._drafts.pop(row, NO_DRAFT)
-        if self._steps is not None:
-            plain = Step(row, position, 0, 0, 0, 0, "")
-            self._steps.append(step(row, position, draft, offered, agreed, len(tokens)) if draft.tokens else plain)
-        task = self._tasks[row] if self._tasks else ""
+        draft = self._drafts.pop(row, NO_DRAFT) if self._drafts else NO_DRAFT
+        self._plain_until(row, position)
         if not self._tokens:
-            self._learned.remaining.said(task, position, len(tokens))
             self._said[row] = position + len(tokens)
         if not draft.tokens:
+            if self._steps is not None:
+                self._steps.append(Step(row, position, 0, 0, 0, 0, ""))
             return False
+        if self._steps is not None:
+            self._steps.append(step(row, position, draft, offered, agreed, len(tokens)))
         here = self._row(row)
         if draft.kind in here.read:  # what it drafted, it has read
             here.read[draft.kind] = position + agreed
-        self._learned.acceptance.observe(draft, tokens, task, here.fate)
+        self._learned.acceptance.observe(draft, tokens, here.task, here.fate)
         if offered:
             self._learned.lengths(draft.kind).fared(offered, agreed)
         back = draft.kind in ("baseline", "sibling") and tuple(tokens[:BACK]) == draft.tokens[:BACK]
@@ -133,21 +142,38 @@ class Drafting:
         self._back.add(row)
         return True
 
-    def ended(self, row: int) -> None:
-        """A row says nothing more."""
+    def _plain_until(self, row: int, position: int) -> None:
+        """Steps of passes that rested. One by one as they went by, they would take what a pass may at most."""
+        first = self.untold.pop(row, position)
+        if self._steps is not None and first < position:
+            self._steps += [Step(row, at, 0, 0, 0, 0, "") for at in range(first, position)]
+
+    def ended(self, row: int, said: int = 0) -> None:
+        """A row says nothing more; said: its tokens, for passes that are `untold`."""
         self._over += 1
+        if row in self.untold:
+            self._plain_until(row, said)
+            self._said[row] = said
         self._rows.pop(row, None)
-        if tokens := self._said.pop(row, 0):
-            self._learned.remaining.ended(self._tasks[row] if self._tasks else "", tokens)
+        if tokens := self._said.get(row):
+            self._count()
+            self._learned.remaining.ended(self._task(row), tokens)
+        self._said.pop(row, None)
+        self._counted.pop(row, None)
         for one in (self._proposer, *self._instead):
             one.ended(row)
 
     def passed(self, sequences: int, rows: int, seconds: float) -> None:
-        """A pass is over that read no prompt: that would tell nothing of what decoding costs."""
-        if not self._rest.left:  # while it rests, one pass of many tells enough
-            self._learned.costs.observe(sequences, rows, seconds)
+        """A pass is over that read no prompt: that would tell nothing of what decoding costs. While it rests, one pass
+        of many tells enough."""
+        if self.resting:
+            return
+        costs, rest = self._learned.costs, self._rest
+        costs.observe(sequences, rows, seconds)
         if not self._tokens and self._proposer.runs_model:
-            self._learned.lengths(self._proposer.name).passed(seconds)
+            rested = rest.gone * costs.now.seconds(rest.going, rest.going)
+            self._learned.lengths(self._proposer.name).passed(rested + seconds)
+            rest.gone = 0
 
     @property
     def because(self) -> str:
@@ -164,8 +190,19 @@ class Drafting:
     def _row(self, row: int) -> _Row:
         found = self._rows.get(row)
         if found is None:
-            found = self._rows[row] = _Row(self._tasks[row] if self._tasks else "")
+            found = self._rows[row] = _Row(self._task(row))
         return found
+
+    def _task(self, row: int) -> str:
+        return self._tasks[row] if self._tasks else ""
+
+    def _count(self) -> None:
+        """What was said since this was last done. After every pass it would take longer than such counts are worth."""
+        for row, said in self._said.items():
+            before = self._counted.get(row, 0)
+            if said > before:
+                self._learned.remaining.said(self._task(row), before, said - before)
+                self._counted[row] = said
 
     def _made(self, proposer: Proposer, asked: Sequence[Asked], going: int) -> _Offer:
         """Of a model: what it would draft."""
@@ -218,6 +255,11 @@ class Drafting:
         if all(self._learned.lengths(one.proposer.name).hopeless for one in offers):
             rest.next = min(2 * rest.next, MOST_RESTS)
         return None
+
+    def _looked(self, going: int, seconds: float) -> None:
+        """Nobody drafts: the next look waits until this one, which took so long, was a small share of all seconds."""
+        a_pass = LOOKS * self._learned.costs.now.seconds(going, going)
+        self._rest.left = max(self._rest.left, min(MOST_RESTS, int(seconds / a_pass))) if a_pass else self._rest.left
 
     def _draft_by(self, offer: _Offer, plan: Plan, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:
         proposer, lengths = offer.proposer, self._learned.lengths(offer.proposer.name)

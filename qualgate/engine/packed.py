@@ -234,7 +234,7 @@ class _Run:
             self._engine.tally.passes += 1
             schedule.passed(parts)
             self._say(parts, states)
-            if drafting is not None and all(part.decodes for part in parts):
+            if drafting is not None and not drafting.resting and all(part.decodes for part in parts):
                 drafting.passed(len(parts), sum(part.wants for part in parts), perf_counter() - began)
 
     def _say(self, parts: Sequence[Part], states: torch.Tensor) -> None:
@@ -365,14 +365,17 @@ class _Run:
         tally = self._engine.tally
         tally.tokens += len(got.tokens)
         tally.forked += bool(one.forced) and got.agreed < len(draft) and got.reason is None
-        if self._drafting is not None:
-            tally.rejoined += self._drafting.said(one.index, len(one.said), len(draft), got.tokens, got.agreed)
+        drafting = self._drafting
+        if drafting is not None and drafting.resting and len(got.tokens) == 1 and not one.forced:
+            drafting.untold.setdefault(one.index, len(one.said))
+        elif drafting is not None:
+            tally.rejoined += drafting.said(one.index, len(one.said), len(draft), got.tokens, got.agreed)
         self._schedule.said(one, got.tokens)
         return len(got.tokens), got.reason
 
     def _ended(self, one: Stream, reason: Reason) -> Ended:
         if self._drafting is not None:
-            self._drafting.ended(one.index)
+            self._drafting.ended(one.index, len(one.said))
         return Ended(
             request=one.index,
             reason=reason,

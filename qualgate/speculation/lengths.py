@@ -28,7 +28,8 @@ DOUBT = 3.0  # times the reading of a text must be saved before that
 RIGHT = 0.98  # the chance of a token, as well as one may hope
 MEMORY = 0.9  # what is known of reading, and of the last drafts, counts so much at the next
 UNSEEN = PassCost(fixed=3e-4, sequence=3e-5, row=3e-5)  # of the draft, beside `control.UNSEEN` of its target
-RESTS, MOST_RESTS = 15, 120  # passes without a look, once nobody paid
+RESTS, MOST_RESTS = 15, 480  # passes without a look, once nobody paid
+LOOKS = 0.01  # of all seconds that looks may take which find nobody
 FEW = 8  # tokens of a row that are read beside a step of the draft; more are a text that is read
 
 
@@ -236,11 +237,13 @@ def _text(one: Prospect) -> int:
 
 @dataclass(slots=True)
 class Rest:
-    """left: passes without a look at who might draft, while so many texts share them; next: passes of the next rest."""
+    """left: passes without a look at who might draft, while so many texts share them; next: passes of the next rest;
+    gone: passes of rests whose seconds nobody has counted."""
 
     left: int = 0
     going: int = 0
     next: int = RESTS
+    gone: int = 0
 
 
 class Learned:

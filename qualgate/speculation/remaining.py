@@ -41,7 +41,12 @@ class Remaining:
 
     def said(self, task: str, position: int, tokens: int) -> None:
         """So many tokens of an answer from a position on."""
-        self._task(task).said[min(position // WIDTH, COUNTED - 1)] += tokens
+        said, end = self._task(task).said, position + tokens
+        while position < end:
+            place = position // WIDTH
+            upto = min(end, (place + 1) * WIDTH)
+            said[min(place, COUNTED - 1)] += upto - position
+            position = upto
 
     def ended(self, task: str, tokens: int) -> None:
         """An answer is over that has so many."""

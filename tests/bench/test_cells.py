@@ -43,7 +43,15 @@ def test_cells_are_measured_on_answers_that_are_the_same(tmp_path):
     assert len(fate["mxfp4", "code", 2]) == 2
     assert all(one.drafted > 0.9 and one.chances[0] > 0.9 for one in fate["mxfp4", "code", 2])
     free = PassTimes(target={(1, 0): 1.0, (2, 2): 1.0, (1, 2): 1.0, (2, 0): 1.0}, draft={})
-    found = cells.measure(plain, ways, prompts, (1, 2), fate, lambda: dict.fromkeys(("mxfp4", "ngram"), free))
+    asked = []
+
+    def passes(of, meanwhile):
+        asked.append(of)
+        meanwhile()
+        return dict.fromkeys(("mxfp4", "ngram"), free)
+
+    found = cells.measure(plain, ways, prompts, (1, 2), fate, passes)
+    assert asked == [[1], [1, 2]], "passes of more sequences than share one tell nothing"
     assert [(one.by, one.tokens, one.batch) for one in found] == [(*way, batch) for batch in (1, 2) for way in ways]
     assert not any(one.unlike for one in found)
     assert all(one.gain > 0 and (one.foretold is None) == (one.tokens == AUTO) for one in found)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from qualgate.engine.drafting import Drafting
-from qualgate.speculation.lengths import RESTS, Learned
+from qualgate.speculation.lengths import MOST_RESTS, RESTS, Learned
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.remaining import Remaining
 from qualgate.speculation.steps import Drafts
 from tests.engine.drafting_world import Costs, Row, Task, World, rows_of, seconds
 
@@ -164,6 +165,36 @@ def test_where_nobody_pays_some_passes_go_by_without_a_look_and_are_counted_with
     assert drafts.rests.because == drafting.because
     assert not drafting.rests(2), "of another batch it is not known"
     assert (drafts.rests.passes, drafts.rests.rested) == (RESTS + 4, RESTS + 3)
+
+
+def test_passes_that_rested_have_a_plain_step_each_and_their_tokens_are_counted():
+    steps, knows = [], learned(0, "model")
+    drafting = Drafting(Drafts(Model((1,)), 0, steps, knows, tasks=["task"]), lambda: 0.0)
+    for position in range(40):
+        if not drafting.rests(1):
+            drafting.draft(asked(position), 1)
+            drafting.said(0, position, 0, (1,), 0)
+            drafting.passed(1, 1, 10e-3)
+        else:
+            drafting.untold.setdefault(0, position)
+    drafting.ended(0, 40)
+    assert [(one.position, one.proposed, one.proposer) for one in steps] == [(at, 0, "") for at in range(40)]
+    told = Remaining()
+    told.said("task", 0, 40)
+    told.ended("task", 40)
+    assert [knows.remaining.tokens("task", at, 100) for at in (0, 39)] == [
+        told.tokens("task", at, 100) for at in (0, 39)
+    ]
+
+
+def test_a_look_that_takes_long_beside_a_pass_is_followed_by_a_long_rest():
+    for look, rested in ((0.0, RESTS), (10e-3, 100), (1.0, MOST_RESTS)):
+        began = iter((0.0, look))
+        drafting = Drafting(Drafts(Model((1,)), learned=learned(0, "model")), lambda began=began: next(began))
+        assert not drafting.rests(1)
+        assert drafting.draft(asked(), 1) == {}
+        count = next(count for count in range(MOST_RESTS + 2) if not drafting.rests(1))
+        assert count == pytest.approx(rested, rel=0.05)
 
 
 def test_a_rest_goes_on_in_the_next_run_and_while_its_prompt_is_read():

@@ -170,7 +170,12 @@ def test_how_often_drafts_rested_and_why_is_told_of_a_job(arms):
     facts |= {PLAIN_STEP: 1e-3} | {f"{DRAFT_STEP_COST}1x{count}": 100.0 for count in (1, 4, 16)}
     facts |= {f"{BATCH_COST}{count}x{rows}": 1 + rows / 100 for count, rows in ((1, 1), (1, 5), (4, 4), (4, 20))}
     drafted = replace(drafted, footprint=replace(drafted.footprint, facts=facts))
-    ran = run_job(drafted, job(drafted, "")).generation
+    found = run_job(drafted, job(drafted, ""))
+    for completion in found.completions:
+        mine = [one for one in found.draft_steps if one.key == completion.key]
+        assert [one.position for one in mine] == sorted({one.position for one in mine})
+        assert sum(one.accepted for one in mine) + len(mine) == len(completion.token_ids), "rested passes are steps too"
+    ran = found.generation
     assert 0 < ran.drafting <= ran.passes
     assert ran.rested > 0.9 * ran.drafting
     assert ran.because.startswith("it would not pay if all were accepted: a step takes ")
