@@ -27,12 +27,12 @@ def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, see
     said: dict[tuple[str, str], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = defaultdict(lambda: ([], []))
     by_tokens = all(unit.answer is not None for pair in pairs for unit in (pair.baseline, pair.variant))
     for pair in pairs:
-        both = [_tokens(unit, by_tokens) for unit in (pair.baseline, pair.variant)]
-        if None not in both:
-            key = pair.variant.key
-            for answers, one in zip(said[key.evalset, key.case_id], both, strict=True):
-                answers.append(one)
-    cases = [case for case, (mine, _) in said.items() if len(mine) > 1]
+        mine, its = (_tokens(unit, by_tokens) for unit in (pair.baseline, pair.variant))
+        if mine is not None and its is not None:
+            answers = said[pair.variant.key.evalset, pair.variant.key.case_id]
+            answers[0].append(mine)
+            answers[1].append(its)
+    cases = [case for case, (answers, _) in said.items() if len(answers) > 1]
     found = _held(tuple((tuple(said[case][0]), tuple(said[case][1])) for case in cases), seed)
     if found.p > alpha / SHARES or found.prompt is None:
         return ""
