@@ -17,6 +17,7 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("verdict_same", ("verdict.same",)),
     ("lists", ("wire.drafted", "kl.bounds")),
     ("laws", ("power",)),
+    ("load_agrees", ("metrics.agree",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
 
