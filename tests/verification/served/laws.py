@@ -84,8 +84,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def drawn(arm: Arm, size: Size, seed: int) -> Pool:
     """So many answers of an arm to each prompt."""
-    how = {"quantize": parse_recipe(arm.quantize)} if arm.quantize else {}
-    spec = ArmSpec(name=arm.name, model=str(PATH), dtype="float32", **how)
+    recipe = parse_recipe(arm.quantize) if arm.quantize else None
+    spec = ArmSpec(name=arm.name, model=str(PATH), dtype="float32", quantize=recipe)
     sampling = Sampling(temperature=arm.temperature, top_p=arm.top_p)
     prompts = [one for kind in asked_of(KINDS, size.per_set).values() for one in kind]
     said: dict[str, list[tuple[tuple[int, ...], str]]] = {}
@@ -114,8 +114,9 @@ def powers(one: Pool, other: Pool, size: Size) -> dict[str, float]:
             mine.append([pool[index] for index in order[: size.answers]])
             again = order[size.answers :] if one is other else generator.permutation(len(other[case]))
             its.append([other[case][index] for index in again[: size.answers]])
-        tokens, texts = ([[[answer[k] for answer in of] for of in side] for side in (mine, its)] for k in (0, 1))
-        found["ours"] += same_law(list(zip(*tokens, strict=True)), trial, DEALS).p <= ALPHA
-        found["theirs"] += model_equality.p_value(*texts, generator, DEALS) <= ALPHA
-        found["within"] += model_equality.p_value(*texts, generator, DEALS, within=True) <= ALPHA
+        tokens = [([said for said, _ in a], [said for said, _ in b]) for a, b in zip(mine, its, strict=True)]
+        texts, others = ([[text for _, text in answers] for answers in side] for side in (mine, its))
+        found["ours"] += same_law(tokens, trial, DEALS).p <= ALPHA
+        found["theirs"] += model_equality.p_value(texts, others, generator, DEALS) <= ALPHA
+        found["within"] += model_equality.p_value(texts, others, generator, DEALS, within=True) <= ALPHA
     return {name: count / size.trials for name, count in found.items()}
