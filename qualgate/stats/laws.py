@@ -5,19 +5,23 @@ the p-value is the share of deals that look at least as different (its own among
 prompts and any number of answers of each.
 
 What is looked at are beginnings. Answers to one prompt part like a tree, and two laws that differ in one token's odds
-differ in how many of each go on with it. So of every beginning that some of a prompt's answers share, at least two and
-not all,
+differ in how many of each go on with it. Of every beginning that some of a prompt's answers share, at least two and not
+all, let a of one sampler's m answers and b of the other's n begin so. Then
 
-    sum of (a / m - b / n)^2 / (a + b),    a of one sampler's m answers and b of the other's n begin so
+    Q = sum of (a / m - b / n)^2 / (a + b)      how far the two part, whichever way
+    L = sum of (a / m - b / n) (a + b)          whose answers are the more usual: who draws more sharply
 
-Each set of answers counts once, however long a beginning it shares. A kernel that compares answers place by place
-(Gao et al. 2024, Model Equality Testing: MMD with a Hamming kernel) adds the noise of all that comes after they parted.
+over all prompts, and Q's standard score and L's squared one add up, by means and deviations over the deals. L finds
+what a temperature or a cut does, which is little in every prompt and the same way in all; Q finds the rest. Each set of
+answers counts once, however long a beginning it shares. Model Equality Testing (Gao et al. 2024) deals over all prompts
+at once, which adds the noise of how many answers to each prompt fall to whom, and has no L.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +46,7 @@ class SameLaw:
 def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: int = DEALS) -> SameLaw:
     """prompts: of each the tokens of one sampler's answers and of the other's. seed: of the deals."""
     generator = np.random.default_rng(seed)
-    dealt, most, found = np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
+    far, sharp, most, found = np.zeros(deals + 1), np.zeros(deals + 1), 0.0, SameLaw(p=1.0)
     for number, (one, other) in enumerate(prompts):
         shared = beginnings([*one, *other])
         if not (one and other and shared):
@@ -52,19 +56,25 @@ def same_law(prompts: Sequence[tuple[Answers, Answers]], seed: int = 0, deals: i
             members[row, who] = 1.0
         labels = np.repeat([1 / len(one), -1 / len(other)], [len(one), len(other)])
         every = np.vstack([labels, generator.permuted(np.tile(labels, (deals, 1)), axis=1)])
-        parts = (every @ members.T) ** 2 / members.sum(1)
-        dealt += parts.sum(1)
+        apart, size = every @ members.T, members.sum(1)
+        parts = apart**2 / size
+        far += parts.sum(1)
+        sharp += apart @ size
         if parts[0].max() > most:
             most, row = float(parts[0].max()), int(parts[0].argmax())
             mine = int(members[row, : len(one)].sum())
             found = SameLaw(
                 p=1.0, prompt=number, length=shared[row][0], of=(len(one), len(other)),
-                count=(mine, int(members[row].sum()) - mine),
+                count=(mine, int(size[row]) - mine),
             )  # fmt: skip
-    at_least = 1 + int((dealt[1:] >= dealt[0] - 1e-9 * max(1.0, dealt[0])).sum())
-    return SameLaw(
-        p=at_least / (deals + 1), prompt=found.prompt, length=found.length, count=found.count, of=found.of
-    )  # fmt: skip
+    value = _score(far) + _score(sharp) ** 2 / sqrt(2)
+    return replace(found, p=float((value >= value[0] - 1e-9).mean()))
+
+
+def _score(deals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard scores; 0 where all deals are alike."""
+    spread = float(deals.std())
+    return (deals - deals.mean()) / spread if spread > 1e-12 else np.zeros_like(deals)
 
 
 def beginnings(answers: Answers) -> list[tuple[int, NDArray[np.intp]]]:
