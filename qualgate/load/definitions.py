@@ -7,8 +7,8 @@ Each is a pure function of the same times, so that what two programs call by one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from qualgate.load.sent import Sent
@@ -21,7 +21,8 @@ Number = Callable[[Sent], float | None]
 class Definition:
     """How an answered request is told in numbers (seconds), and a list of them in percentiles.
 
-    windowed: only what came between warm-up and cool-down counts; else all of it.
+    windowed: only what came between warm-up and cool-down counts; else all of it. weights: of a time, how many times an
+    answer's counts in its percentiles; once where it is not named.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Definition:
     gaps: Callable[[Sent], Sequence[float]]
     percentile: Callable[[Sequence[float], float], float | None]
     windowed: bool = True
+    weights: Mapping[str, Callable[[Sent], int]] = field(default_factory=dict)
 
 
 def _between(times: Sequence[float]) -> list[float]:
@@ -84,5 +86,6 @@ GUIDELLM = Definition(
     e2e=lambda sent: sent.ended - sent.began,
     gaps=lambda sent: [(_last(sent) - _first(sent)) / (tokens - 1)] if (tokens := _guidellm_tokens(sent)) > 1 else [],
     percentile=_value,
+    weights={"tpot": _guidellm_tokens, "gap": lambda sent: _guidellm_tokens(sent) - 1},
 )
 DEFINITIONS = {one.name: one for one in (QUALGATE, VLLM, GUIDELLM)}

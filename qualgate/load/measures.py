@@ -106,27 +106,34 @@ def _counts(causes: Iterable[str]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(Counter(causes).items()))
 
 
-def _values(name: str, sent: Sequence[Sent], by: Definition) -> list[float]:
-    answered = [one for one in sent if one.how == "answered"]
-    if name == "gap":
-        return [gap for one in answered for gap in by.gaps(one)]
-    return [value for one in answered if (value := getattr(by, name)(one)) is not None]
+def _values(name: str, sent: Sequence[Sent], by: Definition) -> list[tuple[float, int]]:
+    """Each with how many times it counts."""
+    weight = by.weights.get(name)
+    found = []
+    for one in sent:
+        if one.how == "answered":
+            values = by.gaps(one) if name == "gap" else (getattr(by, name)(one),)
+            found += [(value, weight(one) if weight else 1) for value in values if value is not None]
+    return found
 
 
 def _percentiles(name: str, rounds: Sequence[Sequence[Sent]], by: Definition) -> tuple[Percentile, ...]:
     each = [_values(name, some, by) for some in rounds]
-    pooled = [value for some in each for value in some]
+    plain = [value for some in each for value, _ in some]
+    weighed = [[value for value, count in some for _ in range(count)] for some in each]
+    pooled = [value for some in weighed for value in some]
     found = []
     for p in PERCENTILES:
-        one = quantile(pooled, p)
-        value = by.percentile(pooled, p)
+        one, value = quantile(plain, p), by.percentile(pooled, p)
         if one is None or value is None:
             return ()
+        # Of values that count several times the ranks of an interval are not known.
+        bounds = (None, None) if name in by.weights else (one.low, one.high)
         found.append(
             Percentile(
                 p=p,
-                found=Quantile(value=value, low=one.low, high=one.high, count=one.count),
-                rounds=tuple(by.percentile(some, p) for some in each),
+                found=Quantile(value=value, low=bounds[0], high=bounds[1], count=one.count),
+                rounds=tuple(by.percentile(some, p) for some in weighed),
             )
         )
     return tuple(found)

@@ -27,11 +27,11 @@ TIMED = 3  # how timed runs are laid out and measured; 1: arm after arm, no warm
 
 
 def times_decide(policy: Policy) -> bool:
-    """Whether a rule on latency, cost or goodput asks for times, or a service level objective, or four arms, which are
-    served side by side."""
-    if policy.slo is not None or policy.four_arm is not None:
-        return True
-    return any(METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in policy.rules)
+    """Whether a rule on latency, cost or goodput asks for times, or four arms do, which are served side by side. A
+    service level objective alone asks for none: without these nothing is held against it but a load."""
+    return policy.four_arm is not None or any(
+        METRICS[rule.metric].kind in ("latency", "cost", "service") for rule in policy.rules
+    )
 
 
 def least_batches(policy: Policy) -> int:

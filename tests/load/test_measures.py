@@ -156,3 +156,14 @@ def test_a_window_in_which_nothing_came_says_nothing():
     found = measured([stage()], QUALGATE, Slo(e2e=1.0))
     assert (found.requests, found.throughput, found.good, found.late) == (0, 0.0, None, None)
     assert all(not some for _, some in found.times)
+
+
+def test_guidellm_counts_an_answer_once_a_token_in_percentiles_of_tpot_and_gaps():
+    """Three short answers that are slow, and one that is as long as all of them and quick."""
+    slow = [sent(11.0, 12.0, 13.0, tokens=2) for _ in range(3)]  # TPOT 2 s / 2, gap 1 s
+    found = measured([stage(*slow, sent(11.0, 11.1, 12.0, tokens=7))], GUIDELLM, None)
+    tpot, gap = (percentile(found, name, 0.5) for name in ("tpot", "gap"))
+    assert tpot.found.value == pytest.approx(1.0 / 7), "7 of 13 tokens"
+    assert gap.found.value == pytest.approx(0.9 / 6), "6 of 9"
+    assert (tpot.found.low, tpot.found.high, tpot.found.count, tpot.rounds) == (None, None, 4, (tpot.found.value,))
+    assert percentile(found, "ttft", 0.5).found.value == pytest.approx(1.0), "an answer is one"

@@ -321,6 +321,17 @@ def test_where_times_decide_arms_alternate_and_what_is_compared_is_warmed_up(gat
     assert len({untimed.key, plan.key, timed(gate_file, TAILS).key}) == 3
 
 
+def test_a_service_level_that_nothing_is_held_against_is_no_reason_to_decode_every_token(gate_file):
+    """It may stand there for `qualgate load` alone."""
+    plain_plan = make_plan(load_gate_file(gate_file))
+    gate_file.write_text(gate_file.read_text() + "slo: {ttft: 0.5}\n")
+    limited = make_plan(load_gate_file(gate_file))
+    assert limited.key == plain_plan.key
+    assert any(job.drafted for job in limited.jobs)
+    judged = timed(gate_file, "    - {metric: goodput, min: 0.5, tier: advisory}\nslo: {ttft: 0.5}\n")
+    assert not any(job.drafted for job in judged.jobs)
+
+
 def test_an_early_run_takes_turns_within_its_looks(gate_file):
     plan, untimed = timed(gate_file, more="  stop: early\n"), early(gate_file)
     assert plan.policy.stop is not None

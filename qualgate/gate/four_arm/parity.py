@@ -1,4 +1,4 @@
-"""Does speculation keep its target's answers? Token by token, or, where answers are sampled, by their scores.
+"""Does speculation keep its target's answers? Token by token, or, where answers are sampled, by their scores and law.
 
 What an arm promises follows from how it accepts drafts, where our own engine ran it, else from what the gate file says.
 On packed passes a row's bits are its own, so every other token is a defect; a near tie excuses one only where a foreign
@@ -22,6 +22,7 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair, truncated_sets
 from qualgate.gate.evidence.sampler import GREEDY_ALPHA, says_likeliest
 from qualgate.gate.four_arm.drafting import ran_here
+from qualgate.gate.four_arm.laws import another_law
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus
@@ -85,6 +86,10 @@ def parity_step(
         case "sampled":
             status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy.alpha)
             foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
+            if foreign and status != "broken":
+                held, seed = flat(pairs), policy.four_arm.seed
+                if other := another_law(arm.name, target.name, held, policy.alpha, seed):
+                    return step("broken", f"{arm.name} is defective{other}")
             unshown = _unshown(arm.name, target.name, flat(pairs)) if foreign and status == "proven" else ""
             return step("undecided", unshown) if unshown else step(status, reason)
     held = flat(pairs)

@@ -16,6 +16,8 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("client_cost", ("client",)),
     ("verdict_same", ("verdict.same",)),
     ("lists", ("wire.drafted", "kl.bounds")),
+    ("laws", ("power",)),
+    ("load_agrees", ("metrics.agree",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
 

@@ -1,0 +1,59 @@
+"""Are an arm's drawn answers drawn by its target's law? By several answers of both to the same cases.
+
+A sampler that is silently greedy, ignores a part of its settings, or accepts drafts by a wrong rule may score as its
+target does. What its answers begin with then tells (`stats.laws`). Where no tokens are recorded, an answer is one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from qualgate.formatting import counted
+from qualgate.gate.evidence.checks import Pair
+from qualgate.records import UnitEvidence
+from qualgate.stats.laws import SameLaw, same_law
+
+SHARES = 4  # of alpha: two arms are held against their targets, each by its scores and by its law
+
+
+def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, seed: int) -> str:
+    """That the arm surely draws by another law than its target, and where most, as the end of a sentence; "" where
+    nothing surely shows it. pairs: the arm as its target's variant. alpha: how often sound arms may be called
+    defective, of which this takes its share. seed: of the deals."""
+    said: dict[tuple[str, str], tuple[list[tuple[int, ...]], list[tuple[int, ...]]]] = defaultdict(lambda: ([], []))
+    by_tokens = all(unit.answer is not None for pair in pairs for unit in (pair.baseline, pair.variant))
+    for pair in pairs:
+        mine, its = (_tokens(unit, by_tokens) for unit in (pair.baseline, pair.variant))
+        if mine is not None and its is not None:
+            answers = said[pair.variant.key.evalset, pair.variant.key.case_id]
+            answers[0].append(mine)
+            answers[1].append(its)
+    cases = [case for case, (answers, _) in said.items() if len(answers) > 1]
+    found = _held(tuple((tuple(said[case][0]), tuple(said[case][1])) for case in cases), seed)
+    if found.p > alpha / SHARES or found.prompt is None:
+        return ""
+    before, after = found.count
+    how = f"begin with the same {counted(found.length, 'token')}" if by_tokens else "are the same"
+    return (
+        f": its answers follow another law than {target}'s (p = {found.p:.2g} over {counted(len(cases), 'case')} with "
+        f"several answers). Most of all in {'/'.join(cases[found.prompt])}: {before} of {found.of[0]} answers of "
+        f"{target} and {after} of {found.of[1]} of {name} {how}"
+    )
+
+
+@lru_cache(maxsize=4)
+def _held(prompts: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...], seed: int) -> SameLaw:
+    """Asked once for each alpha of a choice; the same of all."""
+    return same_law([(one, other) for one, other in prompts], seed)
+
+
+def _tokens(unit: UnitEvidence, by_tokens: bool) -> tuple[int, ...] | None:
+    """Of the answer; where not all are told, one number that stands for the whole. None: nothing of it is recorded."""
+    if by_tokens:
+        return tuple(np.frombuffer(unit.answer or b"", "<i4").tolist())
+    digest = unit.text_sha256 or unit.tokens_sha256
+    return (int(digest, 16),) if digest else None

@@ -1,0 +1,81 @@
+"""Arms whose drawn answers score alike and follow another law than their target's, and such as do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+
+from qualgate.gate.four_arm.verdict import decide_four
+from qualgate.records import RunEvidence, UnitEvidence, UnitKey
+from tests.gate.four import alike, evidence
+from tests.gate.four_arm.test_our_engine import SAMPLED, ours
+from tests.gate.four_arm.test_verdict import CHEAPER, step
+
+CASES, REPEATS = 60, 6
+DRAWN = np.array([0.4, 0.3, 0.2, 0.1])
+COLDER = DRAWN**4 / (DRAWN**4).sum()
+
+
+def drawing(law: np.ndarray, arm: str, seed: int = 0) -> RunEvidence:
+    """Every arm draws six tokens an answer, all by one law but `arm`; scores are all right."""
+    given, generator = evidence(alike(CASES, 1.0), CHEAPER), np.random.default_rng(seed)
+
+    def units(name: str, of: tuple[UnitEvidence, ...]) -> tuple[UnitEvidence, ...]:
+        made = []
+        for unit in of:
+            for repeat in range(REPEATS):
+                said = generator.choice(4, 6, p=law if name == arm else DRAWN).astype("<i4").tobytes()
+                key = UnitKey(name, unit.key.evalset, unit.key.case_id, repeat)
+                made.append(replace(unit, key=key, answer=said, text_sha256=sha256(said).hexdigest()))
+        return tuple(made)
+
+    arms = [replace(arm, units=units(arm.name, arm.units)) for arm in (given.baseline, *given.variants)]
+    expected = tuple(unit.key for arm in arms for unit in arm.units)
+    return replace(given, baseline=arms[0], variants=tuple(arms[1:]), expected=expected)
+
+
+@pytest.mark.parametrize(("arm", "target"), [("drafted", "baseline"), ("int4+drafted", "int4")])
+def test_an_arm_that_draws_by_another_law_is_named_with_where_though_its_scores_are_equal(arm, target):
+    verdicts = decide_four(drawing(COLDER, arm), SAMPLED)
+    found = step(verdicts, arm, "parity")
+    assert found.status == "broken"
+    assert (
+        f"{arm} is defective: its answers follow another law than {target}'s (p = 0.0005 over 60 cases" in found.reason
+    )
+    assert f"of 6 answers of {target} and" in found.reason
+    assert "begin with the same" in found.reason
+    other = ({"drafted", "int4+drafted"} - {arm}).pop()
+    assert step(verdicts, other, "parity").status != "broken"
+
+
+def test_arms_that_draw_by_their_target_s_law_are_not_accused_more_often_than_said():
+    """alpha of .05 is shared by two arms and, of each, its scores and its law."""
+    runs = 12
+    steps = [step(decide_four(drawing(DRAWN, "", seed), SAMPLED), "drafted", "parity") for seed in range(runs)]
+    assert sum(one.status == "broken" for one in steps) <= 2, "a chance of 4e-4 for three"
+
+
+def without_tokens(given: RunEvidence) -> RunEvidence:
+    arms = [
+        replace(arm, units=tuple(replace(unit, answer=unit.answer if cut else None) for unit in arm.units))
+        for arm in (given.baseline, *given.variants)
+        for cut in (arm.name == "baseline",)
+    ]
+    return replace(given, baseline=arms[0], variants=tuple(arms[1:]))
+
+
+def test_whole_answers_are_compared_where_one_side_tells_no_tokens():
+    sharp = np.array([0.97, 0.01, 0.01, 0.01])
+    found = step(decide_four(without_tokens(drawing(sharp, "drafted")), SAMPLED), "drafted", "parity")
+    assert found.status == "broken"
+    assert found.reason.endswith("of drafted are the same")
+    same = step(decide_four(without_tokens(drawing(DRAWN, "")), SAMPLED), "drafted", "parity")
+    assert same.status != "broken"
+
+
+def test_our_own_engine_is_known_by_its_rule_of_acceptance():
+    found = step(decide_four(ours(drawing(COLDER, "drafted")), SAMPLED), "drafted", "parity")
+    assert "another law" not in found.reason
