@@ -99,7 +99,7 @@ def as_held_by(revision: str, url: str, new: Path) -> None:
     """A store of an older revision with what the store in `new` says, as far as it could say it."""
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
-    with database.Store(url, database._engine(url)) as store, store.write() as connection:
+    with database._unchecked(url) as store, store.write() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
