@@ -6,12 +6,12 @@ BIN := $(VENV)/bin
 # Two processes share two cores: more threads only spin. Whole files go to each, the long ones first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test types tests verify install chromium bubblewrap clean
+.PHONY: demo test types tests verify install chromium bubblewrap postgresql clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/qualgate demo || test $$? -eq 10  # 10: a variant is blocked, which is what the demo is there to show
 
-test: $(VENV)/.installed chromium bubblewrap
+test: $(VENV)/.installed chromium bubblewrap postgresql
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory --jobs 2 types tests  # side by side: the one is over long before the other
@@ -24,7 +24,7 @@ tests:
 
 # What is too long for every change: the proofs in full, every property on twice as many examples as `make test` takes,
 # and a slice of each benchmark of the verdicts, the references and the sandbox, with its goals. Each test and row is named.
-verify: $(VENV)/.installed bubblewrap
+verify: $(VENV)/.installed bubblewrap postgresql
 	QUALGATE_TEST_DEPTH=1 $(PYTEST) -vv -m 'proof or hypothesis'
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification
 
@@ -61,6 +61,13 @@ bubblewrap:
 	  command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap >/dev/null; } || \
 	  echo "no bubblewrap: the tests of the sandbox's tier A will be skipped (install bubblewrap to run them)"
+
+# And the tests of a store in a database: they start a server of their own, in a temporary folder.
+postgresql:
+	@command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+	  command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } || \
+	  echo "no PostgreSQL server: the tests of a store in a database will be skipped (install postgresql to run them)"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info qualgate-demo

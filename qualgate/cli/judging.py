@@ -162,9 +162,11 @@ def run_and_show(
     if not as_json:
         for path in written:
             say(f"report: {path}")
+        from shlex import quote
+
         from qualgate.store.address import near
 
-        say(f"open the dashboard: {own_name()} dashboard --store {near(gate.store_url)}\n")
+        say(f"open the dashboard: {own_name()} dashboard --store {quote(near(gate.store_url))}\n")
         say(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
 

@@ -130,7 +130,14 @@ def cut_at(store: Store, pg: Server, statement: str, times: int = 1) -> list[str
     return cut
 
 
-@pytest.mark.parametrize("statement", ["SELECT pg_advisory_xact_lock", "UPDATE units", "INSERT INTO scores"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE units",
+        pytest.param("SELECT pg_advisory_xact_lock", marks=pytest.mark.proof),
+        pytest.param("INSERT INTO scores", marks=pytest.mark.proof),
+    ],
+)
 def test_a_job_whose_connection_is_cut_is_recorded_once(store, pg, no_pause, statement):
     run_id = runs.begin(store, SMALL).run_id
     cut = cut_at(store, pg, statement, times=3)
