@@ -45,6 +45,10 @@ def corpus() -> list[str]:
         "generation: {seed: -1}", "generation: {seed: 12}", "store: sqlite:////var/q.db", "store: qualgate.db",
         "store: postgresql://h/db", "store: sqlite:///q.db?mode=ro",
         "store: sqlite:///a/", "store: 'sqlite:///:memory:'", "workers: {backend: ray}", "workers: {count: 0}",
+        "workers: {backend: ray, address: auto}", "workers: {backend: ray, address: 'h:6379'}",
+        "workers: {address: auto}",
+        "workers: {backend: ray, address: 'ray://h:1'}", "workers: {backend: ray, address: h}",
+        "workers: {backend: local, address: auto}",
         "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {}", "gates: {}",
     ]  # fmt: skip
     gates = [

@@ -31,7 +31,7 @@ from tests.docs.blocks import ROOT, Block, all_blocks, blocks, commands, pages
 
 ALL = all_blocks()
 SHELL = ("sh",)
-OTHERS = {"cd", "cp", "docker", "exit", "flock", "git", "lm_eval", "mail", "pip", "sh", "sqlite3", "echo"}
+OTHERS = {"cd", "cp", "docker", "exit", "flock", "git", "lm_eval", "mail", "pip", "sh", "sqlite3", "echo", "ray"}
 PRICES = 'version: "1"\ncurrency: EUR\noutput_token: 0.000001\n'
 BASE: dict[str, Any] = {
     "version": 1,
