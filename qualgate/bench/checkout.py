@@ -10,7 +10,7 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parents[2]
 PROOFS = (
     "architectures", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring",
-    "served", "served-arithmetic", "static",
+    "served", "served-arithmetic", "service", "static",
 )  # fmt: skip
 NOT_HERE = (
     "proofs stand in tests/verification of a checkout and not in an installed wheel; "

@@ -56,9 +56,10 @@ class GateFile:
     seed: int
     policy: Policy
     store_url: str
-    workers: int
+    workers: int  # on a cluster: of all its nodes
     devices: str  # "auto" or "cpu"
     job_timeout: float = JOB_TIMEOUT  # s in which a batch is to be answered, with the loading of its arm
+    ray: str | None = None  # the address of the cluster whose nodes generate, "" to start one; None: this machine does
     load: Load = field(default_factory=Load)  # how `qualgate load` asks served arms; no verdict reads it
     feedback: Path | None = None  # what users said of answers
     labels: Path | None = None  # what people prefer, by which `policy.judge` is measured
@@ -115,6 +116,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
         job_timeout=model.workers.job_timeout,
+        ray=(model.workers.address or "") if model.workers.backend == "ray" else None,
         load=as_load(model.load, path.parent),
         budget=as_budget(model.budget),
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,

@@ -5,6 +5,7 @@ Its sections stand beside this file: `arms`, `evalset_refs`, `rules`; `paths` sa
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
@@ -23,6 +24,7 @@ COLDEST, HOTTEST = TEMPERATURES
 CUTS = "top_k", "top_p", "min_p"  # of what is drawn
 PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
 MOST_REPEATS = 1_000  # answers to a case
+ADDRESS = r"^(auto|[^/\s]+:[0-9]{1,5})$"  # of a cluster
 JOB_TIMEOUT, MOST_JOB_TIMEOUT = 7_200.0, 604_800.0  # s: two hours; a week
 
 
@@ -127,15 +129,27 @@ def _count(count: Any) -> Any:
 class Workers(Written):
     """How many processes generate, and on which devices."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["address"]},
+            "then": {"required": ["backend"], "properties": {"backend": {"const": "ray"}}},
+        }
+    )
     example: ClassVar = "{count: 2}"
-    backend: Annotated[str, Field(json_schema_extra={"const": "local"})] = "local"
-    """Where jobs run: processes on this machine. Example: `backend: local`"""
+    backend: Annotated[str, Field(json_schema_extra={"enum": ["local", "ray"]})] = "local"
+    """Where batches run: `local` on this machine, `ray` on the nodes of a Ray cluster. Example: `backend: ray`"""
+    address: Annotated[str, Field(json_schema_extra={"pattern": ADDRESS})] = ABSENT
+    """Of the Ray cluster: `auto` for the one that this machine is a node of, else HOST:PORT. Left out, the run starts
+    one on this machine, and ends it. Example: `address: auto`
+    """
     count: Annotated[
         Any,
         AfterValidator(_count),
         WithJsonSchema({"oneOf": [{"type": "integer", "minimum": 1, "maximum": 256}, {"const": "auto"}]}),
     ] = 2
-    """How many processes generate; `auto` is one for each core this process may use. Example: `count: 2`"""
+    """How many processes generate, on a cluster in all; `auto` is one for each core this process may use. Example:
+    `count: 2`
+    """
     devices: Annotated[str, Field(json_schema_extra={"enum": ["auto", "cpu"]})] = "auto"
     """`auto` takes a GPU where torch sees one, `cpu` never. Example: `devices: cpu`"""
     job_timeout: Annotated[float, Field(ge=1, le=MOST_JOB_TIMEOUT)] = JOB_TIMEOUT
@@ -146,11 +160,23 @@ class Workers(Written):
     @field_validator("backend")
     @classmethod
     def _local(cls, value: str) -> str:
-        if value == "ray":
-            raise planned("the Ray backend")
-        if value != "local":
-            raise stated(f"unknown backend {quote(value)}{nearest(value, ['local'])}")
+        if value not in ("local", "ray"):
+            raise stated(f"unknown backend {quote(value)}{nearest(value, ['local', 'ray'])}")
         return value
+
+    @field_validator("address")
+    @classmethod
+    def _place(cls, value: str) -> str:
+        if re.search(ADDRESS, value):
+            return value
+        client = " (a run is no Ray client: start it on a node of the cluster)" if value.startswith("ray://") else ""
+        raise stated(f"`workers.address` is auto or HOST:PORT; found {quote(value)}{client}")
+
+    @model_validator(mode="after")
+    def _address_of_a_cluster(self) -> Workers:
+        if self.address and self.backend != "ray":
+            raise stated("`workers.address` is that of a Ray cluster; add `backend: ray`, or leave it out")
+        return self
 
     @field_validator("devices")
     @classmethod

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
+from qualgate.engine.draft_arms import draft_models, levels
 from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
-from qualgate.pipeline.memory import workers_for
+from qualgate.pipeline.memory import memory_for, workers_for
 from qualgate.pipeline.plan import sampling_settings
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.spending import wire_of
-from qualgate.records import Case, Evalset, Job, JobResult, Plan, Score, UnitKey
+from qualgate.records import ArmSpec, Case, Evalset, Job, JobResult, Plan, Score, UnitKey
+from qualgate.records.speculation import OWN
 from qualgate.scoring import score
 from qualgate.store.address import artifacts_folder
+from qualgate.workers.ray_pool import OnRay
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
@@ -38,7 +41,32 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         wire=wire_of(gate, plan.artifacts),
         keep=taking_turns
         and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device),
+        place=_on_ray(gate, plan, device == "cuda"),
     )
+
+
+def _on_ray(gate: GateFile, plan: Plan, gpus: bool) -> OnRay | None:
+    own = [arm for arm in plan.arms if arm.served is None]
+    if gate.ray is None or not own:
+        return None
+    need = memory_for(gate, plan)
+    return OnRay(
+        address=gate.ray,
+        nbytes=need.of(need.largest),
+        reads=tuple(sorted(set(_read_by(own)))),
+        shared=str(artifacts_folder(gate.store_url, gate.path.parent)),
+        gpus=gpus,
+    )
+
+
+def _read_by(arms: Sequence[ArmSpec]) -> Iterator[str]:
+    """What loading these reads: models and what drafts for them, calibration sets, adapters and draft heads."""
+    for arm in arms:
+        for one in (arm, *draft_models(arm)):
+            yield from filter(None, (one.model, one.quantize.calibration if one.quantize else ""))
+        yield from (level.draft.head for level in levels(arm.speculation) if level.draft.head not in ("", OWN))
+        if arm.adapter is not None:
+            yield arm.adapter.path
 
 
 def cases_of(plan: Plan) -> Cases:

@@ -49,8 +49,10 @@ def workers_for(gate: GateFile, plan: Plan) -> int:
 
 
 def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
-    """What the plan needs at least of what this machine gives it."""
-    return memory_need(plan, workers_for(gate, plan), memory(choose_device(gate.devices)))
+    """What the plan needs at least of what this machine gives it. What a cluster gives is known when it is reached."""
+    return memory_need(
+        plan, workers_for(gate, plan), 0 if gate.ray is not None else memory(choose_device(gate.devices))
+    )
 
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:

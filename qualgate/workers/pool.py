@@ -1,4 +1,4 @@
-"""A pool of spawned worker processes on this machine.
+"""A pool of spawned worker processes, on this machine or on the nodes of a Ray cluster (`ray_pool`).
 
 Promise: every job ends as exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
 together, for their answers to be given side by side. A worker that dies takes nothing with it: its job
@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from typing import Any
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.records import Job, JobFailure, JobResult
-from qualgate.workers.unit import Refused, WorkerSettings, serve
+from qualgate.workers.unit import Crew, Hired, Refused, WorkerSettings, serve
 
 MAX_ATTEMPTS = 3
 Body = Callable[[Connection, WorkerSettings], None]
@@ -31,8 +31,8 @@ POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker 
 
 @dataclass(slots=True)
 class _Worker:
-    process: BaseProcess
-    pipe: Connection
+    process: Any
+    pipe: Any
     jobs: list[Job] = field(default_factory=list)  # handed to it and not answered yet
     arm: str | None = None  # the arm it has in memory: the last one, where it keeps several
     since: float = 0.0  # s, monotonic: when it was last handed jobs, or gave an answer
@@ -115,8 +115,9 @@ def run_jobs(
     queue = Queue(list(jobs))
     deaths: dict[tuple[str, int], int] = {}
     workers: list[_Worker] = []
+    crew = _crew(jobs, body, settings, count)
     try:
-        workers.extend(_spawn(body, settings) for _ in range(min(count, len(jobs))))
+        workers.extend(_Worker(*hired) for hired in crew.hire(min(count, len(jobs))))
         while not stop():
             queue.keep(needed)
             for worker in workers:
@@ -131,8 +132,9 @@ def run_jobs(
                 try:
                     outcome = worker.pipe.recv()
                 except (EOFError, OSError):  # OSError: killed in the middle of its answer
-                    workers[workers.index(worker)] = _spawn(body, settings)
                     code = _reap(worker)
+                    workers.remove(worker)
+                    workers.extend(_Worker(*hired) for hired in crew.hire(1))
                     code = f"no answer within {settings.job_seconds:g} s: workers.job_timeout" if worker.late else code
                     job, *others = worker.jobs
                     key = (job.arm.name, job.index)
@@ -156,6 +158,28 @@ def run_jobs(
                     yield outcome
     finally:
         _dismiss(workers)
+        crew.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """Processes of this machine."""
+
+    body: Body
+    settings: WorkerSettings
+
+    def hire(self, count: int) -> Iterator[Hired]:
+        return (spawn(self.body, self.settings) for _ in range(count))
+
+    def close(self) -> None:
+        """Nobody else is told."""
+
+
+def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int) -> Crew:
+    """Served arms are asked from here, where their servers are started, whatever the others run on."""
+    if settings.place is None or not jobs or any(job.arm.served is not None for job in jobs):
+        return _Here(body, settings)
+    return settings.place.crew(body, settings, min(count, len(jobs)))
 
 
 def _end_late(workers: Sequence[_Worker], seconds: float) -> None:
@@ -176,14 +200,15 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
         worker.process.join()
 
 
-def _spawn(body: Body, settings: WorkerSettings) -> _Worker:
+def spawn(body: Body, settings: WorkerSettings) -> Hired:
+    """A process of this machine that runs `body`, and the pipe to it; it ends with the process that calls this."""
     context = multiprocessing.get_context(START)
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(body, theirs, settings), daemon=True)
     with _ctrl_c_ignored():
         process.start()
     theirs.close()
-    return _Worker(process, ours)
+    return process, ours
 
 
 def _begin(body: Body, pipe: Connection, settings: WorkerSettings) -> None:
@@ -224,7 +249,14 @@ def _hand_out(worker: _Worker, queue: Queue, workers: list[_Worker]) -> None:
 def _reap(worker: _Worker) -> str:
     worker.pipe.close()
     worker.process.join()
-    code = worker.process.exitcode or 0
+    return ended(worker.process)
+
+
+def ended(process: Any) -> str:
+    """How a process that was waited for did."""
+    code = process.exitcode or 0
+    if isinstance(code, str):  # one elsewhere, of which it is told
+        return code
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 

@@ -11,12 +11,12 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
@@ -34,6 +34,28 @@ SHORT = (
 )
 
 
+Hired = tuple[Any, Any]  # a process and the pipe to it, as `multiprocessing` has them
+
+
+class Crew(Protocol):
+    """Who can be hired as workers of one pool."""
+
+    def hire(self, count: int) -> Iterable[Hired]:
+        """So many more, or as many as there is room for; an error where there is none for any."""
+        ...
+
+    def close(self) -> None:
+        """When all have been let go."""
+
+
+class Place(Protocol):
+    """Where workers are, other than on this machine."""
+
+    def crew(self, body: Any, settings: WorkerSettings, count: int) -> Crew:
+        """Those for a pool of `count` that run `body` with these settings."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
     """What every worker of a pool is told once."""
@@ -46,6 +68,7 @@ class WorkerSettings:
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
     workers: int = 1  # of the pool: they share how many requests a served arm's server may be asked at once
     wire: Wire = UNBOUND  # what holds for every request to servers
+    place: Place | None = None  # None: workers are processes of this machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -377,8 +377,11 @@ def test_a_rule_that_cannot_be_meant_is_refused(faults, rule, message):
         ("store: sqlite:///a/", "sqlite:///FILE"),
         ("store: sqlite:///~nosuch/q.db", "no such user's home folder"),
         ('store: "sqlite:///a\\0b"', "cannot be a path"),
-        ("workers: {backend: ray}", "Ray backend is not in this version"),
         ("workers: {backend: slurm}", "unknown backend 'slurm'"),
+        ("workers: {backend: rai}", "did you mean 'ray'?"),
+        ("workers: {address: auto}", "add `backend: ray`"),
+        ("workers: {backend: ray, address: 'ray://head:10001'}", "start it on a node of the cluster"),
+        ("workers: {backend: ray, address: head}", "auto or HOST:PORT"),
         ("workers: {count: 0}", "from 1 to 256"),
         ("workers: {count: many}", "or auto"),
         ("workers: {count: true}", "from 1 to 256"),
@@ -403,9 +406,9 @@ def test_all_faults_are_reported_at_once(faults):
 
 def test_only_keys_of_the_future_make_it_not_in_this_version(load):
     with pytest.raises(NotInThisVersion):
-        load(SMALL + "workers: {backend: ray, devices: cuda}\n")
+        load(SMALL + "workers: {devices: cuda}\n")
     with pytest.raises(UsageError) as error:
-        load(SMALL + "workers: {backend: ray}\ngeneration: {repeats: -2}\n")
+        load(SMALL + "workers: {devices: cuda}\ngeneration: {repeats: -2}\n")
     assert not isinstance(error.value, NotInThisVersion)
 
 

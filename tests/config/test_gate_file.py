@@ -228,6 +228,12 @@ def test_a_stored_run_needs_no_model_folder(write):
     assert load_gate_file(write(text), files=False).baseline.model.endswith("/gone")
 
 
+def test_a_cluster_is_the_one_at_the_address_or_one_that_the_run_starts(load):
+    assert load(SMALL + "workers: {backend: ray, address: 'head:6379'}\n").ray == "head:6379"
+    assert load(SMALL + "workers: {backend: ray}\n").ray == ""
+    assert load(SMALL + "workers: {count: 2}\n").ray is None
+
+
 def test_auto_workers_are_the_usable_cores(load):
     assert load(SMALL + "workers: {count: auto}\n").workers >= 1
 

@@ -46,6 +46,10 @@ def corpus() -> list[str]:
         "store: postgresql://h/db", "store: postgresql://me@[::1]:5432/db?host=/run", "store: postgresql://me:pw@h/db",
         "store: postgresql://h", "store: postgresql://h/db?password=x", "store: sqlite:///q.db?mode=ro",
         "store: sqlite:///a/", "store: 'sqlite:///:memory:'", "workers: {backend: ray}", "workers: {count: 0}",
+        "workers: {backend: ray, address: auto}", "workers: {backend: ray, address: 'h:6379'}",
+        "workers: {address: auto}",
+        "workers: {backend: ray, address: 'ray://h:1'}", "workers: {backend: ray, address: h}",
+        "workers: {backend: local, address: auto}",
         "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {}", "gates: {}",
     ]  # fmt: skip
     gates = [

@@ -48,6 +48,7 @@ OTHERS = {
     "sh",
     "sqlite3",
     "echo",
+    "ray",
 }
 PRICES = 'version: "1"\ncurrency: EUR\noutput_token: 0.000001\n'
 BASE: dict[str, Any] = {

@@ -113,6 +113,7 @@ def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
         devices="cpu",
         workers=2,
         job_timeout=60.0,
+        ray=None,
         path=Path("gate.yaml"),
     )
     with open_store(url) as store:

@@ -1,7 +1,8 @@
 """Proofs and attacks: is the gate's word right (`verdicts`), do scorers and statistics say what the field's references
 say (`references`), does the sandbox hold (`escapes`), is a GPU kernel what it was written to be
 (`machine_code`), is calibration worth its data (`methods`), has an answer the bits that it has alone (`exactness`), and
-the distribution that it has without speculation (`lossless`); and are served arms judged by what they are (`served`)?
+the distribution that it has without speculation (`lossless`); are served arms judged by what they are (`served`);
+and what do engines of others cost that qualgate runs on (`service`)?
 
 `qualgate bench NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
 """
@@ -37,6 +38,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.served.served import run
         case "served-arithmetic":
             from tests.verification.references.served_arithmetic import run
+        case "service":
+            from tests.verification.service.service import run
         case "static":
             from tests.verification.machine_code.static import run
         case _:

@@ -47,7 +47,17 @@ class Slice:
 
 def slices() -> Iterator[Slice]:
     """Of every proof, the short ones first."""
-    for name in ("architectures", "determinism-report", "static", "served-arithmetic", "exact", "lossless", "quantize"):
+    alone = (
+        "architectures",
+        "determinism-report",
+        "static",
+        "service",
+        "served-arithmetic",
+        "exact",
+        "lossless",
+        "quantize",
+    )
+    for name in alone:
         yield Slice(proof=name, rows=tuple(PROOFS[name].goals))
     for rows in (part.ids for part in decisions.PARTS):
         if not ELSEWHERE.intersection(rows):

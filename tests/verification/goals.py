@@ -204,6 +204,12 @@ SERVED_ARITHMETIC = Benchmark(
     },
 )
 
+SERVICE = Benchmark(
+    name="service",
+    about="what running on engines of others costs: a Ray cluster of one node beside the local pool",
+    goals={"overhead.ray": "Ray on one node <= 10 % over the local pool, from the first outcome to the last"},
+)
+
 SERVED = Benchmark(
     name="served",
     about="arms that are served: faults of servers and of the wire, what lists and drafts prove, what the client costs",
@@ -238,6 +244,7 @@ PROOFS = {
         SCORING,
         SERVED,
         SERVED_ARITHMETIC,
+        SERVICE,
         STATIC,
     )
 }

@@ -1,0 +1,354 @@
+"""The pool's workers on the nodes of a Ray cluster; who hands jobs out, and all that is promised of it, is `pool`.
+
+An engine takes a GPU, or its share of a node's cores, and the memory that `plan` counts; Ray finds the places and
+spreads them. What the baseline leaves for its variants is a file, so every node shares the artifacts' folder: that and
+what engines read are looked for on each node before anything is generated. Ray's calls give an answer, or say that its
+process or node is gone: to the pool that is a pipe, and a process that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+from qualgate.errors import InfrastructureError, UsageError, one_line
+from qualgate.formatting import counted, size_text
+from qualgate.identity import own_version
+from qualgate.records import Job
+from qualgate.workers.pool import Body
+from qualgate.workers.ray_node import Engine, Seen, look
+from qualgate.workers.unit import WorkerSettings
+
+# Of a cluster that is started here. Ray's own niceness of 15 would have engines wait for all else on the machine.
+RAY_HERE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+REACH_SECONDS = 10  # in which a cluster's address is to take a connection
+LOOK_SECONDS = 120  # in which every node is to have looked for its folders: its first Python starts
+PLACE_SECONDS = 60  # in which Ray is to find a place for an engine that the cluster has room for
+LEAVE_SECONDS = 10  # in which an actor that was ended is gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnRay:
+    """The nodes of a cluster as a place for workers."""
+
+    address: str  # HOST:PORT, `auto`, or "" to start one on this machine
+    nbytes: int  # of memory that an engine needs at least
+    reads: tuple[str, ...]  # paths of models, adapters, …, by which every node reads them
+    shared: str  # that every node writes to: artifacts, packed checkpoints
+    gpus: bool = False  # an engine takes one
+
+    def crew(self, body: Body, settings: WorkerSettings, count: int) -> Engines:
+        """Those that can be hired for a pool of `count`. Raises what `Engines` does."""
+        return Engines(body, settings, self, count)
+
+
+class Seat:
+    """An engine somewhere in the cluster, as the pool sees a worker: its process and its pipe in one."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._ours, theirs = Pipe(duplex=False)
+        self.exitcode: int | str | None = None
+        self._listener = threading.Thread(target=self._listen, args=(theirs,), daemon=True)
+        self._listener.start()
+
+    def _listen(self, theirs: Any) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            for reference in self._actor.told.remote():
+                said = ray.get(reference)
+                if isinstance(said, str):
+                    self.exitcode = said
+                    break
+                theirs.send_bytes(said)
+        except (RayError, OSError) as error:  # OSError: the pool has closed its end
+            self.exitcode = _lost(error)
+        finally:
+            theirs.close()
+
+    def send(self, jobs: tuple[Job, ...]) -> None:
+        """Hand jobs to the engine; where it is gone, `recv` says so."""
+        self._actor.take.remote(jobs)
+
+    def recv(self) -> Any:
+        """What it says next. EOFError once it has ended."""
+        return self._ours.recv()
+
+    def fileno(self) -> int:
+        """To wait for what it says."""
+        return self._ours.fileno()
+
+    def close(self) -> None:
+        """It is asked no more, and not listened to."""
+        self.kill()
+        self._ours.close()
+
+    def kill(self) -> None:
+        """End the actor, and its process with it, whatever it does."""
+        import ray
+
+        ray.kill(self._actor)
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._listener.join(LEAVE_SECONDS)
+
+
+class Engines:
+    """Workers on a cluster, hired and let go. The cluster that is started here, for there is no address, ends with it.
+
+    UsageError for what the user can mend: no Ray, another Ray or Python or qualgate in the cluster, a node without a
+    folder, engines that fit nowhere. InfrastructureError for a cluster that is not reached, and for one with no place.
+    """
+
+    def __init__(self, body: Body, settings: WorkerSettings, on: OnRay, count: int) -> None:
+        self._body, self._on, self._seats, self._began = body, on, list[Seat](), False
+        try:
+            _connect(on.address)
+            nodes = _nodes(on)
+            _look_around(nodes, on)
+            engines = -(-count // len(nodes))  # on a node, were they spread evenly
+            cores = max(1, min(int(node["Resources"]["CPU"]) // engines for node in nodes))
+            self._settings = replace(settings, threads=cores, place=None)
+            self._needs = {"CPU": cores, "memory": on.nbytes} | ({"GPU": 1} if on.gpus else {})
+        except BaseException:
+            self.close()
+            raise
+
+    def hire(self, count: int) -> Iterator[tuple[Seat, Seat]]:
+        """As many more engines as there is room for, `count` at most, each in its place. Without any the run cannot go
+        on."""
+        import ray
+
+        self._seats = [seat for seat in self._seats if seat.exitcode is None]
+        room = self._room()
+        if room <= 0 and self._seats:  # a node was lost: fewer go on
+            return
+        engine = ray.remote(Engine).options(
+            num_cpus=self._needs["CPU"],
+            num_gpus=self._needs.get("GPU", 0),
+            memory=self._needs["memory"],
+            scheduling_strategy="SPREAD",
+            max_concurrency=2,
+        )
+        actors = [engine.remote(self._body, self._settings) for _ in range(min(count, room))]
+        placed = _placed(actors)
+        if not placed and not self._seats:
+            raise InfrastructureError(
+                f"the Ray cluster has no free place: in {PLACE_SECONDS} s it gave none of {_as_text(self._needs)}. "
+                "Others hold it (`ray status` shows what); run again when they have ended: it resumes."
+            )
+        self._began = True
+        for actor in placed:
+            self._seats.append(seat := Seat(actor))
+            yield seat, seat
+
+    def _room(self) -> int:
+        """For how many more engines the cluster is large enough."""
+        try:
+            nodes = _nodes(self._on)
+            room = sum(_room(node, self._needs) for node in nodes)
+            if not room:
+                raise UsageError(_no_room(nodes, self._needs))
+        except UsageError as error:
+            if self._began:
+                raise InfrastructureError(
+                    f"the Ray cluster has lost its nodes: {error} Run again: it resumes."
+                ) from None
+            raise
+        return room - len(self._seats)
+
+    def close(self) -> None:
+        """Leave the cluster, or what was reached of it; one that was started here stops."""
+        if (ray := sys.modules.get("ray")) is not None:
+            ray.shutdown()
+
+
+def _connect(address: str) -> None:
+    """address: HOST:PORT, `auto` for the cluster this machine is a node of, "" to start one here."""
+    for name, value in RAY_HERE.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("`workers: {backend: ray}` needs Ray: pip install 'qualgate[ray]'") from None
+    address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    if address not in ("", "auto"):
+        _reach(address)
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
+    here = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False, "object_store_memory": 256 * 2**20}
+    try:
+        with _own_signals():
+            ray.init(address=address or "local", **quiet, **({} if address else here))
+    except (ConnectionError, SystemExit) as error:  # SystemExit: Ray's own end of a wait for two minutes
+        why = "none runs on this machine" if address == "auto" else f"{address} answers, but not as Ray does ({error})"
+        raise InfrastructureError(
+            f"no Ray cluster: {why}. `ray status` shows whether one does; `ray start --head` starts one, and without "
+            "`workers.address` the run starts its own."
+        ) from None
+    except RuntimeError as error:
+        said = one_line(error).removeprefix("RuntimeError: ")
+        if "mismatch" not in said:
+            raise InfrastructureError(f"Ray at {address or 'this machine'}: {said}") from None
+        raise UsageError(f"{said} Install the cluster's versions here, or these there.") from None
+
+
+def _reach(address: str) -> None:
+    """Ray itself would try for two minutes, and end the process."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise InfrastructureError(
+            f"no Ray cluster answers at {address} ({one_line(error)}). Start one there (`ray start --head --port="
+            f"{port}`), mend `workers.address`, or leave it out: the run then starts one on this machine."
+        ) from None
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself, and a run's stop request would be lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _nodes(on: OnRay) -> list[Mapping[str, Any]]:
+    """Those that engines may be on."""
+    import ray
+
+    kind = "GPU" if on.gpus else "CPU"
+    found = [
+        node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU") and node["Resources"].get(kind)
+    ]
+    if not found:
+        raise UsageError(f"no node of the Ray cluster offers a {kind}. Start one that does: `ray start --address=…`.")
+    return found
+
+
+def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
+    """Whether every node has the folders that are read there, and shares the one that is written."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
+
+    token = secrets.token_hex(16)
+    Path(on.shared).mkdir(parents=True, exist_ok=True)
+    (Path(on.shared) / token).write_text(token)
+    try:
+        asked = {
+            ray.remote(look)
+            .options(num_cpus=0, scheduling_strategy=At(node["NodeID"], soft=False))
+            .remote(on.reads, on.shared, token): _name(node)
+            for node in nodes
+        }
+        ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_SECONDS)
+        if late:
+            raise InfrastructureError(f"{asked[late[0]]} has not answered within {LOOK_SECONDS} s: `ray status`.")
+        for reference in ready:
+            _check(asked[reference], _seen(reference, asked[reference]), on)
+        left = len(list(Path(on.shared).glob(f"{token}.*")))
+        if left != len(asked):
+            raise UsageError(
+                _unshared(f"{len(asked) - left} of {counted(len(asked), 'node')}", on, "written elsewhere")
+            )
+    finally:
+        for file in Path(on.shared).glob(f"{token}*"):
+            file.unlink(missing_ok=True)
+
+
+def _seen(reference: Any, node: str) -> Seen:
+    import ray
+
+    try:
+        return ray.get(reference)
+    except Exception as error:  # ModuleNotFoundError, in one of Ray's wrappers
+        raise UsageError(
+            f"{node} cannot run qualgate: {one_line(error)}. Every node needs the Python environment of this machine, "
+            f"with qualgate {own_version()}."
+        ) from None
+
+
+def _check(node: str, seen: Seen, on: OnRay) -> None:
+    if seen.missing:
+        raise UsageError(
+            f"{node} has no {seen.missing[0]}. Every node reads models by the same path: mount or copy it there."
+        )
+    if seen.version != own_version():
+        raise UsageError(f"{node} has qualgate {seen.version}, and this machine {own_version()}: install one on both.")
+    if seen.unshared:
+        raise UsageError(_unshared(node, on, seen.unshared))
+
+
+def _unshared(node: str, on: OnRay, why: str) -> str:
+    return (
+        f"{node} does not share {on.shared} with this machine ({why}). The baseline's answers go to its variants "
+        "through it: put the store's folder on a file system that every node mounts by the same path."
+    )
+
+
+def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
+    """How many engines a node could hold, were it free."""
+    return min(int(node["Resources"].get(kind, 0) // amount) for kind, amount in needs.items() if amount)
+
+
+def _no_room(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, int]) -> str:
+    has = "; ".join(
+        f"{_name(node)}: {_as_text({kind: node['Resources'].get(kind, 0) for kind in needs})}" for node in nodes
+    )
+    return (
+        f"an engine of this run needs {_as_text(needs)}, and no node of the Ray cluster offers that ({has}). What "
+        "would help: a node with more, or a variant whose server is started by `serve:` and takes several devices."
+    )
+
+
+def _as_text(amounts: Mapping[str, float]) -> str:
+    named = {"CPU": lambda n: counted(int(n), "core"), "GPU": lambda n: counted(int(n), "GPU"), "memory": size_text}
+    return ", ".join(named[kind](int(amount)) for kind, amount in amounts.items())
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+
+
+def _placed(actors: Sequence[Any]) -> list[Any]:
+    """Those that have a place by the time that is given; the others are withdrawn."""
+    import ray
+    from ray.exceptions import RayError
+
+    end, open_, placed = time.monotonic() + PLACE_SECONDS, {actor.here.remote(): actor for actor in actors}, []
+    while open_ and (left := end - time.monotonic()) > 0:
+        ready, _ = ray.wait(list(open_), timeout=left)
+        for reference in ready:
+            actor = open_.pop(reference)
+            with contextlib.suppress(RayError):  # it died on the way: there is no place for it
+                ray.get(reference)
+                placed.append(actor)
+    for actor in open_.values():
+        ray.kill(actor)
+    return placed
+
+
+def _lost(error: Exception) -> str:
+    """In a line, without Ray's advice."""
+    said = str(error).split("Worker exit detail:")[-1] if "Worker exit detail:" in str(error) else one_line(error)
+    return f"its process or node was lost: {' '.join(said.split())[:200]}"

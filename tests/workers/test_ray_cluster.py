@@ -1,0 +1,140 @@
+"""The pool's promises on a cluster of a head and two nodes on this machine: the local pool's own tests, and the loss of
+a node."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import UsageError
+from qualgate.workers import pool
+from qualgate.workers.pool import run_jobs
+from qualgate.workers.ray_pool import OnRay
+from qualgate.workers.unit import WorkerSettings
+from tests.workers import fake_worker
+from tests.workers.test_pool import (  # noqa: F401  # the promises, kept by whoever is hired
+    jobs,
+    run,
+    test_a_failed_baseline_job_fails_the_variants_jobs_that_needed_its_artifact,
+    test_a_job_on_which_every_worker_hangs_becomes_a_failure_that_names_the_timeout,
+    test_a_job_that_kills_every_worker_becomes_a_failure_and_takes_its_variants_with_it,
+    test_a_mistake_of_the_user_found_by_a_worker_stops_the_run_with_its_message,
+    test_a_stop_request_ends_the_run_between_jobs_and_keeps_what_is_finished,
+    test_a_worker_killed_in_a_turn_loses_and_doubles_nothing_of_it,
+    test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing,
+    test_every_job_is_answered_once_and_variants_wait_for_their_baseline,
+    test_jobs_that_are_needed_no_more_are_dropped_and_the_others_still_run,
+    units,
+    until,
+)
+
+pytestmark = pytest.mark.proof
+SMALL = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head that has no core for engines, and two nodes with one each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        from ray.cluster_utils import Cluster
+
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **SMALL})
+        for _ in range(2):
+            cluster.add_node(num_cpus=1, **SMALL)
+        yield cluster
+        cluster.shutdown()
+
+
+def on(address: str, folder: Path, nbytes: int = 2**28) -> OnRay:
+    return OnRay(address=address, nbytes=nbytes, reads=(str(folder),), shared=str(folder))
+
+
+@pytest.fixture(autouse=True)
+def on_the_cluster(cluster, monkeypatch):
+    def crew(jobs, body, settings, count):
+        where = settings.place or on(cluster.address, Path(settings.cache_dir))
+        return where.crew(body, settings, min(count, len(jobs)))
+
+    monkeypatch.setattr(pool, "_crew", crew)
+
+
+def test_a_node_that_is_lost_in_the_middle_of_a_job_loses_and_doubles_nothing(cluster, tmp_path):
+    """Its raylet is killed while an engine hangs on it; the job goes to the node that is left."""
+    node = cluster.add_node(num_cpus=1, **SMALL)
+
+    def stop() -> bool:
+        hung = tmp_path / "hung"
+        if hung.exists() and (pid := hung.read_text()) and not (tmp_path / "lost").exists():
+            with suppress(OSError):
+                place = Path(f"/proc/{pid}/environ").read_text()
+                os.kill(int(re.findall(r"RAY_RAYLET_PID=(\d+)", place)[0]), signal.SIGKILL)
+                (tmp_path / "lost").touch()
+        return False
+
+    outcomes = run(tmp_path, fake_worker.hanging_once, stop=stop)
+    assert (tmp_path / "lost").exists()
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+    with suppress(Exception):
+        cluster.remove_node(node)
+
+
+def test_engines_too_large_for_any_node_are_refused_before_anything_runs(cluster, tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    with pytest.raises(UsageError, match="no node of the Ray cluster offers that"):
+        list(run_jobs(jobs(tmp_path), replace(settings, place=on(cluster.address, tmp_path, 2**50)), 2))
+
+
+def test_a_folder_that_no_node_has_is_named_with_a_node(cluster, tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    where = replace(on(cluster.address, tmp_path), reads=("/nowhere/model",))
+    with pytest.raises(UsageError, match=r"node \S+ \(\S+\) has no /nowhere/model"):
+        list(run_jobs(jobs(tmp_path), replace(settings, place=where), 2))
+
+
+def test_another_ray_in_the_cluster_is_told_with_both_versions(cluster, tmp_path, monkeypatch):
+    import ray
+
+    theirs = ray.__version__
+    monkeypatch.setattr(ray, "__version__", "1.2.3")
+    with pytest.raises(UsageError, match=rf"Ray: {theirs}.*Ray: 1\.2\.3.*Install"):
+        run(tmp_path, fake_worker.answering)
+
+
+COORDINATOR = """
+import sys
+from pathlib import Path
+from qualgate.workers.pool import run_jobs
+from qualgate.workers.ray_pool import OnRay
+from qualgate.workers.unit import WorkerSettings
+from tests.workers import fake_worker
+from tests.workers.test_pool import jobs
+
+folder = Path(sys.argv[1])
+on = OnRay(address="", nbytes=2**28, reads=(), shared=str(folder))
+settings = WorkerSettings(cache_dir=str(folder), sampling={}, threads=1, device="cpu", place=on)
+list(run_jobs(jobs(folder), settings, 1, body=fake_worker.hanging_once))
+"""
+
+
+def test_engines_and_the_cluster_of_its_own_end_with_a_coordinator_that_is_killed(tmp_path):
+    (tmp_path / "coordinator.py").write_text(COORDINATOR)
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, tmp_path / "coordinator.py", tmp_path], env=there) as coordinator:
+        engine = until(lambda: (tmp_path / "hung").exists() and (tmp_path / "hung").read_text())
+        place = Path(f"/proc/{engine}/environ").read_text()
+        coordinator.kill()
+    for pid in (engine, re.findall(r"RAY_RAYLET_PID=(\d+)", place)[0]):
+        until(
+            lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
+        )

@@ -1,0 +1,81 @@
+"""What a cluster refuses, or is refused for. No cluster is started."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.identity import own_version
+from qualgate.workers import ray_pool
+from qualgate.workers.ray_node import Seen, look
+from qualgate.workers.ray_pool import OnRay
+
+GIB = 2**30
+
+
+def on(folder, address: str = "") -> OnRay:
+    return OnRay(address=address, nbytes=GIB, reads=(str(folder),), shared=str(folder))
+
+
+def node(name: str = "a", **resources: float) -> dict:
+    return {"NodeManagerHostname": name, "NodeManagerAddress": "10.0.0.1", "Resources": resources}
+
+
+def test_where_ray_is_not_installed_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"qualgate\[ray\]"):
+        ray_pool._connect("")
+
+
+def test_an_address_that_nobody_listens_at_is_told_at_once():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, and not listening
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(InfrastructureError, match=f"no Ray cluster answers at {address}.*ConnectionRefused"):
+            ray_pool._connect(address)
+
+
+def test_a_node_that_lacks_a_folder_is_named_with_it(tmp_path):
+    (tmp_path / "token").write_text("token")
+    seen = look([str(tmp_path), str(tmp_path / "model")], str(tmp_path), "token")
+    assert seen == Seen(missing=(str(tmp_path / "model"),), unshared="", version=own_version())
+    with pytest.raises(UsageError, match=f"node a .* has no {tmp_path / 'model'}"):
+        ray_pool._check("node a (10.0.0.1)", seen, on(tmp_path))
+
+
+def test_a_node_that_does_not_share_the_artifacts_is_named_with_their_folder(tmp_path):
+    elsewhere = tmp_path / "artifacts"
+    for there in (False, True):  # the folder lacks; one of the same name stands there
+        if there:
+            elsewhere.mkdir()
+        seen = look([], str(elsewhere), "token")
+        with pytest.raises(UsageError, match=rf"node a does not share {elsewhere} .*no such file"):
+            ray_pool._check("node a", seen, on(elsewhere))
+
+
+def test_a_node_with_another_qualgate_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=f"node a has qualgate 0.0.1, and this machine {own_version()}"):
+        ray_pool._check("node a", Seen(missing=(), unshared="", version="0.0.1"), on(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("has", "room"),
+    [
+        ({"CPU": 8.0, "memory": 10.0 * GIB}, 4),  # by its cores
+        ({"CPU": 8.0, "memory": 3.5 * GIB}, 3),  # by its memory
+        ({"CPU": 1.0, "memory": 10.0 * GIB}, 0),
+        ({"CPU": 8.0}, 0),
+    ],
+)
+def test_a_node_has_room_for_what_its_scarcest_resource_serves(has, room):
+    assert ray_pool._room(node(**has), {"CPU": 2, "memory": GIB}) == room
+    assert ray_pool._room(node(**has, GPU=1.0), {"CPU": 2, "memory": GIB, "GPU": 1}) == min(room, 1)
+
+
+def test_engines_that_fit_nowhere_are_told_with_what_each_node_offers():
+    said = ray_pool._no_room([node("a", CPU=8.0, memory=2.0 * GIB), node("b", CPU=4.0)], {"CPU": 2, "memory": 3 * GIB})
+    assert "needs 2 cores, 3.00 GiB" in said
+    assert "node a (10.0.0.1): 8 cores, 2.00 GiB; node b (10.0.0.1): 4 cores, 0.00 MiB" in said
