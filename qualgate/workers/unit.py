@@ -48,6 +48,9 @@ class WorkerSettings:
     wire: Wire = UNBOUND  # what holds for every request to servers
 
 
+READY = "ready"  # what a worker says first: it has started, and takes jobs
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The job showed a mistake in what the user supplied, or (changed) that an arm is no longer what was planned: the
@@ -70,6 +73,7 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
 
     torch.set_num_threads(settings.threads)
     arms = _Arms(settings)
+    pipe.send(READY)
     while True:
         try:
             jobs: tuple[Job, ...] = pipe.recv()
