@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,12 +25,15 @@ from qualgate.errors import (
     UsageError,
 )
 from qualgate.errors.misplaced import nearest_path
+from qualgate.records import Lease
+from qualgate.store import lease_guard
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.tables import metadata
 
 # The migrations there are, oldest first; a test compares them with the files.
 REVISIONS = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014",
+    "0016",
 )  # fmt: skip
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
 
@@ -41,6 +44,7 @@ class Store:
 
     url: str
     engine: Engine
+    lease: Lease | None = None  # under which it is written to: not a row once that is lost
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -56,6 +60,8 @@ class Store:
             self.engine.connect().execution_options(writes=True) as connection,
             connection.begin(),
         ):
+            if self.lease is not None:
+                lease_guard.check(connection, self.lease)
             yield connection
 
     @property
@@ -76,8 +82,9 @@ class Store:
         self.close()
 
 
-def open_store(url: str, create: bool = True) -> Store:
+def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Store:
     """Open the store at `url`, making a new one where there is none (unless `create` is False).
+    lease: every write is refused once it is lost.
 
     Raises StoreVersionError when its schema is not this program's, UsageError when there is no store to open,
     IntegrityError when its file is damaged.
@@ -108,7 +115,7 @@ def open_store(url: str, create: bool = True) -> Store:
     except BaseException:
         store.close()
         raise
-    return store
+    return store if lease is None else replace(store, lease=lease)
 
 
 def check_store(url: str) -> None:

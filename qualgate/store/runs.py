@@ -36,6 +36,7 @@ from qualgate.records import (
 from qualgate.store import draft_steps, plain, tables
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
+from qualgate.store.lease_guard import name_run
 from qualgate.store.rows import (
     EVALSET,
     EXPECTED,
@@ -99,8 +100,10 @@ def begin(store: Store, plan: Plan) -> RunRecord:
             .where(tables.runs.c.plan_key == plan.key, tables.runs.c.status != "complete")
             .order_by(tables.runs.c.created_at.desc())
         ).scalar()
+        run_id = found or _begin_new(connection, plan)
+        name_run(connection, store.lease, run_id)
         if found is None:
-            return RunRecord(run_id=_begin_new(connection, plan), done=frozenset(), resumed=False)
+            return RunRecord(run_id=run_id, done=frozenset(), resumed=False)
         done = _resume(connection, found, plan)
         return RunRecord(run_id=found, done=done, resumed=True, stopped=stopped_variants(connection, found))
 
