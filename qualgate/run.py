@@ -55,8 +55,8 @@ def run_gate(
     judge_there(plan.policy)
     for line in doubts(plan):
         warn(line)
-    alone = sole_coordinator(Path(plan.artifacts), leased=gate.lease is not None)
-    with open_store(gate.store_url, lease=gate.lease) as store, alone, stop_requested() as stop:
+    opened = open_store(gate.store_url, lease=gate.lease)
+    with opened as store, sole_coordinator(Path(plan.artifacts), store), stop_requested() as stop:
         record = runs.begin(store, plan)
         planning(outlook(gate, plan, store, record))
         for line in asked_again(store, record.run_id, plan.policy):
