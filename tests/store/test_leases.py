@@ -47,12 +47,6 @@ def clock(monkeypatch):
     return found
 
 
-@pytest.fixture
-def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path / 'pool.db'}") as opened:
-        yield opened
-
-
 # -------------------------------------------------------------------------------------------------------- the oracle
 
 
