@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, and_, delete, insert, or_, select, text, update
 from sqlalchemy.exc import DatabaseError
 
 from qualgate.errors import StoreVersionError
@@ -296,4 +296,4 @@ def _after_death(connection: Connection, row: AnyRow, reason: str, now: float) -
 def rescued(store: Store) -> int:
     """How many leases ran out and were taken back, since the store was made."""
     with store.read() as connection:
-        return connection.execute(select(func.coalesce(func.sum(queue.c.rescued), 0))).scalar_one()
+        return connection.execute(select(queue.c.rescued)).scalar() or 0

@@ -102,10 +102,9 @@ def begin(store: Store, plan: Plan) -> RunRecord:
         ).scalar()
         run_id = found or _begin_new(connection, plan)
         name_run(connection, store.lease, run_id)
-        if found is None:
-            return RunRecord(run_id=run_id, done=frozenset(), resumed=False)
-        done = _resume(connection, found, plan)
-        return RunRecord(run_id=found, done=done, resumed=True, stopped=stopped_variants(connection, found))
+        done = _resume(connection, found, plan) if found else frozenset()
+        stopped = stopped_variants(connection, run_id)
+        return RunRecord(run_id=run_id, done=done, resumed=found is not None, stopped=stopped)
 
 
 def _begin_new(connection: Connection, plan: Plan) -> str:

@@ -148,7 +148,6 @@ def test_a_node_without_the_model_gives_the_run_back_and_says_which_path(workspa
     ("words", "told"),
     [
         (("submit", "none.yaml", "--store", POOL), "none.yaml"),
-        (("submit", "gate.yaml", "--store", "postgresql://u:p@h/d"), "not in this version"),
         (("status", "s1", "--store", POOL), "there is no store yet"),
         (("worker", "--store", "sqlite:///none/pool.db"), "does not exist"),
         (("worker", "--store", POOL, "--lease", "1"), "--lease"),
