@@ -327,7 +327,7 @@ def _commands() -> str:
     for name, command in sorted(_leaves(root, "qualgate")):
         lines += [f"## `{name}`", "", " ".join((command.help or "").split()), ""]
         lines += ["```text", f"{name} {_usage(command)}".rstrip(), "```", ""]
-        options = [one for one in command.params if one.param_type_name == "option"]
+        options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
         if options:
             lines += _table(
                 ("option", "meaning", "default"), ((_flags(one), one.help or "", _given(one)) for one in options)

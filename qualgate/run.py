@@ -55,15 +55,15 @@ def run_gate(
     judge_there(plan.policy)
     for line in doubts(plan):
         warn(line)
-    with open_store(gate.store_url) as store, sole_coordinator(Path(plan.artifacts), store), stop_requested() as stop:
+    opened = open_store(gate.store_url, lease=gate.lease)
+    with opened as store, sole_coordinator(Path(plan.artifacts), store), stop_requested() as stop:
         record = runs.begin(store, plan)
         planning(outlook(gate, plan, store, record))
         for line in asked_again(store, record.run_id, plan.policy):
             warn(line)
         if damaged := drop_damaged(Path(plan.artifacts)):
             warn(
-                f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the run was interrupted: "
-                "made again"
+                f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the interruption: made again"
             )
         with spending(gate, plan, store, record.run_id):
             failures = generate(plan, record, store, gate, progress, stop, warn)

@@ -63,6 +63,10 @@ OnlyOption = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="VARIANT", help="a trial: this variant alone, or several by several --only"),
 ]
+IntoOption = Annotated[
+    str | None, typer.Option("--store", help="keep the run in this store, in place of the gate file's")
+]
+LeaseOption = Annotated[str | None, typer.Option("--lease", hidden=True)]  # a node of a pool gives it to its child
 FourArmOption = Annotated[
     bool,
     typer.Option(
@@ -97,6 +101,8 @@ def run(
     record: RecordOption = None,
     replay: ReplayOption = None,
     warn_only: WarnOnlyOption = False,
+    store: IntoOption = None,
+    lease: LeaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
@@ -111,6 +117,12 @@ def run(
         gate = as_trial(gate, limit, only or ())
     if record is not None or replay is not None:
         gate = _taped(gate, record, replay)
+    if store is not None:
+        gate = replace(gate, store_url=store_url(None, store))
+    if lease is not None:
+        from qualgate.pipeline.under_lease import under_lease
+
+        gate = under_lease(gate, lease)
     run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
 
 

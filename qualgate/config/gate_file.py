@@ -31,6 +31,7 @@ from qualgate.records import (
     Drafted,
     EarlyStop,
     FourArms,
+    Lease,
     Load,
     Policy,
     Quarantine,
@@ -76,6 +77,7 @@ class GateFile:
     budget: Budget = field(default_factory=Budget)  # of requests to servers
     recording: str = ""  # the folder that keeps what is said between a run and its servers
     replayed: bool = False  # they are not asked: what they say is taken from there
+    lease: Lease | None = None  # under which its run is made
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:

@@ -36,6 +36,7 @@ from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Look
 from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label
 from qualgate.records.load import Load
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
+from qualgate.records.pool import Claimed, Lease, Node, Submission, SubmissionState
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.sampling import GREEDY, MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
 from qualgate.records.served import Probe, Served
@@ -96,6 +97,7 @@ __all__ = [
     "Budget",
     "CalibrationSet",
     "Case",
+    "Claimed",
     "Comparison",
     "Completion",
     "DraftCounts",
@@ -125,10 +127,12 @@ __all__ = [
     "JudgedLabel",
     "Judgement",
     "Label",
+    "Lease",
     "LmEvalTask",
     "Load",
     "Looked",
     "ModelFacts",
+    "Node",
     "Overflow",
     "Plan",
     "Policy",
@@ -152,6 +156,8 @@ __all__ = [
     "Speculation",
     "Spent",
     "Stopped",
+    "Submission",
+    "SubmissionState",
     "Tier",
     "Trial",
     "UnitEvidence",

@@ -15,14 +15,15 @@ from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import StoreVersionError, UsageError
 from qualgate.errors.misplaced import nearest_path
-from qualgate.store import postgresql, sqlite
+from qualgate.records import Lease
+from qualgate.store import lease_guard, postgresql, sqlite
 from qualgate.store.address import file_of
 from qualgate.store.columns import WrongKind
 
 # The migrations there are, oldest first; a test compares them with the files.
 REVISIONS = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014",
-    "0015", "0017",
+    "0015", "0016", "0017",
 )  # fmt: skip
 
 
@@ -34,6 +35,7 @@ class Store:
     engine: Engine
     patience: float = 0.0  # s, for how long a server that goes away is waited for; of no file
     claims: list[postgresql.Claim] = field(default_factory=list)
+    lease: Lease | None = None  # under which it is written to: not a row once that is lost
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -52,17 +54,20 @@ class Store:
             for claim in self.claims:
                 claim.keep()
             with self._connection().execution_options(writes=True) as connection, connection.begin():
+                if self.lease is not None:
+                    lease_guard.check(connection, self.lease)
                 yield connection
 
     @contextmanager
     def sole(self, name: str) -> Iterator[None]:
-        """Hold `name` alone among all processes on all machines. Of a store in a file nothing is held: its processes
-        are on one machine, and have that machine's locks. InfrastructureError where another process holds it."""
+        """Hold `name` alone among all processes on all machines; under a lease, with others that have one. Of a store in
+        a file nothing is held: its processes are on one machine, and have that machine's locks. InfrastructureError
+        where another process holds it."""
         if self.engine.dialect.name != "postgresql":
             yield
             return
         with _plainly(self.url):
-            claim = postgresql.Claim(self.engine, name, self.patience)
+            claim = postgresql.Claim(self.engine, name, self.patience, shared=self.lease is not None)
         self.claims.append(claim)
         try:
             yield
@@ -94,8 +99,9 @@ class Store:
         self.close()
 
 
-def open_store(url: str, create: bool = True) -> Store:
+def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Store:
     """Open the store at `url`, making a new one where there is none (unless `create` is False).
+    lease: every write is refused once it is lost.
 
     Raises StoreVersionError when its schema is not this program's, UsageError when there is no store to open or its
     server lets nobody in, InfrastructureError where it is away, IntegrityError when its file is damaged.
@@ -129,7 +135,7 @@ def open_store(url: str, create: bool = True) -> Store:
     except BaseException:
         store.close()
         raise
-    return replace(store, patience=postgresql.RECONNECT_SECONDS)
+    return replace(store, patience=postgresql.RECONNECT_SECONDS, lease=lease)
 
 
 def check_store(url: str) -> None:

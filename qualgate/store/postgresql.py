@@ -143,10 +143,12 @@ def written(connection: Connection) -> str:
 
 
 class Claim:
-    """What one process at a time may hold, on whatever machine: it ends with the process or its connection."""
+    """What one process at a time may hold, on whatever machine: it ends with the process or its connection.
+    shared: what several may hold that share it, and keep out whoever does not."""
 
-    def __init__(self, made: Engine, name: str, patience: float) -> None:
+    def __init__(self, made: Engine, name: str, patience: float, shared: bool = False) -> None:
         self._engine, self._patience = made, patience
+        self._lock = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
         self._key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
         self._held = self._connected()
         if not self._take():
@@ -187,7 +189,7 @@ class Claim:
         return held
 
     def _take(self) -> bool:
-        return self._held.exec_driver_sql(f"SELECT pg_try_advisory_lock({self._key})").scalar_one()
+        return self._held.exec_driver_sql(f"SELECT {self._lock}({self._key})").scalar_one()
 
 
 def _raise(error: Exception) -> Any:

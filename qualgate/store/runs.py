@@ -36,6 +36,7 @@ from qualgate.records import (
 from qualgate.store import draft_steps, plain, tables
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
+from qualgate.store.lease_guard import name_run
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
     EVALSET,
@@ -101,10 +102,11 @@ def begin(store: Store, plan: Plan) -> RunRecord:
             .where(tables.runs.c.plan_key == plan.key, tables.runs.c.status != "complete")
             .order_by(tables.runs.c.created_at.desc())
         ).scalar()
-        if found is None:
-            return RunRecord(run_id=_begin_new(connection, plan), done=frozenset(), resumed=False)
-        done = _resume(connection, found, plan)
-        return RunRecord(run_id=found, done=done, resumed=True, stopped=stopped_variants(connection, found))
+        run_id = found or _begin_new(connection, plan)
+        name_run(connection, store.lease, run_id)
+        done = _resume(connection, found, plan) if found else frozenset()
+        stopped = stopped_variants(connection, run_id)
+        return RunRecord(run_id=run_id, done=done, resumed=found is not None, stopped=stopped)
 
 
 def _begin_new(connection: Connection, plan: Plan) -> str:

@@ -2,8 +2,9 @@
 
 Promise: every job ends as exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
 together, for their answers to be given side by side. A worker that dies takes nothing with it: its job
-goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure. One that gives no answer for too long is
-ended. Stopping loses no finished job, and workers end with the coordinator, however that ends.
+goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure that names its cases. One that gives no
+answer for too long is ended. Where no worker lives to take a job, or none has ever answered and a second job kills
+them too, the pool ends. Stopping loses no finished job, and workers end with the coordinator, however that ends.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from qualgate.errors import IntegrityError, UsageError
+from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
-from qualgate.workers.unit import Crew, Hired, Refused, WorkerSettings, serve
+from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, serve
 
 MAX_ATTEMPTS = 3
+NAMED = 5  # cases of a job that is set apart
 Body = Callable[[Connection, WorkerSettings], None]
 START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
 POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker is busy
@@ -37,6 +39,55 @@ class _Worker:
     arm: str | None = None  # the arm it has in memory: the last one, where it keeps several
     since: float = 0.0  # s, monotonic: when it was last handed jobs, or gave an answer
     late: bool = False  # ended for giving none
+    ready: bool = False  # it has come so far that it takes jobs
+    broken: str = ""  # the error it ended with, where it could still say so
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """The last that a worker says which ends by an error of its own."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Died:
+    """A worker that has: why, and how many have on the job that it was at; 0 if it never took one."""
+
+    reason: str
+    times: int
+
+
+@dataclass(slots=True)
+class _Deaths:
+    """Of the pool's workers, and whether there is any sense in starting another."""
+
+    of_job: dict[tuple[str, int], int] = field(default_factory=dict)
+    unready: int = 0  # in a row, none of which took a job
+    answered: bool = False
+
+    def of(self, worker: _Worker, reason: str) -> int:
+        """How many workers have died on the job that this one had, itself with them; 0 if it never took one.
+
+        InfrastructureError where the next would die as well.
+        """
+        if not worker.ready:
+            self.unready += 1
+            if self.unready >= MAX_ATTEMPTS:
+                raise InfrastructureError(
+                    f"no worker starts: {self.unready} in a row ended before they took a job ({reason}). What they "
+                    "said is above; `qualgate doctor` shows what this machine lacks. Then run again: it resumes."
+                )
+            return 0
+        key = (worker.jobs[0].arm.name, worker.jobs[0].index)
+        died = self.of_job[key] = self.of_job.get(key, 0) + 1
+        if died == MAX_ATTEMPTS and not self.answered and sum(n >= MAX_ATTEMPTS for n in self.of_job.values()) > 1:
+            raise InfrastructureError(
+                f"no worker has answered anything: each of two jobs killed {MAX_ATTEMPTS} of them, the last "
+                f"{key[0]}'s job {key[1]} ({reason}). Signal 9 is mostly memory that ran out: `qualgate plan` tells "
+                "what is needed, `workers: {count: 1}` needs least. Then run again: it resumes."
+            )
+        return died
 
 
 @dataclass(slots=True)
@@ -110,10 +161,10 @@ def run_jobs(
     needed: asked again after each outcome; a job that is not is dropped, unless a worker has it already. Once none that
     is under way is needed either, the run ends.
     Raises UsageError when a worker finds that the user's model cannot be run at all, IntegrityError when an arm is no
-    longer what was planned.
+    longer what was planned, InfrastructureError when workers die whatever they are given.
     """
     queue = Queue(list(jobs))
-    deaths: dict[tuple[str, int], int] = {}
+    deaths = _Deaths()
     workers: list[_Worker] = []
     crew = _crew(jobs, body, settings, count)
     try:
@@ -129,21 +180,13 @@ def run_jobs(
             _end_late(busy, settings.job_seconds)
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
                 worker = next(worker for worker in busy if worker.pipe is pipe)
-                try:
-                    outcome = worker.pipe.recv()
-                except (EOFError, OSError):  # OSError: killed in the middle of its answer
-                    code = _reap(worker)
+                outcome = _heard(worker, deaths, settings)
+                if isinstance(outcome, _Died):
                     workers.remove(worker)
                     workers.extend(_Worker(*hired) for hired in crew.hire(1))
-                    code = f"no answer within {settings.job_seconds:g} s: workers.job_timeout" if worker.late else code
-                    job, *others = worker.jobs
-                    key = (job.arm.name, job.index)
-                    deaths[key] = deaths.get(key, 0) + 1
-                    if deaths[key] < MAX_ATTEMPTS:
-                        queue.give_back(worker.jobs)
-                        continue
-                    queue.give_back(others)
-                    outcome = _failure(job, f"the worker process died {MAX_ATTEMPTS} times on this job ({code})")
+                    outcome = _after_death(worker, outcome, queue)
+                if outcome is None:
+                    continue
                 if isinstance(outcome, Refused):
                     raise (IntegrityError if outcome.changed else UsageError)(outcome.message)
                 job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
@@ -180,6 +223,38 @@ def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int)
     if settings.place is None or not jobs or any(job.arm.served is not None for job in jobs):
         return _Here(body, settings)
     return settings.place.crew(body, settings, min(count, len(jobs)))
+
+
+def _heard(
+    worker: _Worker, deaths: _Deaths, settings: WorkerSettings
+) -> JobResult | JobFailure | Refused | _Died | None:
+    """What its pipe gives; None where that is no answer yet."""
+    try:
+        heard = worker.pipe.recv()
+    except (EOFError, OSError):  # OSError: killed in the middle of its answer
+        code = _reap(worker)
+        late = f"no answer within {settings.job_seconds:g} s: workers.job_timeout" if worker.late else ""
+        reason = late or worker.broken or code
+        return _Died(reason, deaths.of(worker, reason))
+    if isinstance(heard, _Broken):
+        worker.broken = heard.error
+        return None
+    worker.ready, deaths.unready = True, 0
+    deaths.answered |= heard != READY
+    return None if heard == READY else heard
+
+
+def _after_death(worker: _Worker, died: _Died, queue: Queue) -> JobFailure | None:
+    """What it had is handed out again, but for a job that has killed MAX_ATTEMPTS."""
+    if died.times < MAX_ATTEMPTS:
+        queue.give_back(worker.jobs)
+        return None
+    job, *others = worker.jobs
+    queue.give_back(others)
+    cases = ", ".join(f"{prompt.key.evalset}/{prompt.key.case_id}" for prompt in job.prompts[:NAMED])
+    more = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
+    said = f"the worker process died {MAX_ATTEMPTS} times on this job ({died.reason}); its cases: {cases}{more}"
+    return _failure(job, said)
 
 
 def _end_late(workers: Sequence[_Worker], seconds: float) -> None:
@@ -221,7 +296,12 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_it, daemon=True).start()
-    body(pipe, settings)
+    try:
+        body(pipe, settings)
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            pipe.send(_Broken(one_line(error)))
+        raise
 
 
 @contextlib.contextmanager

@@ -71,6 +71,9 @@ class WorkerSettings:
     place: Place | None = None  # None: workers are processes of this machine
 
 
+READY = "ready"  # what a worker says first: it has started, and takes jobs
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The job showed a mistake in what the user supplied, or (changed) that an arm is no longer what was planned: the
@@ -93,6 +96,7 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
 
     torch.set_num_threads(settings.threads)
     arms = _Arms(settings)
+    pipe.send(READY)
     while True:
         try:
             jobs: tuple[Job, ...] = pipe.recv()

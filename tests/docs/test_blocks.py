@@ -7,6 +7,7 @@ import configparser
 import importlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 from functools import cache
@@ -162,6 +163,9 @@ def test_a_yaml_block_is_what_it_looks_like(block: Block, tmp_path):
     if "jobs" in value:
         check_github(value)
         return
+    if "apiVersion" in value:
+        check_kubernetes(value)
+        return
     if "include" in value:
         template = yaml.safe_load((ROOT / ".gitlab/qualgate.gitlab-ci.yml").read_text(encoding="utf-8"))
         assert value["gate"]["extends"] in template
@@ -197,6 +201,28 @@ def check_github(value: dict[str, Any]) -> None:
     assert [step["uses"] for step in ours] == [f"OWNER/qualgate/.github/actions/qualgate@v{own_version()}"]
     assert ours[0]["with"].keys() <= action["inputs"].keys()
     assert {name for name, one in action["inputs"].items() if one.get("required")} <= ours[0]["with"].keys()
+
+
+def check_kubernetes(value: dict[str, Any]) -> None:
+    """The shape that the cluster asks of these two kinds, as far as a mistake in a page would go."""
+    assert (value["apiVersion"], value["kind"]) in {("apps/v1", "Deployment"), ("batch/v1", "Job")}
+    spec = value["spec"]
+    pod = spec["template"]["spec"]
+    if value["kind"] == "Deployment":
+        assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    else:
+        assert pod["restartPolicy"] == "Never", "a verdict is no reason to try again"
+        assert spec["backoffLimit"] == 0
+    for container in pod["containers"]:
+        assert container["image"].endswith(f":{own_version()}")
+        assert {mount["name"] for mount in container["volumeMounts"]} <= {volume["name"] for volume in pod["volumes"]}
+        shell = container["command"][:2] == ["sh", "-c"]
+        text = container["command"][2] if shell else shlex.join(container["command"])
+        assert set(re.findall(r"\$[({]?(QUALGATE_\w+|NODE)", text)) <= {one["name"] for one in container["env"]}
+        found = list(commands(text))
+        assert any("qualgate" in words for words in found)
+        for words in found:
+            check_command(words)
 
 
 def check_evalset_yaml(value: dict[str, Any]) -> None:

@@ -15,8 +15,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from qualgate.errors import IntegrityError
-from qualgate.store import database, queries, rows, runs
+from qualgate.errors import IntegrityError, StoreVersionError
+from qualgate.records import Submission
+from qualgate.store import database, leases, queries, rows, runs, submissions
 from qualgate.store.database import migrations_folder, open_store, upgrade
 from qualgate.store.nights import Night, add_night, last_nights, undelivered
 from qualgate.store.schema import metadata
@@ -115,6 +116,12 @@ def as_held_by(revision: str, url: str, new: Path) -> None:
             )
 
 
+def drop_later_tables(connection: sqlite3.Connection) -> None:
+    """Those that 0014 and what comes after it made."""
+    for table in ("digests", "nights", "judgements", "refusals", "submission_files", "submissions", "nodes", "queue"):
+        connection.execute(f"drop table {table}")
+
+
 def test_what_revision_0006_called_drafted_is_the_baselines_answer_and_its_seals_hold(url, tmp_path):
     plan = make_plan(cases=3)
     with open_store(f"sqlite:///{tmp_path / 'new.db'}") as new:
@@ -158,6 +165,22 @@ def test_scores_of_revision_0002_are_kept_as_the_recorded_ones(url, tmp_path, be
         assert connection.execute("pragma foreign_key_check").fetchall() == []
 
 
+def test_a_store_of_revision_0014_takes_submissions_once_upgraded(url):
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with database.Store(url, database._engine(url)) as store, store.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0014")
+    with pytest.raises(StoreVersionError, match="qualgate db upgrade"):
+        open_store(url)
+    assert f"from revision 0014 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        name = submissions.submit(
+            store, Submission(owner="a", name="gate.yaml", folder="/w", gate_file="", program="1", files={"/w/x": b"x"})
+        )
+        assert leases.claim(store, "n1", "1", 30.0).lease.submission == name
+
+
 def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, before_0006):
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
@@ -167,8 +190,7 @@ def test_a_run_of_revision_0003_stopped_no_variant_and_keeps_its_verdicts(url, b
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:  # as 0003 held it
         connection.execute("drop table stoppings")
         connection.execute("drop table draft_steps")
-        for table in ("nights", "digests", "judgements"):
-            connection.execute(f"drop table {table}")
+        drop_later_tables(connection)
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -196,8 +218,7 @@ def test_a_run_of_revision_0012_knows_every_kl_itself_and_its_seals_hold(url):
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        for table in ("nights", "digests", "judgements"):
-            connection.execute(f"drop table {table}")
+        drop_later_tables(connection)
         connection.execute("alter table units drop column kl_upper")
         connection.execute("update alembic_version set version_num = '0012'")
     assert f"from revision 0012 to {LAST}" in upgrade(url)
@@ -212,8 +233,7 @@ def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_n
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        for table in ("nights", "digests", "judgements"):
-            connection.execute(f"drop table {table}")
+        drop_later_tables(connection)
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("update alembic_version set version_num = '0011'")
@@ -240,8 +260,7 @@ def test_a_run_of_revision_0010_has_no_masked_shares_its_seals_hold_and_new_runs
         run_id = make_run(store, make_plan(cases=3))
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        for table in ("nights", "digests", "judgements"):
-            connection.execute(f"drop table {table}")
+        drop_later_tables(connection)
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -274,8 +293,7 @@ def test_a_run_of_revision_0009_has_no_draft_steps_its_seals_hold_and_new_runs_h
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
-        for table in ("nights", "digests", "judgements"):
-            connection.execute(f"drop table {table}")
+        drop_later_tables(connection)
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")
@@ -299,8 +317,7 @@ def test_a_run_of_revision_0008_has_no_name_and_its_seal_holds(url):
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("drop table draft_steps")
-        for table in ("nights", "digests", "judgements"):
-            connection.execute(f"drop table {table}")
+        drop_later_tables(connection)
         connection.execute("alter table units drop column kl_upper")
         connection.execute("alter table units drop column max_gap")
         connection.execute("alter table units drop column constraint_masked")

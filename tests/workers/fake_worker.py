@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from qualgate.records import ArmFootprint, ArmIdentity, Completion, Job, JobFailure, JobResult
-from qualgate.workers.unit import Refused, WorkerSettings
+from qualgate.workers.unit import READY, Refused, WorkerSettings
 
 IDENTITY = ArmIdentity(weights="w", config="c", tokenizer="t", template="p", sampling="s", engine="e")
 FOOTPRINT = ArmFootprint(bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=0, effective_bits=16.0)
@@ -18,6 +18,7 @@ FOOTPRINT = ArmFootprint(bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=0, 
 
 def received(pipe: Connection) -> Iterator[Job]:
     """The jobs of every hand, one by one, until the pipe closes."""
+    pipe.send(READY)
     while True:
         try:
             yield from pipe.recv()
@@ -126,3 +127,34 @@ def failing(pipe: Connection, settings: WorkerSettings) -> None:
 def refusing(pipe: Connection, settings: WorkerSettings) -> None:
     pipe.recv()
     pipe.send(Refused("the model's tensors do not fit its config"))
+
+
+def dying_at_start(pipe: Connection, settings: WorkerSettings) -> None:
+    """Counts itself in, and is killed before it says that it is ready."""
+    _count(settings)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def broken_at_start(pipe: Connection, settings: WorkerSettings) -> None:
+    _count(settings)
+    raise ImportError("libcudart.so.13: cannot open shared object file")
+
+
+def dying_on_every_job(pipe: Connection, settings: WorkerSettings) -> None:
+    """Is ready, and killed by whatever it is given, as by a model that memory does not hold."""
+    for _ in received(pipe):
+        _count(settings)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying_on_the_first_job(pipe: Connection, settings: WorkerSettings) -> None:
+    """Job 0 of any arm kills whoever takes it, before anybody has answered anything."""
+    for job in received(pipe):
+        if job.index == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(result_of(job))
+
+
+def _count(settings: WorkerSettings) -> None:
+    with (Path(settings.cache_dir) / "started").open("a") as file:
+        file.write("x")

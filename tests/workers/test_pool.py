@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.errors import UsageError
+from qualgate.errors import InfrastructureError, UsageError
 from qualgate.pipeline.batches import in_turns
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, QuantizeRecipe, UnitKey
 from qualgate.workers.pool import MAX_ATTEMPTS, Queue, run_jobs
@@ -70,6 +70,34 @@ def test_a_job_that_kills_every_worker_becomes_a_failure_and_takes_its_variants_
     assert sorted((failure.arm, failure.index) for failure in failures) == [("a", 2), ("b", 2), ("baseline", 2)]
     assert f"died {MAX_ATTEMPTS} times" in failures[0].error
     assert "signal 9" in failures[0].error
+    assert "its cases: set/2-0, set/2-1, set/2-2" in failures[0].error
+    assert len(outcomes) == 15
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [(fake_worker.dying_at_start, "signal 9"), (fake_worker.broken_at_start, "ImportError: libcudart.so.13")],
+)
+def test_a_pool_whose_workers_all_die_at_start_ends_at_once_with_the_reason(tmp_path, body, reason):
+    with pytest.raises(InfrastructureError, match=f"no worker starts: {MAX_ATTEMPTS} in a row .*{reason}"):
+        run(tmp_path, body)
+    assert len((tmp_path / "started").read_text()) <= MAX_ATTEMPTS + 1, "not three for each of fifteen jobs"
+
+
+def test_a_pool_in_which_no_job_can_be_run_ends_at_the_second(tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    outcomes = run_jobs(jobs(tmp_path), settings, 1, body=fake_worker.dying_on_every_job)
+    failed = [(found.arm, found.index) for found in (next(outcomes) for _ in range(3))]
+    assert failed == [("baseline", 0), ("a", 0), ("b", 0)]
+    with pytest.raises(InfrastructureError, match="no worker has answered anything: each of two jobs killed 3 of them"):
+        next(outcomes)
+    assert len((tmp_path / "started").read_text()) == 2 * MAX_ATTEMPTS
+
+
+def test_the_first_job_may_kill_its_workers_and_the_rest_completes(tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    outcomes = list(run_jobs(jobs(tmp_path), settings, 1, body=fake_worker.dying_on_the_first_job))
+    assert {(o.arm, o.index) for o in outcomes if isinstance(o, JobFailure)} == {(n, 0) for n in ("baseline", "a", "b")}
     assert len(outcomes) == 15
 
 

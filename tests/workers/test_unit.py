@@ -20,7 +20,7 @@ from qualgate.engine.peak import Peak
 from qualgate.engine.request import Spoken
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, Sampling, UnitKey
 from qualgate.workers import unit
-from qualgate.workers.unit import Refused, WorkerSettings, serve
+from qualgate.workers.unit import READY, Refused, WorkerSettings, serve
 from tests.engine.jobs import INT4
 from tests.tiny_models import save_tiny_model
 
@@ -51,7 +51,9 @@ def answers_to(tmp_path, monkeypatch):
     def ask(*hands: Job | tuple[Job, ...], keep: bool = False) -> list:
         pipe: Any = Pipe(*hands)
         serve(pipe, WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", keep=keep))
-        return pipe.answers
+        ready, *answers = pipe.answers
+        assert ready == READY
+        return answers
 
     yield ask
     gc.unfreeze()

@@ -1,0 +1,212 @@
+"""What a node of a pool does: claim a submission, run it in a process of its own, renew the lease while that lives.
+
+The process is `qualgate run` with the store and the lease: its writes are refused once the lease is lost, and it ends
+with this one, however that ends. So a node may die at any moment, stop answering and come back late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from qualgate.errors import Exit, InfrastructureError, UsageError
+from qualgate.identity import own_version
+from qualgate.pipeline.handing_over import lacking, lay_out
+from qualgate.records import Claimed, Submission
+from qualgate.store import leases
+from qualgate.store.database import Store
+
+POLL = 0.5  # s, between two looks at a child, or at an empty queue
+PATIENCE = 2.5  # s, from SIGTERM to SIGKILL: cancelled work is gone within 5 s
+RENEWALS = 3  # of a lease, in its time
+ENDED = (Exit.APPROVE, Exit.BLOCK, Exit.REVIEW, Exit.UNDECIDED, Exit.INTEGRITY, Exit.USAGE)  # nothing to try again for
+LAST_WORDS = 120  # of what a child said, as the reason
+Found = TypeVar("Found")
+
+
+@dataclass(slots=True)
+class Node:
+    """One that works for a store. seconds: of a lease; folder: for what submissions carry; say: takes a line."""
+
+    name: str
+    store: Store
+    seconds: float
+    folder: Path
+    per_owner: int | None
+    say: Callable[[str], None]
+    stop: Callable[[], signal.Signals | None]
+    _told_skew: bool = field(default=False, init=False)
+
+    def work(self, *, until_empty: bool = False) -> None:
+        """Until it is asked to stop. until_empty: or until there is nothing for it."""
+        self._see(leases.enter(self.store, self.name, own_version(), self.seconds, time.time()))
+        seen = time.monotonic()
+        try:
+            while self.stop() is None:
+                claimed = self._patiently(self._claim)
+                if claimed is not None:
+                    self._take(claimed)
+                elif until_empty:
+                    return
+                else:
+                    if time.monotonic() - seen > self.seconds / RENEWALS:
+                        self._patiently(lambda: self._see(leases.see(self.store, self.name, time.time())))
+                        seen = time.monotonic()
+                    time.sleep(POLL)
+        finally:
+            with contextlib.suppress(InfrastructureError):  # it is forgotten by itself
+                leases.leave(self.store, self.name)
+
+    def _patiently(self, ask: Callable[[], Found]) -> Found | None:
+        """Ask the store; where it cannot be reached, again, for as long as a lease. None where it stays so."""
+        until = time.monotonic() + self.seconds
+        while True:
+            try:
+                return ask()
+            except InfrastructureError as error:
+                if time.monotonic() > until or self.stop() is not None:
+                    self.say(f"{error}")
+                    return None
+                time.sleep(POLL)
+
+    def _claim(self) -> Claimed | None:
+        if not leases.is_work(self.store):
+            return None
+        return leases.claim(self.store, self.name, own_version(), self.seconds, self.per_owner)
+
+    def _see(self, skew: float) -> None:
+        """Leases go by the store's clock alone; what else is timed here goes by this machine's."""
+        if abs(skew) > self.seconds and not self._told_skew:
+            self._told_skew = True
+            self.say(
+                f"the clock of node {self.name} is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the "
+                f"store's, beyond a lease of {self.seconds:g} s. Leases go by the store's clock, "
+                "runs are dated by this one: set it right."
+            )
+
+    def _take(self, claimed: Claimed) -> None:
+        lease, submission = claimed.lease, claimed.submission
+        what = f"{lease.submission} ({submission.name}, {submission.owner})"
+        reason = "" if claimed.complete else _lacking(submission)
+        if reason:
+            self._patiently(lambda: leases.refuse(self.store, lease, self.name, f"node {self.name}: {reason}"))
+            self.say(f"gave back {what}: {reason}")
+            return
+        self.say(f"took {what}, claim {lease.token}")
+        home = self.folder / f"{lease.submission}-{lease.token}"
+        try:
+            code = self._run(claimed, home)
+        except (OSError, UsageError) as error:
+            said = f"node {self.name}: {error}"
+            self._patiently(lambda: leases.died(self.store, lease, said))
+            self.say(f"{what}: {said}")
+            return
+        if code is None:
+            self.say(f"left {what}")
+        else:
+            said = _last_words(home / "log")
+            self._patiently(lambda: self._tell_end(claimed, code, said))
+            self.say(f"ended {what}: {_ended_by(code)}")
+        if code is None or code in ENDED:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _tell_end(self, claimed: Claimed, code: int, said: str) -> None:
+        if code in ENDED:
+            leases.done(self.store, claimed.lease, code, said if code in (Exit.USAGE, Exit.INTEGRITY) else "")
+        elif code in (Exit.INTERRUPTED, Exit.TERMINATED) and self.stop() is not None:
+            leases.release(self.store, claimed.lease, f"node {self.name} stopped")
+        else:
+            reason = f"node {self.name}: {_ended_by(code)}" + (f": {said}" if said else "")
+            leases.died(self.store, claimed.lease, reason)
+
+    def _run(self, claimed: Claimed, home: Path) -> int | None:
+        """Its exit code, less than 0 for a signal; None where the work was left to others, or is not wanted."""
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / "log").open("wb") as log:
+            child = subprocess.Popen(
+                self._command(claimed, home),
+                stdin=subprocess.PIPE,  # it ends when this closes, which it does with this process
+                stdout=log,
+                stderr=log,
+                cwd=home,
+                start_new_session=True,
+            )
+            with child:
+                try:
+                    return self._watch(child, claimed)
+                finally:
+                    _end(child)
+
+    def _command(self, claimed: Claimed, home: Path) -> list[str]:
+        program = [sys.executable, "-m", "qualgate"]
+        if claimed.complete and claimed.run_id:  # who ran it died before it could say so
+            return [*program, "gate", "--store", self.store.url, "--run", claimed.run_id]
+        gate_file = lay_out(claimed.submission, home / "root")
+        held = ["--store", self.store.url, "--lease", f"{claimed.lease.submission}:{claimed.lease.token}"]
+        return [*program, "run", str(gate_file), *held, *claimed.submission.options]
+
+    def _watch(self, child: subprocess.Popen[bytes], claimed: Claimed) -> int | None:
+        renewed = time.monotonic()
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(POLL)
+            if self.stop() is not None:
+                _end(child)
+                self._patiently(lambda: leases.release(self.store, claimed.lease, f"node {self.name} stopped"))
+                return None
+            asked = time.monotonic()
+            try:
+                if not self._still_held(claimed, asked - renewed):
+                    return None
+                renewed = asked if asked - renewed > self.seconds / RENEWALS else renewed
+            except InfrastructureError as error:  # the store cannot be reached: until the lease runs out it is ours
+                if asked - renewed > self.seconds:
+                    self.say(f"the lease on {claimed.lease.submission} ran out: {error}")
+                    return None
+
+    def _still_held(self, claimed: Claimed, since: float) -> bool:
+        if since <= self.seconds / RENEWALS:
+            return leases.holds(self.store, claimed.lease)
+        skew = leases.renew(self.store, claimed.lease, self.name, self.seconds, time.time())
+        if skew is not None:
+            self._see(skew)
+        return skew is not None
+
+
+def _lacking(submission: Submission) -> str:
+    try:
+        return lacking(submission)
+    except OSError as error:
+        return f"{error.filename} cannot be read ({error.strerror})"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Asked first, as a run stops cleanly; then it and all that it started."""
+    if child.poll() is None:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(PATIENCE)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _ended_by(code: int) -> str:
+    return f"its process ended by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _last_words(log: Path) -> str:
+    """The end of what a child said: its error is there."""
+    with contextlib.suppress(OSError):
+        lines = log.read_bytes()[-8192:].decode("utf-8", "replace").splitlines()
+        return " ".join(" ".join(line for line in lines if line.strip()).split()[-LAST_WORDS:]) if lines else ""
+    return ""

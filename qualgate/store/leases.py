@@ -1,0 +1,299 @@
+"""Who works on which submission: claims, renewals, rescue, and how work ends.
+
+A claim is a lease with a token that rises. Every effect of who holds it, here and in a run's tables (`lease_guard`), is
+written in a transaction that looks whether the token is still the newest. Leases go by the store's clock alone. One
+that ran out is taken back by whoever claims next; after MOST_DEATHS of its workers a submission is set apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, and_, delete, insert, or_, select, text, update
+from sqlalchemy.exc import DatabaseError
+
+from qualgate.errors import StoreVersionError
+from qualgate.records import Claimed, Lease, Node, Submission
+from qualgate.store import plain
+from qualgate.store.database import Store
+from qualgate.store.queue_tables import nodes, queue, refusals, submission_files, submissions
+from qualgate.store.rows import AnyRow
+from qualgate.store.tables import runs
+
+MOST_DEATHS = 3
+MOST_REFUSALS = 3  # of every node there is, before a submission is set apart
+REFUSED_SECONDS = 60.0  # after which a node that lacked something looks again
+FORGOTTEN = 3.0  # leases in which a node was not seen: it is gone
+_CLOCKS = {
+    "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)",
+}
+
+
+def clock(connection: Connection) -> float:
+    """Now, in s since the epoch, by the store's own clock."""
+    return connection.execute(text(_CLOCKS[connection.dialect.name])).scalar_one()
+
+
+# ----------------------------------------------------------------------------------------------------------- nodes
+
+
+def enter(store: Store, node: str, program: str, seconds: float, here: float) -> float:
+    """A node begins to work for the store; returns by how many s its clock (`here`) is before the store's.
+
+    seconds: for which it will claim. StoreVersionError where another version of qualgate is at work.
+    """
+    with store.write() as connection:
+        now = clock(connection)
+        connection.execute(delete(nodes).where(nodes.c.seen_at + FORGOTTEN * nodes.c.lease < now))
+        check_program(connection, program, f"node {node}")
+        connection.execute(delete(nodes).where(nodes.c.node == node))
+        row = {"node": node, "program": program, "seen_at": now, "lease": seconds, "skew": here - now}
+        connection.execute(insert(nodes), row)
+        return here - now
+
+
+def leave(store: Store, node: str) -> None:
+    """It ends."""
+    with store.write() as connection:
+        connection.execute(delete(nodes).where(nodes.c.node == node))
+
+
+def see(store: Store, node: str, here: float) -> float:
+    """It is still there; returns as `enter`."""
+    with store.write() as connection:
+        return _see(connection, node, here)
+
+
+def _see(connection: Connection, node: str, here: float) -> float:
+    now = clock(connection)
+    connection.execute(update(nodes).where(nodes.c.node == node).values(seen_at=now, skew=here - now))
+    return here - now
+
+
+def check_program(connection: Connection, program: str, who: str) -> None:
+    """StoreVersionError where a node that is at work has another version: a run would be of two programs."""
+    for other in live_nodes(connection):
+        if other.program != program:
+            raise StoreVersionError(
+                f"{who} has qualgate {program}, and node {other.name} is at work on this store with {other.program}: "
+                "a run must not be of two programs. Install the same version on both, or stop that node."
+            )
+
+
+def live_nodes(connection: Connection) -> list[Node]:
+    """Those that were seen lately, by name."""
+    now = clock(connection)
+    return [
+        Node(name=row.node, program=row.program, seen=now - row.seen_at, lease=row.lease, skew=row.skew)
+        for row in connection.execute(select(nodes).order_by(nodes.c.node))
+        if now - row.seen_at <= FORGOTTEN * row.lease
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- claims
+
+
+def is_work(store: Store) -> bool:
+    """Whether a claim may find something: it is read before it is written."""
+    with store.read() as connection:
+        found = or_(
+            submissions.c.status == "queued",
+            and_(submissions.c.status == "leased", submissions.c.expires_at < clock(connection)),
+        )
+        return connection.execute(select(submissions.c.submission_id).where(found).limit(1)).first() is not None
+
+
+def claim(store: Store, node: str, program: str, seconds: float, per_owner: int | None = None) -> Claimed | None:
+    """The next submission for this node, under a lease of so many seconds; None where there is none for it.
+
+    Owners take turns: first whose fewest are being worked on, then who waited longest; one owner's go by priority, then
+    by age. per_owner: how many of an owner's may be worked on at once.
+    """
+    with store.write() as connection:
+        _hold(connection)
+        now = clock(connection)
+        _rescue(connection, now)
+        for row in _in_turn(connection, node, program, per_owner, now):
+            lease = Lease(row.submission_id, row.token + 1)
+            taken = {"token": lease.token, "node": node, "taken_at": now, "expires_at": now + seconds}
+            here = submissions.c.submission_id == lease.submission, submissions.c.token == row.token
+            free = update(submissions).where(*here, submissions.c.status == "queued")
+            if connection.execute(free.values(status="leased", **taken)).rowcount:  # nobody cancelled it meanwhile
+                return _claimed(connection, row, lease)
+    return None
+
+
+def _hold(connection: Connection) -> None:
+    """Claims come one after the other: two at once would each count an owner's work without the other's."""
+    counted = update(queue).where(queue.c.queue_id == 1).values(claims=queue.c.claims + 1)
+    if connection.execute(counted).rowcount:
+        return
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(queue), {"queue_id": 1, "claims": 1, "rescued": 0})
+    except DatabaseError:  # another's first claim came before
+        connection.execute(counted)
+
+
+def _rescue(connection: Connection, now: float) -> None:
+    """Take back what nobody renewed."""
+    late = select(submissions).where(submissions.c.status == "leased", submissions.c.expires_at < now)
+    for row in connection.execute(late.with_for_update(skip_locked=True)).all():
+        _after_death(connection, row, f"node {row.node} was not heard of any more", now)
+        connection.execute(update(queue).values(rescued=queue.c.rescued + 1))
+
+
+def _in_turn(connection: Connection, node: str, program: str, per_owner: int | None, now: float) -> Iterator[AnyRow]:
+    columns = ("owner", "status", "content", "taken_at")
+    rows = connection.execute(select(*(submissions.c[name] for name in columns))).all()
+    at_work = Counter(row.owner for row in rows if row.status == "leased")
+    contents = {row.content for row in rows if row.status == "leased"}
+    last: dict[str, float] = {}
+    for row in rows:
+        last[row.owner] = max(last.get(row.owner, 0.0), row.taken_at or 0.0)
+    recent = refusals.c.node == node, refusals.c.at > now - REFUSED_SECONDS
+    refused = set(connection.execute(select(refusals.c.submission_id).where(*recent)).scalars())
+    waiting = connection.execute(select(submissions).where(submissions.c.status == "queued")).all()
+    for row in sorted(
+        waiting,
+        key=lambda row: (at_work[row.owner], last[row.owner], -row.priority, row.submitted_at, row.submission_id),
+    ):
+        full = per_owner is not None and at_work[row.owner] >= per_owner
+        if not full and row.program == program and row.content not in contents and row.submission_id not in refused:
+            yield row
+
+
+def _claimed(connection: Connection, row: AnyRow, lease: Lease) -> Claimed:
+    files = connection.execute(select(submission_files).where(submission_files.c.submission_id == lease.submission))
+    status = connection.execute(select(runs.c.status).where(runs.c.run_id == row.run_id)).scalar()
+    return Claimed(
+        lease=lease,
+        submission=Submission(
+            owner=row.owner,
+            name=row.name,
+            folder=row.folder,
+            gate_file=row.gate_file,
+            program=row.program,
+            priority=row.priority,
+            options=tuple(json.loads(row.options_json)),
+            needs=json.loads(row.needs_json),
+            files={file.path: file.body for file in files},
+        ),
+        deaths=row.deaths,
+        run_id=row.run_id,
+        complete=status == "complete",
+    )
+
+
+# ------------------------------------------------------------------------------------------------- while it is held
+
+
+def holds(store: Store, lease: Lease) -> bool:
+    """Whether it is still the newest claim, and nobody cancelled the submission."""
+    with store.read() as connection:
+        return connection.execute(select(submissions.c.token).where(*_held(lease))).first() is not None
+
+
+def renew(store: Store, lease: Lease, node: str, seconds: float, here: float) -> float | None:
+    """Hold it for so many seconds from now; returns as `enter`, None where it is lost."""
+    with store.write() as connection:
+        skew = _see(connection, node, here)
+        found = update(submissions).where(*_held(lease)).values(expires_at=clock(connection) + seconds)
+        return skew if connection.execute(found).rowcount else None
+
+
+def _held(lease: Lease) -> tuple:
+    return (
+        submissions.c.submission_id == lease.submission,
+        submissions.c.token == lease.token,
+        submissions.c.status == "leased",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- how it ends
+
+
+def done(store: Store, lease: Lease, exit: int, reason: str = "") -> bool:
+    """Its run ended with this exit code. False, and nothing written, where the lease is lost: of each of these."""
+    with store.write() as connection:
+        row = _leased(connection, lease)
+        if row is not None:
+            close(connection, lease.submission, "done", reason, clock(connection), exit=exit)
+        return row is not None
+
+
+def died(store: Store, lease: Lease, reason: str) -> bool:
+    """The process that was at it ended without a verdict: another begins where it was, or the submission is set
+    apart."""
+    with store.write() as connection:
+        row = _leased(connection, lease)
+        if row is not None:
+            _after_death(connection, row, reason, clock(connection))
+        return row is not None
+
+
+def release(store: Store, lease: Lease, reason: str) -> bool:
+    """Its node stops in good order: another goes on, and nothing is counted against the submission."""
+    with store.write() as connection:
+        row = _leased(connection, lease)
+        if row is not None:
+            _requeue(connection, lease.submission, reason)
+        return row is not None
+
+
+def refuse(store: Store, lease: Lease, node: str, reason: str) -> bool:
+    """The node lacks what it needs: others may have it. Set apart once each that is at work lacked it MOST_REFUSALS
+    times."""
+    with store.write() as connection:
+        row = _leased(connection, lease)
+        if row is None:
+            return False
+        now = clock(connection)
+        here = refusals.c.submission_id == lease.submission, refusals.c.node == node
+        values = {"at": now, "reason": plain.storable(reason)}
+        if not connection.execute(update(refusals).where(*here).values(times=refusals.c.times + 1, **values)).rowcount:
+            row = {"submission_id": lease.submission, "node": node, "times": 1, **values}
+            connection.execute(insert(refusals), row)
+        often = refusals.c.submission_id == lease.submission, refusals.c.times >= MOST_REFUSALS
+        tired = set(connection.execute(select(refusals.c.node).where(*often)).scalars())
+        if node in tired and {other.name for other in live_nodes(connection)} <= tired:
+            close(connection, lease.submission, "apart", f"no node has what it needs; {reason}", now)
+        else:
+            _requeue(connection, lease.submission, reason)
+        return True
+
+
+def close(connection: Connection, submission: str, status: str, reason: str, now: float, **values: int) -> None:
+    """Nothing more will happen to it; what it carried is let go."""
+    here = submissions.c.submission_id == submission
+    ended = {"status": status, "expires_at": None, "finished_at": now, "reason": plain.storable(reason)}
+    connection.execute(update(submissions).where(here).values(**ended, **values))
+    connection.execute(delete(submission_files).where(submission_files.c.submission_id == submission))
+
+
+def _leased(connection: Connection, lease: Lease) -> AnyRow | None:
+    return connection.execute(select(submissions).where(*_held(lease)).with_for_update()).one_or_none()
+
+
+def _requeue(connection: Connection, submission: str, reason: str, **values: int) -> None:
+    here = submissions.c.submission_id == submission
+    again = {"status": "queued", "expires_at": None, "reason": plain.storable(reason)}
+    connection.execute(update(submissions).where(here).values(**again, **values))
+
+
+def _after_death(connection: Connection, row: AnyRow, reason: str, now: float) -> None:
+    deaths = row.deaths + 1
+    if deaths < MOST_DEATHS:
+        _requeue(connection, row.submission_id, reason, deaths=deaths)
+    else:
+        said = f"set apart: {deaths} workers ended without a verdict; the last: {reason}"
+        close(connection, row.submission_id, "apart", said, now, deaths=deaths)
+
+
+def rescued(store: Store) -> int:
+    """How many leases ran out and were taken back, since the store was made."""
+    with store.read() as connection:
+        return connection.execute(select(queue.c.rescued)).scalar() or 0

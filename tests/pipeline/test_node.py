@@ -1,0 +1,218 @@
+"""What a node makes of how its child ends, with children that are no run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import InfrastructureError
+from qualgate.identity import own_version
+from qualgate.pipeline.node import Node
+from qualgate.records import Submission
+from qualgate.store import leases, runs, submissions
+from qualgate.store.database import open_store
+from tests.store.made import make_plan, make_run
+
+
+class Bench:
+    """A node over a store of its own, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = open_store(f"sqlite:///{folder / 'pool.db'}")
+        self.said: list[str] = []
+        self.received: list[signal.Signals] = []
+        self.node = Node(
+            name="n1",
+            store=self.store,
+            seconds=30.0,
+            folder=folder / "node",
+            per_owner=None,
+            say=self.said.append,
+            stop=lambda: self.received[0] if self.received else None,
+        )
+
+    def submit(self, **more) -> str:
+        body = {"owner": "ada", "name": "gate.yaml", "folder": "/w", "gate_file": "version: 1", **more}
+        return submissions.submit(self.store, Submission(program=own_version(), **body))
+
+    def work(self):
+        self.node.work(until_empty=True)
+        return submissions.states(self.store)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    found = Bench(tmp_path)
+    yield found
+    found.store.close()
+
+
+@pytest.fixture
+def child(monkeypatch):
+    """Python in place of `qualgate run`."""
+
+    def runs_this(code: str) -> None:
+        monkeypatch.setattr(Node, "_command", lambda self, claimed, home: [sys.executable, "-S", "-c", code])
+
+    return runs_this
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, ""), (10, ""), (12, ""), (64, "gate.yaml: what is wrong")])
+def test_a_verdict_ends_the_submission_with_its_exit_code(bench, child, code, reason):
+    child(f"import sys; print('gate.yaml: what is wrong', file=sys.stderr); sys.exit({code})")
+    bench.submit()
+    [found] = bench.work()
+    assert (found.status, found.exit, found.deaths, found.reason) == ("done", code, 0, reason)
+    assert not list((bench.folder / "node").iterdir()), "what it laid out is gone"
+    assert submissions.nodes_at_work(bench.store) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "its process ended by signal 9"),
+        ("print('no space left on device'); raise SystemExit(13)", "exit code 13: no space left on device"),
+        ("raise SystemExit(1)", "exit code 1"),
+    ],
+)
+def test_a_child_without_a_verdict_is_a_death_and_three_set_it_apart_while_others_go_on(bench, child, code, ended):
+    child(code)
+    first = bench.submit()
+    [found] = bench.work()
+    assert (found.status, found.deaths, found.claims) == ("apart", 3, 3)
+    assert found.reason == f"set apart: 3 workers ended without a verdict; the last: node n1: {ended}"
+    child("raise SystemExit(0)")
+    second = bench.submit()
+    assert {one.id: one.status for one in bench.work()} == {first: "apart", second: "done"}
+
+
+WAITING = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open({0!r}, "w") as file:
+    file.write(str(os.getpid()))
+signal.pause()
+"""
+
+
+def in_the_middle(bench: Bench, child, then) -> float:
+    """Work on a submission whose child ignores SIGTERM; `then` once it is under way. Returns the seconds from there."""
+    marker = bench.folder / "child"
+    child(WAITING.format(str(marker)))
+    began: list[float] = []
+
+    def act() -> None:
+        while not (marker.is_file() and marker.read_text()):
+            os.sched_yield()
+        began.append(time.monotonic())
+        then()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    bench.node.work(until_empty=True)
+    ended = time.monotonic()
+    thread.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(marker.read_text()), 0)
+    return ended - began[0]
+
+
+def test_cancelled_work_is_gone_within_five_seconds_though_it_does_not_listen(bench, child):
+    name = bench.submit()
+    assert in_the_middle(bench, child, lambda: submissions.cancel(bench.store, name, "ada")) < 5
+    found = submissions.state(bench.store, name)
+    assert (found.status, found.reason, found.deaths) == ("cancelled", "cancelled by ada", 0)
+
+
+def test_a_node_that_is_stopped_gives_back_what_it_is_at(bench, child):
+    name = bench.submit()
+    assert in_the_middle(bench, child, lambda: bench.received.append(signal.SIGTERM)) < 5
+    found = submissions.state(bench.store, name)
+    assert (found.status, found.deaths, found.reason) == ("queued", 0, "node n1 stopped")
+
+
+def test_work_that_another_node_took_over_is_left_to_it(bench, child):
+    name = bench.submit()
+
+    def late() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            ahead = 1e6 + time.time()
+            patch.setattr(leases, "clock", lambda connection: ahead)
+            leases.claim(bench.store, "n2", own_version(), 1e9)
+
+    in_the_middle(bench, child, late)
+    found = submissions.state(bench.store, name)
+    assert (found.status, found.node, found.claims, found.deaths) == ("leased", "n2", 2, 1)
+
+
+def test_a_node_without_the_model_says_which_node_and_which_path(bench, child):
+    child("raise SystemExit(0)")
+    bench.submit(needs={"/models/none": ""})
+    [found] = bench.work()
+    assert (found.status, found.deaths) == ("queued", 0)
+    assert found.refused == {"n1": "node n1: /models/none is not there"}
+    assert any("gave back" in line and "/models/none is not there" in line for line in bench.said)
+
+
+def test_a_run_that_ended_before_its_node_could_say_so_is_not_run_again(bench):
+    run_id = make_run(bench.store, make_plan())
+    name = bench.submit()
+    lease = leases.claim(bench.store, "dead", own_version(), 30.0).lease
+    with open_store(bench.store.url, lease=lease) as under, under.write() as connection:
+        runs.name_run(connection, lease, run_id)
+    leases.died(bench.store, lease, "killed")
+    claimed = leases.claim(bench.store, "n1", own_version(), 30.0)
+    assert claimed.complete
+    assert bench.node._command(claimed, bench.folder)[3:] == ["gate", "--store", bench.store.url, "--run", run_id]
+    assert name == claimed.lease.submission
+
+
+def test_a_clock_beyond_the_lease_is_told_once(bench, child, monkeypatch):
+    child("raise SystemExit(0)")
+    bench.submit()
+    monkeypatch.setattr(leases, "clock", lambda connection: time.time() - 5400.0)
+    bench.work()
+    [told] = [line for line in bench.said if "clock" in line]
+    assert "the clock of node n1 is 5400 s ahead of the store's, beyond a lease of 30 s" in told
+
+
+def test_a_store_that_cannot_be_reached_for_a_while_is_asked_again(bench, child, monkeypatch):
+    child("raise SystemExit(10)")
+    bench.submit()
+    done, tries = leases.done, []
+
+    def at_first_not(*said):
+        tries.append(said)
+        if len(tries) == 1:
+            raise InfrastructureError("the server closed the connection")
+        return done(*said)
+
+    monkeypatch.setattr(leases, "done", at_first_not)
+    [found] = bench.work()
+    assert (found.status, found.exit, len(tries)) == ("done", 10, 2)
+
+
+def test_a_child_ends_when_its_node_is_gone():
+    """As the node's death closes it: `qualgate run` reads its input under a lease, see `under_lease`."""
+    code = (
+        "import signal; from qualgate.pipeline import under_lease as u;"
+        "u.replace = lambda gate, lease: lease;"
+        "print(u.under_lease(None, 's-1:7'), flush=True); signal.pause()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdin is not None
+        assert run.stdout.readline() == "Lease(submission='s-1', token=7)\n"
+        assert run.poll() is None
+        run.stdin.close()
+        assert run.wait() == -signal.SIGTERM

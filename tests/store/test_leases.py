@@ -1,0 +1,306 @@
+"""Leases on submissions: every order of claims, renewals, deaths, cancellations and late answers that hypothesis finds,
+against a model of its own; and each refusal by itself."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sqlalchemy import insert, select
+
+from qualgate.errors import StoreVersionError, UsageError
+from qualgate.records import Lease, Submission
+from qualgate.store import leases, runs, submissions
+from qualgate.store.database import open_store
+from qualgate.store.lease_guard import LeaseLost
+from qualgate.store.tables import cases
+from tests.store.made import make_plan
+
+SECONDS = 30.0
+NODES = ("n1", "n2", "n3")
+OWNERS = ("ada", "bo", "cy")
+
+
+def handed(owner: str = "ada", name: str = "gate.yaml", **more) -> Submission:
+    return Submission(owner=owner, name=name, folder="/w", gate_file="version: 1", program="1", **more)
+
+
+class Clock:
+    """The store's, set by the test."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self, connection) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(leases, "clock", found)
+    monkeypatch.setattr(submissions, "clock", found)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------- the oracle
+
+
+@dataclass
+class Known:
+    """What the model knows of one submission."""
+
+    owner: str
+    priority: int
+    order: int
+    status: str = "queued"
+    token: int = 0
+    expires: float = 0.0
+    taken: float = 0.0
+    deaths: int = 0
+    recorded: int = 0  # effects that the holder of the newest claim wrote
+
+
+class Pool(RuleBasedStateMachine):
+    """Nodes that claim, renew, die, wake late and write; `Known` says what each is to come to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.store = open_store(f"sqlite:///{self.folder.name}/pool.db")
+        self.clock = Clock()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(leases, "clock", self.clock)
+        self.patch.setattr(submissions, "clock", self.clock)
+        self.known: dict[str, Known] = {}
+        self.leases: list[Lease] = []  # all that were ever given, held or long lost
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        self.store.close()
+        self.folder.cleanup()
+
+    def holds(self, lease: Lease) -> bool:
+        known = self.known[lease.submission]
+        return known.status == "leased" and known.token == lease.token
+
+    def bury(self, known: Known) -> None:
+        known.deaths += 1
+        known.status = "apart" if known.deaths == 3 else "queued"
+
+    @rule(owner=st.sampled_from(OWNERS), priority=st.integers(-1, 1))
+    def submit(self, owner, priority):
+        name = submissions.submit(self.store, handed(owner, f"g{len(self.known)}", priority=priority))
+        self.known[name] = Known(owner, priority, len(self.known))
+        self.clock.now += 0.001
+
+    @rule(node=st.sampled_from(NODES), per_owner=st.sampled_from([None, 1, 2]))
+    def claim(self, node, per_owner):
+        now = self.clock.now
+        for known in self.known.values():
+            if known.status == "leased" and known.expires < now:
+                self.bury(known)
+        held = [known.owner for known in self.known.values() if known.status == "leased"]
+        last = {o: max((k.taken for k in self.known.values() if k.owner == o), default=0.0) for o in OWNERS}
+        free = [
+            (held.count(known.owner), last[known.owner], -known.priority, known.order, name)
+            for name, known in self.known.items()
+            if known.status == "queued" and (per_owner is None or held.count(known.owner) < per_owner)
+        ]
+        found = leases.claim(self.store, node, "1", SECONDS, per_owner)
+        assert (found.lease.submission if found else None) == (min(free)[-1] if free else None)
+        if found:
+            known = self.known[found.lease.submission]
+            assert found.lease.token == known.token + 1
+            known.status, known.token, known.expires, known.taken = "leased", known.token + 1, now + SECONDS, now
+            self.leases.append(found.lease)
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, 29.0, 31.0, 100.0]))
+    def time_passes(self, seconds):
+        self.clock.now += seconds
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), how=st.sampled_from(["renew", "done", "died", "release", "write"]))
+    def somebody_answers(self, data, how):
+        """With any lease that was ever given: a late one must change nothing."""
+        lease = data.draw(st.sampled_from(self.leases))
+        known, held = self.known[lease.submission], self.holds(lease)
+        if how == "renew":
+            assert (leases.renew(self.store, lease, "n1", SECONDS, 0.0) is not None) == held
+            known.expires = self.clock.now + SECONDS if held else known.expires
+        elif how == "done":
+            assert leases.done(self.store, lease, 10) == held
+            known.status = "done" if held else known.status
+        elif how == "died":
+            assert leases.died(self.store, lease, "signal 9") == held
+            if held:
+                self.bury(known)
+        elif how == "release":
+            assert leases.release(self.store, lease, "stopped") == held
+            known.status = "queued" if held else known.status
+        else:
+            self.write(lease, known, held)
+
+    def write(self, lease: Lease, known: Known, held: bool) -> None:
+        """As a run under the lease does: a row in another table, which is there only if the lease holds."""
+        under = open_store(self.store.url, lease=lease)
+        row = {"case_hash": f"{lease.submission}/{known.token}/{known.recorded}/{lease.token}", "body_json": "{}"}
+        with under:
+            if not held:
+                with pytest.raises(LeaseLost), under.write() as connection:
+                    connection.execute(insert(cases), row)
+                return
+            with under.write() as connection:
+                connection.execute(insert(cases), row)
+            known.recorded += 1
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def cancel(self, data):
+        name = data.draw(st.sampled_from(sorted(self.known)))
+        before, known = submissions.cancel(self.store, name, "ada"), self.known[name]
+        assert before.status == known.status
+        known.status = "cancelled" if known.status in ("queued", "leased") else known.status
+
+    @invariant()
+    def nothing_is_lost_and_nothing_doubled(self):
+        found = {one.id: one for one in submissions.states(self.store, ended=10_000)}
+        assert {n: (s.status, s.claims, s.deaths) for n, s in found.items()} == {
+            n: (k.status, k.token, k.deaths) for n, k in self.known.items()
+        }
+        with self.store.read() as connection:
+            written = list(connection.execute(select(cases.c.case_hash)).scalars())
+        assert len(written) == sum(known.recorded for known in self.known.values())
+        assert all(token == newest for _, newest, _, token in (name.split("/") for name in written))
+
+
+quick = settings(
+    max_examples=12,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate,),  # a failure is told as it was found: to shrink it takes minutes
+)
+TestLeases = Pool.TestCase
+TestLeases.settings = quick
+
+
+@pytest.mark.proof
+def test_leases_at_length():
+    from hypothesis.stateful import run_state_machine_as_test
+
+    run_state_machine_as_test(Pool, settings=settings(quick, max_examples=150, stateful_step_count=60))
+
+
+# ------------------------------------------------------------------------------------------------------ one by one
+
+
+def test_a_run_under_a_lost_lease_stores_nothing_more(store, clock):
+    name = submissions.submit(store, handed())
+    first = leases.claim(store, "n1", "1", SECONDS)
+    with open_store(store.url, lease=first.lease) as under:
+        run_id = runs.begin(under, make_plan()).run_id
+        assert submissions.state(store, name).run_id == run_id
+        clock.now += SECONDS + 1
+        assert runs.begin(under, make_plan()).run_id == run_id, "nobody has taken it back yet"
+        second = leases.claim(store, "n2", "1", SECONDS)
+        assert (second.lease.token, second.run_id, second.complete, second.deaths) == (2, run_id, False, 1)
+        with pytest.raises(LeaseLost, match="is leased by n2: claim 1 of it has ended, nothing was stored"):
+            runs.finish(under, run_id, (), complete=True)
+    assert leases.rescued(store) == 1
+    with open_store(store.url, lease=second.lease) as under:
+        runs.finish(under, run_id, (), complete=True)
+
+
+def test_two_submissions_are_not_at_one_run_side_by_side(store):
+    for name in ("a.yaml", "b.yaml"):
+        submissions.submit(store, handed(name=name))
+    held = [leases.claim(store, node, "1", SECONDS).lease for node in ("n1", "n2")]
+    with open_store(store.url, lease=held[0]) as under:
+        run_id = runs.begin(under, make_plan()).run_id
+    with (
+        open_store(store.url, lease=held[1]) as under,
+        pytest.raises(Exception, match=f"n1 is at work on run {run_id}"),
+    ):
+        runs.begin(under, make_plan())
+
+
+def test_the_same_question_waits_until_the_first_of_it_has_ended(store):
+    first, second = (submissions.submit(store, handed()) for _ in range(2))
+    taken = leases.claim(store, "n1", "1", SECONDS)
+    assert taken.lease.submission == first
+    assert leases.claim(store, "n2", "1", SECONDS) is None
+    leases.done(store, taken.lease, 0)
+    assert leases.claim(store, "n2", "1", SECONDS).lease.submission == second
+
+
+def test_three_deaths_set_it_apart_with_the_last_reason(store, clock):
+    name = submissions.submit(store, handed(files={"/w/echo.yaml": b"name: echo"}))
+    for _ in range(2):
+        taken = leases.claim(store, "n1", "1", SECONDS)
+        assert taken.submission.files == {"/w/echo.yaml": b"name: echo"}
+        leases.died(store, taken.lease, "node n1: its process ended by signal 9")
+    leases.claim(store, "n2", "1", SECONDS)
+    clock.now += SECONDS + 1
+    assert leases.is_work(store)
+    assert leases.claim(store, "n3", "1", SECONDS) is None
+    found = submissions.state(store, name)
+    assert (found.status, found.deaths) == ("apart", 3)
+    assert found.reason == "set apart: 3 workers ended without a verdict; the last: node n2 was not heard of any more"
+
+
+def test_a_node_that_lacks_something_gives_it_to_others_and_the_last_sets_it_apart(store, clock):
+    name = submissions.submit(store, handed())
+    for node in ("n1", "n2"):
+        leases.enter(store, node, "1", 1e6, clock.now)
+    assert leases.refuse(store, leases.claim(store, "n1", "1", SECONDS).lease, "n1", "node n1: /m is not there")
+    assert leases.claim(store, "n1", "1", SECONDS) is None, "it would lack it still"
+    assert leases.refuse(store, leases.claim(store, "n2", "1", SECONDS).lease, "n2", "node n2: /m is not there")
+    for _ in range(2):
+        clock.now += leases.REFUSED_SECONDS + 1
+        for node in ("n1", "n2"):
+            assert submissions.state(store, name).status == "queued"
+            leases.refuse(store, leases.claim(store, node, "1", SECONDS).lease, node, f"node {node}: /m is not there")
+    found = submissions.state(store, name)
+    assert (found.status, found.reason) == ("apart", "no node has what it needs; node n2: /m is not there")
+    assert found.refused == {"n1": "node n1: /m is not there", "n2": "node n2: /m is not there"}
+
+
+def test_two_versions_of_the_program_do_not_work_on_one_store(store, clock):
+    leases.enter(store, "n1", "1", SECONDS, clock.now)
+    with pytest.raises(StoreVersionError, match="node n2 has qualgate 2, and node n1 is at work on this store with 1"):
+        leases.enter(store, "n2", "2", SECONDS, clock.now)
+    with pytest.raises(StoreVersionError, match="this command has qualgate 2"):
+        submissions.submit(store, Submission(owner="a", name="g", folder="/w", gate_file="", program="2"))
+    clock.now += leases.FORGOTTEN * SECONDS + 1
+    leases.enter(store, "n2", "2", SECONDS, clock.now)
+    assert [node.name for node in submissions.nodes_at_work(store)] == ["n2"]
+    old = submissions.submit(store, Submission(owner="a", name="g", folder="/w", gate_file="", program="2"))
+    assert leases.claim(store, "n1", "1", SECONDS) is None, "handed over by another version"
+    assert leases.claim(store, "n2", "2", SECONDS).lease.submission == old
+
+
+def test_a_clock_that_is_off_is_told_by_how_much(store, clock):
+    assert leases.enter(store, "n1", "1", SECONDS, clock.now + 5400.0) == 5400.0
+    assert submissions.nodes_at_work(store)[0].skew == 5400.0
+    assert leases.see(store, "n1", clock.now - 1.0) == -1.0
+
+
+def test_the_stores_clock_runs(store):
+    with store.read() as connection:
+        first = leases.clock(connection)
+        while (second := leases.clock(connection)) == first:
+            pass
+    assert 0 < second - first < 60
+    assert first > 1_700_000_000
+
+
+def test_an_unknown_submission_is_told_with_the_nearest(store):
+    name = submissions.submit(store, handed())
+    with pytest.raises(UsageError, match=f"no submission '{name}0' in this store, perhaps {name}"):
+        submissions.cancel(store, f"{name}0", "ada")
