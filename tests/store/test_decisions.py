@@ -11,8 +11,8 @@ from qualgate.errors import IntegrityError, QualgateError, UsageError
 from qualgate.records import Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
-from tests.store.tampering import tamper
 from tests.store.made import make_plan, make_run
+from tests.store.tampering import tamper
 
 SMALL = make_plan(cases=4, job_rows=40)
 

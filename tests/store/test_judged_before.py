@@ -12,8 +12,8 @@ from qualgate.gate.verdict import decide_plain
 from qualgate.records import Case, Plan
 from qualgate.store import queries, runs
 from qualgate.store.tables import arms
-from tests.store.tampering import tamper
 from tests.store.made import make_plan, make_results
+from tests.store.tampering import tamper
 
 WRONG = {"int8": 0.0, "int2-g32": 0.3}
 WHOLE = make_plan(cases=24, wrong=WRONG)

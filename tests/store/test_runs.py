@@ -19,8 +19,8 @@ from qualgate.records import JobFailure, Policy, Rule, Verdict
 from qualgate.store import queries, runs, seal
 from qualgate.store.database import open_store
 from qualgate.store.tables import units
-from tests.store.tampering import tamper
 from tests.store.made import make_identity, make_plan, make_results, make_run
+from tests.store.tampering import tamper
 
 SMALL = make_plan(cases=4, job_rows=8)
 ROOT = Path(__file__).resolve().parents[2]

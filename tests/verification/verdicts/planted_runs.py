@@ -38,12 +38,12 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.metrics import METRICS
 from qualgate.pipeline import checks
-from qualgate.store.address import artifacts_folder
 from qualgate.pipeline.stored import decide_again
 from qualgate.records import TWIN, ArmEvidence, ArmSpec, Job, Policy, Rule, RunEvidence, Verdict
 from qualgate.refmodel import PATH
 from qualgate.stats.intervals import binomial_lower, binomial_upper
 from qualgate.store import runs
+from qualgate.store.address import artifacts_folder
 from qualgate.store.database import open_store
 from qualgate.workers.unit import WorkerSettings
 from tests.verification.verdicts.graded import GRADED
