@@ -2,12 +2,16 @@
 
 A sampler that is silently greedy, ignores a part of its settings, or accepts drafts by a wrong rule may score as its
 target does. What its answers begin with then tells (`stats.laws`). Where no tokens are recorded, an answer is one.
+
+At temperature 0 an arm says the same again, and a server in bf16 whose drafts are verified in other sums says another
+thing at near ties: that is no law of drawing, so where answers part between the arms and not within them, nothing is
+held.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -33,6 +37,8 @@ def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, see
             answers[0].append(mine)
             answers[1].append(its)
     cases = [case for case, (answers, _) in said.items() if len(answers) > 1]
+    if not _drawn(said[case] for case in cases):
+        return ""
     found = _held(tuple((tuple(said[case][0]), tuple(said[case][1])) for case in cases), seed)
     if found.p > alpha / SHARES or found.prompt is None:
         return ""
@@ -43,6 +49,13 @@ def another_law(name: str, target: str, pairs: Sequence[Pair], alpha: float, see
         f"several answers). Most of all in {'/'.join(cases[found.prompt])}: {before} of {found.of[0]} answers of "
         f"{target} and {after} of {found.of[1]} of {name} {how}"
     )
+
+
+def _drawn(cases: Iterable[tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]]) -> bool:
+    """Whether most cases whose answers are not all one vary within an arm. Of two and two draws by one law that part,
+    two in three do or more, and of further draws more still."""
+    parting = [(set(one), set(other)) for one, other in cases if len({*one, *other}) > 1]
+    return 2 * sum(len(one) > 1 or len(other) > 1 for one, other in parting) > len(parting)
 
 
 @lru_cache(maxsize=4)

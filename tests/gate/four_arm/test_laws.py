@@ -79,3 +79,25 @@ def test_whole_answers_are_compared_where_one_side_tells_no_tokens():
 def test_our_own_engine_is_known_by_its_rule_of_acceptance():
     found = step(decide_four(ours(drawing(COLDER, "drafted")), SAMPLED), "drafted", "parity")
     assert "another law" not in found.reason
+
+
+@pytest.mark.parametrize("wavering", [0, 3])
+def test_servers_that_draw_nothing_and_part_at_near_ties_are_not_called_samplers_of_another_law(wavering):
+    """At temperature 0 in bf16: both say the same again, but for a few cases that other batches tip."""
+    given = evidence(alike(CASES, 1.0), CHEAPER)
+
+    def units(name: str, of: tuple[UnitEvidence, ...]) -> tuple[UnitEvidence, ...]:
+        made = []
+        for case, unit in enumerate(of):
+            for repeat in (0, 1):
+                tipped = (name == "drafted" and case < 8) or (20 <= case < 20 + wavering and repeat == 1)
+                said = np.array([1, 2, 9 if tipped else 3, 4], "<i4").tobytes()
+                key = UnitKey(name, unit.key.evalset, unit.key.case_id, repeat)
+                made.append(replace(unit, key=key, answer=said, text_sha256=sha256(said).hexdigest()))
+        return tuple(made)
+
+    arms = [replace(arm, units=units(arm.name, arm.units)) for arm in (given.baseline, *given.variants)]
+    expected = tuple(unit.key for arm in arms for unit in arm.units)
+    verdicts = decide_four(replace(given, baseline=arms[0], variants=tuple(arms[1:]), expected=expected), SAMPLED)
+    found = step(verdicts, "drafted", "parity")
+    assert found.status != "broken", found.reason
