@@ -175,6 +175,8 @@ def _four_arms(model: GateFileModel) -> FourArms | None:
     if None in names.values():
         return None
     options = section.model_dump(exclude={*ROLES, "drafting"}) if section else {}
+    if options.get("parity") == "sampled" and model.generation.temperature:  # of score files it need not be said
+        options["temperature"] = model.generation.temperature
     drafting = (section.drafting if section else None) or {}
     declared = tuple(Drafted(arm=name, proposed=one.proposed, accepted=one.accepted) for name, one in drafting.items())
     return FourArms(**names, **options, drafting=declared)  # type: ignore[arg-type]

@@ -101,6 +101,7 @@ class FourArms:
     tool_share: float | None = None  # declared: of a request's time that is spent in tools
     blocks: tuple[str, ...] = ()  # order of each block as it was planned, e.g. "BQSX": X is both
     drafting: tuple[Drafted, ...] = ()  # declared, of arms whose answers do not say it
+    temperature: float | None = None  # at which `sampled` answers are drawn; None: nobody says
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))  # JSON gives lists and mappings

@@ -33,6 +33,8 @@ def policy_to_json(policy: Policy) -> str:
             del body[name]
     if policy.four_arm is not None and not policy.four_arm.drafting:
         del body["four_arm"]["drafting"]
+    if policy.four_arm is not None and policy.four_arm.temperature is None:
+        del body["four_arm"]["temperature"]
     for rule in body["rules"]:
         del rule["line"]
         for name, default in _SINCE:

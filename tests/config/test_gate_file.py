@@ -282,6 +282,14 @@ def test_four_arms_prices_and_objectives_are_taken(load, tmp_path):
     assert gate.policy.four_arm is None  # `--four-arm` puts it there
 
 
+@pytest.mark.parametrize(("parity", "temperature", "told"), [("sampled", 0.2, 0.2), ("sampled", 0, None),
+                                                             ("identical", 0.2, None)])  # fmt: skip
+def test_of_arms_that_promise_a_law_the_policy_says_how_warm_they_are_drawn(load, parity, temperature, told):
+    text = FOUR.replace("seed: 3", f"parity: {parity}") + f"generation: {{temperature: {temperature}}}\n"
+    found = load(text).four_arm
+    assert (found.parity, found.temperature) == (parity, told)
+
+
 def test_keys_and_values_are_held_as_the_arm_says_or_else_as_the_baselines_are(load):
     text = FOUR.partition("four_arm")[0].replace("baseline: {", "baseline: {kv_cache: bf16, ")
     gate = load(text.replace("variants: {int4: {", "variants: {kv: {kv_cache: fp8}, int4: {kv_cache: int4, "))

@@ -22,7 +22,7 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair, truncated_sets
 from qualgate.gate.evidence.sampler import GREEDY_ALPHA, says_likeliest
 from qualgate.gate.four_arm.drafting import ran_here
-from qualgate.gate.four_arm.laws import another_law
+from qualgate.gate.four_arm.laws import another_law, warm
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmStep, Policy, RuleStatus
@@ -86,7 +86,7 @@ def parity_step(
         case "sampled":
             status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy.alpha)
             foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
-            if foreign and status != "broken":
+            if foreign and status != "broken" and warm(policy.four_arm.temperature):
                 held, seed = flat(pairs), policy.four_arm.seed
                 if other := another_law(arm.name, target.name, held, policy.alpha, seed):
                     return step("broken", f"{arm.name} is defective{other}")

@@ -151,5 +151,8 @@ def test_the_times_of_an_arm_that_drafted_nothing_advise_no_speculation():
 
 def test_a_policy_that_declares_nothing_keeps_its_text_and_one_that_does_comes_back_whole():
     assert "drafting" not in plain.policy_to_json(POLICY)
-    told = replace(POLICY, four_arm=replace(ARMS, drafting=(Drafted(arm="drafted", proposed=3, accepted=1),)))
+    assert "temperature" not in plain.policy_to_json(POLICY)
+    told = replace(
+        POLICY, four_arm=replace(ARMS, temperature=0.7, drafting=(Drafted(arm="drafted", proposed=3, accepted=1),))
+    )
     assert plain.policy(plain.policy_to_json(told)) == told

@@ -10,7 +10,7 @@ import pytest
 
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.records import RunEvidence, UnitEvidence, UnitKey
-from tests.gate.four import alike, evidence
+from tests.gate.four import ARMS, alike, evidence
 from tests.gate.four_arm.test_our_engine import SAMPLED, ours
 from tests.gate.four_arm.test_verdict import CHEAPER, step
 
@@ -79,6 +79,13 @@ def test_whole_answers_are_compared_where_one_side_tells_no_tokens():
 def test_our_own_engine_is_known_by_its_rule_of_acceptance():
     found = step(decide_four(ours(drawing(COLDER, "drafted")), SAMPLED), "drafted", "parity")
     assert "another law" not in found.reason
+
+
+@pytest.mark.parametrize(("temperature", "accused"), [(0.1, False), (0.5, True), (None, True)])
+def test_below_a_temperature_at_which_rounding_alone_makes_another_law_nobody_is_accused(temperature, accused):
+    policy = replace(SAMPLED, four_arm=replace(ARMS, parity="sampled", temperature=temperature))
+    found = step(decide_four(drawing(COLDER, "drafted"), policy), "drafted", "parity")
+    assert (found.status == "broken") is accused, found.reason
 
 
 @pytest.mark.parametrize("wavering", [0, 3])
