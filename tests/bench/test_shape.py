@@ -32,7 +32,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "
     "fail_closed.score_files attacks.new attacks.legitimate "
     "defects.false_approve defects.false_block planted.false_approve planted.false_block planted.cause "
-    "interaction.power interaction.silent choice.margin times.errors times.power nights aa.block_rate deterministic gate_100k",
+    "interaction.power interaction.silent choice.margin times.errors times.power nights aa.block_rate "
+    "deterministic gate_100k",
     "demo": "demo_seconds demo_memory int8_approves int2_blocks",
     "kernels-gpu": "int4_8192_bandwidth int4_28672_bandwidth int4_8192_bf16 int4_28672_bf16 int4_8192_best "
     "int4_28672_best verify_cost invariance_tax",
