@@ -2,7 +2,8 @@
 
 If they do, it is chance which of a prompt's answers came from whom: so they are dealt out anew, within each prompt, and
 the p-value is the share of deals that look at least as different (its own among them). That is exact for any law, any
-prompts and any number of answers of each.
+prompts and any number of answers of each, where each answer is a draw of its own: an answer that a cache, or one seed
+for all, says again is none.
 
 What is looked at are beginnings. Answers to one prompt part like a tree, and two laws that differ in one token's odds
 differ in how many of each go on with it. Of every beginning that some of a prompt's answers share, at least two and not
