@@ -337,3 +337,24 @@ def test_a_part_that_names_no_draft_that_is_read_is_refused():
     assert "is not of type 'boolean'" in lint({"not": {"$schema": FOUR, "exclusiveMinimum": 3}})[0]
     assert "is not one RE2 takes" in lint({"not": {"$schema": FOUR, "additionalItems": {"pattern": "(?!a)"}}})[0]
     assert "refers to itself" in lint({"$schema": TWENTY, "allOf": [{"$schema": NINETEEN, "$recursiveRef": "#"}]})[0]
+
+
+@pytest.mark.parametrize(
+    ("whole", "part", "valid"),
+    [
+        ("http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema", False),
+        ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#", True),
+        ("https://json-schema.org/draft/2020-12/schema", "https://json-schema.org/draft/2019-09/schema", False),
+    ],
+)
+@pytest.mark.parametrize("inline", [True, False])
+def test_what_stands_beside_a_reference_counts_by_the_draft_of_its_own_part(whole, part, valid, inline):
+    """Up to draft 7 a reference stands alone, and its `$id` too is ignored there."""
+    held = {"$schema": part, "$ref": "urn:texts", "maxLength": 2}
+    texts = {"$id": "urn:texts", "type": "string"}
+    where = {"allOf": [held]} if inline else {"allOf": [{"$ref": "#/definitions/held"}]}
+    schema = {"$schema": whole, "definitions": {"held": held, "texts": texts}, **where}
+    assert not lint(schema)
+    assert (first_error(schema, "abcdef") is None) is valid
+    assert first_error(schema, "ab") is None
+    assert first_error(schema, 1) is not None

@@ -86,8 +86,13 @@ def _with(validator: Any, keywords: Mapping[str, Any]) -> Any:
         kept = {"format_checker": self.format_checker, "registry": self._registry, "_resolver": self._resolver}
         return (draft.validator if draft else type(self))(**{**kept, **changes})
 
+    def descend(self: Any, instance: Any, schema: Any, *places: Any, **named: Any) -> Any:
+        draft = named_draft(schema.get("$schema")) if isinstance(schema, dict) else None
+        return (draft.validator if draft else type(self)).descend_into(self, instance, schema, *places, **named)
+
     extended = extend(validator, keywords)
-    extended.evolve = evolve
+    # What a reference leaves of its neighbours and where `$id` counts are the draft's own too.
+    extended.evolve, extended.descend_into, extended.descend = evolve, extended.descend, descend
     return extended
 
 

@@ -126,7 +126,7 @@ class _Lint:
             raise NotASchema(f"not a {parent.name} schema at {place}: {quote(part)} is {kinds}")
         draft = self._draft_of(part, parent, place)
         self._shape(part, draft, place)  # before the library reads its `$id`, which it takes for text
-        within = resolver.in_subresource(parent.specification.create_resource(part))
+        within = resolver.in_subresource(draft.specification.create_resource(part))
         yield from self._part(part, draft, within, place)
 
     def _shape(self, part: Any, draft: Draft, place: str) -> None:
