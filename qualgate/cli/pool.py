@@ -17,7 +17,7 @@ from qualgate.cli.arguments import GateFileArgument, JsonOption, StoreOption, st
 from qualgate.cli.judging import BlameOption, FourArmOption, LimitOption, OnlyOption
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
-from qualgate.errors import Exit, Interrupted, UsageError
+from qualgate.errors import EXIT_ORDER, Exit, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from qualgate.records import SubmissionState
@@ -144,7 +144,7 @@ def wait(
 
 
 def _show(url: str, found: SubmissionState, as_json: bool) -> int:
-    """The report of its run; returns the exit code: the run's own, unless the evidence was changed since."""
+    """The report of its run; returns the exit code: the run's own, unless its sealed verdicts say worse."""
     from qualgate import load_report
     from qualgate.report.formats import rendered
     from qualgate.report.terminal import print_report
@@ -154,13 +154,13 @@ def _show(url: str, found: SubmissionState, as_json: bool) -> int:
         if as_json:
             _say_json(found)
         tell(f"qualgate: {found.id} could not run: {found.reason}")
-        return found.exit
+        return found.exit or Exit.INTEGRITY  # nothing approves without a run
     report = load_report(url, found.run_id)
     if as_json:
         say(rendered(report, "json"), nl=False)
     else:
         print_report(report)
-    return Exit.INTEGRITY if report.exit is Exit.INTEGRITY else found.exit
+    return next((code for code in EXIT_ORDER if code in (found.exit, report.exit)), found.exit)
 
 
 def _ended(url: str, submission: str, timeout: float | None) -> SubmissionState | None:

@@ -80,15 +80,26 @@ def test_a_run_is_handed_over_with_its_options_and_status_tells_of_it(workspace)
 @pytest.mark.parametrize("code", [Exit.APPROVE, Exit.BLOCK])
 def test_wait_shows_the_report_and_exits_by_the_verdict(workspace, code):
     name = submit(workspace)
-    wrong = {"int4-g32": 0.05 if code is Exit.APPROVE else 0.5}
+    wrong = {"int4-g32": 0.0 if code is Exit.APPROVE else 0.5}
     with open_store(f"sqlite:///{workspace / 'pool.db'}") as store:
-        run_id = make_run(store, make_plan(cases=20, wrong=wrong), wrong)
+        run_id = make_run(store, make_plan(cases=60, wrong=wrong), wrong)
     ended(workspace, name, code, run_id)
     done = qualgate("wait", name, "--store", POOL, "--json", cwd=workspace)
     assert done.returncode == code
     assert json.loads(done.stdout)["run"] == run_id
     assert "int4-g32" in qualgate("wait", name, "--store", POOL, cwd=workspace).stdout
     assert f"done, exit {int(code)}" in asked("status", cwd=workspace)
+
+
+@pytest.mark.parametrize("with_run", [True, False])
+def test_wait_never_passes_on_the_word_of_the_queue_alone(workspace, with_run):
+    """Whoever may write to the queue can write 0 there; a verdict is sealed."""
+    name, run_id = submit(workspace), None
+    if with_run:
+        with open_store(f"sqlite:///{workspace / 'pool.db'}") as store:
+            run_id = make_run(store, make_plan(cases=20, wrong={"int4-g32": 0.5}), {"int4-g32": 0.5})
+    ended(workspace, name, Exit.APPROVE, run_id)
+    assert qualgate("wait", name, "--store", POOL, cwd=workspace).returncode in (Exit.BLOCK, Exit.INTEGRITY)
 
 
 def test_wait_says_why_a_run_could_not_begin(workspace):
