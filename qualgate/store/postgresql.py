@@ -155,8 +155,8 @@ class Claim:
         if not self._take():
             self.release()
             raise InfrastructureError(
-                "another qualgate process is working on this very run, perhaps on another machine; wait for it, or "
-                "stop it and run again"
+                "another qualgate process is working on this very run or night, perhaps on another machine; wait for "
+                "it, or stop it and run again"
             )
 
     def keep(self) -> None:
