@@ -128,6 +128,11 @@ def _named(gate: GateFile) -> tuple[dict[str, bytes], dict[str, str]]:
         for text in _texts(_read(document)):
             relative = not os.path.isabs(os.path.expanduser(text))
             path = os.path.normpath(document.parent / os.path.expanduser(text))
+            if text.startswith("~") and (path in needs or os.path.exists(path)):
+                raise UsageError(
+                    f"{document.name} names {text}, and a node's home is another than yours: name it by its absolute "
+                    "path, or by one relative to the file."
+                )
             if os.path.isdir(path):
                 if "/" in text and not folder.is_relative_to(path):
                     needs[path] = needs.get(path) or digest_of(path)

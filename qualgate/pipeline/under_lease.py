@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.records import Lease
+from qualgate.records import ArmSpec, Lease
 
 
 def under_lease(gate: GateFile, lease: str) -> GateFile:
@@ -19,7 +19,15 @@ def under_lease(gate: GateFile, lease: str) -> GateFile:
     if not submission or not token.isdecimal():
         raise UsageError(f"--lease {lease!r}: expected ID:TOKEN, which a node gives")
     threading.Thread(target=_end_with_input, daemon=True).start()
-    return replace(gate, lease=Lease(submission, int(token)))
+    baseline, *variants = (_where_it_is(arm) for arm in (gate.baseline, *gate.variants))
+    return replace(gate, baseline=baseline, variants=tuple(variants), lease=Lease(submission, int(token)))
+
+
+def _where_it_is(arm: ArmSpec) -> ArmSpec:
+    """With the model's own path, not that of the link to it which a claim lays out: by it runs of one gate file are
+    told from others."""
+    target = os.readlink(arm.model) if os.path.islink(arm.model) else ""
+    return replace(arm, model=target) if os.path.isabs(target) and arm.model.endswith(target) else arm
 
 
 def _end_with_input() -> None:

@@ -60,8 +60,8 @@ class Store:
 
     @contextmanager
     def sole(self, name: str) -> Iterator[None]:
-        """Hold `name` alone among all processes on all machines; under a lease, with others that have one. Of a store in
-        a file nothing is held: its processes are on one machine, and have that machine's locks. InfrastructureError
+        """Hold `name` alone among all processes on all machines; under a lease, with others that have one. Of a store
+        in a file nothing is held: its processes are on one machine, and have that machine's locks. InfrastructureError
         where another process holds it."""
         if self.engine.dialect.name != "postgresql":
             yield

@@ -10,7 +10,7 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
-from qualgate.pipeline import handing_over
+from qualgate.pipeline import handing_over, under_lease
 from qualgate.pipeline.handing_over import digest_of, lacking, lay_out, submission_of
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import Submission
@@ -95,6 +95,24 @@ def test_a_mistake_is_told_before_anything_is_handed_over(workspace):
     shutil.rmtree(workspace.parent / "model")
     with pytest.raises(UsageError, match=r"echo\.jsonl"):
         handed(workspace)
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_path_in_ones_home_is_refused_for_a_nodes_home_is_another(workspace, monkeypatch, is_here):
+    monkeypatch.setenv("HOME", str(workspace.parent if is_here else workspace / "nobody"))
+    file = workspace / "gate.yaml"
+    file.write_text(file.read_text().replace("../model", "~/model"))
+    with pytest.raises(UsageError, match=r"gate.yaml names ~/model.*absolute path"):
+        handed(workspace)
+
+
+def test_a_nodes_run_names_models_where_they_are_and_not_where_it_laid_them_out(workspace, tmp_path, monkeypatch):
+    monkeypatch.setattr(under_lease, "_end_with_input", lambda: None)
+    gate = load_gate_file(lay_out(handed(workspace), tmp_path / "node" / "root"))
+    held = under_lease.under_lease(gate, "s1:2")
+    model = str(workspace.parent / "model")
+    assert {arm.model for arm in (held.baseline, *held.variants)} == {model}
+    assert make_plan(held).key == make_plan(gate).key
 
 
 def test_more_than_a_submission_carries_is_refused_with_the_largest(workspace, monkeypatch):
