@@ -18,6 +18,7 @@ from qualgate.cli.judging import BlameOption, FourArmOption, LimitOption, OnlyOp
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import EXIT_ORDER, Exit, Interrupted, UsageError
+from qualgate.escaping import visible_line
 
 if TYPE_CHECKING:
     from qualgate.records import SubmissionState
@@ -109,7 +110,7 @@ def cancel(submission: SubmissionArgument, store: StoreOption = None, as_json: J
     if before.status in ("done", "apart"):
         raise UsageError(f"{submission} has ended already: {how_it_ended(before)}. There is nothing to cancel.")
     if not as_json:
-        at = f"; {before.node} stops within seconds" if before.status == "leased" else ""
+        at = f"; {visible_line(before.node or '')} stops within seconds" if before.status == "leased" else ""
         say(f"{submission} {'was cancelled before' if before.ended else 'is cancelled'}{at}")
 
 
@@ -136,9 +137,8 @@ def wait(
     if found.status != "done":
         if as_json:
             _say_json(found)
-        tell(
-            f"qualgate: {submission} was {found.status if found.status == 'cancelled' else 'set apart'}: {found.reason}"
-        )
+        how = "cancelled" if found.status == "cancelled" else "set apart"
+        tell(f"qualgate: {submission} was {how}: {visible_line(found.reason)}")
         raise typer.Exit(Exit.INTERRUPTED if found.status == "cancelled" else Exit.INFRASTRUCTURE)
     raise typer.Exit(_show(url, found, as_json))
 
@@ -153,7 +153,7 @@ def _show(url: str, found: SubmissionState, as_json: bool) -> int:
     if found.run_id is None or found.exit == Exit.USAGE:
         if as_json:
             _say_json(found)
-        tell(f"qualgate: {found.id} could not run: {found.reason}")
+        tell(f"qualgate: {found.id} could not run: {visible_line(found.reason)}")
         return found.exit or Exit.INTEGRITY  # nothing approves without a run
     report = load_report(url, found.run_id)
     if as_json:
@@ -213,7 +213,7 @@ def worker(
             seconds=lease,
             folder=there.absolute(),
             per_owner=per_owner,
-            say=lambda line: tell(f"{time.strftime('%H:%M:%S')} {line}"),
+            say=lambda line: tell(f"{time.strftime('%H:%M:%S')} {visible_line(line)}"),
             stop=stop,
         )
         tell(f"node {named} works for {url}; Ctrl-C or SIGTERM ends it, and gives back what it is at")

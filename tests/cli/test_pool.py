@@ -108,6 +108,17 @@ def test_wait_says_why_a_run_could_not_begin(workspace):
     assert "could not run: gate.yaml: the context is too short" in asked("wait", name, cwd=workspace, code=64)
 
 
+def test_what_whoever_handed_over_wrote_moves_and_hides_nothing_on_another_s_screen(workspace):
+    name = submit(workspace, "--owner", "eve\u202e\x1b[2J\ns1 ana done")
+    ended(workspace, name, 64, reason="no\u202e\x1b[2J\nway")
+    told = qualgate("status", name, "--store", POOL, cwd=workspace).stdout
+    told += qualgate("status", "--store", POOL, cwd=workspace).stdout
+    told += asked("wait", name, cwd=workspace, code=64)
+    assert r"eve\u202e\u001b[2J s1 ana done" in told
+    assert r"no\u202e\u001b[2J way" in told
+    assert not set(told) & {"\u202e", "\x1b"}
+
+
 def test_wait_ends_at_its_timeout_while_the_submission_goes_on(workspace):
     name = submit(workspace)
     told = asked("wait", name, "--timeout", "0", cwd=workspace, code=Exit.INFRASTRUCTURE)
