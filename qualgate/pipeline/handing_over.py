@@ -91,8 +91,8 @@ def lay_out(submission: Submission, root: Path) -> Path:
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_bytes(body)
     for path in submission.needs:
-        there = _below(root, path)
-        if not os.path.lexists(there):
+        if not os.path.lexists(root / path.lstrip("/")):
+            there = _below(root, path)
             there.parent.mkdir(parents=True, exist_ok=True)
             there.symlink_to(path)
     return gate_file
@@ -101,7 +101,12 @@ def lay_out(submission: Submission, root: Path) -> Path:
 def _below(root: Path, path: str) -> Path:
     if not os.path.isabs(path) or os.path.normpath(path) != path:
         raise UsageError(f"the submission names {path!r}, which is no whole path; hand the run over again")
-    return root / path.lstrip("/")
+    there = root / path.lstrip("/")
+    if not there.resolve().is_relative_to(root.resolve()):  # through the link to something that a node must have
+        raise UsageError(
+            f"{path!r} of the submission lies outside the folder it is laid out in; hand the run over again"
+        )
+    return there
 
 
 def _loaded(gate_file: Path) -> GateFile:

@@ -129,3 +129,18 @@ def test_a_path_that_would_leave_the_nodes_folder_is_refused(tmp_path, path):
     with pytest.raises(UsageError, match="no whole path"):
         lay_out(Submission(owner="a", name=f"../{path}", folder="/w", gate_file="", program="1"), tmp_path / "root")
     assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("later", [{"needs": {"{}/sub/x": ""}}, {"files": {"{}/x": b"1"}}, {"folder": "{}"}])
+def test_nothing_is_written_through_a_link_that_was_laid_out(tmp_path, later):
+    models, root = tmp_path / "models", tmp_path / "node" / "root"
+    models.mkdir()
+    of = {"owner": "eve", "name": "gate.yaml", "folder": "/ci", "gate_file": "", "program": "1"}
+    lay_out(Submission(**of, needs={str(models): ""}), root)
+    placed = {
+        key: value.format(models) if isinstance(value, str) else {k.format(models): v for k, v in value.items()}
+        for key, value in later.items()
+    }
+    with pytest.raises(UsageError, match="lies outside"):
+        lay_out(Submission(**of | placed), root)
+    assert list(models.iterdir()) == []
