@@ -18,7 +18,6 @@ from qualgate.cli.judging import BlameOption, FourArmOption, LimitOption, OnlyOp
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import EXIT_ORDER, Exit, Interrupted, UsageError
-from qualgate.escaping import visible_line
 
 if TYPE_CHECKING:
     from qualgate.records import SubmissionState
@@ -98,6 +97,7 @@ def status(
 
 def cancel(submission: SubmissionArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """End a submission: work on it stops within seconds, and what is stored of its run stays."""
+    from qualgate.escaping import visible_line
     from qualgate.report.pool import how_it_ended
     from qualgate.store import submissions
     from qualgate.store.database import open_store
@@ -126,6 +126,8 @@ def wait(
 
     Exits 130 when it was cancelled, 13 when it was set apart or the timeout came first.
     """
+    from qualgate.escaping import visible_line
+
     url = store_url(None, store)
     try:
         found = _ended(url, submission, timeout)
@@ -146,6 +148,7 @@ def wait(
 def _show(url: str, found: SubmissionState, as_json: bool) -> int:
     """The report of its run; returns the exit code: the run's own, unless its sealed verdicts say worse."""
     from qualgate import load_report
+    from qualgate.escaping import visible_line
     from qualgate.report.formats import rendered
     from qualgate.report.terminal import print_report
 
@@ -199,6 +202,7 @@ def worker(
     until_empty: Annotated[bool, typer.Option("--until-empty", help="end when nothing waits for this node")] = False,
 ) -> None:
     """Be a node of a pool: take submissions of a store one after the other, each in a process of its own."""
+    from qualgate.escaping import visible_line
     from qualgate.pipeline.locks import stop_requested
     from qualgate.pipeline.node import Node
     from qualgate.store.database import open_store

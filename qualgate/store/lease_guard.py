@@ -13,6 +13,10 @@ class LeaseLost(InfrastructureError):
     """Somebody else may be at work on it by now, or nobody is to be."""
 
 
+class RunTaken(InfrastructureError):
+    """Another submission's run, which is under way, is the very one that this would be."""
+
+
 def check(connection: Connection, lease: Lease) -> None:
     """Raise LeaseLost unless the lease still holds; until the transaction ends, nobody can take it.
 
@@ -39,6 +43,6 @@ def name_run(connection: Connection, lease: Lease | None, run_id: str) -> None:
     at_work = select(submissions.c.submission_id, submissions.c.node).where(*others, submissions.c.status == "leased")
     other = connection.execute(at_work).first()
     if other is not None:
-        raise InfrastructureError(f"{other.node} is at work on run {run_id}, for submission {other.submission_id}")
+        raise RunTaken(f"{other.node} is at work on run {run_id}, for submission {other.submission_id}")
     connection.execute(update(submissions).where(*others, submissions.c.status == "queued").values(run_id=None))
     connection.execute(update(submissions).where(submissions.c.submission_id == own).values(run_id=run_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -13,10 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import insert, select
 
 from qualgate.errors import InfrastructureError, StoreVersionError, UsageError
+from qualgate.pipeline.under_lease import giving_way
 from qualgate.records import Lease, Submission
 from qualgate.store import leases, runs, submissions
 from qualgate.store.database import open_store
-from qualgate.store.lease_guard import LeaseLost
+from qualgate.store.lease_guard import LeaseLost, RunTaken
 from qualgate.store.tables import cases
 from tests.store.made import make_plan, make_run
 
@@ -228,6 +230,24 @@ def test_two_submissions_are_not_at_one_run_side_by_side(store):
         pytest.raises(Exception, match=f"n1 is at work on run {run_id}"),
     ):
         runs.begin(under, make_plan())
+
+
+def test_who_would_be_at_another_s_run_gives_way_for_a_while_and_nothing_is_counted(store, clock):
+    for name in ("a.yaml", "b.yaml"):
+        submissions.submit(store, handed(name=name))
+    first, second = (leases.claim(store, node, "1", 90.0).lease for node in ("n1", "n2"))
+    with open_store(store.url, lease=first) as under:
+        run_id = runs.begin(under, make_plan()).run_id
+    gate = SimpleNamespace(store_url=store.url, lease=second)
+    with open_store(store.url, lease=second) as under, pytest.raises(RunTaken), giving_way(gate):
+        runs.begin(under, make_plan())
+    assert not leases.died(store, second, "exit code 13"), "its node has nothing more to say of it"
+    found = submissions.state(store, second.submission)
+    assert (found.status, found.deaths) == ("queued", 0)
+    assert f"n1 is at work on run {run_id}" in found.reason
+    assert leases.claim(store, "n2", "1", 90.0) is None
+    clock.now += leases.REFUSED_SECONDS + 1
+    assert leases.claim(store, "n2", "1", 90.0).lease.submission == second.submission
 
 
 def test_the_same_question_waits_until_the_first_of_it_has_ended(store):
