@@ -14,6 +14,7 @@ from qualgate.scoring.tools.dialects.blame import blame as read_elsewhere
 from qualgate.scoring.tools.strict import AUTO, dialect_of
 from qualgate.store import queries, runs
 from qualgate.store.database import Store
+from qualgate.store.evidence import case_bodies
 
 
 def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
@@ -35,7 +36,7 @@ def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
 def with_readers(store: Store, evidence: RunEvidence) -> RunEvidence:
     """The same, saying of each answer in which no call or JSON could be read how else one can be."""
     asked = {unit.case_hash for arm in evidence.variants for unit in arm.units if unit.raw}
-    bodies = runs.case_bodies(store, asked)
+    bodies = case_bodies(store, asked)
     return replace(
         evidence,
         variants=tuple(

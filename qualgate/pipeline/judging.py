@@ -39,8 +39,9 @@ from qualgate.scoring.preference.asking import question_text, request, version
 from qualgate.scoring.preference.reading import judged
 from qualgate.scoring.reasoning import NONE, apart
 from qualgate.served.judging import Asked, as_arm, ask, look
-from qualgate.store import judgements, runs
+from qualgate.store import judgements
 from qualgate.store.database import Store
+from qualgate.store.evidence import case_bodies
 
 OURS = (NOISE, TWIN, PLAIN, WIDE)  # ends of arms that a run adds for itself
 Replies = Mapping[tuple[str, str, str, int, bool], Judgement]
@@ -239,7 +240,7 @@ def _pairs(store: Store, evidence: RunEvidence, policy: Policy) -> Iterator[_Pai
     """Those that a rule on a judge asks about, of every variant that the user named."""
     slices = [one for one in check_policy(policy, evidence.metrics, evidence.labels) if _is_judged(one.rule.metric)]
     texts = judgements.answers(store, evidence.run_id)
-    bodies = runs.case_bodies(store, {hash_ for _, hash_ in texts.values()})
+    bodies = case_bodies(store, {hash_ for _, hash_ in texts.values()})
     base = evidence.baseline.name
     for arm in evidence.variants:
         if arm.name.endswith(OURS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -365,3 +365,15 @@ def _attempts(row: AnyRow, timed: bool) -> tuple[Attempt, ...]:
         seconds=row.e2e if timed else None,
     )
     return (*(_LOST,) * (row.attempts - 1), last)
+
+
+def case_bodies(store: Store, hashes: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Case hash → the case's JSON object; a case that is not what its hash says is left out."""
+    wanted, found = sorted(hashes), {}
+    with store.read() as connection:
+        for start in range(0, len(wanted), 500):
+            chosen = select(cases).where(cases.c.case_hash.in_(wanted[start : start + 500]))
+            for row in connection.execute(chosen):
+                with suppress(IntegrityError):
+                    found[row.case_hash] = check_case(row)
+    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -45,7 +44,6 @@ from qualgate.store.rows import (
     AnyRow,
     arm_digest,
     check_arm,
-    check_case,
     check_run,
     expected_digest,
     run_digest,
@@ -63,7 +61,6 @@ __all__ = [
     "add_facts",
     "add_verdicts",
     "begin",
-    "case_bodies",
     "evidence",
     "finish",
     "grown",
@@ -442,15 +439,3 @@ def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict
                 "sha256": digest,
             },
         )
-
-
-def case_bodies(store: Store, hashes: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Case hash → the case's JSON object; a case that is not what its hash says is left out."""
-    wanted, found = sorted(hashes), {}
-    with store.read() as connection:
-        for start in range(0, len(wanted), 500):
-            chosen = select(cases).where(cases.c.case_hash.in_(wanted[start : start + 500]))
-            for row in connection.execute(chosen):
-                with suppress(IntegrityError):
-                    found[row.case_hash] = check_case(row)
-    return found

@@ -32,7 +32,7 @@ def submit(store: Store, submission: Submission) -> str:
     with store.write() as connection:
         check_program(connection, submission.program, "this command")
         now = clock(connection)
-        name = f"s{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        name = f"s{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
         row: dict[str, Any] = {
             "submission_id": name,
             "owner": submission.owner,

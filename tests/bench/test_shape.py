@@ -24,7 +24,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
-    "served": "chaos faults client verdict.same wire.drafted kl.bounds",
+    "served": "chaos faults client verdict.same wire.drafted power metrics.agree kl.bounds",
     "served-arithmetic": "agrees margins overflow memory",
     "service": "overhead.ray",
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
@@ -32,7 +32,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "
     "fail_closed.score_files attacks.new attacks.legitimate "
     "defects.false_approve defects.false_block planted.false_approve planted.false_block planted.cause "
-    "interaction.power interaction.silent choice.margin times.errors times.power aa.block_rate deterministic gate_100k",
+    "interaction.power interaction.silent choice.margin times.errors times.power nights aa.block_rate "
+    "deterministic gate_100k",
     "demo": "demo_seconds demo_memory int8_approves int2_blocks",
     "kernels-gpu": "int4_8192_bandwidth int4_28672_bandwidth int4_8192_bf16 int4_28672_bf16 int4_8192_best "
     "int4_28672_best verify_cost invariance_tax",
@@ -40,7 +41,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "quantize": "gptq_int4 gptq_int4_act_order gptq_int4_static gptq_int4_asym gptq_int3 gptq_int2 gptq_int8 awq_int4 "
     "awq_int3 smoothquant_w8a8 nvfp4_calibrated",
     "kernels-cpu": "int4_rows_32_512 int4_rows_64_up int4_few_rows mxfp4_few_rows int4_bandwidth mxfp4_bandwidth",
-    "scoring": "bfcl_mutations bfcl_fuzz schema_suite gsm8k_filters filters_fuzz match_fuzz ifeval_fuzz "
+    "scoring": "bfcl_mutations bfcl_fuzz schema_suite suite maskbench languages gsm8k_filters "
+    "filters_fuzz match_fuzz ifeval_fuzz "
     "reasoning choice judge dialects math math_hostile math_speed hostile_outputs tool_call_speed schema_speed "
     "lm_eval_speed escape.1 escape.8 escape.32 escape.mutants "
     "judge.exhausted kernel.memory sandbox.overhead forgeries humaneval.reference humaneval.broken mbpp.reference "

@@ -59,7 +59,7 @@ def ended(workspace: Path, name: str, exit: int, run_id: str | None = None, reas
 
 def test_a_run_is_handed_over_with_its_options_and_status_tells_of_it(workspace):
     name = submit(workspace, "--owner", "ada", "--priority", "5", "--limit", "3", "--only", "int2", "--blame")
-    assert re.fullmatch(r"s\d{8}-\d{6}-[0-9a-f]{6}", name)
+    assert re.fullmatch(r"s\d{8}-\d{6}-[0-9a-f]{8}", name)
     told = json.loads(asked("status", "--json", cwd=workspace))
     [one] = told["submissions"]
     assert (one["id"], one["owner"], one["priority"], one["status"]) == (name, "ada", 5, "queued")

@@ -124,7 +124,7 @@ def _wheel(shipped: dict[str, Path]) -> list[Row]:
     counts = opened.by_python()
     return [
         _none("proofs or attacks in the wheel", [name for name in packages if name.startswith("tests")]),
-        _most("qualgate/bench, lines", sum(_lines(p) for n, p in shipped.items() if room(n) == "bench"), 3810),
+        _most("qualgate/bench, lines", sum(_lines(p) for n, p in shipped.items() if room(n) == "bench"), 3850),
         Row(what="Python lines in the wheel, % of before", measured=round(100 * lines / LINES_BEFORE, 1), goal="88"),
         _none("files that a plan opens twice", [f"{name}: {n} times" for name, n in sorted(counts.items()) if n > 1]),
     ]

@@ -163,7 +163,7 @@ class Pool(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def cancel(self, data):
-        name = data.draw(st.sampled_from(sorted(self.known)))
+        name = data.draw(st.sampled_from(list(self.known)))  # ids are drawn: their order is none
         before, known = submissions.cancel(self.store, name, "ada"), self.known[name]
         assert before.status == known.status
         known.status = "cancelled" if known.status in ("queued", "leased") else known.status
@@ -196,7 +196,7 @@ TestLeases.settings = quick
 def test_leases_at_length():
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(Pool, settings=settings(quick, max_examples=150, stateful_step_count=60))
+    run_state_machine_as_test(Pool, settings=settings(quick, max_examples=40, stateful_step_count=50))
 
 
 # ------------------------------------------------------------------------------------------------------ one by one
