@@ -17,7 +17,7 @@ from qualgate.cli.arguments import GateFileArgument, JsonOption, StoreOption, st
 from qualgate.cli.judging import BlameOption, FourArmOption, LimitOption, OnlyOption
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
-from qualgate.errors import Exit, Interrupted, UsageError
+from qualgate.errors import EXIT_ORDER, Exit, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from qualgate.records import SubmissionState
@@ -97,6 +97,7 @@ def status(
 
 def cancel(submission: SubmissionArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """End a submission: work on it stops within seconds, and what is stored of its run stays."""
+    from qualgate.escaping import visible_line
     from qualgate.report.pool import how_it_ended
     from qualgate.store import submissions
     from qualgate.store.database import open_store
@@ -109,7 +110,7 @@ def cancel(submission: SubmissionArgument, store: StoreOption = None, as_json: J
     if before.status in ("done", "apart"):
         raise UsageError(f"{submission} has ended already: {how_it_ended(before)}. There is nothing to cancel.")
     if not as_json:
-        at = f"; {before.node} stops within seconds" if before.status == "leased" else ""
+        at = f"; {visible_line(before.node or '')} stops within seconds" if before.status == "leased" else ""
         say(f"{submission} {'was cancelled before' if before.ended else 'is cancelled'}{at}")
 
 
@@ -125,6 +126,8 @@ def wait(
 
     Exits 130 when it was cancelled, 13 when it was set apart or the timeout came first.
     """
+    from qualgate.escaping import visible_line
+
     url = store_url(None, store)
     try:
         found = _ended(url, submission, timeout)
@@ -136,16 +139,16 @@ def wait(
     if found.status != "done":
         if as_json:
             _say_json(found)
-        tell(
-            f"qualgate: {submission} was {found.status if found.status == 'cancelled' else 'set apart'}: {found.reason}"
-        )
+        how = "cancelled" if found.status == "cancelled" else "set apart"
+        tell(f"qualgate: {submission} was {how}: {visible_line(found.reason)}")
         raise typer.Exit(Exit.INTERRUPTED if found.status == "cancelled" else Exit.INFRASTRUCTURE)
     raise typer.Exit(_show(url, found, as_json))
 
 
 def _show(url: str, found: SubmissionState, as_json: bool) -> int:
-    """The report of its run; returns the exit code: the run's own, unless the evidence was changed since."""
+    """The report of its run; returns the exit code: the run's own, unless its sealed verdicts say worse."""
     from qualgate import load_report
+    from qualgate.escaping import visible_line
     from qualgate.report.formats import rendered
     from qualgate.report.terminal import print_report
 
@@ -153,14 +156,14 @@ def _show(url: str, found: SubmissionState, as_json: bool) -> int:
     if found.run_id is None or found.exit == Exit.USAGE:
         if as_json:
             _say_json(found)
-        tell(f"qualgate: {found.id} could not run: {found.reason}")
-        return found.exit
+        tell(f"qualgate: {found.id} could not run: {visible_line(found.reason)}")
+        return found.exit or Exit.INTEGRITY  # nothing approves without a run
     report = load_report(url, found.run_id)
     if as_json:
         say(rendered(report, "json"), nl=False)
     else:
         print_report(report)
-    return Exit.INTEGRITY if report.exit is Exit.INTEGRITY else found.exit
+    return next((code for code in EXIT_ORDER if code in (found.exit, report.exit)), found.exit)
 
 
 def _ended(url: str, submission: str, timeout: float | None) -> SubmissionState | None:
@@ -199,6 +202,7 @@ def worker(
     until_empty: Annotated[bool, typer.Option("--until-empty", help="end when nothing waits for this node")] = False,
 ) -> None:
     """Be a node of a pool: take submissions of a store one after the other, each in a process of its own."""
+    from qualgate.escaping import visible_line
     from qualgate.pipeline.locks import stop_requested
     from qualgate.pipeline.node import Node
     from qualgate.store.database import open_store
@@ -213,7 +217,7 @@ def worker(
             seconds=lease,
             folder=there.absolute(),
             per_owner=per_owner,
-            say=lambda line: tell(f"{time.strftime('%H:%M:%S')} {line}"),
+            say=lambda line: tell(f"{time.strftime('%H:%M:%S')} {visible_line(line)}"),
             stop=stop,
         )
         tell(f"node {named} works for {url}; Ctrl-C or SIGTERM ends it, and gives back what it is at")

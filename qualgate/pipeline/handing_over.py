@@ -91,8 +91,8 @@ def lay_out(submission: Submission, root: Path) -> Path:
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_bytes(body)
     for path in submission.needs:
-        there = _below(root, path)
-        if not os.path.lexists(there):
+        if not os.path.lexists(root / path.lstrip("/")):
+            there = _below(root, path)
             there.parent.mkdir(parents=True, exist_ok=True)
             there.symlink_to(path)
     return gate_file
@@ -101,7 +101,12 @@ def lay_out(submission: Submission, root: Path) -> Path:
 def _below(root: Path, path: str) -> Path:
     if not os.path.isabs(path) or os.path.normpath(path) != path:
         raise UsageError(f"the submission names {path!r}, which is no whole path; hand the run over again")
-    return root / path.lstrip("/")
+    there = root / path.lstrip("/")
+    if not there.resolve().is_relative_to(root.resolve()):  # through the link to something that a node must have
+        raise UsageError(
+            f"{path!r} of the submission lies outside the folder it is laid out in; hand the run over again"
+        )
+    return there
 
 
 def _loaded(gate_file: Path) -> GateFile:
@@ -128,6 +133,11 @@ def _named(gate: GateFile) -> tuple[dict[str, bytes], dict[str, str]]:
         for text in _texts(_read(document)):
             relative = not os.path.isabs(os.path.expanduser(text))
             path = os.path.normpath(document.parent / os.path.expanduser(text))
+            if text.startswith("~") and (path in needs or os.path.exists(path)):
+                raise UsageError(
+                    f"{document.name} names {text}, and a node's home is another than yours: name it by its absolute "
+                    "path, or by one relative to the file."
+                )
             if os.path.isdir(path):
                 if "/" in text and not folder.is_relative_to(path):
                     needs[path] = needs.get(path) or digest_of(path)

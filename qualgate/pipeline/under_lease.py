@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.records import Lease
+from qualgate.records import ArmSpec, Lease
+from qualgate.store import leases
+from qualgate.store.database import open_store
+from qualgate.store.lease_guard import RunTaken
 
 
 def under_lease(gate: GateFile, lease: str) -> GateFile:
@@ -19,7 +24,27 @@ def under_lease(gate: GateFile, lease: str) -> GateFile:
     if not submission or not token.isdecimal():
         raise UsageError(f"--lease {lease!r}: expected ID:TOKEN, which a node gives")
     threading.Thread(target=_end_with_input, daemon=True).start()
-    return replace(gate, lease=Lease(submission, int(token)))
+    baseline, *variants = (_where_it_is(arm) for arm in (gate.baseline, *gate.variants))
+    return replace(gate, baseline=baseline, variants=tuple(variants), lease=Lease(submission, int(token)))
+
+
+@contextmanager
+def giving_way(gate: GateFile) -> Iterator[None]:
+    """Give the submission back where its run is another's just now, so that this counts as no death of a worker."""
+    try:
+        yield
+    except RunTaken as taken:
+        if gate.lease is not None:
+            with open_store(gate.store_url, create=False) as store:
+                leases.give_way(store, gate.lease, str(taken))
+        raise
+
+
+def _where_it_is(arm: ArmSpec) -> ArmSpec:
+    """With the model's own path, not that of the link to it which a claim lays out: by it runs of one gate file are
+    told from others."""
+    target = os.readlink(arm.model) if os.path.islink(arm.model) else ""
+    return replace(arm, model=target) if os.path.isabs(target) and arm.model.endswith(target) else arm
 
 
 def _end_with_input() -> None:

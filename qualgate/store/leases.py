@@ -252,11 +252,7 @@ def refuse(store: Store, lease: Lease, node: str, reason: str) -> bool:
         if row is None:
             return False
         now = clock(connection)
-        here = refusals.c.submission_id == lease.submission, refusals.c.node == node
-        values = {"at": now, "reason": plain.storable(reason)}
-        if not connection.execute(update(refusals).where(*here).values(times=refusals.c.times + 1, **values)).rowcount:
-            row = {"submission_id": lease.submission, "node": node, "times": 1, **values}
-            connection.execute(insert(refusals), row)
+        _pause(connection, lease, node, reason, now, counts=1)
         often = refusals.c.submission_id == lease.submission, refusals.c.times >= MOST_REFUSALS
         tired = set(connection.execute(select(refusals.c.node).where(*often)).scalars())
         if node in tired and {other.name for other in live_nodes(connection)} <= tired:
@@ -264,6 +260,26 @@ def refuse(store: Store, lease: Lease, node: str, reason: str) -> bool:
         else:
             _requeue(connection, lease.submission, reason)
         return True
+
+
+def give_way(store: Store, lease: Lease, reason: str) -> bool:
+    """Another submission is at the run that this one would be: its node looks again in REFUSED_SECONDS, and nothing is
+    counted."""
+    with store.write() as connection:
+        row = _leased(connection, lease)
+        if row is not None:
+            _pause(connection, lease, row.node, reason, clock(connection), counts=0)
+            _requeue(connection, lease.submission, reason)
+        return row is not None
+
+
+def _pause(connection: Connection, lease: Lease, node: str, reason: str, now: float, *, counts: int) -> None:
+    here = refusals.c.submission_id == lease.submission, refusals.c.node == node
+    values = {"at": now, "reason": plain.storable(reason)}
+    again = update(refusals).where(*here).values(times=refusals.c.times + counts, **values)
+    if not connection.execute(again).rowcount:
+        row = {"submission_id": lease.submission, "node": node, "times": counts, **values}
+        connection.execute(insert(refusals), row)
 
 
 def close(connection: Connection, submission: str, status: str, reason: str, now: float, **values: int) -> None:

@@ -111,6 +111,14 @@ def add_digests(store: Store, targets: Sequence[str], body: dict[str, Any], last
         connection.execute(insert(digests), rows or [row | {"target": "", "delivered_at": now}])
 
 
+def kept_for(store: Store) -> str | None:
+    """The name of the nightly file whose nights these are; None before the first was told."""
+    newest = select(digests.c.body_json).order_by(digests.c.digest_id.desc()).limit(1)
+    with store.read() as connection:
+        found = connection.execute(newest).scalar()
+    return None if found is None else json.loads(found).get("nightly")
+
+
 def undelivered(store: Store) -> tuple[Digest, ...]:
     """Oldest first."""
     waiting = select(digests).where(digests.c.delivered_at.is_(None)).order_by(digests.c.digest_id)

@@ -45,6 +45,7 @@ def engine(url: str) -> Engine:
         raise UsageError(f"{NEEDED} ({error})") from None
     made = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
+        isolation_level="READ COMMITTED",  # whatever the database says: a write sees what the last writer left
         pool_pre_ping=True,
         use_native_hstore=False,
         connect_args={
@@ -154,8 +155,8 @@ class Claim:
         if not self._take():
             self.release()
             raise InfrastructureError(
-                "another qualgate process is working on this very run, perhaps on another machine; wait for it, or "
-                "stop it and run again"
+                "another qualgate process is working on this very run or night, perhaps on another machine; wait for "
+                "it, or stop it and run again"
             )
 
     def keep(self) -> None:

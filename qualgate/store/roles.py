@@ -10,7 +10,7 @@ import re
 from qualgate.errors import UsageError
 from qualgate.store.address import FORMS, is_postgresql
 from qualgate.store.database import open_store
-from qualgate.store.schema import APPEND_ONLY, WRITTEN_ONCE, metadata
+from qualgate.store.schema import APPEND_ONLY, LET_GO, WRITTEN_ONCE, metadata
 from qualgate.store.tables import decisions
 
 ROLES = {
@@ -51,6 +51,7 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
         f"GRANT SELECT ON {listed([*tables, 'alembic_version'])} TO {everyone};",
         f"GRANT INSERT ON {listed(written)} TO {writer};",
         f"GRANT UPDATE ON {listed(changed)} TO {writer};",
+        f"GRANT DELETE ON {listed(sorted(LET_GO))} TO {writer};",
         f"GRANT USAGE ON SEQUENCE {sequences} TO {writer};",
         f"GRANT INSERT ON {place}.{decisions.name} TO {approver};",
         f"GRANT USAGE ON SEQUENCE {place}.{decisions.name}_{numbered[decisions.name]}_seq TO {approver};",

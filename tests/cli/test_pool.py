@@ -80,9 +80,9 @@ def test_a_run_is_handed_over_with_its_options_and_status_tells_of_it(workspace)
 @pytest.mark.parametrize("code", [Exit.APPROVE, Exit.BLOCK])
 def test_wait_shows_the_report_and_exits_by_the_verdict(workspace, code):
     name = submit(workspace)
-    wrong = {"int4-g32": 0.05 if code is Exit.APPROVE else 0.5}
+    wrong = {"int4-g32": 0.0 if code is Exit.APPROVE else 0.5}
     with open_store(f"sqlite:///{workspace / 'pool.db'}") as store:
-        run_id = make_run(store, make_plan(cases=20, wrong=wrong), wrong)
+        run_id = make_run(store, make_plan(cases=60, wrong=wrong), wrong)
     ended(workspace, name, code, run_id)
     done = qualgate("wait", name, "--store", POOL, "--json", cwd=workspace)
     assert done.returncode == code
@@ -91,10 +91,32 @@ def test_wait_shows_the_report_and_exits_by_the_verdict(workspace, code):
     assert f"done, exit {int(code)}" in asked("status", cwd=workspace)
 
 
+@pytest.mark.parametrize("with_run", [True, False])
+def test_wait_never_passes_on_the_word_of_the_queue_alone(workspace, with_run):
+    """Whoever may write to the queue can write 0 there; a verdict is sealed."""
+    name, run_id = submit(workspace), None
+    if with_run:
+        with open_store(f"sqlite:///{workspace / 'pool.db'}") as store:
+            run_id = make_run(store, make_plan(cases=20, wrong={"int4-g32": 0.5}), {"int4-g32": 0.5})
+    ended(workspace, name, Exit.APPROVE, run_id)
+    assert qualgate("wait", name, "--store", POOL, cwd=workspace).returncode in (Exit.BLOCK, Exit.INTEGRITY)
+
+
 def test_wait_says_why_a_run_could_not_begin(workspace):
     name = submit(workspace)
     ended(workspace, name, 64, reason="gate.yaml: the context is too short")
     assert "could not run: gate.yaml: the context is too short" in asked("wait", name, cwd=workspace, code=64)
+
+
+def test_what_whoever_handed_over_wrote_moves_and_hides_nothing_on_another_s_screen(workspace):
+    name = submit(workspace, "--owner", "eve\u202e\x1b[2J\ns1 ana done")
+    ended(workspace, name, 64, reason="no\u202e\x1b[2J\nway")
+    told = qualgate("status", name, "--store", POOL, cwd=workspace).stdout
+    told += qualgate("status", "--store", POOL, cwd=workspace).stdout
+    told += asked("wait", name, cwd=workspace, code=64)
+    assert r"eve\u202e\u001b[2J s1 ana done" in told
+    assert r"no\u202e\u001b[2J way" in told
+    assert not set(told) & {"\u202e", "\x1b"}
 
 
 def test_wait_ends_at_its_timeout_while_the_submission_goes_on(workspace):

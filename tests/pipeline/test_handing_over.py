@@ -10,7 +10,7 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
-from qualgate.pipeline import handing_over
+from qualgate.pipeline import handing_over, under_lease
 from qualgate.pipeline.handing_over import digest_of, lacking, lay_out, submission_of
 from qualgate.pipeline.plan import make_plan
 from qualgate.records import Submission
@@ -97,6 +97,24 @@ def test_a_mistake_is_told_before_anything_is_handed_over(workspace):
         handed(workspace)
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_a_path_in_ones_home_is_refused_for_a_nodes_home_is_another(workspace, monkeypatch, is_here):
+    monkeypatch.setenv("HOME", str(workspace.parent if is_here else workspace / "nobody"))
+    file = workspace / "gate.yaml"
+    file.write_text(file.read_text().replace("../model", "~/model"))
+    with pytest.raises(UsageError, match=r"gate.yaml names ~/model.*absolute path"):
+        handed(workspace)
+
+
+def test_a_nodes_run_names_models_where_they_are_and_not_where_it_laid_them_out(workspace, tmp_path, monkeypatch):
+    monkeypatch.setattr(under_lease, "_end_with_input", lambda: None)
+    gate = load_gate_file(lay_out(handed(workspace), tmp_path / "node" / "root"))
+    held = under_lease.under_lease(gate, "s1:2")
+    model = str(workspace.parent / "model")
+    assert {arm.model for arm in (held.baseline, *held.variants)} == {model}
+    assert make_plan(held).key == make_plan(gate).key
+
+
 def test_more_than_a_submission_carries_is_refused_with_the_largest(workspace, monkeypatch):
     monkeypatch.setattr(handing_over, "MOST_CARRIED", 40)
     with pytest.raises(UsageError, match=r"names 2 files .* the largest is \S*echo\.jsonl.*absolute path"):
@@ -111,3 +129,18 @@ def test_a_path_that_would_leave_the_nodes_folder_is_refused(tmp_path, path):
     with pytest.raises(UsageError, match="no whole path"):
         lay_out(Submission(owner="a", name=f"../{path}", folder="/w", gate_file="", program="1"), tmp_path / "root")
     assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("later", [{"needs": {"{}/sub/x": ""}}, {"files": {"{}/x": b"1"}}, {"folder": "{}"}])
+def test_nothing_is_written_through_a_link_that_was_laid_out(tmp_path, later):
+    models, root = tmp_path / "models", tmp_path / "node" / "root"
+    models.mkdir()
+    of = {"owner": "eve", "name": "gate.yaml", "folder": "/ci", "gate_file": "", "program": "1"}
+    lay_out(Submission(**of, needs={str(models): ""}), root)
+    placed = {
+        key: value.format(models) if isinstance(value, str) else {k.format(models): v for k, v in value.items()}
+        for key, value in later.items()
+    }
+    with pytest.raises(UsageError, match="lies outside"):
+        lay_out(Submission(**of | placed), root)
+    assert list(models.iterdir()) == []

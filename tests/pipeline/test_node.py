@@ -203,9 +203,9 @@ def test_a_store_that_cannot_be_reached_for_a_while_is_asked_again(bench, child,
 def test_a_child_ends_when_its_node_is_gone():
     """As the node's death closes it: `qualgate run` reads its input under a lease, see `under_lease`."""
     code = (
-        "import signal; from qualgate.pipeline import under_lease as u;"
-        "u.replace = lambda gate, lease: lease;"
-        "print(u.under_lease(None, 's-1:7'), flush=True); signal.pause()"
+        "import signal; from types import SimpleNamespace as Made; from qualgate.pipeline import under_lease as u;"
+        "u.replace = lambda gate, lease, **arms: lease; gate = Made(baseline=Made(model=''), variants=());"
+        "print(u.under_lease(gate, 's-1:7'), flush=True); signal.pause()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

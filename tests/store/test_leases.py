@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import insert, select
 
-from qualgate.errors import StoreVersionError, UsageError
+from qualgate.errors import InfrastructureError, StoreVersionError, UsageError
+from qualgate.pipeline.under_lease import giving_way
 from qualgate.records import Lease, Submission
 from qualgate.store import leases, runs, submissions
 from qualgate.store.database import open_store
-from qualgate.store.lease_guard import LeaseLost
+from qualgate.store.lease_guard import LeaseLost, RunTaken
 from qualgate.store.tables import cases
-from tests.store.made import make_plan
+from tests.store.made import make_plan, make_run
 
 SECONDS = 30.0
 NODES = ("n1", "n2", "n3")
@@ -230,6 +232,24 @@ def test_two_submissions_are_not_at_one_run_side_by_side(store):
         runs.begin(under, make_plan())
 
 
+def test_who_would_be_at_another_s_run_gives_way_for_a_while_and_nothing_is_counted(store, clock):
+    for name in ("a.yaml", "b.yaml"):
+        submissions.submit(store, handed(name=name))
+    first, second = (leases.claim(store, node, "1", 90.0).lease for node in ("n1", "n2"))
+    with open_store(store.url, lease=first) as under:
+        run_id = runs.begin(under, make_plan()).run_id
+    gate = SimpleNamespace(store_url=store.url, lease=second)
+    with open_store(store.url, lease=second) as under, pytest.raises(RunTaken), giving_way(gate):
+        runs.begin(under, make_plan())
+    assert not leases.died(store, second, "exit code 13"), "its node has nothing more to say of it"
+    found = submissions.state(store, second.submission)
+    assert (found.status, found.deaths) == ("queued", 0)
+    assert f"n1 is at work on run {run_id}" in found.reason
+    assert leases.claim(store, "n2", "1", 90.0) is None
+    clock.now += leases.REFUSED_SECONDS + 1
+    assert leases.claim(store, "n2", "1", 90.0).lease.submission == second.submission
+
+
 def test_the_same_question_waits_until_the_first_of_it_has_ended(store):
     first, second = (submissions.submit(store, handed()) for _ in range(2))
     taken = leases.claim(store, "n1", "1", SECONDS)
@@ -304,3 +324,30 @@ def test_an_unknown_submission_is_told_with_the_nearest(store):
     name = submissions.submit(store, handed())
     with pytest.raises(UsageError, match=f"no submission '{name}0' in this store, perhaps {name}"):
         submissions.cancel(store, f"{name}0", "ada")
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_run_that_another_gate_file_went_on_with_ends_no_submission_but_that_one_s(store, pooled):
+    """The policy is not in a run's key: it is then the other's, and would decide by rules that this one never wrote."""
+    for name in ("strict.yaml", "lax.yaml"):
+        submissions.submit(store, handed(name=name, owner=name))
+    first = leases.claim(store, "n1", "1", SECONDS).lease
+    with open_store(store.url, lease=first) as under:
+        run_id = runs.begin(under, make_plan()).run_id
+    if not pooled:
+        with pytest.raises(InfrastructureError, match=f"n1 is at work on run {run_id}"):
+            runs.begin(store, make_plan())
+    leases.died(store, first, "killed")
+    if pooled:
+        second = leases.claim(store, "n2", "1", SECONDS).lease
+        assert second.submission != first.submission
+        with open_store(store.url, lease=second) as under:
+            assert make_run(under, make_plan()) == run_id
+        leases.done(store, second, 0)
+    else:
+        assert make_run(store, make_plan()) == run_id
+        second = leases.claim(store, "n2", "1", SECONDS).lease
+        leases.done(store, second, 0)
+    again = leases.claim(store, "n1", "1", SECONDS)
+    assert again.lease.submission == first.submission
+    assert (again.run_id, again.complete) == (None, False)

@@ -87,12 +87,11 @@ def _sent(target: Hook | MailEntry, name: str, said: dict[str, Any], wait: Wait)
 
 def _post(hook: Hook, shape: dict[str, Any]) -> None:
     url = _from_environment(hook.url_env)
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise _NotSent(f"{hook.url_env} holds no http or https address", again=False)
-    request = urllib.request.Request(
-        url, json.dumps(shape).encode(), {"Content-Type": "application/json", "User-Agent": "qualgate"}, method="POST"
-    )
+    headers = {"Content-Type": "application/json", "User-Agent": "qualgate"}
     try:
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise _NotSent(f"{hook.url_env} holds no http or https address", again=False)
+        request = urllib.request.Request(url, json.dumps(shape).encode(), headers, method="POST")
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT) as reply:
             reply.read(1_000)
     except urllib.error.HTTPError as error:
@@ -114,15 +113,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _mail(entry: MailEntry, said: dict[str, Any], to: str) -> None:
-    lines = digest.lines(said)
-    message = EmailMessage()
-    message["Subject"] = f"qualgate: {said['word']}, {said['nightly']}"[:200].replace("\n", " ").replace("\r", " ")
-    message["From"], message["To"] = entry.sender, to
-    message.set_content("\n".join(lines) + "\n")
     user = _from_environment(entry.user_env) if entry.user_env else ""
     password = _from_environment(entry.password_env) if entry.password_env else ""
     secure = ssl.create_default_context()
     try:
+        message = EmailMessage()
+        message["Subject"] = " ".join(f"qualgate: {said['word']}, {said['nightly']}"[:200].splitlines())
+        message["From"], message["To"] = entry.sender, to
+        message.set_content("\n".join(digest.lines(said)) + "\n")
         if entry.security == "tls":
             server: smtplib.SMTP = smtplib.SMTP_SSL(entry.server, entry.port, timeout=TIMEOUT, context=secure)
         else:
@@ -141,6 +139,10 @@ def _mail(entry: MailEntry, said: dict[str, Any], to: str) -> None:
         raise _NotSent("the mail server takes no mail for this address", again=False) from None
     except (OSError, smtplib.SMTPException) as error:
         raise _NotSent(f"the mail server cannot be used ({_kind(error)})", again=True) from None
+    except ValueError as error:  # its own text may hold a letter of the password
+        raise _NotSent(
+            f"the mail, its login or its addresses cannot be written ({_kind(error)})", again=False
+        ) from None
 
 
 def _from_environment(name: str) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from qualgate.config.nightly import Nightly
-from qualgate.errors import Exit
+from qualgate.errors import Exit, UsageError
 from qualgate.pipeline.locks import sole_night
 from qualgate.pipeline.nights import delivery, digest
 from qualgate.pipeline.nights.digest import Told
@@ -17,7 +17,7 @@ from qualgate.pipeline.nights.night import Judge, Say, exit_of, run_nights
 from qualgate.pipeline.nights.trends import trends
 from qualgate.store import queries
 from qualgate.store.database import Store, open_store
-from qualgate.store.nights import Digest, Untold, add_digests, undelivered, untold
+from qualgate.store.nights import Digest, Untold, add_digests, kept_for, undelivered, untold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +39,30 @@ def whole_night(
     say: Say = lambda line: None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Ended:
-    """Judge what is due, and tell it. InfrastructureError where another night of the file is under way.
+    """Judge what is due, and tell it. InfrastructureError where another night of the file is under way, UsageError
+    where the store keeps those of another file.
 
     judge: what runs a gate file. every: all of the file, due or not. say: told what begins. wait: between attempts to
     deliver a digest. Where a night was killed before it told, the next tells of both.
     """
-    with sole_night(nightly.path, f"{now:%Y-%m-%d %H:%M} UTC"), open_store(nightly.store_url) as store:
+    at = f"{now:%Y-%m-%d %H:%M} UTC"
+    with sole_night(nightly.path, at), open_store(nightly.store_url) as store, store.sole("nights"):
+        _check_own(store, nightly)
         run_nights(nightly, store, judge, now, every=every, say=say)
         code, fresh = exit_of(nightly, store), untold(store)
         told = tuple(_told(store, one) for one in fresh)
         said = tell(store, nightly, told, fresh[-1].night_id if fresh else 0, code, now)
         return Ended(exit=code, told=told, said=said, waiting=delivery.deliver(store, nightly, wait))
+
+
+def _check_own(store: Store, nightly: Nightly) -> None:
+    """Gates of two files may have one name, and each file's digests its own targets."""
+    other = kept_for(store)
+    if other not in (None, nightly.path.name):
+        raise UsageError(
+            f"{nightly.path}: its store keeps the nights of {other!r:.200}, and would take them for its own. Give each "
+            "nightly file a `store` of its own, and name a file as before where it was renamed."
+        )
 
 
 def tell(

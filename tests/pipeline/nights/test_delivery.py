@@ -153,6 +153,36 @@ def test_what_cannot_be_delivered_waits_with_the_reason_and_goes_out_first_the_n
     assert works.came[1][1]["undelivered"] == 1
 
 
+@pytest.mark.parametrize("address", [f"https://[{SECRET}]/hook", f"https://hooks.example.com:{SECRET}/"])
+def test_an_address_that_cannot_be_one_keeps_nobody_else_from_being_told(nightly, serve, monkeypatch, address):
+    monkeypatch.setenv("BAD", address)
+    server = serve(200)
+    monkeypatch.setenv("HOOK", server.url)
+    [waits] = told(nightly("{slack: {url_env: BAD}, webhook: {url_env: HOOK}}"), waits=[])[1]
+    assert waits.target == "slack"
+    assert waits.error
+    assert SECRET not in waits.error
+    assert len(server.came) == 1
+
+
+def test_a_password_that_the_mail_server_s_form_cannot_hold_keeps_nobody_else_from_being_told(
+    nightly, serve, monkeypatch
+):
+    monkeypatch.setattr(delivery.smtplib.SMTP, "starttls", lambda *given, **named: None)
+    mails, hook = MailServer(), serve(200)
+    monkeypatch.setenv("HOOK", hook.url)
+    monkeypatch.setenv("WHO", "ana")
+    monkeypatch.setenv("WORD", f"{SECRET}-ü")
+    monkeypatch.setattr(delivery.smtplib.SMTP, "login", lambda self, user, word: word.encode("ascii"))
+    mail = f"mail: {{server: 127.0.0.1, port: {mails.port}, sender: g@example.com, user_env: WHO, password_env: WORD}}"
+    [waits] = told(nightly(f"{{{mail}, webhook: {{url_env: HOOK}}}}", "owners: [ana@example.com]\n"), waits=[])[1]
+    mails.socket.close()
+    assert waits.target == "mail:ana@example.com"
+    assert waits.error
+    assert SECRET not in waits.error
+    assert len(hook.came) == 1
+
+
 def test_a_night_on_which_nothing_was_due_sends_only_what_waits(nightly, serve, monkeypatch):
     file = nightly("{webhook: {url_env: HOOK}}")
     told(file)

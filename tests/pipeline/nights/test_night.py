@@ -10,7 +10,7 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.config.nightly import load_nightly
-from qualgate.errors import Exit, InfrastructureError, Interrupted
+from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.pipeline.nights import night as nights
 from qualgate.pipeline.nights.night import exit_of, planned
 from qualgate.pipeline.nights.whole import whole_night
@@ -18,6 +18,7 @@ from qualgate.pipeline.outcome import Outcome
 from qualgate.records import Verdict
 from qualgate.store.database import open_store
 from qualgate.store.nights import last_nights
+from tests.postgresql import server
 from tests.store.made import make_plan, make_run
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -149,6 +150,25 @@ def test_two_nights_never_overlap_and_the_second_is_told_who_is_first(nightly):
     assert judge.asked == []
     assert len(nights_of(nightly, judge, NOON)) == 2, "a lock that nobody holds is none"
     assert path.read_text() == ""
+
+
+def test_two_machines_make_no_night_of_one_store_side_by_side(nightly):
+    there = replace(nightly, store_url=server().new_database())
+    judge = Judge()
+    refused = pytest.raises(InfrastructureError, match="another qualgate process")
+    with open_store(there.store_url) as other, other.sole("nights"), refused:
+        nights_of(there, judge, NOON)
+    assert judge.asked == []
+    assert [one.night.exit for one in nights_of(there, judge, NOON)] == [0, 0]
+
+
+def test_a_store_keeps_the_nights_of_one_file_whose_verdicts_no_other_takes_for_its_own(nightly, tmp_path):
+    assert len(nights_of(nightly, Judge(), NOON)) == 2
+    (tmp_path / "other.yaml").write_text(nightly.path.read_text())
+    judge = Judge(one=Exit.BLOCK)
+    with pytest.raises(UsageError, match=r"other.yaml: its store keeps the nights of 'nightly.yaml'"):
+        nights_of(load_nightly(tmp_path / "other.yaml"), judge, NOON)
+    assert judge.asked == []
 
 
 def test_every_model_that_is_there_is_judged_and_one_that_is_new_the_next_time(nightly, tmp_path):
