@@ -14,6 +14,7 @@ def upgrade() -> None:
     op.create_table(
         "nights",
         sa.Column("night_id", sa.Integer(), nullable=False),
+        sa.Column("nightly", sa.String(length=200), nullable=False),
         sa.Column("gate", sa.String(length=64), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("due_at", sa.String(length=32), nullable=False),
@@ -26,10 +27,11 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["runs.run_id"], name="fk_nights_run_id_runs"),
         sa.PrimaryKeyConstraint("night_id", name="pk_nights"),
     )
-    op.create_index("ix_nights_gate_night_id", "nights", ["gate", "night_id"])
+    op.create_index("ix_nights_nightly_gate_night_id", "nights", ["nightly", "gate", "night_id"])
     op.create_table(
         "digests",
         sa.Column("digest_id", sa.Integer(), nullable=False),
+        sa.Column("nightly", sa.String(length=200), nullable=False),
         sa.Column("created_at", sa.String(length=32), nullable=False),
         sa.Column("target", sa.String(length=320), nullable=False),
         sa.Column("last_night", sa.Integer(), nullable=False),

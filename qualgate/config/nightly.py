@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from qualgate.config.paths import PlainFile, StoreUrl, expanded
 from qualgate.documents import ABSENT, Document, Written, as_model, nearest, quote, read_yaml, refuse, stated
 from qualgate.records.schedule import WEEKDAYS, Schedule
-from qualgate.store.address import placed
+from qualgate.store.address import file_of, placed
 
 MOST_GATES = 200
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
@@ -166,6 +166,10 @@ class NightlyModel(Written):
 
     version: Literal[1]
     """Of this form. Example: `version: 1`"""
+    name: Name = ABSENT
+    """Under which its nights are kept; the file's own where left out. Where other files may keep theirs in the same
+    store (a database, or a file in another folder), it has to be said. Example: `name: support-team`
+    """
     schedule: ScheduleEntry
     """When. Example: `schedule: {at: "02:00", timezone: Europe/Berlin}`"""
     gates: dict[Name, NightlyGate] = Field(min_length=1, max_length=MOST_GATES)
@@ -185,6 +189,7 @@ class Nightly:
     """A nightly file as it is meant; paths are absolute."""
 
     path: Path
+    name: str  # under which its nights are kept
     schedule: Schedule
     gates: dict[str, NightlyGate]
     store_url: str
@@ -213,11 +218,12 @@ def load_nightly(path: Path) -> Nightly:
     _refuse_a_gate_file(document)
     model, faults = as_model(NightlyModel, document, {"folder": path.parent, "files": True})
     if model is not None:
-        faults += [document.fault(place, message) for place, message in _contradictions(model)]
+        faults += [document.fault(place, message) for place, message in _contradictions(model, path)]
     if model is None or faults:
         refuse(faults)
     return Nightly(
         path=path,
+        name=model.name or path.name,
         schedule=as_schedule(model.schedule),
         gates=model.gates,
         store_url=placed(model.store, path.parent),
@@ -226,8 +232,12 @@ def load_nightly(path: Path) -> Nightly:
     )
 
 
-def _contradictions(model: NightlyModel) -> list[tuple[tuple[str, ...], str]]:
+def _contradictions(model: NightlyModel, path: Path) -> list[tuple[tuple[str, ...], str]]:
     found = []
+    kept = file_of(placed(model.store, path.parent))
+    if not model.name and (kept is None or kept.parent != path.parent):
+        said = "its store may keep the nights of other files too; say which are its own: name: support-team"
+        found.append((("store",), said))
     mail = model.digest.mail if model.digest else None
     owned = [name for name, gate in model.gates.items() if gate.owners]
     if mail is not None and not model.owners and len(owned) < len(model.gates):

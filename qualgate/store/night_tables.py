@@ -11,6 +11,7 @@ nights = Table(  # append-only
     "nights",
     metadata,
     Column("night_id", Integer, primary_key=True),
+    Column("nightly", String(200), nullable=False),  # the file's name: several may keep their nights in one store
     Column("gate", String(64), nullable=False),  # its name in the nightly file
     Column("model", Text, nullable=False),  # the folder that took the variants' place; "" where none did
     Column("due_at", String(32), nullable=False),
@@ -20,13 +21,14 @@ nights = Table(  # append-only
     Column("repeated", Boolean, nullable=False),  # nothing had changed since that run
     Column("exit", Integer, nullable=False),
     Column("said", Text, nullable=False),
-    Index(None, "gate", "night_id"),
+    Index(None, "nightly", "gate", "night_id"),
 )
 
 digests = Table(
     "digests",
     metadata,
     Column("digest_id", Integer, primary_key=True),
+    Column("nightly", String(200), nullable=False),
     Column("created_at", String(32), nullable=False),
     Column("target", String(320), nullable=False),  # slack, webhook, mail:ADDRESS, no secret; "" nobody
     Column("last_night", Integer, nullable=False),  # it tells of the nights up to this one; 0: of none

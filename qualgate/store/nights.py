@@ -18,7 +18,8 @@ from qualgate.store.night_tables import digests, nights
 class Night:
     """One gate file over one model, or over its own variants, on one night. Times are UTC text."""
 
-    gate: str  # its name in the nightly file
+    nightly: str  # the name of the nightly file, which keeps its nights apart from another's in the same store
+    gate: str  # its name there
     model: str  # the folder that took the variants' place; "" where none did
     due_at: str
     began_at: str
@@ -53,9 +54,11 @@ def add_night(store: Store, night: Night) -> None:
         connection.execute(insert(nights), row | {"said": plain.storable(night.said)})
 
 
-def last_nights(store: Store, gate: str | None = None, before: str | None = None) -> tuple[Night, ...]:
-    """The newest of each gate file and model, in their order. gate: of this one alone; before: due before that time."""
-    newest = select(func.max(nights.c.night_id)).group_by(nights.c.gate, nights.c.model)
+def last_nights(store: Store, nightly: str, gate: str | None = None, before: str | None = None) -> tuple[Night, ...]:
+    """The newest of each gate file and model of a nightly file, in their order. gate: of this one alone; before: due
+    before that time."""
+    newest = select(func.max(nights.c.night_id)).where(nights.c.nightly == nightly)
+    newest = newest.group_by(nights.c.gate, nights.c.model)
     if gate is not None:
         newest = newest.where(nights.c.gate == gate)
     if before is not None:
@@ -74,18 +77,22 @@ class Untold:
     before: int | None
 
 
-def untold(store: Store) -> tuple[Untold, ...]:
-    """Oldest first. More than the last command's where that was killed before it told."""
+def untold(store: Store, nightly: str) -> tuple[Untold, ...]:
+    """Of one nightly file, oldest first. More than the last command's where that was killed before it told."""
     earlier = nights.alias("earlier")
     before = (
         select(func.max(earlier.c.night_id))
         .where(
-            earlier.c.gate == nights.c.gate, earlier.c.model == nights.c.model, earlier.c.night_id < nights.c.night_id
+            earlier.c.nightly == nights.c.nightly,
+            earlier.c.gate == nights.c.gate,
+            earlier.c.model == nights.c.model,
+            earlier.c.night_id < nights.c.night_id,
         )
         .scalar_subquery()
     )
-    last = select(func.coalesce(func.max(digests.c.last_night), 0)).scalar_subquery()
-    rows = select(nights, func.coalesce(before, 0).label("before")).where(nights.c.night_id > last)
+    last = select(func.coalesce(func.max(digests.c.last_night), 0)).where(digests.c.nightly == nightly)
+    rows = select(nights, func.coalesce(before, 0).label("before"))
+    rows = rows.where(nights.c.nightly == nightly, nights.c.night_id > last.scalar_subquery())
     with store.read() as connection:
         found = connection.execute(rows.order_by(nights.c.night_id)).all()
         ids = [row.before for row in found]
@@ -96,10 +103,11 @@ def untold(store: Store) -> tuple[Untold, ...]:
     return tuple(Untold(night_id=row.night_id, night=_night(row), before=codes.get(row.before)) for row in found)
 
 
-def add_digests(store: Store, targets: Sequence[str], body: dict[str, Any], last_night: int) -> None:
+def add_digests(store: Store, nightly: str, targets: Sequence[str], body: dict[str, Any], last_night: int) -> None:
     """One for each target, before the first attempt to send any, so that nothing can lose them. last_night: the newest
     that it tells of. Where nobody is to be told, that is kept."""
     row = {
+        "nightly": nightly,
         "created_at": (now := plain.now()),
         "last_night": last_night,
         "body_json": json.dumps(body, ensure_ascii=True, sort_keys=True),
@@ -111,17 +119,10 @@ def add_digests(store: Store, targets: Sequence[str], body: dict[str, Any], last
         connection.execute(insert(digests), rows or [row | {"target": "", "delivered_at": now}])
 
 
-def kept_for(store: Store) -> str | None:
-    """The name of the nightly file whose nights these are; None before the first was told."""
-    newest = select(digests.c.body_json).order_by(digests.c.digest_id.desc()).limit(1)
-    with store.read() as connection:
-        found = connection.execute(newest).scalar()
-    return None if found is None else json.loads(found).get("nightly")
-
-
-def undelivered(store: Store) -> tuple[Digest, ...]:
-    """Oldest first."""
-    waiting = select(digests).where(digests.c.delivered_at.is_(None)).order_by(digests.c.digest_id)
+def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:
+    """Of one nightly file, oldest first."""
+    waiting = select(digests).where(digests.c.nightly == nightly, digests.c.delivered_at.is_(None))
+    waiting = waiting.order_by(digests.c.digest_id)
     with store.read() as connection:
         return tuple(
             Digest(

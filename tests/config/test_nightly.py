@@ -21,6 +21,7 @@ digest:
   webhook: {url_env: HOOK_URL}
   mail: {server: smtp.example.com, sender: gate@example.com, user_env: SMTP_USER, password_env: SMTP_PASSWORD}
 """
+SHORT = 'version: 1\nschedule: {at: "02:00"}\ngates: {support: {gate: ./gate.yaml}}\n'
 
 
 @pytest.fixture
@@ -82,6 +83,14 @@ def test_owners_and_mail_go_together(load):
     nobody = WHOLE.replace("owners: [team@example.com]\n", "").replace(", owners: [ana@example.com]", "")
     with pytest.raises(UsageError, match="there are none; name them"):
         load(nobody)
+
+
+@pytest.mark.parametrize("store", ["postgresql://ci@db/qualgate", "sqlite:////srv/nights.db"])
+def test_where_other_files_may_keep_nights_too_a_file_says_which_are_its_own(load, store):
+    with pytest.raises(UsageError, match=r"4.*say which are its own: name: support-team"):
+        load(f"{SHORT}store: {store}\n")
+    assert load(f"{SHORT}store: {store}\nname: support\n").name == "support"
+    assert load(SHORT).name == "nightly.yaml"
 
 
 def test_a_gate_file_is_told_from_a_nightly_file(load):

@@ -371,11 +371,19 @@ def test_a_store_of_revision_0016_keeps_its_runs_and_has_no_nights_until_some_ar
         connection.execute("update alembic_version set version_num = '0016'")
     assert f"upgraded from revision 0016 to {LAST}" in upgrade(url)
     with open_store(url) as store:
-        assert (last_nights(store), undelivered(store)) == ((), ())
+        assert (last_nights(store, "n"), undelivered(store, "n")) == ((), ())
         night = Night(
-            gate="a", model="", due_at="1", began_at="2", finished_at="3", run_id=run_id, repeated=False, exit=0
+            nightly="n",
+            gate="a",
+            model="",
+            due_at="1",
+            began_at="2",
+            finished_at="3",
+            run_id=run_id,
+            repeated=False,
+            exit=0,
         )
         add_night(store, night)
-        assert last_nights(store) == (night,)
+        assert last_nights(store, "n") == (night,)
         with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
             connection.execute(text("update nights set exit = 0"))

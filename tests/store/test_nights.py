@@ -13,8 +13,9 @@ from qualgate.store.night_tables import nights
 from qualgate.store.nights import Night, add_digests, add_night, last_nights, note_attempt, undelivered, untold
 from tests.store.made import make_plan, make_run
 
+FILE = "nightly.yaml"
 NIGHT = Night(
-    gate="support", model="", due_at="2026-11-25T02:00:00+00:00", began_at="2026-11-25T02:00:01Z",
+    nightly=FILE, gate="support", model="", due_at="2026-11-25T02:00:00+00:00", began_at="2026-11-25T02:00:01Z",
     finished_at="2026-11-25T03:00:00Z", run_id=None, repeated=False, exit=13, said="no room",
 )  # fmt: skip
 LOST = {"int8": 0.0, "int2-g32": 0.5}
@@ -31,11 +32,21 @@ def test_the_newest_night_of_each_gate_and_model_is_found(store):
     other = replace(NIGHT, model="/models/a", exit=0)
     for night in (NIGHT, other, replace(NIGHT, due_at="2026-11-26T02:00:00+00:00", exit=12)):
         add_night(store, night)
-    newest, beside = last_nights(store)
+    newest, beside = last_nights(store, FILE)
     assert (newest.exit, beside) == (12, other)
     assert (newest.name, beside.name) == ("support", "support: a")
-    assert [one.exit for one in last_nights(store, gate="support", before="2026-11-26")] == [13, 0]
-    assert last_nights(store, gate="none") == ()
+    assert [one.exit for one in last_nights(store, FILE, gate="support", before="2026-11-26")] == [13, 0]
+    assert last_nights(store, FILE, gate="none") == ()
+
+
+def test_files_that_share_a_store_know_nothing_of_each_other_s_nights_and_digests(store):
+    add_night(store, NIGHT)
+    add_night(store, replace(NIGHT, nightly="theirs", exit=0))
+    add_digests(store, "theirs", ["slack"], {}, 2)
+    assert last_nights(store, FILE) == (NIGHT,)
+    assert [(one.night.exit, one.before) for one in untold(store, FILE)] == [(13, None)]
+    assert (untold(store, "theirs"), undelivered(store, FILE)) == ((), ())
+    assert [one.target for one in undelivered(store, "theirs")] == ["slack"]
 
 
 def test_a_night_is_never_changed(store):
@@ -43,32 +54,32 @@ def test_a_night_is_never_changed(store):
     for statement in (nights.update().values(exit=0), nights.delete()):
         with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
             connection.execute(statement)
-    assert last_nights(store) == (NIGHT,)
+    assert last_nights(store, FILE) == (NIGHT,)
 
 
 def test_a_digest_waits_until_it_is_delivered(store):
-    add_digests(store, ["slack", "webhook"], {"word": "bl\u202eock"}, 1)
-    first, second = undelivered(store)
+    add_digests(store, FILE, ["slack", "webhook"], {"word": "bl\u202eock"}, 1)
+    first, second = undelivered(store, FILE)
     assert first.body == {"word": "bl\u202eock"}
     note_attempt(store, first.digest_id, "the server answered 500")
     note_attempt(store, second.digest_id, "")
-    [waits] = undelivered(store)
+    [waits] = undelivered(store, FILE)
     assert (waits.target, waits.attempts, waits.error) == ("slack", 1, "the server answered 500")
     note_attempt(store, first.digest_id, "")
-    assert undelivered(store) == ()
+    assert undelivered(store, FILE) == ()
 
 
 def test_a_night_is_untold_until_a_digest_tells_of_it_though_nobody_is_to_be_told(store):
     for code in (0, 10, 12):
         add_night(store, replace(NIGHT, exit=code))
     add_night(store, replace(NIGHT, model="/models/a"))
-    found = untold(store)
+    found = untold(store, FILE)
     assert [(one.night.exit, one.before) for one in found] == [(0, None), (10, 0), (12, 10), (13, None)]
-    add_digests(store, [], {}, found[1].night_id)
-    assert [(one.night.exit, one.before) for one in untold(store)] == [(12, 10), (13, None)]
-    assert undelivered(store) == ()
-    add_digests(store, ["slack"], {}, found[-1].night_id)
-    assert untold(store) == ()
+    add_digests(store, FILE, [], {}, found[1].night_id)
+    assert [(one.night.exit, one.before) for one in untold(store, FILE)] == [(12, 10), (13, None)]
+    assert undelivered(store, FILE) == ()
+    add_digests(store, FILE, ["slack"], {}, found[-1].night_id)
+    assert untold(store, FILE) == ()
 
 
 def test_nights_side_by_side_are_the_scores_of_each(store):

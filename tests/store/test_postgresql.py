@@ -262,7 +262,15 @@ def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
         needs={}, files={"/ci/cases.jsonl": b"{}"},
     )  # fmt: skip
     night = nights.Night(
-        gate="support", model="", due_at="2026-11-26", began_at="", finished_at="", run_id=None, repeated=False, exit=0
+        nightly="n",
+        gate="support",
+        model="",
+        due_at="2026-11-26",
+        began_at="",
+        finished_at="",
+        run_id=None,
+        repeated=False,
+        exit=0,
     )
     open_store(url).close()
     apply_roles(url)
@@ -276,9 +284,9 @@ def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
         assert submissions.state(store, first).exit == 0
         leases.leave(store, "gpu-1")
         nights.add_night(store, night)
-        nights.add_digests(store, ["slack"], {}, 1)
+        nights.add_digests(store, "n", ["slack"], {}, 1)
         nights.note_attempt(store, 1, "")
-        assert nights.undelivered(store) == ()
+        assert nights.undelivered(store, "n") == ()
 
 
 def test_a_database_whose_transactions_are_of_another_kind_by_default_is_written_to_as_any(pg, url):

@@ -49,7 +49,7 @@ def deliver(store: Store, nightly: Nightly, wait: Wait = time.sleep) -> tuple[ni
     tried with the others that wait for it."""
     known = targets_of(nightly)
     failed: set[str] = set()
-    for one in nights.undelivered(store):
+    for one in nights.undelivered(store, nightly.name):
         if one.target in failed:
             continue
         why = "the nightly file no longer names it"
@@ -58,7 +58,7 @@ def deliver(store: Store, nightly: Nightly, wait: Wait = time.sleep) -> tuple[ni
         if why:
             failed.add(one.target)
         nights.note_attempt(store, one.digest_id, why)
-    return nights.undelivered(store)
+    return nights.undelivered(store, nightly.name)
 
 
 def recipients(nightly: Nightly) -> tuple[str, ...]:

@@ -43,11 +43,11 @@ def run_nights(
 
     every: all of the file, due or not.
     """
-    last = {(one.gate, one.model): one for one in last_nights(store)}
+    last = {(one.gate, one.model): one for one in last_nights(store, nightly.name)}
     for item in items(nightly):
         item = due(item, nightly, None if every else last.get((item.name, item.model)), now)
         if item.due_at is not None:
-            add_night(store, _night(item, judge, store, item.due_at, say))
+            add_night(store, _night(nightly.name, item, judge, store, item.due_at, say))
 
 
 def planned(nightly: Nightly, now: datetime, *, every: bool = False) -> tuple[Planned, ...]:
@@ -57,7 +57,7 @@ def planned(nightly: Nightly, now: datetime, *, every: bool = False) -> tuple[Pl
         store = open_store(nightly.store_url, create=False)
     except QualgateError:  # none yet: `check_store` has said what else is wrong
         store = None
-    last = {(one.gate, one.model): one for one in last_nights(store)} if store else {}
+    last = {(one.gate, one.model): one for one in last_nights(store, nightly.name)} if store else {}
     found = []
     for item in items(nightly):
         before = last.get((item.name, item.model))
@@ -84,16 +84,16 @@ def _foretold(item: Item, gate: GateFile, store: Store | None, before: Night | N
 def exit_of(nightly: Nightly, store: Store) -> Exit:
     """Of the newest night of everything that the file names: the first of 14, 13, 64, 10, 12, 11, 0 that occurs. What
     is not due keeps its last word, and what has none yet decides nothing (12)."""
-    last = {(one.gate, one.model): one for one in last_nights(store)}
+    last = {(one.gate, one.model): one for one in last_nights(store, nightly.name)}
     codes = [last[key].exit if (key := (item.name, item.model)) in last else Exit.UNDECIDED for item in items(nightly)]
     return next(code for code in NIGHT_ORDER if code in codes)
 
 
-def _night(item: Item, judge: Judge, store: Store, due_at: datetime, say: Say) -> Night:
+def _night(nightly: str, item: Item, judge: Judge, store: Store, due_at: datetime, say: Say) -> Night:
     began = plain.now()
     night = Night(
-        gate=item.name, model=item.model, due_at=due_at.isoformat(), began_at=began, finished_at=began, run_id=None,
-        repeated=False, exit=Exit.INFRASTRUCTURE,
+        nightly=nightly, gate=item.name, model=item.model, due_at=due_at.isoformat(), began_at=began, finished_at=began,
+        run_id=None, repeated=False, exit=Exit.INFRASTRUCTURE,
     )  # fmt: skip
     say(f"{night.name}: begins")
     try:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from qualgate.config.nightly import Nightly
-from qualgate.errors import Exit, UsageError
+from qualgate.errors import Exit
 from qualgate.pipeline.locks import sole_night
 from qualgate.pipeline.nights import delivery, digest
 from qualgate.pipeline.nights.digest import Told
@@ -17,7 +17,7 @@ from qualgate.pipeline.nights.night import Judge, Say, exit_of, run_nights
 from qualgate.pipeline.nights.trends import trends
 from qualgate.store import queries
 from qualgate.store.database import Store, open_store
-from qualgate.store.nights import Digest, Untold, add_digests, kept_for, undelivered, untold
+from qualgate.store.nights import Digest, Untold, add_digests, undelivered, untold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,30 +39,19 @@ def whole_night(
     say: Say = lambda line: None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Ended:
-    """Judge what is due, and tell it. InfrastructureError where another night of the file is under way, UsageError
-    where the store keeps those of another file.
+    """Judge what is due, and tell it. InfrastructureError where another night of the file is under way.
 
     judge: what runs a gate file. every: all of the file, due or not. say: told what begins. wait: between attempts to
     deliver a digest. Where a night was killed before it told, the next tells of both.
     """
     at = f"{now:%Y-%m-%d %H:%M} UTC"
-    with sole_night(nightly.path, at), open_store(nightly.store_url) as store, store.sole("nights"):
-        _check_own(store, nightly)
+    alone = f"nights of {nightly.name}"
+    with sole_night(nightly.path, at), open_store(nightly.store_url) as store, store.sole(alone):
         run_nights(nightly, store, judge, now, every=every, say=say)
-        code, fresh = exit_of(nightly, store), untold(store)
+        code, fresh = exit_of(nightly, store), untold(store, nightly.name)
         told = tuple(_told(store, one) for one in fresh)
         said = tell(store, nightly, told, fresh[-1].night_id if fresh else 0, code, now)
         return Ended(exit=code, told=told, said=said, waiting=delivery.deliver(store, nightly, wait))
-
-
-def _check_own(store: Store, nightly: Nightly) -> None:
-    """Gates of two files may have one name, and each file's digests its own targets."""
-    other = kept_for(store)
-    if other not in (None, nightly.path.name):
-        raise UsageError(
-            f"{nightly.path}: its store keeps the nights of {other!r:.200}, and would take them for its own. Give each "
-            "nightly file a `store` of its own, and name a file as before where it was renamed."
-        )
 
 
 def tell(
@@ -70,12 +59,12 @@ def tell(
 ) -> dict[str, Any]:
     """Write a digest of these nights for each target that wants one, to be delivered. Returns its plain form; where
     there is no night to tell of, nothing is written. last_night: the newest of them."""
-    waiting = len(undelivered(store))
-    said = digest.body(nightly.path.name, told, code, now, waiting)
+    targets = delivery.targets_of(nightly)
+    waiting = sum(one.target in targets for one in undelivered(store, nightly.name))
+    said = digest.body(nightly.name, told, code, now, waiting)
     if told:
-        targets = delivery.targets_of(nightly).items()
-        wanted = [name for name, target in targets if digest.wanted(target.when, told, code, waiting)]
-        add_digests(store, wanted, said, last_night)
+        wanted = [name for name, one in targets.items() if digest.wanted(one.when, told, code, waiting)]
+        add_digests(store, nightly.name, wanted, said, last_night)
     return said
 
 

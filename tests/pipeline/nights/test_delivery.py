@@ -82,7 +82,15 @@ def nightly(tmp_path):
 
 def night(code=10, before=0, **more):
     made = Night(
-        gate="support", model="", due_at="", began_at="", finished_at="", run_id="r1", repeated=False, exit=code
+        nightly="nightly.yaml",
+        gate="support",
+        model="",
+        due_at="",
+        began_at="",
+        finished_at="",
+        run_id="r1",
+        repeated=False,
+        exit=code,
     )
     verdict = Verdict(variant="int4", word="block", exit=Exit(code), reasons=("lost <3> & more",))
     return Told(night=made, before=before, verdicts=(verdict,), **more)
@@ -310,4 +318,4 @@ def test_nothing_is_lost_where_the_process_dies_while_it_sends(nightly, monkeypa
     with pytest.raises(KeyboardInterrupt):
         told(file)
     with open_store(file.store_url) as store:
-        assert [one.attempts for one in undelivered(store)] == [0]
+        assert [one.attempts for one in undelivered(store, file.name)] == [0]

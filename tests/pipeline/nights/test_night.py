@@ -10,14 +10,14 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.config.nightly import load_nightly
-from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
+from qualgate.errors import Exit, InfrastructureError, Interrupted
 from qualgate.pipeline.nights import night as nights
 from qualgate.pipeline.nights.night import exit_of, planned
-from qualgate.pipeline.nights.whole import whole_night
+from qualgate.pipeline.nights.whole import tell, whole_night
 from qualgate.pipeline.outcome import Outcome
 from qualgate.records import Verdict
 from qualgate.store.database import open_store
-from qualgate.store.nights import last_nights
+from qualgate.store.nights import add_digests, last_nights
 from tests.postgresql import server
 from tests.store.made import make_plan, make_run
 
@@ -129,7 +129,7 @@ def test_an_interrupted_night_keeps_what_is_done_and_the_rest_is_due_still(night
     with pytest.raises(Interrupted):
         nights_of(nightly, Judge(two=Interrupted("stopped")), NOON)
     with open_store(nightly.store_url) as store:
-        assert [one.gate for one in last_nights(store)] == ["one"]
+        assert [one.gate for one in last_nights(store, nightly.name)] == ["one"]
     assert code_of(nightly) is Exit.UNDECIDED, "what has no word yet decides nothing"
     judge = Judge()
     told = nights_of(nightly, judge, NOON)
@@ -156,19 +156,25 @@ def test_two_machines_make_no_night_of_one_store_side_by_side(nightly):
     there = replace(nightly, store_url=server().new_database())
     judge = Judge()
     refused = pytest.raises(InfrastructureError, match="another qualgate process")
-    with open_store(there.store_url) as other, other.sole("nights"), refused:
+    with open_store(there.store_url) as other, other.sole(f"nights of {there.name}"), refused:
         nights_of(there, judge, NOON)
     assert judge.asked == []
     assert [one.night.exit for one in nights_of(there, judge, NOON)] == [0, 0]
 
 
-def test_a_store_keeps_the_nights_of_one_file_whose_verdicts_no_other_takes_for_its_own(nightly, tmp_path):
+def test_two_files_that_share_a_store_each_judge_by_their_own_rules_what_either_has_generated(nightly, tmp_path):
     assert len(nights_of(nightly, Judge(), NOON)) == 2
     (tmp_path / "other.yaml").write_text(nightly.path.read_text())
-    judge = Judge(one=Exit.BLOCK)
-    with pytest.raises(UsageError, match=r"other.yaml: its store keeps the nights of 'nightly.yaml'"):
-        nights_of(load_nightly(tmp_path / "other.yaml"), judge, NOON)
-    assert judge.asked == []
+    judge = Judge()
+    assert len(nights_of(load_nightly(tmp_path / "other.yaml"), judge, NOON)) == 2
+    assert judge.asked == [], "the same answers, judged again by the file's own gates"
+    assert nights_of(nightly, judge, NOON) == ()
+
+
+def test_what_waits_for_somebody_the_file_no_longer_names_tells_nobody_else(nightly):
+    with open_store(nightly.store_url) as store:
+        add_digests(store, nightly.name, ["webhook"], {}, 0)
+        assert tell(store, nightly, (), 0, Exit.APPROVE, NOON)["undelivered"] == 0
 
 
 def test_every_model_that_is_there_is_judged_and_one_that_is_new_the_next_time(nightly, tmp_path):
