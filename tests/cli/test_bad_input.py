@@ -92,7 +92,7 @@ MISTAKES = {
     "unknown key": (replaced("gate.yaml", "workers:", "wrokers:"), ["gate.yaml:", "wrokers", "workers"]),
     "misspelt metric": (replaced("gate.yaml", "exact_match", "exact_mach"), ["gate.yaml:", "exact_match"]),
     "key of a later version": (
-        replaced("gate.yaml", "backend: local", "backend: ray"),
+        replaced("gate.yaml", "backend: local", "backend: local, devices: cuda"),
         ["gate.yaml:", "not in this version"],
     ),
     "an address for a model": (

@@ -15,7 +15,7 @@ from tests.command_line import in_a_process, qualgate
 COMMANDS = (
     "init", "demo", "run", "plan", "gate", "report", "runs", "flips", "diff", "config", "evalset", "db", "dashboard",
     "doctor", "bench", "draft", "inspect", "quantize", "score", "serve", "rescore", "intake", "drift", "load",
-    "compare", "submit", "status", "wait", "cancel", "worker",
+    "compare", "submit", "status", "wait", "cancel", "worker", "nightly", "trend",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 
