@@ -15,8 +15,10 @@ from streamlit.testing.v1 import AppTest
 from qualgate.errors import Exit, IntegrityError
 from qualgate.store import decisions, queries
 from qualgate.store.database import open_store
+from tests.depth import DEPTH
 from tests.verification.escapes.damaged import (
     ATTACKS,
+    KINDS,
     Damage,
     attacked,
     called,
@@ -81,13 +83,15 @@ def test_whatever_column_is_damaged_in_whatever_way_a_command_ends_in_14_or_says
 
 @pytest.mark.proof
 @pytest.mark.parametrize("table", sorted({damage.table for damage in EVERY}))
-def test_every_damage_to_every_column_under_every_command(made, tmp_path, table: str) -> None:
+def test_every_damage_to_every_column_under_commands_in_turn(made, tmp_path, table: str) -> None:
+    """A third of them each; every kind of damage to a table meets every command. With QUALGATE_TEST_DEPTH=2 all do."""
     of = [damage for damage in EVERY if damage.table == table]
+    step = 1 if DEPTH > 1 else 3
     forms = [name for name in made.said if name.startswith("report ")]  # of one report: one in turn is enough
     others = [name for name in made.said if name not in forms]
     missed = {
-        damage.name: wrong(made, tmp_path / "q.db", damage, [*others, forms[number % len(forms)]])
-        for number, damage in enumerate(of)
+        damage.name: wrong(made, tmp_path / "q.db", damage, [*others[turn % step :: step], forms[turn % len(forms)]])
+        for turn, damage in ((at + at // len(KINDS), damage) for at, damage in enumerate(of))
     }
     assert {name: found for name, found in missed.items() if found} == {}
 
