@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Two processes share two cores: more threads only spin. Whole files go to each, the long ones first.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test types tests verify install chromium bubblewrap postgresql clean
+.PHONY: demo test types tests verify slices-of-engines slices-of-verdicts install chromium bubblewrap postgresql clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/qualgate demo || test $$? -eq 10  # 10: a variant is blocked, which is what the demo is there to show
@@ -26,7 +26,15 @@ tests:
 # and a slice of each benchmark of the verdicts, the references and the sandbox, with its goals. Each test and row is named.
 verify: $(VENV)/.installed bubblewrap postgresql
 	QUALGATE_TEST_DEPTH=1 $(PYTEST) -vv -m 'proof or hypothesis'
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification
+	@$(MAKE) --no-print-directory --jobs 2 slices-of-engines slices-of-verdicts
+
+# A slice runs on one core, so two lists of them go side by side.
+slices-of-engines:
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification architectures determinism-report static service \
+	  served-arithmetic exact lossless quantize
+
+slices-of-verdicts:
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification decisions scoring served
 
 install: $(VENV)/.installed
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.verification import PROOFS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -31,3 +33,9 @@ def test_the_tests_install_everything_and_what_they_installed_does_for_the_demo(
     asked = dry("install", tmp_path / "venv")
     assert '--editable ".[dev]"' in asked
     assert f"touch {tmp_path}/venv/.demo {tmp_path}/venv/.installed" in asked
+
+
+def test_no_proof_is_left_out_of_the_two_lists_whose_slices_are_run(tmp_path):
+    both = [dry(target, tmp_path / "venv") for target in ("slices-of-engines", "slices-of-verdicts")]
+    named = [name for asked in both for name in asked.replace("\\", " ").partition("tests.verification")[2].split()]
+    assert sorted(named) == sorted(PROOFS)
