@@ -263,6 +263,7 @@ def _word(value: Any) -> str:
 KINDS = {
     "quality": "Quality: paired case by case, and the only kind that can approve",
     "drift": "Drift and parity: how far the variant's answers and tokens are from the baseline's",
+    "length": "Length of thoughts",
     "latency": "Time",
     "cost": "Cost",
     "service": "Service",
@@ -276,6 +277,7 @@ RULE_OF = {  # where another number makes more sense
     "drift.kl_max": "5",
     "drift.top1_agreement": "0.98",
     "drift.length_ratio": "1.2",
+    "reasoning.tokens": "1.2",
     "cost_per_accepted_answer": "0.95",
     "memory.weights": "0.6",
     "coverage.strata": "0.5",

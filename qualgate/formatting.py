@@ -75,6 +75,7 @@ _DRIFT_TERMS = {
     "drift.top1_agreement": "same most likely token",
     "drift.length_ratio": "length against the baseline's",
     "drift.identical": "answers token for token the same",
+    "reasoning.tokens": "thoughts' length against the baseline's",
     "constraint.masked": "probability outside the cases' constraints",
     "constraint.masked_baseline": "of the baseline's",
     "drift.first_divergence": "first other token, median of those that differ",
@@ -91,7 +92,7 @@ def drift_terms(drift: dict[str, float | None]) -> list[tuple[str, str]]:
                 shown = f"{100 * value:.1f} %"
             elif name.startswith("constraint."):
                 shown = f"{100 * value:.3g} %"
-            elif name == "drift.length_ratio":
+            elif name in ("drift.length_ratio", "reasoning.tokens"):
                 shown = f"× {value:.3g}"
         terms.append((_DRIFT_TERMS.get(name, name.removeprefix("drift.").replace("_", " ")), shown))
     return terms

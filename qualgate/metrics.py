@@ -11,7 +11,7 @@ class Metric:
     """What a rule may be about, and which of its bounds go with it."""
 
     name: str
-    kind: Literal["quality", "drift", "latency", "cost", "service", "arm", "stability", "judged"]
+    kind: Literal["quality", "drift", "latency", "cost", "service", "arm", "stability", "judged", "length"]
     binary: bool  # every value is 0 or 1
     better: Literal["higher", "lower"]
     unit: str
@@ -64,6 +64,8 @@ _OF_LM_EVAL = {
 
 # Of choices that a model reads: it writes nothing, so no other metric of ours can judge the same case.
 BY_LIKELIHOOD = ("multiple_choice.acc_bytes", "multiple_choice.acc_norm", "multiple_choice.acc")
+
+THOUGHT = "reasoning.tokens"  # no scorer can tell it from a text: whoever generates counts them
 
 TURNS = "turns.correct"  # scored by turn, compared by trajectory
 
@@ -131,6 +133,15 @@ METRICS: dict[str, Metric] = {
             "rate",
             "tokens that both say before the first that differs / the baseline's tokens, sums",
             "min",
+        ),
+        Metric(
+            name=THOUGHT,
+            kind="length",
+            binary=False,
+            better="lower",
+            unit="ratio",
+            meaning="tokens of the variant's thoughts / of the baseline's, sums over cases with `reasoning`",
+            bounds=("max",),
         ),
         _latency("latency.ttft", "time to the first token"),
         _latency("latency.tpot", "time per output token after the first"),

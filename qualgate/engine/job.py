@@ -27,6 +27,7 @@ from qualgate.engine.sampling import Draws, noise_cases
 from qualgate.engine.siblings import leave_answers, sibling_answers
 from qualgate.engine.steering import Steering
 from qualgate.engine.stopping import Stops
+from qualgate.engine.thoughts import thought_tokens
 from qualgate.errors import InfrastructureError
 from qualgate.records import UNTOLD, Completion, DraftStep, Drift, FinishReason, Generation, Job, JobResult, Overflow
 from qualgate.speculation.known import Known, Sources
@@ -340,12 +341,13 @@ def _completions(
     found = []
     for row, prompt in enumerate(job.prompts):
         tokens, reason = answers.tokens[row], answers.reasons[row]
+        said = tokens[:-1] if reason == "eos" else tokens
         found.append(
             Completion(
                 key=prompt.key,
                 case_hash=prompt.case_hash,
                 token_ids=tuple(tokens),
-                text=stops.text(row, tokens[:-1] if reason == "eos" else tokens),
+                text=stops.text(row, said),
                 finish_reason=cast("FinishReason", reason),
                 prompt_tokens=len(prompt.token_ids),
                 logprobs=tuple(answers.logprobs[row]),
@@ -358,6 +360,7 @@ def _completions(
                 kernel=arm.kernel,
                 max_gap=answers.max_gap[row],
                 masked=answers.masked[row],
+                thought=thought_tokens(said, prompt.reasoning, partial(stops.text, row)),
             )
         )
     return tuple(found)

@@ -12,6 +12,7 @@ from qualgate.pipeline.checks import check_lengths, check_repeats
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import GREEDY, Case, Evalset, Prompt, Sampling, UnitKey
 from qualgate.scoring.constraint import grammar_of
+from qualgate.scoring.reasoning import way_of
 
 
 def prompts_of(
@@ -35,6 +36,7 @@ def prompts_of(
             until=tuple(case.body["until"]) if "until" in case.body else None,
             requests=renderer.requests(case) if renderer and "requests" in case.body else (),
             sampling=_sampling(gate, case, case.evalset in of_lm_eval),
+            reasoning=way_of(case.body),
             constraint="" if case.evalset in of_lm_eval else _constraint(case),
         )
         for case in cases

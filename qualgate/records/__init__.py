@@ -6,6 +6,7 @@ Times are seconds, sizes bytes, divergences nats, rates 0..1.
 from qualgate.records.answers import (
     CALL_UNREAD,
     FINISH_WORDS,
+    UNCOUNTED,
     Completion,
     DraftStep,
     Drift,
@@ -83,6 +84,7 @@ __all__ = [
     "TEMPERATURES",
     "TWIN",
     "UNBOUND",
+    "UNCOUNTED",
     "UNTOLD",
     "VERIFY_COST",
     "WIDE",

@@ -17,6 +17,9 @@ FINISH_WORDS: dict[str, FinishReason] = {
 }  # fmt: skip
 
 
+UNCOUNTED = -1  # tokens of a thought that nobody counted
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """What one arm answered for one case. The text is decoded without the end-of-turn token."""
@@ -39,6 +42,9 @@ class Completion:
     began: float | None = None  # s since the epoch, when its batch began; None: not told
     max_gap: float | None = None  # s, longest between two of its tokens, which come pass by pass; None: not told
     masked: float | None = None  # probability that a constraint left out, mean over the answer; None: it has none
+    thought: int | None = (
+        None  # tokens of its thought, without markers, or UNCOUNTED; None: its case has no `reasoning`
+    )
     counted: int | None = None  # tokens of the answer as its server counts them, where it does not tell them
 
     @property

@@ -69,6 +69,7 @@ class UnitEvidence:
     draft_accepted: int | None = None  # of those, tokens that the arm kept
     began: float | None = None  # s, by a clock of both arms: when that batch began; None: not recorded
     masked: float | None = None  # probability that its constraint left out, mean over the answer; None: it has none
+    thought: int | None = None  # tokens of its thought, or UNCOUNTED; None: its case has none, or an older store
     draft_steps: tuple[DraftStep, ...] = ()  # of an arm that our own engine drafted for
 
 

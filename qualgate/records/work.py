@@ -43,6 +43,7 @@ class Prompt:
     sampling: Sampling = GREEDY
     requests: tuple[tuple[Window, ...], ...] = ()
     constraint: str = ""  # the grammar that its answer keeps to, as the library reads it; "": none
+    reasoning: str = "none"  # how its answer's thought is written, as `scoring.reasoning.split` has it
     asked: str = ""  # JSON: what a server is asked of it beside tokens and sampling, see `served.asked`; "": nothing
 
     @property

@@ -51,12 +51,14 @@ _OF_HARMONY = re.compile(r"<\|(?:start|channel|message|constrain|end|call|return
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A text, split. state: there is no thought, it ended, or it never did. leaked: the first marker in the answer."""
+    """A text, split. state: there is no thought, it ended, or it never did. leaked: the first marker in the answer.
+    spans: where in the text its thoughts stand, [first character, behind the last), without their markers."""
 
     thought: str
     answer: str
     state: Literal["none", "ended", "open"]
     leaked: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def hashes(self) -> tuple[str, str]:
@@ -78,6 +80,15 @@ def split(text: str, way: str, prompt: str = "") -> Said:
 def apart(body: Mapping[str, Any], text: str) -> Said:
     """`text` as an answer to this case is split; without `reasoning`, all of it is the answer."""
     return split(text, body.get("reasoning", NONE), body.get("prompt") or "")
+
+
+def way_of(body: Mapping[str, Any]) -> str:
+    """The way by which `apart` splits an answer to this case, without the case: its prompt may have opened the thought;
+    NONE of a case that has no `reasoning`, or one that is not told yet."""
+    way, prompt = body.get("reasoning", NONE), body.get("prompt") or ""
+    if way == AUTO:
+        return NONE
+    return way + OPENED if way in MARKERS and prompt.rstrip().endswith(MARKERS[way][0]) else way
 
 
 def written(thought: str, answer: str, calls: str, way: str) -> str:
@@ -142,10 +153,11 @@ def _tagged(text: str, opening: str, closing: str, opened: bool) -> Said:
     whole = begun or opened
     if end is None or (not whole and _is_json(text)):
         if whole:
-            return Said(thought=text[start:], answer="", state="open")
+            return Said(thought=text[start:], answer="", state="open", spans=((start, len(text)),))
         return Said(thought="", answer=text, state="none", leaked=_leak(text, opening, closing))
     answer = _without_blank(text[end + len(closing) :])
-    return Said(thought=text[start:end], answer=answer, state="ended", leaked=_leak(answer, opening, closing))
+    leak = _leak(answer, opening, closing)
+    return Said(thought=text[start:end], answer=answer, state="ended", leaked=leak, spans=((start, end),))
 
 
 def _without_blank(text: str) -> str:
@@ -186,12 +198,14 @@ def _messages(text: str) -> Said:
     thoughts: list[str] = []
     contents: list[str] = []  # of the other messages, and what is no message
     raw: list[str] = []  # the same as they are written
-    calls, state, leaked = False, "none", ""
+    spans: list[tuple[int, int]] = []
+    calls, state, leaked, at = False, "none", "", 0
     for chunk, end in _chunks(text):
         header, separator, content = chunk.partition("<|message|>")
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header) is not None
         if channel is not None and channel[1] == "analysis" and not recipient and (separator or not end):
             thoughts.append(content)
+            spans.append((at + len(chunk) - len(content), at + len(chunk)))
             state = "ended" if end and state != "open" else "open"
         elif chunk.strip():
             calls |= recipient and bool(separator)
@@ -199,8 +213,9 @@ def _messages(text: str) -> Said:
             raw.append(chunk + end)
             if not leaked and (leak := _OF_HARMONY.search(contents[-1])):
                 leaked = leak[0]
+        at += len(chunk) + len(end)
     answer = "".join(raw) if calls else "\n".join(contents)
-    return Said(thought="\n".join(thoughts), answer=answer, state=state, leaked=leaked)
+    return Said(thought="\n".join(thoughts), answer=answer, state=state, leaked=leaked, spans=tuple(spans))
 
 
 def _chunks(text: str) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ class Answer:
     that its parser read. thought: what its parser took off before the text. first, last, max_gap: s since it was asked,
     of its first and last piece and the longest wait between two (None: it came in one). read: what it lists at each
     token of the prompt, where that was asked for. drafts: see `Completed.drafts`. margins: see `margins_told`; () where
-    one of them is not told.
+    one of them is not told. thought_tokens: as the server counts them, None where it does not.
     """
 
     text: str
@@ -40,6 +40,7 @@ class Answer:
     read: tuple[Mapping[str, Ranked] | None, ...] = ()
     drafts: tuple[int, int] | None = None
     margins: tuple[float, ...] = ()
+    thought_tokens: int | None = None
 
     @property
     def said(self) -> tuple[int | None, str, str, tuple[tuple[str, str], ...]]:
@@ -60,6 +61,7 @@ class Gathering:
     _margins: list[float | None] = field(default_factory=list)
     _finish: str | None = None
     _counted: tuple[int | None, int | None] = (None, None)  # tokens of the prompt and the answer
+    _thought: int | None = None  # tokens
     _times: list[float] = field(default_factory=list)
     _read: tuple[Mapping[str, Ranked] | None, ...] = ()
     _drafts: tuple[int, int] | None = None
@@ -71,6 +73,7 @@ class Gathering:
             raise WireFault(f"it reports an error in place of an answer: {json.dumps(piece.error)}")
         if piece.usage is not None:
             self._counted = piece.usage.prompt_tokens, piece.usage.completion_tokens
+            self._thought = piece.usage.thought
         self._drafts = piece.drafts or self._drafts
         if not piece.choices:
             return
@@ -140,6 +143,7 @@ class Gathering:
             logprobs=tuple(self._logprobs) if self._ids is not None and len(self._logprobs) == len(self._ids) else (),
             prompt_tokens=read,
             completion_tokens=said,
+            thought_tokens=self._thought,
             first=self._times[0] if self._times else seconds,
             last=self._times[-1] if self._times else seconds,
             max_gap=max(gaps, default=None),

@@ -12,12 +12,10 @@ from hashlib import sha256
 from typing import Any
 
 from qualgate.records import ArmSpec, Case, Prompt, Served
-from qualgate.scoring.reasoning import NONE
 from qualgate.served.engines import tells_tokens
 from qualgate.served.told_odds import TOLD
 
 CALLS_AS = "dialect"  # in `Prompt.asked`: how calls that a server's parser read are written; never sent
-THOUGHTS_AS = "reasoning"  # and how thoughts are that it took off
 
 
 def asked_of(case: Case, served: Served, dialect: str) -> str:
@@ -26,7 +24,6 @@ def asked_of(case: Case, served: Served, dialect: str) -> str:
     if not served.tokenizer:
         said = {name: case.body[name] for name in ("messages", "prompt", "tools") if name in case.body}
         said |= {CALLS_AS: dialect} if dialect else {}
-        said |= {THOUGHTS_AS: case.body[THOUGHTS_AS]} if THOUGHTS_AS in case.body else {}
     if "constraint" in case.body:
         schema = case.body["constraint"]["json_schema"]
         said["response_format"] = {
@@ -41,18 +38,13 @@ def dialect_asked(prompt: Prompt) -> str:
     return json.loads(prompt.asked).get(CALLS_AS, "") if prompt.asked else ""
 
 
-def reasoning_asked(prompt: Prompt) -> str:
-    """How a thought that a server's parser took off is to be written; "none" where nobody asks for it."""
-    return json.loads(prompt.asked).get(THOUGHTS_AS, NONE) if prompt.asked else NONE
-
-
 def request_of(prompt: Prompt, arm: ArmSpec, seed: int, *, odds: bool = False) -> tuple[str, dict[str, Any]]:
     """Path and body. seed: of the run; each case and repeat has one of its own, which every arm is asked with. odds:
     how surely it says its tokens is asked for too, which costs a server time: only where something rests on it."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
     said = json.loads(prompt.asked) if prompt.asked else {}
-    said = {name: value for name, value in said.items() if name not in (CALLS_AS, THOUGHTS_AS)}
+    said = {name: value for name, value in said.items() if name != CALLS_AS}
     body: dict[str, Any] = {"model": arm.model, **said, "max_tokens": prompt.max_new_tokens}
     body |= _sampling(prompt, seed)
     if prompt.until:

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from time import time
@@ -18,15 +19,26 @@ from typing import Any
 
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.engine.stopping import Stops
+from qualgate.engine.thoughts import thought_tokens
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
-from qualgate.records import UNBOUND, ArmFootprint, Completion, DraftWindow, FinishReason, Job, JobResult, Wire
-from qualgate.scoring.reasoning import written
+from qualgate.records import (
+    UNBOUND,
+    UNCOUNTED,
+    ArmFootprint,
+    Completion,
+    DraftWindow,
+    FinishReason,
+    Job,
+    JobResult,
+    Wire,
+)
+from qualgate.scoring.reasoning import NONE, split, written
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
 from qualgate.served.answering import Answered, answer_all
-from qualgate.served.asked import dialect_asked, reasoning_asked
+from qualgate.served.asked import dialect_asked
 from qualgate.served.charging import Charges, batch_most
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
@@ -135,14 +147,23 @@ class _Texts:
             else None
         )
 
-    def of(self, row: int, answer: Answer) -> tuple[str, FinishReason]:
-        """Text and reason of an answer."""
+    def of(self, row: int, answer: Answer) -> tuple[str, FinishReason, int | None]:
+        """Text and reason of an answer, and the tokens of its thought: counted here where tokens are told, else by the
+        server. One that counts none of a thought that is there, or more than the answer has, has not counted them."""
+        way = self._job.prompts[row].reasoning
         if self._stops is None or answer.token_ids is None:
-            way = reasoning_asked(self._job.prompts[row])
-            return written(answer.thought, answer.text, self._calls(row, answer), way), answer.finish
+            text = written(answer.thought, answer.text, self._calls(row, answer), way)
+            counted = answer.thought_tokens or 0
+            credible = 0 < counted <= (answer.completion_tokens or counted)
+            if way == NONE:
+                return text, answer.finish, None
+            silent = split(text, way).state == "none"
+            return text, answer.finish, 0 if silent else counted if credible else UNCOUNTED
         ids = list(answer.token_ids)
         ended = answer.finish == "stop" and bool(ids) and ids[-1] in self._stop_ids
-        return self._stops.text(row, ids[:-1] if ended else ids), "eos" if ended else answer.finish
+        said = ids[:-1] if ended else ids
+        thought = thought_tokens(said, way, partial(self._stops.text, row))
+        return self._stops.text(row, said), "eos" if ended else answer.finish, thought
 
     def _calls(self, row: int, answer: Answer) -> str:
         if not answer.calls:
@@ -156,7 +177,7 @@ class _Texts:
 
 def _completion(job: Job, row: int, answered: Answered, texts: _Texts, began: float) -> Completion:
     prompt, answer = job.prompts[row], answered.answers[row]
-    text, reason = texts.of(row, answer)
+    text, reason, thought = texts.of(row, answer)
     proposed, accepted = answer.drafts or (None, None)
     return Completion(
         key=prompt.key,
@@ -175,5 +196,6 @@ def _completion(job: Job, row: int, answered: Answered, texts: _Texts, began: fl
         max_gap=answer.max_gap,
         draft_proposed=proposed,
         draft_accepted=accepted,
+        thought=thought,
         counted=None if answer.token_ids is not None else answer.completion_tokens,
     )

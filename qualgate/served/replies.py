@@ -20,11 +20,27 @@ class Reply(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
 
 
+class Details(Reply):
+    """Of the answer's tokens those of its thought."""
+
+    reasoning_tokens: Count | None = None
+
+
 class Usage(Reply):
     """Tokens, as the server counts them."""
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
+    completion_tokens_details: Details | None = None
+    reasoning_tokens: Count | None = None  # of servers that tell it here
+
+    @property
+    def thought(self) -> int | None:
+        """Tokens of the thought; None where this does not say it."""
+        details = self.completion_tokens_details
+        return (
+            self.reasoning_tokens if details is None or details.reasoning_tokens is None else details.reasoning_tokens
+        )
 
 
 class Function(Reply):

@@ -280,6 +280,7 @@ _EVIDENCE = select(
     units.c.constraint_masked,
     units.c.max_gap,
     units.c.kl_upper,
+    units.c.thought_tokens,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
@@ -291,12 +292,12 @@ _HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
 def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
     """As it was written into this run, or by an older version, which did not seal into which."""
     arrays = row[-1 - len(ARRAYS) - 1 : -1]  # token ids too
-    *head, kernel, kl_eta, job, drafted, kept, began, masked, gap, upper, text = row[_HEAD : -1 - len(arrays)]
+    *head, kernel, kl_eta, job, drafted, kept, began, masked, gap, upper, thought, text = row[_HEAD : -1 - len(arrays)]
     if None in (text, *arrays):
         return False
     parts = (text.encode("utf-8"), *arrays)
     drafts = draft_steps.digest(steps)
-    others = (drafted, kept), began, drafts, (masked, gap, upper)
+    others = (drafted, kept), began, drafts, (masked, gap, upper, thought)
     laters = (sealed_later(kernel, kl_eta, job, run, *others) for run in (run_id, None))
     return any(row.sha256 == seal.digest((*row[:4], *head, *later, *said), *parts) for later in laters)
 
@@ -343,6 +344,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         draft_accepted=row.draft_accepted,
         began=row.began,
         masked=row.constraint_masked,
+        thought=row.thought_tokens,
         text_sha256=sha256(row.text.encode("utf-8")).hexdigest() if answers else "",
     )
 

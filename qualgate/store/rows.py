@@ -176,13 +176,14 @@ def unit_row(
         "began": completion.began,
         "constraint_masked": None if completion.masked is None else float(completion.masked),
         "max_gap": None if completion.max_gap is None else float(completion.max_gap),
+        "thought_tokens": completion.thought,
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
     drafts = completion.draft_proposed, completion.draft_accepted
-    others = row["constraint_masked"], row["max_gap"], row["kl_upper"]
+    others = row["constraint_masked"], row["max_gap"], row["kl_upper"], row["thought_tokens"]
     later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps, others)
     measured = (*(row[name] for name in MEASURED), *later)
     row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
@@ -197,13 +198,14 @@ def sealed_later(
     drafts: tuple[int | None, int | None] = (None, None),
     began: float | None = None,
     steps: str | None = None,
-    others: tuple[float | None, float | None, bytes | None] = (None, None, None),
+    others: tuple[float | None, float | None, bytes | None, int | None] = (None, None, None, None),
 ) -> tuple[str | float, ...]:
     """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
     that older versions sealed. drafts: tokens proposed and accepted; began: its batch; steps: digest of its
-    drafts'; others: what its constraint left out, the longest wait between its tokens, upper bounds of its KL."""
+    drafts'; others: what its constraint left out, the longest wait between its tokens, upper bounds of its KL, tokens
+    of its thought."""
     named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]), ("began", began))
-    named = (*named, ("steps", steps), ("masked", others[0]), ("gap", others[1]))
+    named = (*named, ("steps", steps), ("masked", others[0]), ("gap", others[1]), ("thought", others[3]))
     named = (*named, ("upper", None if others[2] is None else seal.digest((), others[2])))
     return (
         *(value for value in (kernel, kl_eta) if value is not None),

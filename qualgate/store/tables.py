@@ -108,6 +108,7 @@ units = Table(
     Column("began", Float),  # s since the epoch, when that batch began; NULL in units before revision 0008
     Column("constraint_masked", Float),  # mean share left out by the case's constraint; NULL without one
     Column("max_gap", Float),  # s, longest between two tokens; NULL of fewer, and before revision 0012
+    Column("thought_tokens", Integer),  # -1: nobody counted; NULL where its case has no thought, or before 0018
     Column("kl_upper", LargeBinary),  # float64 likewise, where `kl` is a lower bound; NULL where it is the KL
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured

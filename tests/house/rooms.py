@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "drift": FLOOR,
     "gate": FLOOR | {"stats"},
     "quant": FLOOR | {"qualgate_kernels"},
-    "engine": FLOOR | {"quant", "sandbox", "speculation", "qualgate_kernels"},
+    "engine": FLOOR | {"quant", "scoring", "sandbox", "speculation", "qualgate_kernels"},
     "store": FLOOR,
     "served": FLOOR | {"engine", "quant", "scoring", "stats"},
     "workers": FLOOR | {"engine", "served"},

@@ -117,7 +117,8 @@ def as_held_by(revision: str, url: str, new: Path) -> None:
 
 
 def drop_later_tables(connection: sqlite3.Connection) -> None:
-    """Those that 0014 and what comes after it made."""
+    """Those that 0014 and what comes after it made, and the column that 0018 did."""
+    connection.execute("alter table units drop column thought_tokens")
     for table in ("digests", "nights", "judgements", "refusals", "submission_files", "submissions", "nodes", "queue"):
         connection.execute(f"drop table {table}")
 
@@ -226,6 +227,31 @@ def test_a_run_of_revision_0012_knows_every_kl_itself_and_its_seals_hold(url):
         assert runs.evidence(store, run_id) == before
         assert before.integrity == ()
         assert {unit.kl_upper for arm in before.variants for unit in arm.units} == {None}
+
+
+def test_a_run_of_revision_0017_has_no_thoughts_counted_its_seals_hold_and_new_runs_have_some(url):
+    with open_store(url) as store:
+        run_id = make_run(store, make_plan(cases=3))
+        before = runs.evidence(store, run_id)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("alter table units drop column thought_tokens")
+        connection.execute("update alembic_version set version_num = '0017'")
+    assert f"from revision 0017 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert before.integrity == ()
+        later = make_plan(cases=3, seed=1)
+        new = runs.begin(store, later).run_id
+        for result, scores in make_results(later):
+            said = tuple(replace(completion, thought=2) for completion in result.completions)
+            runs.record(store, new, replace(result, completions=said), scores)
+        found = runs.evidence(store, new)
+        assert found.integrity == ()
+        assert {unit.thought for unit in found.baseline.units} == {2}
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        connection.execute("update units set thought_tokens = 1 where run_id = ? and arm = 'int8'", (new,))
+    with open_store(url) as store:
+        assert runs.evidence(store, new).integrity
 
 
 def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_new_runs_have_some(url):
@@ -368,6 +394,7 @@ def test_a_store_of_revision_0016_keeps_its_runs_and_has_no_nights_until_some_ar
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         for table in ("nights", "digests"):
             connection.execute(f"drop table {table}")
+        connection.execute("alter table units drop column thought_tokens")
         connection.execute("update alembic_version set version_num = '0016'")
     assert f"upgraded from revision 0016 to {LAST}" in upgrade(url)
     with open_store(url) as store:

@@ -6,7 +6,7 @@ import pytest
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import MAX_ANSWER, reasoning, registry, scorer_versions
-from qualgate.scoring.reasoning import Said, apart, of_template, parted, split, today, written
+from qualgate.scoring.reasoning import Said, apart, of_template, parted, split, today, way_of, written
 from tests.scoring.cases import scored
 
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
@@ -50,12 +50,21 @@ def test_a_text_is_split_by_the_way_that_is_declared(what):
     way, text, thought, answer, state = SPLIT[what]
     said = split(text, way)
     assert (said.thought, said.answer, said.state) == (thought, answer, state)
+    assert "\n".join(text[first:last] for first, last in said.spans) == thought
 
 
 def test_a_prompt_that_ends_in_the_marker_opens_the_thought():
-    assert split("x", "think", prompt="Q <think>\n") == Said(thought="x", answer="", state="open")
+    assert split("x", "think", prompt="Q <think>\n") == Said(thought="x", answer="", state="open", spans=((0, 1),))
     assert apart({"reasoning": "think", "prompt": "Q"}, "x").answer == "x"
     assert apart({"prompt": "Q <think>"}, "x").answer == "x", "a case that declares nothing is read whole"
+
+
+@pytest.mark.parametrize("prompt", ["Q", "Q <think>", "Q <think> \n", None])
+@pytest.mark.parametrize("way", [*reasoning.WAYS, None])
+def test_a_way_tells_without_its_case_how_an_answer_is_split(prompt, way):
+    body = {name: value for name, value in (("prompt", prompt), ("reasoning", way)) if value is not None}
+    for text in ("x", "x</think>A", "<think>x</think>A", f"<|channel|>analysis<|message|>x<|end|>{FINAL}A"):
+        assert split(text, way_of(body)) == apart(body, text)
 
 
 @pytest.mark.parametrize("way", ["think", "seed", "harmony"])

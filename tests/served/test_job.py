@@ -11,7 +11,8 @@ import pytest
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError
 from qualgate.quant.model_files import read_files
-from qualgate.records import GREEDY, ArmSpec, Case, Job, JobResult, Prompt, Sampling, Served, UnitKey
+from qualgate.records import GREEDY, UNCOUNTED, ArmSpec, Case, Job, JobResult, Prompt, Sampling, Served, UnitKey
+from qualgate.scoring.reasoning import way_of
 from qualgate.served.asked import asked_of, request_of
 from qualgate.served.job import run_served
 from tests.served.scripted import MODELS, Reply, Scripted, as_json, as_stream, scripted, text_piece
@@ -25,7 +26,8 @@ HERMES = '<tool_call>\n{"name": "cancel_order", "arguments": {"order": "A1"}}\n<
 def prompt(number: int = 0, case: Case = CASE, **more: Any) -> Prompt:
     asked = asked_of(case, Served(endpoint="x"), "hermes" if "tools" in case.body else "")
     key = UnitKey("x", "s", f"c-{number}", more.pop("repeat", 0))
-    return Prompt(**{"key": key, "case_hash": "h", "token_ids": (), "max_new_tokens": 9, "asked": asked, **more})
+    told = {"asked": asked, "reasoning": way_of(case.body), "token_ids": (), "max_new_tokens": 9}
+    return Prompt(**{"key": key, "case_hash": "h", **told, **more})
 
 
 def answered(server: Scripted, *prompts: Prompt, at_once: int = 4, **served: Any) -> JobResult:
@@ -74,6 +76,32 @@ def test_a_thought_that_a_servers_parser_took_off_is_kept_before_the_answer(name
         [completion] = answered(server, prompt(case=case)).completions
     assert completion.text == f"<think>Which order?</think>\n\nDone.{HERMES}"
     assert "reasoning" not in server.asked[-1][2]
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        ({"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 5}}, 5),
+        ({"completion_tokens": 9, "reasoning_tokens": 5}, 5),
+        ({"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 0}}, UNCOUNTED),  # it counts none
+        ({"completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 5}}, UNCOUNTED),
+        ({"completion_tokens": 9, "completion_tokens_details": None}, UNCOUNTED),
+    ],
+)
+def test_a_servers_count_of_a_thoughts_tokens_is_taken_where_it_can_be_true(usage, counted):
+    case = Case(evalset="s", body={**CASE.body, "reasoning": "think"})
+    whole = calls(content="Done.") | {"usage": {"prompt_tokens": 3, **usage}}
+    whole["choices"][0]["message"]["reasoning"] = "Which order?"
+    with scripted(as_json(whole), as_json(whole)) as server:
+        [completion] = answered(server, prompt(case=case)).completions
+        [unasked] = answered(server).completions
+    assert (completion.thought, unasked.thought) == (counted, None)
+
+
+def test_an_answer_without_a_thought_has_one_of_no_tokens():
+    case = Case(evalset="s", body={**CASE.body, "reasoning": "think"})
+    with scripted(as_json(calls(content="Done."))) as server:
+        assert answered(server, prompt(case=case)).completions[0].thought == 0
 
 
 def test_a_thought_in_pieces_without_an_answer_never_ended():

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from qualgate.gate.comparisons.drift import UNSEEN_KL, length_bounds
+from qualgate.gate.comparisons.drift import UNSEEN_KL
+from qualgate.gate.comparisons.lengths import length_bounds
 from qualgate.stats.intervals import (
     binomial_lower,
     binomial_upper,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qualgate.gate.comparisons.acceptance import Terms
 from qualgate.gate.comparisons.agreement import measure_parity, measure_stability
 from qualgate.gate.comparisons.arm_facts import measure_arm
@@ -10,6 +12,7 @@ from qualgate.gate.comparisons.drift import measure_drift
 from qualgate.gate.comparisons.goodput import measure_goodput
 from qualgate.gate.comparisons.judged import measure_judged
 from qualgate.gate.comparisons.latency import measure_latency
+from qualgate.gate.comparisons.lengths import LENGTHS, measure_lengths
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.quality import measure_quality
 from qualgate.gate.comparisons.result import Measured, unmeasured
@@ -61,8 +64,13 @@ def measure(
             return measure_goodput(slice_, mine, alpha, terms.slo if terms else Slo())
         case "stability":
             return measure_stability(slice_, mine, about.rerun, alpha)
-        case "drift" if metric.name.startswith("parity."):
-            return measure_parity(slice_, mine, alpha)
-        case "drift":
-            return measure_drift(slice_, mine, alpha)
+        case "drift" | "length":
+            return _to_baseline(slice_, mine, alpha)
     raise AssertionError(f"no way to measure {metric.kind}")
+
+
+def _to_baseline(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
+    """What is of the variant alone, held against the baseline's own answers."""
+    if slice_.rule.metric.startswith("parity."):
+        return measure_parity(slice_, pairs, alpha)
+    return (measure_lengths if slice_.rule.metric in LENGTHS else measure_drift)(slice_, pairs, alpha)

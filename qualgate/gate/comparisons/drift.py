@@ -1,4 +1,4 @@
-"""Rules on drift: how far the variant's distributions are from the baseline's, and how long its answers are.
+"""Rules on drift: how far the variant's distributions are from the baseline's.
 
 Drift is a property of the variant alone: `variant`, `lower` and `upper` are the value and its bounds.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.pairs import clusters_of
@@ -30,7 +30,6 @@ from qualgate.stats.paired.compare import MIN_CLUSTERS
 # this can still be missed: one case in 100 at 100 times the limit, by 60 cases, in 56 % of draws.
 UNSEEN_KL = {"of_limit": 20.0, "of_largest": 3.0}
 
-METHOD_LENGTH = "length_ratio_clustered_t/4"
 METHOD_MEAN = "kl_mean_clustered_t/3"
 METHOD_PERCENTILE = "kl_percentile_binomial/1"
 METHOD_LARGEST = "kl_max_observed/1"
@@ -40,9 +39,7 @@ KL = ("drift.kl_mean", "drift.kl_p99", "drift.kl_max")
 
 
 def measure_drift(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
-    """A rule on KL, on agreement, or on the answers' length."""
-    if slice_.rule.metric == "drift.length_ratio":
-        return _measure_length(slice_, pairs, alpha)
+    """A rule on KL or on agreement."""
     rule, n, clusters = slice_.rule, len(pairs), clusters_of(pairs)
     silent = sum(not pair.variant.kl or pair.variant.top1_agreement is None for pair in pairs)
     if silent:
@@ -119,48 +116,3 @@ def _certified(pairs: Sequence[Pair], bounds_of: Callable[[NDArray[np.float64]],
         return replace(found, lower=least.lower, upper=inf, p_below=1.0, p_above=least.p_above)
     most = bounds_of(upper + error)
     return replace(found, lower=least.lower, upper=most.upper, p_below=most.p_below, p_above=least.p_above)
-
-
-def _measure_length(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
-    """Σ tokens of the variant's answers / Σ of the baseline's."""
-    n, clusters, obstacle = len(pairs), clusters_of(pairs), ""
-    before, after = [pair.baseline.tokens for pair in pairs], [pair.variant.tokens for pair in pairs]
-    if None in before or None in after:
-        return unmeasured(slice_, n, "the tokens of some answers were not counted")
-    if not any(before):
-        return unmeasured(slice_, n, "the baseline's answers have no token")
-    if (count := len(np.unique(clusters))) < MIN_CLUSTERS:
-        return unmeasured(slice_, n, few_cases(count))
-    most = longest(pairs)
-    if most is None:
-        unknown = sum(pair.budget is None for pair in pairs)
-        obstacle = (
-            f"{slice_.head}: how long an answer may become (`max_new_tokens`) is not known for {unknown} of "
-            f"{counted(n, 'case')}, so one that never ends could have been missed: judge a run, or keep the "
-            "evalset where the gate file names it"
-        )
-    told = np.array([before, after], float)
-    bounds = length_bounds(told[1], told[0], clusters, _limit(slice_.rule), alpha, most)
-    return bounded(slice_, n, bounds, variant=bounds.estimate, method=METHOD_LENGTH, obstacle=obstacle)
-
-
-def longest(pairs: Sequence[Pair]) -> float | None:
-    """How long an answer may become, in times of the baseline's mean answer; None where that is not known.
-
-    An answer that never ends takes all of its case's `max_new_tokens`, which may be a hundred times the mean. The
-    largest of them counts: which cases would be the ones is not known where none was drawn.
-    """
-    budgets = [pair.budget for pair in pairs if pair.budget is not None]
-    said = sum(pair.baseline.tokens or 0 for pair in pairs)
-    if len(budgets) < len(pairs) or not said:
-        return None
-    return max(*budgets, *(pair.variant.tokens or 0 for pair in pairs)) * len(pairs) / said
-
-
-def length_bounds(
-    after: ArrayLike, before: ArrayLike, clusters: ArrayLike, limit: float, alpha: float, most: float | None
-) -> Bounds:
-    """Σ after / Σ before, tokens of the same cases in the same order. most: `longest`; with None no upper bound."""
-    of_limit = (most or 0.0) / limit if limit > 0 else 1.0
-    found = nonnegative_ratio(after, before, clusters, limit, alpha, of_limit=of_limit, of_largest=0.0)
-    return found if most is not None and limit > 0 else replace(found, upper=inf, p_below=1.0)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from qualgate.gate.comparisons.lengths import having, tokens
 from qualgate.gate.evidence.checks import Pair
+from qualgate.metrics import THOUGHT
 from qualgate.stats.kl_error_bound import kl_error
 
 
@@ -22,12 +24,13 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
     at most: drift.kl_mean_least, drift.kl_mean_most, and so on; None where nothing bounds it.
     constraint.masked, constraint.masked_baseline: mean share of each model's own probability that the cases'
     constraints left out; absent where no case has one. More in the variant: the constraint hides what it lost.
+    reasoning.tokens: sum of the tokens of the variant's thoughts / of the baseline's; absent where not all are counted.
     """
     pairs = list(pairs)
-    masked = _masked(pairs)
+    beside = _masked(pairs) | _thoughts(pairs)
     measured = [pair for pair in pairs if pair.variant.kl]
     if not measured:
-        return masked
+        return beside
     kl = np.concatenate([pair.variant.kl for pair in measured])
     positions = np.array([len(pair.variant.kl) for pair in measured])
     agreement = np.array([pair.variant.top1_agreement or 0.0 for pair in measured])
@@ -41,7 +44,7 @@ def summarise(pairs: Iterable[Pair]) -> dict[str, float | None]:
         "drift.length_ratio": sum(pair.variant.tokens or 0 for pair in measured) / said if said else None,
         "drift.identical": 1 - len(diverged) / len(measured),
         "drift.first_divergence": float(np.median(diverged)) if diverged else None,
-        **masked,
+        **beside,
     }
 
 
@@ -56,6 +59,14 @@ def _of_kl(measured: Sequence[Pair], kl: NDArray) -> dict[str, float | None]:
     for (name, least), above in zip(found.items(), most, strict=True):
         told |= {f"{name}_least": float(least), f"{name}_most": None if above is None else float(above)}
     return told
+
+
+def _thoughts(pairs: Sequence[Pair]) -> dict[str, float | None]:
+    counted = [[tokens(THOUGHT, pair.baseline), tokens(THOUGHT, pair.variant)] for pair in having(THOUGHT, pairs)]
+    if not counted or any(None in pair for pair in counted):
+        return {}
+    before, after = np.array(counted, float).sum(axis=0)
+    return {THOUGHT: float(after / before)} if before else {}
 
 
 def _masked(pairs: Iterable[Pair]) -> dict[str, float | None]:

@@ -16,7 +16,7 @@ from qualgate.gate.causes.cause import contradictory, relation
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.evidence.unread_calls import counted_as_wrong, lost_calls
 from qualgate.metrics import METRICS
-from qualgate.records import ArmEvidence, JudgedArm, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records import UNCOUNTED, ArmEvidence, JudgedArm, RunEvidence, UnitEvidence, UnitKey
 
 MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
 # Identity fields that must be equal on both sides; the engine, which is last, only where neither is served.
@@ -270,6 +270,8 @@ def _sound(unit: UnitEvidence) -> bool:
     if agreement is not None and not 0 <= agreement <= 1:
         return False
     if any(not 0 <= taken < inf for taken in _taken(unit)):
+        return False
+    if unit.thought is not None and unit.thought < UNCOUNTED:
         return False
     if len(unit.token_ids) % 4 or len(unit.answer or b"") % 4 or len(unit.margins or b"") % 8:
         return False  # not whole int32 and float64 numbers

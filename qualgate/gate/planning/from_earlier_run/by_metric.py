@@ -35,6 +35,7 @@ BY_KIND: dict[str, Callable[[Slice, EarlierRun, float, float], Chances]] = {
     "latency": latency_chances,
     "cost": ratio_chances,
     "drift": drift_chances,
+    "length": drift_chances,
     "service": goodput_chances,
     "stability": share_chances,
     "arm": arm_chances,

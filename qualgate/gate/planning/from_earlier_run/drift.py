@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.gate.comparisons.agreement import common_tokens
-from qualgate.gate.comparisons.drift import UNSEEN_KL, length_bounds
+from qualgate.gate.comparisons.drift import UNSEEN_KL
+from qualgate.gate.comparisons.lengths import LENGTHS, having, length_bounds, tokens
 from qualgate.gate.comparisons.pairs import clusters_of, pairs_of
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.planning.from_earlier_run.agreement import share_chances
@@ -36,9 +37,10 @@ def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
     rule = slice_.rule
     if rule.metric == "parity.tokens":
         return share_chances(slice_, before, alpha, strict)
-    by_length, most = rule.metric == "drift.length_ratio", None
+    by_length, most = rule.metric in LENGTHS, None
     if by_length and (most := before.longest(slice_)) is None:
-        return Chances(note="no earlier run tells how long its answers are and may become")
+        what = "answers" if rule.metric == LENGTHS[0] else "thoughts"
+        return Chances(note=f"no earlier run tells how long its {what} are and may become")
     lengths, worse = before.lengths(slice_), _drifting(slice_, before)
 
     def approve(sizes: NDArray) -> float:
@@ -68,7 +70,7 @@ def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
 
 def _allowance(rule: Rule) -> float:
     """What the rule leaves room for: a drift, or a share that may differ."""
-    if rule.metric == "drift.length_ratio":
+    if rule.metric in LENGTHS:
         return (rule.max or 0.0) - 1
     return rule.max if rule.max is not None else 1 - (rule.min or 0.0)
 
@@ -91,7 +93,7 @@ def _judged(
             return 1.0, 1.0
         case "drift.kl_mean":
             found = nonnegative_ratio(drift, weights, each, limit, alpha, **UNSEEN_KL)
-        case "drift.length_ratio":
+        case metric if metric in LENGTHS:
             found = length_bounds(drift, weights, each, limit + 1, alpha, most)
         case "drift.kl_p99":
             found = clustered_share(drift, weights, each, 0.01, alpha)
@@ -127,6 +129,7 @@ def _drifting(slice_: Slice, before: EarlierRun) -> tuple[str, int, _Scaled] | N
 
 def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
     """None where there is nothing to scale, or no factor would do."""
+    pairs = having(rule.metric, pairs)
     labels, members = np.unique(clusters_of(pairs), return_inverse=True)
 
     def summed(value: Callable[[Pair], float]) -> NDArray:
@@ -141,9 +144,9 @@ def _to_twice(rule: Rule, pairs: Sequence[Pair]) -> _Scaled | None:
             drift = np.zeros(len(labels))
             np.maximum.at(drift, members, [max(pair.variant.kl) for pair in pairs])
             return _times(2 * _allowance(rule), drift.max(), drift, weights)
-        case "drift.length_ratio":
-            drift = summed(lambda pair: pair.variant.tokens or 0)
-            weights = summed(lambda pair: pair.baseline.tokens or 0)
+        case metric if metric in LENGTHS:
+            drift = summed(lambda pair: tokens(metric, pair.variant) or 0)
+            weights = summed(lambda pair: tokens(metric, pair.baseline) or 0)
             twice = true_ratios(_allowance(rule) + 1)[1]
             return _times(twice * weights.sum(), drift.sum(), drift, weights)
         case "drift.kl_mean":

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from qualgate.gate.comparisons.acceptance import Terms, terms_of
 from qualgate.gate.comparisons.by_metric import measure
-from qualgate.gate.comparisons.drift import longest
+from qualgate.gate.comparisons.lengths import having, longest, tokens
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.result import Measured
 from qualgate.gate.evidence.checks import Examination, examine, truncated_sets
@@ -63,13 +63,15 @@ class EarlierRun:
         return self.measure(slice_, replace(self.arms[0], pairs=pairs))
 
     def lengths(self, slice_: Slice) -> NDArray:
-        """Tokens of the baseline's answers; [1] where none is known: then all are taken to be equally long."""
-        found = [pair.baseline.tokens for arm in self.arms[:1] for pair in pairs_of(slice_, arm.pairs)]
+        """Tokens of the baseline's answers, or thoughts; [1] where none is known: all are taken to be equally long."""
+        metric = slice_.rule.metric
+        pairs = [pair for arm in self.arms[:1] for pair in having(metric, pairs_of(slice_, arm.pairs))]
+        found = [tokens(metric, pair.baseline) or 0 for pair in pairs]
         return np.array(found if any(found) else [1], float)
 
     def longest(self, slice_: Slice) -> float | None:
         """How long an answer may become, in times of the baseline's mean answer; None: not known."""
-        return next((longest(pairs_of(slice_, arm.pairs)) for arm in self.arms), None)
+        return next((longest(slice_.rule.metric, pairs_of(slice_, arm.pairs)) for arm in self.arms), None)
 
     def silence(self, slice_: Slice, measured: Measured | None) -> str:
         """Why the run says nothing of the slice, of which it measured this."""

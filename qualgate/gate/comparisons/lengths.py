@@ -1,0 +1,90 @@
+"""Rules on how long answers are, or their thoughts: Σ tokens of the variant's / Σ of the baseline's.
+
+`variant`, `lower` and `upper` are the ratio and its bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qualgate.formatting import counted
+from qualgate.gate.comparisons.pairs import clusters_of
+from qualgate.gate.comparisons.result import Measured, bounded, few_cases, unmeasured
+from qualgate.gate.evidence.checks import Pair
+from qualgate.gate.rules import Slice
+from qualgate.metrics import THOUGHT
+from qualgate.records import UNCOUNTED, UnitEvidence
+from qualgate.stats.intervals import Bounds, nonnegative_ratio
+from qualgate.stats.paired.compare import MIN_CLUSTERS
+
+LENGTHS = ("drift.length_ratio", THOUGHT)
+METHODS = {"drift.length_ratio": "length_ratio_clustered_t/4", THOUGHT: "thought_ratio_clustered_t/1"}
+
+
+def measure_lengths(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
+    """A rule on the length of answers, or of their thoughts in cases that have `reasoning`."""
+    metric, obstacle = slice_.rule.metric, ""
+    pairs = having(metric, pairs)
+    n, clusters, what = len(pairs), clusters_of(pairs), "thoughts" if metric == THOUGHT else "answers"
+    if not pairs:
+        return unmeasured(slice_, 0, "no thought was counted: no case has `reasoning`, or the run is older than that")
+    before, after = ([tokens(metric, getattr(one, arm)) for one in pairs] for arm in ("baseline", "variant"))
+    if None in before or None in after:
+        return unmeasured(slice_, n, f"the tokens of some {what} were not counted")
+    if not any(before):
+        return unmeasured(slice_, n, f"the baseline's {what} have no token")
+    if (count := len(np.unique(clusters))) < MIN_CLUSTERS:
+        return unmeasured(slice_, n, few_cases(count))
+    most = longest(metric, pairs)
+    if most is None:
+        unknown = sum(pair.budget is None for pair in pairs)
+        obstacle = (
+            f"{slice_.head}: how long an answer may become (`max_new_tokens`) is not known for {unknown} of "
+            f"{counted(n, 'case')}, so one that never ends could have been missed: judge a run, or keep the "
+            "evalset where the gate file names it"
+        )
+    told = np.array([before, after], float)
+    bounds = length_bounds(told[1], told[0], clusters, slice_.rule.max or 0.0, alpha, most)
+    return bounded(slice_, n, bounds, variant=bounds.estimate, method=METHODS[metric], obstacle=obstacle)
+
+
+def having(metric: str, pairs: Sequence[Pair]) -> Sequence[Pair]:
+    """Those that the metric is of: all, or of thoughts those whose case has `reasoning`."""
+    if metric != THOUGHT:
+        return pairs
+    return [pair for pair in pairs if (pair.baseline.thought, pair.variant.thought) != (None, None)]
+
+
+def tokens(metric: str, unit: UnitEvidence) -> int | None:
+    """Of an answer, or of its thought; None where nobody counted them."""
+    if metric != THOUGHT:
+        return unit.tokens
+    return None if unit.thought == UNCOUNTED else unit.thought
+
+
+def longest(metric: str, pairs: Sequence[Pair]) -> float | None:
+    """How long an answer (or its thought) may become, in times of the baseline's mean one; None where not known.
+
+    An answer that never ends takes all of its case's `max_new_tokens`, which may be a hundred times the mean. The
+    largest of them counts: which cases would be the ones is not known where none was drawn.
+    """
+    pairs = having(metric, pairs)
+    budgets = [pair.budget for pair in pairs if pair.budget is not None]
+    said = sum(tokens(metric, pair.baseline) or 0 for pair in pairs)
+    if len(budgets) < len(pairs) or not said:
+        return None
+    return max(*budgets, *(tokens(metric, pair.variant) or 0 for pair in pairs)) * len(pairs) / said
+
+
+def length_bounds(
+    after: ArrayLike, before: ArrayLike, clusters: ArrayLike, limit: float, alpha: float, most: float | None
+) -> Bounds:
+    """Σ after / Σ before, tokens of the same cases in the same order. most: `longest`; with None no upper bound."""
+    of_limit = (most or 0.0) / limit if limit > 0 else 1.0
+    found = nonnegative_ratio(after, before, clusters, limit, alpha, of_limit=of_limit, of_largest=0.0)
+    return found if most is not None and limit > 0 else replace(found, upper=inf, p_below=1.0)
