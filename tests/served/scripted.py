@@ -114,6 +114,7 @@ def scripted(
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
 
         def do_GET(self) -> None:
             found.looked.append(dict(self.headers))
