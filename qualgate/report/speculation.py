@@ -52,7 +52,11 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         told.append((f"longest wait between tokens, p95 of answers, against {gain.against}", _gaps(found.gaps)))
     if gain.by_batch:
         told.append(("S(b), the gain predicted by sequences side by side", _by_batch(gain)))
-    names = {"draft_weights": "draft's weights", "draft_cache_token": "draft's keys and values, a token"}
+    names = {
+        "draft_weights": "draft's weights",
+        "draft_cache_token": "draft's keys and values, a token",
+        "draft_workspace": "draft's workspace, a sequence (logits, what is drawn from)",
+    }
     return told + [(names[name], size_text(round(found.memory[name]))) for name in names if name in found.memory]
 
 
