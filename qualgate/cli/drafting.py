@@ -1,4 +1,4 @@
-"""`qualgate draft`: heads that draft for a model, trained on its own answers."""
+"""`qualgate draft`: heads that draft for a model, trained on its own answers; and what any draft is worth to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qualgate.records import ArmSpec
 
 draft_app = typer.Typer(
-    help="Draft heads: train one for a model, see how much of it is accepted.", no_args_is_help=True
+    help="Drafts for a model: try them on your prompts, train a head of its own.", no_args_is_help=True
 )
 
 QuantizeOption = Annotated[
@@ -70,6 +70,45 @@ def draft_train(
     with shown_progress("") as progress:
         made = train_head(order, cache, progress)
     say(json.dumps(made.as_json(), indent=2) if as_json else fit("\n".join(head_lines(made))))
+
+
+@draft_app.command("compare")
+def draft_compare(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="the target's folder, or `reference`")],
+    evalset: Annotated[list[str], typer.Option("--evalset", help="whose prompts are answered; several are given each")],
+    draft: Annotated[
+        list[str] | None,
+        typer.Option("--draft", metavar="DRAFT", help="as in a gate file: ngram, '{quantize: mxfp4}'; several each"),
+    ] = None,
+    cases: Annotated[int, typer.Option("--cases", help="of each evalset, drawn by the seed")] = 20,
+    quantize: Annotated[
+        str | None, typer.Option("--quantize", metavar="RECIPE", help="the target's, as in a gate file: int4")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="the gate file to write; folders that a draft names are relative to its own")
+    ] = Path("qualgate-drafts.yaml"),
+    cache: Annotated[Path, typer.Option("--cache", help="where packed weights are kept")] = Path(".qualgate"),
+    as_json: JsonOption = False,
+) -> None:
+    """Try drafts for MODEL on your prompts: what is accepted of each, and what it gains, one sequence at a time.
+
+    Decides nothing. The gate file that it writes has each draft as a variant: `qualgate run` judges them.
+    """
+    from qualgate.config import load_gate_file
+    from qualgate.pipeline.draft_trial import WRITTEN, trial_file, try_drafts
+    from qualgate.report.draft_trial import trial_lines
+    from qualgate.report.progress import shown_progress
+    from qualgate.report.render import write_atomically
+    from qualgate.report.screen import fit
+
+    if out.exists() and not (out.is_file() and out.read_bytes().startswith(WRITTEN.encode())):
+        raise UsageError(f"{out} is there already, and `qualgate draft compare` did not write it: name another --out.")
+    folder = model if model == "reference" else str(Path(model).absolute())
+    write_atomically(out, trial_file(folder, draft or (), evalset, quantize, Path.cwd()))
+    with shown_progress("prompts") as progress:
+        tried = list(try_drafts(load_gate_file(out), cases, cache, progress))
+    told = [one.as_json() for one in tried]
+    say(json.dumps(told, indent=2) if as_json else fit("\n".join(trial_lines(tried, str(out)))))
 
 
 def _target(model: str, quantize: str | None, options: list[str], dtype: str) -> ArmSpec:

@@ -11,7 +11,7 @@ import torch
 
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.stability import WeightStability
-from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, DRAFT_WEIGHTS, ArmFootprint
+from qualgate.records import CACHE_TOKEN, DEVICE_MEMORY, DRAFT_WEIGHTS, DRAFT_WORKSPACE, ArmFootprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -51,13 +51,14 @@ def footprint(
     )
 
 
-def with_drafts(target: ArmFootprint, drafts: Sequence[ArmFootprint]) -> ArmFootprint:
+def with_drafts(target: ArmFootprint, drafts: Sequence[ArmFootprint], workspace: int) -> ArmFootprint:
     """The target's footprint with the facts of what drafts for it: a server holds the weights of all, and the keys and
-    values of each token in all. Its other sizes are its own."""
+    values of each token in all. Its other sizes are its own. workspace: see `draft_workspace`."""
     beside = sum(one.facts["memory.weights"] for one in drafts)
     facts = {
         "memory.weights": target.facts["memory.weights"] + beside,
         DRAFT_WEIGHTS: beside,
+        DRAFT_WORKSPACE: float(workspace),
         CACHE_TOKEN: sum(one.facts[CACHE_TOKEN] for one in (target, *drafts)),
     }
     return replace(target, facts=target.facts | facts)

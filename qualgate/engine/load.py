@@ -16,6 +16,7 @@ from qualgate.engine.arithmetic import check_arithmetic, stored_in, with_arithme
 from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
 from qualgate.engine.draft_part import Part
+from qualgate.engine.draft_workspace import draft_workspace
 from qualgate.engine.identity import adapter_hash, engine_version, identify
 from qualgate.engine.own_cache import own_scales, with_own_cache
 from qualgate.errors import NotInThisVersion, UsageError, one_line
@@ -174,6 +175,7 @@ def _with_drafts(
 
     from qualgate.engine.batch_costs import batch_costs
     from qualgate.engine.footprint import of_head, with_drafts
+    from qualgate.engine.head import OutputHead
     from qualgate.engine.pass_costs import pass_costs
 
     beside, head, steps = list[ArmFootprint](), None, _stepping(arm, speculation, drafts)
@@ -186,7 +188,9 @@ def _with_drafts(
         elif step is not None:
             beside.append(_footprint_of_part(arm.spec.name, *step))
     runs = [(model.model, model.choice) if model else None for model in drafts]
-    sizes, costs = with_drafts(arm.footprint, beside), pass_costs((arm.model, arm.choice), speculation, runs, head)
+    entries = [OutputHead(one.model).vocabulary if one else 0 for one in (arm, *drafts)]
+    sizes = with_drafts(arm.footprint, beside, draft_workspace(speculation, entries))
+    costs = pass_costs((arm.model, arm.choice), speculation, runs, head)
     lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
     stepping = [step and ((step[0].model, step[0].choice), step[1]) for step in steps]
     costs |= batch_costs((arm.model, arm.choice), speculation.tokens, stepping, lent)

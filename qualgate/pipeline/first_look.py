@@ -45,7 +45,7 @@ def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
         f"evalsets: [{', '.join(_scalar(_ref(ref, here)) for ref in sets)}]",
         "gate:",
         "  rules:",
-        *(f"    - {_rule(item, metric)}" for item in named for metric in item.metrics),
+        *(f"    - {one}" for one in margins(named)),
         "store: sqlite:///qualgate.db",
     ]
     return "\n".join(lines) + "\n"
@@ -70,8 +70,13 @@ def _checked(one: Address) -> str:
         raise UsageError(str(error)) from None
 
 
-def _rule(item: Evalset, metric: str) -> str:
-    return f"{{metric: {metric}, evalset: {_scalar(item.name)}, max_drop: {MARGIN:g}}}"
+def margins(sets: Sequence[Evalset]) -> list[str]:
+    """A rule for each metric of each set, as a gate file has it."""
+    return [
+        f"{{metric: {metric}, evalset: {_scalar(item.name)}, max_drop: {MARGIN:g}}}"
+        for item in sets
+        for metric in item.metrics
+    ]
 
 
 def _arm(url: str, model: str, key: str) -> str:

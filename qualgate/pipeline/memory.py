@@ -1,17 +1,19 @@
 """What memory a run needs at least, told and held against the machine before anything is loaded.
 
 Least: weights in the arm's dtype (a model is read so before it is quantized) or as its checkpoint has them, those of
-its drafts, and the keys and values of its longest answer. Libraries, work space and other answers come on top.
+its drafts, the keys and values of its longest answer, and what drafting for it holds beside them. Libraries, other work
+space and other answers come on top.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
-from qualgate.engine.draft_arms import draft_models
+from qualgate.engine.draft_arms import draft_arms, draft_models
+from qualgate.engine.draft_workspace import draft_workspace
 from qualgate.errors import UsageError
 from qualgate.formatting import counted, size_text
 from qualgate.pipeline.batches import times_decide
@@ -24,10 +26,12 @@ KEPT_BITS = {"float32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}  # of a 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
-    """Bytes. weights, cache: of each arm, at least; limit: what all workers may use; workers: that hold an arm each."""
+    """Bytes. weights, cache: of each arm, at least; drafts: likewise, `draft_workspace` of those that are drafted for;
+    limit: what all workers may use; workers: that hold an arm each."""
 
     weights: Mapping[str, int]
     cache: Mapping[str, int]
+    drafts: Mapping[str, int] = field(default_factory=dict)
     workers: int
     limit: int
 
@@ -38,7 +42,7 @@ class MemoryNeed:
 
     def of(self, arm: str) -> int:
         """Of one arm in one worker."""
-        return self.weights[arm] + self.cache[arm]
+        return self.weights[arm] + self.cache[arm] + self.drafts.get(arm, 0)
 
 
 def workers_for(gate: GateFile, plan: Plan) -> int:
@@ -64,7 +68,8 @@ def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
         longest[job.arm.name] = max(longest[job.arm.name], tokens)
     return MemoryNeed(
         weights={arm.name: sum(_weights(plan, arm)) for arm in own},
-        cache={arm.name: longest[arm.name] * plan.models[arm.model].kept * _bits(arm) // 8 for arm in own},
+        cache={arm.name: longest[arm.name] * sum(_kept(plan, arm)) * _bits(arm) // 8 for arm in own},
+        drafts={arm.name: _drafting(plan, arm) for arm in own if arm.speculation is not None},
         workers=workers,
         limit=limit,
     )
@@ -75,7 +80,7 @@ def check_memory(need: MemoryNeed) -> None:
     if not need.weights:
         return
     arm = need.largest
-    least, weights, cache = need.of(arm), need.weights[arm], need.cache[arm]
+    least, weights, cache, drafts = need.of(arm), need.weights[arm], need.cache[arm], need.drafts.get(arm, 0)
     if not need.limit or least * need.workers <= need.limit:
         return
     fit, help_ = need.limit // least, list[str]()
@@ -86,9 +91,11 @@ def check_memory(need: MemoryNeed) -> None:
     if not fit and weights > need.limit:
         help_.append("a checkpoint that is quantized already (`model: FOLDER`)")
     help_.append("a machine, or a container, with more memory")
+    beside = f", {size_text(drafts)} to draft for it" if drafts else ""
     raise UsageError(
         f"This run does not fit into memory: {arm} needs {size_text(least)} at least ({size_text(weights)} of weights, "
-        f"{size_text(cache)} of keys and values of its longest answer) in each of {counted(need.workers, 'worker')}, "
+        f"{size_text(cache)} of keys and values of its longest answer{beside}) in each of "
+        f"{counted(need.workers, 'worker')}, "
         f"and this machine gives {size_text(need.limit)}. What would help: {', or '.join(help_)}."
     )
 
@@ -97,6 +104,21 @@ def _bits(arm: ArmSpec) -> int:
     """Of a key's or value's number. What is rounded to bfloat16 as served is held so, too."""
     halved = arm.arithmetic == "served" and arm.dtype == "bfloat16" and arm.kv_cache == "float32"
     return KEPT_BITS["bf16" if halved else arm.kv_cache]
+
+
+def _kept(plan: Plan, arm: ArmSpec) -> Iterator[int]:
+    """Numbers of a position in the arm, and in each draft that is another model: one made of it sees by its own."""
+    yield plan.models[arm.model].kept
+    for one in draft_models(arm):
+        if one.model != arm.model:
+            yield plan.models[one.model].kept
+
+
+def _drafting(plan: Plan, arm: ArmSpec) -> int:
+    if arm.speculation is None:
+        return 0
+    holders = [arm, *draft_arms(arm)]
+    return draft_workspace(arm.speculation, [plan.models[one.model].vocabulary if one else 0 for one in holders])
 
 
 def _weights(plan: Plan, arm: ArmSpec) -> Iterator[int]:

@@ -205,7 +205,13 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _facts(folder: ModelFolder) -> ModelFacts:
     method = folder.format.method if folder.format else ""
-    return ModelFacts(method=method, parameters=folder.parameters, nbytes=folder.shards.nbytes, kept=folder.kept)
+    return ModelFacts(
+        method=method,
+        parameters=folder.parameters,
+        nbytes=folder.shards.nbytes,
+        kept=folder.kept,
+        vocabulary=folder.vocabulary or 0,
+    )
 
 
 def _with_looks(gate: GateFile, sets: Sequence[Evalset]) -> tuple[Policy, tuple[frozenset[Question], ...]]:

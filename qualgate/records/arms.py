@@ -20,6 +20,7 @@ CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and va
 Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # how keys and values are held
 Arithmetic = Literal["float32", "served"]  # of a run: exact float32, or rounded where a server stores
 DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
+DRAFT_WORKSPACE = "memory.draft_workspace"  # the fact: bytes that drafting for one sequence holds beside all that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

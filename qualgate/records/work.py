@@ -74,6 +74,7 @@ class ModelFacts:
     parameters: int
     nbytes: int = 0  # of its weight files
     kept: int = 0  # numbers that a position keeps as keys and values; 0: its config does not say
+    vocabulary: int = 0  # entries; likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,8 +102,11 @@ def _money(takes: Forecast) -> list[str]:
 def _memory(need: MemoryNeed) -> str:
     if not need.weights:
         return "Memory: that of no model here; every arm is served."
+    drafts = need.drafts.get(need.largest, 0)
+    beside = f", {size_text(drafts)} of it to draft" if drafts else ""
     each = (
-        f"Memory: at least {size_text(need.of(need.largest))} of weights, keys and values ({need.largest}) in each of "
+        f"Memory: at least {size_text(need.of(need.largest))} of weights, keys and values ({need.largest}{beside}) in "
+        "each of "
     )
     limit = f", of {size_text(need.limit)} that this machine gives" if need.limit else ""
     return visible_line(f"{each}{counted(need.workers, 'worker')}{limit}; libraries and work space come on top.")

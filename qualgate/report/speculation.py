@@ -43,7 +43,7 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         ("accepted a verification, bonus left out", number_text(first.accepted_per_verification)),
         ("tokens a verification, bonus included (τ)", number_text(first.tokens_per_verification_with_bonus)),
         ("target passes saved", share_text(found.passes_saved)),
-        (f"gain a token, measured against {gain.against}{beside}", _times(gain.measured)),
+        (f"gain a token, measured against {gain.against}{beside}", gain_text(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
     if found.rested is not None:
@@ -52,7 +52,11 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         told.append((f"longest wait between tokens, p95 of answers, against {gain.against}", _gaps(found.gaps)))
     if gain.by_batch:
         told.append(("S(b), the gain predicted by sequences side by side", _by_batch(gain)))
-    names = {"draft_weights": "draft's weights", "draft_cache_token": "draft's keys and values, a token"}
+    names = {
+        "draft_weights": "draft's weights",
+        "draft_cache_token": "draft's keys and values, a token",
+        "draft_workspace": "draft's workspace, a sequence (logits, what is drawn from)",
+    }
     return told + [(names[name], size_text(round(found.memory[name]))) for name in names if name in found.memory]
 
 
@@ -140,7 +144,8 @@ def speculation_lines(found: Speculated) -> list[str]:
             f"{level.discarded:,} discarded; {level.unverified:,} never verified; "
             f"{counted(level.passes, 'pass', 'passes')}, {level.without_draft:,} without a draft"
         )
-    by_place = ", ".join(f"{one.position}: {_percent(one.conditional.value)}" for one in first.positions)
+    tested = [one for one in first.positions if one.conditional.value is not None]
+    by_place = ", ".join(f"{one.position}: {_percent(one.conditional.value)}" for one in tested)
     by_task = ", ".join(
         f"{task} {_percent(rate.value) if rate.value is not None else rate.reason}"
         for task, rate in first.rejection.items()
@@ -167,7 +172,7 @@ def number_text(rate: Rate) -> str:
     return f"{rate.value:.2f}{bounds}"
 
 
-def _times(rate: Rate) -> str:
+def gain_text(rate: Rate) -> str:
     """A gain with its bounds, and why it has none."""
     if rate.value is None:
         return f"not measured: {rate.reason}"

@@ -12,11 +12,11 @@ from qualgate.config import load_gate_file
 from qualgate.errors import Exit, UsageError
 from qualgate.pipeline.memory import MemoryNeed, check_memory, memory_need
 from qualgate.pipeline.plan import make_plan
-from qualgate.records import ModelFacts
+from qualgate.records import DraftSource, ModelFacts, QuantizeRecipe, Speculation
 from qualgate.run import run_gate
 from tests.command_line import qualgate
 from tests.gated_model import GATE_FILE, write_evalset
-from tests.tiny_models import save_tiny_model
+from tests.tiny_models import VOCABULARY, save_tiny_model
 
 GIB = 2**30
 
@@ -51,6 +51,23 @@ def test_weights_and_the_longest_answers_keys_and_values_are_counted(gate):
     assert need.cache["same"] == longest * facts.kept
     served = tuple(replace(arm, arithmetic="served", dtype="bfloat16") for arm in plan.arms)
     assert memory_need(replace(plan, arms=served), workers=1, limit=7).cache["baseline"] == longest * facts.kept * 2
+
+
+def test_drafts_are_counted_with_their_own_keys_and_values_and_what_they_hold_while_they_are_verified(gate):
+    plan = make_plan(gate)
+    [(name, facts)] = plan.models.items()
+    other = DraftSource(kind="model", model="other")
+    made = DraftSource(kind="quantize", quantize=QuantizeRecipe(method="mxfp4", group_size=32))
+    for source, kept in ((other, facts.kept + 10), (made, facts.kept)):
+        speculation = Speculation(draft=source, tokens=5)
+        arms = tuple(replace(arm, speculation=None if arm.is_baseline else speculation) for arm in plan.arms)
+        models = {name: facts, "other": replace(facts, kept=10)}
+        need = memory_need(replace(plan, arms=arms, models=models), workers=1, limit=7)
+        assert need.cache["same"] * facts.kept == need.cache["baseline"] * kept
+        assert need.drafts == dict.fromkeys(["same", "int2"], 5 * VOCABULARY * 4)
+        assert need.of("same") == need.weights["same"] + need.cache["same"] + 5 * VOCABULARY * 4
+        with pytest.raises(UsageError, match="MiB to draft for it"):
+            check_memory(need)
 
 
 def test_sizes_that_no_machine_holds_are_refused_with_a_message(gate):

@@ -76,6 +76,7 @@ def test_the_report_holds_who_they_were_and_takes_none_for_a_copy(ran):
     facts = {arm["name"]: arm["footprint"]["facts"] for arm in body["arms"]}
     assert facts["drafted"]["memory.draft_weights"] == facts["int8"]["memory.weights"]
     assert "memory.draft_weights" not in facts["int8"]
+    assert min(facts[name]["memory.draft_workspace"] for name in ("drafted", "early", "high", "both")) > 0
     assert 0 < facts["high"]["memory.draft_weights"] < facts["int8"]["memory.weights"] / 10, "scales alone"
     assert facts["both"]["memory.draft_weights"] == facts["early"]["memory.draft_weights"] == 0
     reasons = [reason for verdict in body["verdicts"] for reason in verdict["reasons"]]

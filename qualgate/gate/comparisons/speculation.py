@@ -18,6 +18,7 @@ from qualgate.gate.evidence.checks import Pair, paired
 from qualgate.records import (
     CACHE_TOKEN,
     DRAFT_WEIGHTS,
+    DRAFT_WORKSPACE,
     ArmEvidence,
     Generation,
     Rate,
@@ -108,8 +109,10 @@ def _rested(made: Generation) -> Rate | None:
 
 def _memory(baseline: ArmEvidence, target: tuple[ArmEvidence, bool], arm: ArmEvidence) -> dict[str, float]:
     """Bytes, as far as they were measured: of the drafts' weights; of a token's keys and values in the draft models
-    alone; of what the target's quantization saved."""
+    alone; of a sequence's workspace that drafts take; of what the target's quantization saved."""
     found = {}
+    if DRAFT_WORKSPACE in arm.facts:
+        found["draft_workspace"] = arm.facts[DRAFT_WORKSPACE]
     draft, weights, full = (
         arm.facts.get(DRAFT_WEIGHTS),
         arm.facts.get("memory.weights"),

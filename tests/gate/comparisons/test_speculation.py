@@ -17,6 +17,7 @@ from qualgate.gate.comparisons.speculation import speculated, with_speculation
 from qualgate.gate.decide import decide
 from qualgate.records import (
     CACHE_TOKEN,
+    DRAFT_WORKSPACE,
     DraftSource,
     DraftStep,
     Generation,
@@ -339,13 +340,14 @@ def test_a_gain_that_is_none_and_memory_that_is_given_back_are_told():
     slow = with_units(found, "drafted", lambda u: replace(u, values=u.values | {"latency.e2e": 13.5}))
     assert any("gains nothing: 1.0" in line or "gains nothing: 0." in line for line in of(slow).alerts)
     int4, drafted, both = found.variants
-    facts = {"memory.weights": 400.0, "memory.draft_weights": 150.0, "memory.cache_token": 9.0}
+    facts = {"memory.weights": 400.0, "memory.draft_weights": 150.0, "memory.cache_token": 9.0, DRAFT_WORKSPACE: 7.0}
     both = replace(both, identity=int4.identity, facts=facts)
     int4 = replace(int4, facts={"memory.cache_token": 6.0})
     base = replace(found.baseline, facts={"memory.weights": 500.0})
     told = speculated(replace(found, baseline=base, variants=(int4, drafted, both)), both, 0.05)
     assert told.memory == {
         "draft_weights": 150.0, "target_weights": 250.0, "saved_by_quantization": 250.0, "draft_cache_token": 3.0,
+        "draft_workspace": 7.0,
     }  # fmt: skip
     assert told.alerts == ("the draft's weights take 60% of what quantization saved of the weights",)
 
