@@ -134,8 +134,6 @@ def paged_path(blocks: Blocks) -> str:
         return f"torch twin: {because}" if because else "c"
     if blocks.head_dim > paged.GPU_DIMS:
         return f"torch twin: head_dim is above {paged.GPU_DIMS}"
-    if blocks.form not in paged.GPU_FORMS:
-        return f"torch twin: keys and values are {blocks.form}, which the kernel for GPUs does not read"
     return _triton(device)
 
 
