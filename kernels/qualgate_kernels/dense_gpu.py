@@ -2,16 +2,15 @@
 
 x is float32. A bfloat16 weight multiplies the three bfloat16 terms that add up to it, on tensor cores; another weight
 takes float32 products, of which no tensor core has one. How K is parted follows from the weight's shape alone, and
-parts are added in ascending order, whether they run side by side or one after the other. torch twins:
-`dense.matmul_dense_torch` and `norm_torch`. Tiles are narrow enough that every one multiplies by the same instruction,
-Hopper's and Blackwell's wider ones add in another order. Compiled and interpreted; not run on a GPU yet.
+parts are added in ascending order, whether they run side by side or one after the other. Tiles are narrow, so that
+every one multiplies by the same instruction: Hopper's and Blackwell's wider ones may add in another order. torch twins:
+`matmul_dense_torch` and `norm_torch` of dense.py. Compiled and interpreted; not run on a GPU yet.
 """
 
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
 # Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ import triton
 import triton.language as tl
 
 from qualgate_kernels.availability import interpreted
+from qualgate_kernels.dense import HeldDense
 from qualgate_kernels.terms import product, terms
 
 ROWS = 64  # out_features of a program
@@ -27,18 +27,6 @@ SIDE_BY_SIDE = 32  # rows of x up to which parts of K are programs of their own
 PROGRAMS = 264  # two for each multiprocessor of an H200
 MOST_PARTS = 8
 ADDED = 512  # out_features of a program that adds parts
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldDense:
-    """values: bfloat16, float16 or float32 [out_features, in_features], contiguous."""
-
-    values: torch.Tensor
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """[out_features, in_features]."""
-        return self.values.shape[0], self.values.shape[1]
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -87,7 +75,7 @@ def add_parts_kernel(made, out, M, N, parts, ADDED: tl.constexpr):
 
 @triton.jit
 def norm_kernel(x, weight, out, width, eps, BLOCK: tl.constexpr):
-    """Grid (rows). x, out: float32 [rows, width]; weight: of any float, [width]; BLOCK: width or the next power of 2."""
+    """Grid (rows). x, out: float32 [rows, width]; weight: float [width]; BLOCK: width or the next power of 2."""
     row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     mask = columns < width
     numbers = tl.load(x + row * width + columns, mask=mask, other=0.0)
@@ -121,16 +109,11 @@ def matmul_dense_triton(x: torch.Tensor, held: HeldDense, *, split: bool | None 
 
 
 def norm_triton(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """As `norm_torch`, of contiguous tensors."""
+    """As `dense.norm_torch`, of contiguous tensors."""
     width = x.shape[-1]
     out = torch.empty_like(x)
     norm_kernel[(x.numel() // width,)](x, weight, out, width, eps, **norm_constants(width), **norm_options(width))
     return out
-
-
-def norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Root-mean-square norm of float32 x [..., width], times weight [width]: the torch twin."""
-    return weight.float() * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
 
 
 def block_of(dtype: torch.dtype) -> int:

@@ -13,9 +13,8 @@ is the sum of three bfloat16, exactly. Where they are float32 no tensor core has
 weights, and int4's least number adds its share to either, so nothing is expanded in memory.
 
 Rows of a pack share a product, in which 0 times infinity would reach rows that do not see the infinity. So `keep` lets
-no value into a block that is not finite: it keeps 0 there and NaN as the position's key, which whoever sees the
-position gets, in the whole head, and nobody else; of codes the position's key has a scale that is NaN. Blocks are to be filled
-by it alone.
+no value into a block that is not finite: it keeps 0 there and NaN as the position's key (of codes as its key's scale),
+which whoever sees the position gets, in the whole head, and nobody else. Blocks are to be filled by it alone.
 """
 
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
@@ -308,7 +307,8 @@ def attend_paged_triton(
         query, blocks.keys, blocks.values, *_or(blocks.key_scales, blocks.value_scales, out),
         table, sequence, position, packed, sinks, out, partial, totals,
         blocks.count, heads, kv_heads, table.shape[1], spans, float(seen.scale), float(seen.soft_cap),
-        min(seen.window or 2**31 - 1, 2**31 - 1), blocks.key_scale, blocks.value_scale, **constants(blocks, seen, split), **options(blocks),
+        min(seen.window or 2**31 - 1, 2**31 - 1), blocks.key_scale, blocks.value_scale,
+        **constants(blocks, seen, split), **options(blocks),
     )  # fmt: skip
     if split:
         merge_spans_kernel[(count, kv_heads)](

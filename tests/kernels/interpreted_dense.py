@@ -9,7 +9,8 @@ import pytest
 import torch
 from triton.runtime import interpreter
 
-from qualgate_kernels.dense_gpu import HeldDense, block_of, matmul_dense_triton, norm_torch, norm_triton, parted
+from qualgate_kernels.dense import HeldDense, norm_torch
+from qualgate_kernels.dense_gpu import block_of, matmul_dense_triton, norm_triton, parted
 from tests.kernels.interpreted_paged import RowByRow, same
 
 
