@@ -23,6 +23,7 @@ import torch
 
 from qualgate_kernels import configs
 from qualgate_kernels.availability import unavailable
+from qualgate_kernels.bench_goals import PRODUCTS as GOALS
 from qualgate_kernels.linear import matmul, matmul_torch
 from qualgate_kernels.packed import PackedWeight, unpack_codes
 from qualgate_kernels.planes import Prepared, lay_out
@@ -32,16 +33,6 @@ NOT_MEASURED = "not measured on a GPU"
 SHAPES = {"8192": (8192, 8192), "28672": (28672, 4096)}
 ROWS = (1, 4, 8, 16)
 ROTATED = 512 * 2**20  # bytes of distinct weights, ten times the L2 cache
-GOALS = {
-    "int4_8192_bandwidth": ">= 0.75 of the copy bandwidth of the run, 8192 x 8192 int4 g128, 1 to 16 rows",
-    "int4_28672_bandwidth": ">= 0.75 of the copy bandwidth of the run, 28672 x 4096 int4 g128, 1 to 16 rows",
-    "int4_8192_bf16": ">= 3.0x torch bf16, 8192 x 8192 int4 g128, 1 to 16 rows",
-    "int4_28672_bf16": ">= 3.0x torch bf16, 28672 x 4096 int4 g128, 1 to 16 rows",
-    "int4_8192_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 8192 x 8192 int4 g128, 1 to 16 rows",
-    "int4_28672_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 28672 x 4096 int4 g128, 1 to 16 rows",
-    "verify_cost": "time(8 rows) / time(1 row) <= 1.15, both shapes",
-    "invariance_tax": "<= 5 % over the same kernels split as suits the number of rows best",
-}
 Call = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -287,7 +278,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m qualgate_kernels.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
     parser.add_argument("--json", type=Path, help="write the result here too")
+    parser.add_argument("--all", action="store_true", help="every figure, checks first; goes on where it was cut off")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of --all: begin nothing after so many (9)")
     chosen = parser.parse_args()
+    if chosen.all:
+        from qualgate_kernels import bench_all
+
+        raise SystemExit(bench_all.command(chosen.json or bench_all.FILE, chosen.minutes, quick=chosen.quick))
     result = json.dumps(run(chosen.quick), indent=2)
     if chosen.json:
         chosen.json.write_text(result + "\n")

@@ -46,7 +46,7 @@ def prepare_dense(weight: torch.Tensor) -> Dense | str:
     if (weight.device.type != "cpu" and not on_gpu) or weight.layout != torch.strided:
         return f"no kernels take dense weights that are {weight.layout} on {weight.device}"
     if weight.dtype not in DENSE_CODES:
-        return f"the kernels have no {str(weight.dtype).removeprefix('torch.')} weights"
+        return f"the {'GPU' if on_gpu else 'CPU'} kernels have no {str(weight.dtype).removeprefix('torch.')} weights"
     if weight.dim() != 2 or not weight.numel():
         return f"expected a weight [out_features >= 1, in_features >= 1], got {list(weight.shape)}"
     weight = weight.detach()

@@ -123,10 +123,10 @@ def block_of(dtype: torch.dtype) -> int:
 
 def parted(out_features: int, in_features: int, dtype: torch.dtype) -> tuple[int, int]:
     """(blocks of a part of K, parts): as many as give every multiprocessor two programs, of four blocks at least."""
-    there = triton.cdiv(in_features, block_of(dtype))
-    parts = max(1, min(PROGRAMS // triton.cdiv(out_features, ROWS), there // 4, MOST_PARTS))
-    blocks = triton.cdiv(there, parts)
-    return blocks, triton.cdiv(there, blocks)  # no empty part
+    there = -(-in_features // block_of(dtype))
+    parts = max(1, min(PROGRAMS // -(-out_features // ROWS), there // 4, MOST_PARTS))
+    blocks = -(-there // parts)
+    return blocks, -(-there // blocks)  # no empty part
 
 
 def constants(dtype: torch.dtype, tokens: int, split: bool) -> dict[str, Any]:

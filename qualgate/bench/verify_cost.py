@@ -20,10 +20,9 @@ import torch
 from qualgate.bench.shape import Benchmark, told
 from qualgate.errors import UsageError
 from qualgate_kernels import cpu
-from qualgate_kernels.cpu.dense_layout import PreparedDense
 from qualgate_kernels.cpu.layout import Prepared
 from qualgate_kernels.cpu.library import fuse, read
-from qualgate_kernels.dense import prepare_dense
+from qualgate_kernels.dense import Dense, prepare_dense
 from qualgate_kernels.packed import PackedWeight
 
 SIDE = 4096  # in_features and out_features of a layer
@@ -35,7 +34,7 @@ LEAST_SHARE = 0.7  # of the read bandwidth, the plain target at one row
 STEPS = 500_000  # of multiply-adds that touch no memory: a few milliseconds, long beside waking a thread
 GROUP = 32
 
-Layer = Prepared | PreparedDense
+Layer = Prepared | Dense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +162,7 @@ def _cost(kind: str, layers: Sequence[Layer], threads: int, rounds: int) -> Cost
 
 
 def _bytes(layer: Layer) -> torch.Tensor:
-    return layer.values if isinstance(layer, PreparedDense) else layer.codes
+    return layer.codes if isinstance(layer, Prepared) else layer.values
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -177,7 +177,7 @@ def _missing(device: torch.device) -> str:
         return ""
     if device.type == "cpu":
         return paged.missing() or decode.missing()
-    return f"no packed passes on {device.type}: {availability.unavailable(device)}"
+    return f"no packed passes on {device.type} ({availability.unavailable(device)})"
 
 
 def _other_state(config: PreTrainedConfig) -> str:
@@ -224,7 +224,7 @@ def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any,
     def without(because: str) -> Choice:
         return replace(choice, because=because)
 
-    if availability.on_triton(model.device):
+    if availability.on_triton(head.device):
         return without("on a GPU a model's own modules make its passes")
     if not choice.whole:
         return without("it changes its logits after the head")

@@ -1,5 +1,5 @@
-"""The packed engine on the kernels of GPUs, through Triton's interpreter, beside the CPU's: the same tokens, logits as near
-as rounding lets them be, and rows whose bits are their own. `test_engine_gpu.py` runs this in a process of its own.
+"""The packed engine on the kernels of GPUs, through Triton's interpreter, beside the CPU's: the same tokens, logits as
+near as rounding lets them be, and rows whose bits are their own. `test_engine_gpu.py` runs it in its own process.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.engine.tiny_architectures import quantized, tiny
 from tests.kernels.interpreted_paged import RowByRow
 
 INT4 = QuantizeRecipe(method="int4", group_size=32)
+ONE = {"num_hidden_layers": 1}
 WINDOW = {"sliding_window": 16}
 
 
@@ -67,10 +68,10 @@ def held_by_its_kernels(model):
 
 
 def test_on_a_gpus_kernels_a_model_says_what_it_says_on_a_cpu(quick, gpu):
-    expected = answers(model := tiny("llama"), choose_engine(model))
+    expected = answers(model := tiny("llama", **ONE), choose_engine(model))
     assert not held_by_its_kernels(model)
     gpu()
-    found = choose_engine(model := tiny("llama"))  # which tries its rows' bits, too
+    found = choose_engine(model := tiny("llama", **ONE))  # which tries its rows' bits, too
     assert (found.kind, found.because) == ("packed", "on a GPU a model's own modules make its passes")
     assert held_by_its_kernels(model)
     assert answers(model, found) == expected
@@ -79,9 +80,9 @@ def test_on_a_gpus_kernels_a_model_says_what_it_says_on_a_cpu(quick, gpu):
 @pytest.mark.proof
 @pytest.mark.parametrize(("arch", "more"), [("qwen3", {"head_dim": 16}), ("mistral", WINDOW), ("gemma2", WINDOW)])
 def test_other_models_too(arch, more, gpu):
-    expected = answers(model := tiny(arch, num_hidden_layers=1, **more), choose_engine(model))
+    expected = answers(model := tiny(arch, **ONE, **more), choose_engine(model))
     gpu()
-    found = choose_engine(model := tiny(arch, num_hidden_layers=1, **more))
+    found = choose_engine(model := tiny(arch, **ONE, **more))
     assert found.kind == "packed"
     assert answers(model, found) == expected
 
@@ -95,13 +96,13 @@ def logits_of(model, choice, what):
 def test_packed_weights_and_quantized_keys_and_values_are_read_by_its_kernels(gpu):
     """And a row that is read alone has its bits. The CPU's logits lie near: it rounds keys and values of other last
     bits."""
-    what, one = [[5, 9, 200, 17, 3, 4]], {"num_hidden_layers": 1}
-    model = quantized(tiny("llama", **one), INT4)
+    what = [[5, 9, 200, 17, 3, 4]]
+    model = quantized(tiny("llama", **ONE), INT4)
     choose_kernels(model, "fused")
     choice = replace(choose_engine(model), kept="int8")
     expected = logits_of(model, choice, what)
     gpu()
-    model = quantized(tiny("llama", **one), INT4)
+    model = quantized(tiny("llama", **ONE), INT4)
     assert choose_kernels(model, "fused") == "triton"
     assert lay_out(model) == ""
     norms.lay_out(model)
@@ -115,7 +116,7 @@ def test_packed_weights_and_quantized_keys_and_values_are_read_by_its_kernels(gp
 
 def test_without_packed_passes_a_models_own_norms_are_put_back(gpu):
     gpu()
-    model = tiny("llama", num_hidden_layers=1)
+    model = tiny("llama", **ONE)
     before = {name: type(module) for name, module in model.named_modules()}
     norms.lay_out(model)
     assert type(model.model.norm) is norms.RowNorm
@@ -124,6 +125,6 @@ def test_without_packed_passes_a_models_own_norms_are_put_back(gpu):
 
 
 def test_a_norm_that_does_more_keeps_its_own_code():
-    model = tiny("gemma2", num_hidden_layers=1)  # which adds 1 to its weight
+    model = tiny("gemma2", **ONE)  # which adds 1 to its weight
     norms.lay_out(model)
     assert norms.RowNorm not in {type(module) for module in model.modules()}
