@@ -17,7 +17,7 @@ import torch
 from qualgate_kernels.bench_goals import LIMITS
 from qualgate_kernels.bench_goals import OTHERS as GOALS
 from qualgate_kernels.bench_table import Part
-from qualgate_kernels.dense import HeldDense, norm_torch
+from qualgate_kernels.dense import norm_torch
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.drift import Head, drift_torch
 from qualgate_kernels.kept import FORMS, bytes_of_position
@@ -133,10 +133,10 @@ def _check_dense(machine: Machine, sizes: Sizes) -> list[dict[str, Any]]:
 
     found = []
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        held = HeldDense(_random(machine, 1000, sizes.width, seed=1).to(dtype))
+        held = _random(machine, 1000, sizes.width, seed=1).to(dtype)
         x = _random(machine, 70, sizes.width)
         whole = matmul_dense_triton(x, held)
-        found.append(_check(f"{dtype}: near", _near(whole, x.double() @ held.values.double().T, 1e-5)))
+        found.append(_check(f"{dtype}: near", _near(whole, x.double() @ held.double().T, 1e-5)))
         for rows in (1, 2, 8, 16, 17, 33):
             alone = matmul_dense_triton(x[:rows].contiguous(), held)
             found.append(_check(f"{dtype}: the bits of {rows} rows", _same(alone, whole[:rows])))
@@ -198,8 +198,8 @@ def _heads(machine: Machine, sizes: Sizes, rows: int) -> tuple[Head, Head]:
 def _check_drift(machine: Machine, sizes: Sizes) -> list[dict[str, Any]]:
     from qualgate_kernels.drift_gpu import drift_triton
 
-    pair = [replace(head, hidden=head.hidden[:64], weight=head.weight[:4000]) for head in _heads(machine, sizes, 64)]
-    found, twin = drift_triton(*pair, None, None), drift_torch(*pair)
+    p, q = (replace(head, weight=head.weight[:4000]) for head in _heads(machine, sizes, 64))
+    found, twin = drift_triton(p, q, None, None), drift_torch(p, q)
     near = torch.allclose(found.kl, twin.kl, rtol=1e-4, atol=1e-6)
     return [_check("kl", near), _check("top", bool((found.top == twin.top).float().mean() > 0.99))]
 
@@ -211,7 +211,7 @@ def _dense(machine: Machine, sizes: Sizes) -> dict[str, Any]:
     one = _random(machine, sizes.inner, sizes.width).bfloat16()
     copies = [one.clone() for _ in range(max(2, sizes.layers // 4))]
     x = _random(machine, 1, sizes.width)
-    ours = machine.captured(lambda: [matmul_dense_triton(x, HeldDense(each)) for each in copies])
+    ours = machine.captured(lambda: [matmul_dense_triton(x, each) for each in copies])
     theirs = machine.captured(lambda: [torch.nn.functional.linear(x.bfloat16(), each) for each in copies])
     found: dict[str, list[float]] = {"ours": [], "torch": []}
     for _ in range(sizes.rounds):
@@ -271,9 +271,9 @@ def _step(machine: Machine, sizes: Sizes, packed: bool) -> dict[str, Any]:
                 layer = lay_out(replace(one, codes=one.codes.clone()))
                 calls.append(partial(matmul, x.bfloat16(), layer))
             else:
-                dense = HeldDense(dequantize_torch(one).bfloat16())
+                dense = dequantize_torch(one).bfloat16()
                 calls.append(partial(matmul_dense_triton, x, dense))
-    head = HeldDense(_random(machine, sizes.vocabulary, sizes.width).bfloat16())
+    head = _random(machine, sizes.vocabulary, sizes.width).bfloat16()
     calls.append(lambda: matmul_dense_triton(inputs[0], head))
     run = machine.captured(lambda: [call() for call in calls])
     return {"seconds": [machine.seconds(run, 5) for _ in range(sizes.rounds)], "layers": sizes.layers}

@@ -61,7 +61,7 @@ def matmul_dense(x: torch.Tensor, held: Dense) -> torch.Tensor:
         return cpu.matmul(x, held)
     from qualgate_kernels.dense_gpu import matmul_dense_triton
 
-    return matmul_dense_triton(x, held)
+    return matmul_dense_triton(x, held.values)
 
 
 def restore_dense(held: Dense) -> torch.Tensor:

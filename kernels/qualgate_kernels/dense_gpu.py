@@ -18,7 +18,6 @@ import triton
 import triton.language as tl
 
 from qualgate_kernels.availability import interpreted
-from qualgate_kernels.dense import HeldDense
 from qualgate_kernels.terms import product, terms
 
 ROWS = 64  # out_features of a program
@@ -85,21 +84,21 @@ def norm_kernel(x, weight, out, width, eps, BLOCK: tl.constexpr):
     tl.store(out + row * width + columns, by * scaled, mask=mask)
 
 
-def matmul_dense_triton(x: torch.Tensor, held: HeldDense, *, split: bool | None = None) -> torch.Tensor:
+def matmul_dense_triton(x: torch.Tensor, weight: torch.Tensor, *, split: bool | None = None) -> torch.Tensor:
     """float32 x [rows >= 1, in_features], contiguous → float32 [rows, out_features].
 
     `split` is for tests: the bits are the same.
     """
-    (count, _), (out_features, in_features) = x.shape, held.shape
-    blocks, parts = parted(out_features, in_features, held.values.dtype)
+    (count, _), (out_features, in_features) = x.shape, weight.shape
+    blocks, parts = parted(out_features, in_features, weight.dtype)
     split = (parts > 1 and count <= SIDE_BY_SIDE) if split is None else split
     out = torch.empty(count, out_features, device=x.device)
     target = torch.empty(parts, count, out_features, device=x.device) if split else out
     tokens = TILES[count > TILES[0]]
     grid = (triton.cdiv(out_features, ROWS), parts if split else 1, triton.cdiv(count, tokens))
     dense_kernel[grid](
-        x, held.values, target, count, out_features, in_features, blocks, parts,
-        **constants(held.values.dtype, tokens, split), **options(held.values.dtype),
+        x, weight, target, count, out_features, in_features, blocks, parts,
+        **constants(weight.dtype, tokens, split), **options(weight.dtype),
     )  # fmt: skip
     if split:
         add_parts_kernel[(triton.cdiv(out_features, ADDED), count)](

@@ -384,5 +384,5 @@ def keep_constants(blocks: Blocks) -> dict[str, Any]:
 def options(blocks: Blocks) -> dict[str, Any]:
     """What the compiler is told for attention over such blocks: no contraction, so that both ways round alike, and the
     registers there are, rather than whose use the assembler would spill."""
-    warps = 8 if blocks.form == "float32" else 4
+    warps = 8 if blocks.form in ("float32", "fp8") else 4  # of fp8 a number takes more steps, and so more registers
     return {"num_warps": warps, "num_stages": 2, "maxnreg": 255, "enable_fp_fusion": False}

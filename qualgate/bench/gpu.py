@@ -6,15 +6,15 @@ from typing import Any
 
 from qualgate.bench.goals import GPU
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate_kernels import bench_all
+from qualgate_kernels import bench
 
 
 def run(quick: bool) -> dict[str, Any]:
     """InfrastructureError without a GPU, UsageError where the file there is another device's."""
-    if because := bench_all.missing():
+    if because := bench.missing():
         raise InfrastructureError(f"{because}. Nothing was measured: run it where there is an NVIDIA GPU.")
     try:
-        found = bench_all.run(bench_all.FILE, bench_all.MINUTES, quick=quick)
+        found = bench.run(bench.FILE, bench.MINUTES, quick=quick)
     except ValueError as error:
         raise UsageError(str(error).replace("Name another file with --json", "Move it away")) from None
     return GPU.result(rounds=[found["figures"]], rows=found["goals"]) | {

@@ -20,9 +20,10 @@ import torch
 from qualgate.bench.shape import Benchmark, told
 from qualgate.errors import UsageError
 from qualgate_kernels import cpu
+from qualgate_kernels.cpu.dense_layout import PreparedDense
 from qualgate_kernels.cpu.layout import Prepared
 from qualgate_kernels.cpu.library import fuse, read
-from qualgate_kernels.dense import Dense, prepare_dense
+from qualgate_kernels.dense import prepare_dense
 from qualgate_kernels.packed import PackedWeight
 
 SIDE = 4096  # in_features and out_features of a layer
@@ -34,7 +35,7 @@ LEAST_SHARE = 0.7  # of the read bandwidth, the plain target at one row
 STEPS = 500_000  # of multiply-adds that touch no memory: a few milliseconds, long beside waking a thread
 GROUP = 32
 
-Layer = Prepared | Dense
+Layer = Prepared | PreparedDense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,8 @@ def _layers(kind: str, side: int, walked: int) -> list[Layer]:
 
 def _layer(kind: str, side: int, random: torch.Generator) -> Layer | str:
     if kind == "bfloat16":
-        return prepare_dense(torch.randn(side, side, generator=random, dtype=torch.bfloat16))
+        dense = prepare_dense(torch.randn(side, side, generator=random, dtype=torch.bfloat16))
+        return dense if isinstance(dense, PreparedDense | str) else "not on a CPU"
     codes = torch.randint(0, 256, (side, side // 2), generator=random, dtype=torch.uint8)
     if kind == "mxfp4":
         code, scales = "e2m1", torch.randint(115, 122, (side, side // GROUP), generator=random, dtype=torch.uint8)
@@ -162,7 +164,7 @@ def _cost(kind: str, layers: Sequence[Layer], threads: int, rounds: int) -> Cost
 
 
 def _bytes(layer: Layer) -> torch.Tensor:
-    return layer.codes if isinstance(layer, Prepared) else layer.values
+    return layer.values if isinstance(layer, PreparedDense) else layer.codes
 
 
 def _seconds(work: Callable[[], object]) -> float:

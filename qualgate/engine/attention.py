@@ -86,13 +86,14 @@ _MEMORY: dict[int, Blocks] = {}
 @contextmanager
 def recycled(form: str = "float32", scales: Mapping[int, tuple[float, float]] | None = None) -> Iterator[KeysValues]:
     """None yet, of such a form and scales, in the memory of those that the process had last: to be given fresh memory
-    takes as long as to attend does. What lies there is of no sequence."""
+    takes as long as to attend does. What lies there is of no sequence. That of a GPU, which torch has at hand again, is
+    let go: the next arm's weights may need it."""
     states = KeysValues(form, scales or {}, memory=dict(_MEMORY))
     _MEMORY.clear()
     try:
         yield states
     finally:
-        _MEMORY.update(states.memory)
+        _MEMORY.update({at: blocks for at, blocks in states.memory.items() if blocks.keys.device.type == "cpu"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ def room(held: int = 0, device: torch.device | None = None) -> int:
     if device is not None and device.type == "cuda":
         import torch
 
-        return max(LEAST, int(SHARE_OF_GPU * (torch.cuda.mem_get_info(device)[0] + held)))
+        lies_idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # what torch had and kept
+        return max(LEAST, int(SHARE_OF_GPU * (torch.cuda.mem_get_info(device)[0] + lies_idle + held)))
     return max(LEAST, int(SHARE * (free() + held)))
 
 

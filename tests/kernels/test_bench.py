@@ -9,7 +9,7 @@ import torch
 
 from qualgate.bench import run_benchmark
 from qualgate.errors import InfrastructureError
-from qualgate_kernels import bench
+from qualgate_kernels import bench_products as bench
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qualgate_kernels import bench, bench_all, bench_parts
+from qualgate_kernels import bench, bench_parts, bench_products
 from qualgate_kernels.bench_table import Part, fill
 
 ABOUT = {"device": "a card", "torch": "2"}
@@ -109,14 +109,14 @@ def test_where_a_check_does_not_hold_no_speed_is_one(id):
 
 
 def test_without_figures_every_row_is_there_and_none_is_met_or_missed():
-    rows = bench_all.goals({}, {})
-    assert [row["id"] for row in rows] == [*bench.GOALS, *bench_parts.GOALS]
+    rows = bench.goals({}, {})
+    assert [row["id"] for row in rows] == [*bench_products.GOALS, *bench_parts.GOALS]
     assert {row["met"] for row in rows} == {None}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure")
 def test_without_a_gpu_it_says_so_and_ends_with_13(tmp_path, capsys):
-    assert bench_all.command(tmp_path / "gpu.json", 9.0, quick=True) == 13
+    assert bench.command(tmp_path / "gpu.json", 9.0, quick=True) == 13
     assert "no GPU is there. Nothing was measured" in capsys.readouterr().err
     assert not os.listdir(tmp_path)
 
@@ -125,7 +125,7 @@ INTERPRETED = """
 import torch
 from pathlib import Path
 from triton.runtime import interpreter
-from qualgate_kernels import bench_all, bench_parts
+from qualgate_kernels import bench, bench_parts
 from tests.kernels.interpreted_paged import RowByRow
 interpreter.np = RowByRow()
 def seconds(work, times):
@@ -136,7 +136,7 @@ sizes = bench_parts.Sizes(width=128, inner=128, layers=1, vocabulary=80, queries
                           sequences=2, drift=4, rounds=1)
 left_out = "drift", "check paged float32", "check paged fp8", "check paged int8"
 parts = [one for one in bench_parts.parts(machine, sizes) if not one.id.endswith(left_out)]
-found = bench_all.told(parts, Path("gpu.json"), {"device": "none"}, 9.0, lambda: 0.0)
+found = bench.told(parts, Path("gpu.json"), {"device": "none"}, 9.0, lambda: 0.0)
 print(found["failed"], found["left"])
 wrong = [(id, one["check"]) for id, figures in found["figures"].items() if "check" in id for one in figures
          if not one["passed"]]
