@@ -362,11 +362,12 @@ def constants(blocks: Blocks, seen: Seen, split: bool) -> dict[str, Any]:
     """What `attend_paged_kernel` is compiled for: one program for each combination."""
     narrow, form = blocks.form != "float32", form_of(blocks.form)
     width = triton.next_power_of_2(blocks.head_dim)
+    tile = 16 if form.kind > 1 and width > 128 else min(64, TILE_BYTES // (width * (2 if narrow else 4)))
     return {
         "DIM": blocks.head_dim, "WIDTH": width, "FORM": form.kind, "TERMS": 3 if narrow else 1,
         "OPERAND": tl.bfloat16 if narrow and not interpreted() else tl.float32,  # which multiplies no bfloat16
         "CAP": seen.soft_cap > 0, "SINKS": seen.sinks is not None, "SPLIT": split,
-        "PACK": PACK, "TILE": min(64, TILE_BYTES // (width * (2 if narrow else 4))), "SPAN": SPAN, "SLOTS": SLOTS,
+        "PACK": PACK, "TILE": tile, "SPAN": SPAN, "SLOTS": SLOTS,
     }  # fmt: skip
 
 
@@ -384,5 +385,6 @@ def keep_constants(blocks: Blocks) -> dict[str, Any]:
 def options(blocks: Blocks) -> dict[str, Any]:
     """What the compiler is told for attention over such blocks: no contraction, so that both ways round alike, and the
     registers there are, rather than whose use the assembler would spill."""
-    warps = 8 if blocks.form in ("float32", "fp8") else 4  # of fp8 a number takes more steps, and so more registers
+    coded = blocks.form not in ("float32", "bfloat16")  # a code takes more steps than a number, and so more registers
+    warps = 8 if blocks.form in ("float32", "fp8") or (coded and blocks.head_dim > 128) else 4
     return {"num_warps": warps, "num_stages": 2, "maxnreg": 255, "enable_fp_fusion": False}

@@ -222,21 +222,21 @@ def test_every_pair_is_in_one_pack_of_its_run(runs, group, window):
     assert packs.spans == packs.numbers[:, 3].max()
 
 
-def held(form, **scales):
+def held(form, dim=48, **scales):
     """Sequences whose `keys` and `values` are what blocks of the form keep of them."""
-    sequences = Sequences(LENGTHS, 2, 48, form=form, **scales).filled(keep_paged_triton)
+    sequences = Sequences(LENGTHS, 2, dim, form=form, **scales).filled(keep_paged_triton)
     keys, values = numbers_of(sequences.blocks, sequences.table.flatten().long())
     keys, values = keys.permute(0, 3, 1, 2), values.transpose(1, 2)  # [blocks, SLOTS, kv_heads, dim]
     for kept, numbers in ((sequences.keys, keys), (sequences.values, values)):
-        numbers = numbers.reshape(len(LENGTHS), -1, 2, 48)
+        numbers = numbers.reshape(len(LENGTHS), -1, 2, dim)
         kept[:] = [numbers[at, :length] for at, length in enumerate(LENGTHS)]
     return sequences
 
 
-@pytest.mark.parametrize("name", ["all", "plain"])
+@pytest.mark.parametrize(("name", "dim"), [("all", 48), ("plain", 192)])
 @pytest.mark.parametrize("form", CODES)
-def test_codes_are_read_as_the_numbers_that_they_stand_for(form, name):
-    sequences = held(form, **({"key_scale": 0.25, "value_scale": 0.0078125} if form == "fp8" else {}))
+def test_codes_are_read_as_the_numbers_that_they_stand_for(form, name, dim):
+    sequences = held(form, dim, **({"key_scale": 0.25, "value_scale": 0.0078125} if form == "fp8" else {}))
     query, seen = sequences.query(len(ROWS), 6), seen_of(name, 6)
     found = attend_paged_triton(query, sequences.blocks, sequences.places(ROWS), seen)
     close(found, query, sequences, ROWS, seen)
