@@ -385,6 +385,6 @@ def keep_constants(blocks: Blocks) -> dict[str, Any]:
 def options(blocks: Blocks) -> dict[str, Any]:
     """What the compiler is told for attention over such blocks: no contraction, so that both ways round alike, and the
     registers there are, rather than whose use the assembler would spill."""
-    coded = blocks.form not in ("float32", "bfloat16")  # a code takes more steps than a number, and so more registers
-    warps = 8 if blocks.form in ("float32", "fp8") or (coded and blocks.head_dim > 128) else 4
+    coded = blocks.form not in ("float32", "bfloat16")  # a code takes more steps, and so more registers
+    warps = 8 if blocks.form in ("float32", "fp8") or (coded and blocks.head_dim > 64) else 4
     return {"num_warps": warps, "num_stages": 2, "maxnreg": 255, "enable_fp_fusion": False}

@@ -79,7 +79,7 @@ def test_on_a_gpus_kernels_a_model_says_what_it_says_on_a_cpu(quick, gpu):
 
 @pytest.mark.proof
 @pytest.mark.parametrize(("arch", "more"), [("qwen3", {"head_dim": 16}), ("mistral", WINDOW), ("gemma2", WINDOW)])
-def test_other_models_too(arch, more, gpu):
+def test_other_models_too(arch, more, quick, gpu):
     expected = answers(model := tiny(arch, **ONE, **more), choose_engine(model))
     gpu()
     found = choose_engine(model := tiny(arch, **ONE, **more))

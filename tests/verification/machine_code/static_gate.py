@@ -174,7 +174,7 @@ def _paged(quick: bool) -> Iterator[Entry]:
                 yield _paged_attention(
                     f"paged attention, {said}{', all' * much}{', split' * split}", blocks, split, much
                 )
-            if form not in ("bfloat16", "float32"):  # codes are kept by torch, and merged as bfloat16 is
+            if form not in ("bfloat16", "float32"):  # codes are kept by torch, and merged as these are
                 continue
             kept = dict.fromkeys(("keys", "values"), f"*{DTYPES[blocks.keys.dtype]}")
             sinks = Seen(scale=1.0, sinks=torch.ones(1))
