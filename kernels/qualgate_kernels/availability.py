@@ -14,6 +14,11 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
+def on_triton(device: torch.device) -> bool:
+    """Whether the Triton kernels serve what lies on `device`; on a CPU those in C do, interpreted or not."""
+    return device.type == "cuda" and not unavailable(device)
+
+
 def unavailable(device: torch.device, activations: str = "") -> str:
     """Why the Triton kernels do not run on `device`, or "" if they do."""
     if importlib.util.find_spec("triton") is None:

@@ -1,294 +1,126 @@
-"""`python -m qualgate_kernels.bench`: the kernels' speed on this machine's GPU, beside the others' in the same run.
+"""`python -m qualgate_kernels.bench`: packed products on this machine's GPU; `--all`: every kernel of ours.
 
-Every provider multiplies weights that the L2 cache cannot hold: copies of 512 MB in all, one call each in a CUDA graph.
-Providers take turns, round by round, and what is quoted are ratios of medians. A provider whose product is wrong is
-left out, and so is its ratio. Needs torch and triton alone; without a GPU every goal is there, and none is met or
-missed.
+Whoever has a GPU for ten minutes gets the whole table, or goes on later. Needs torch and triton alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib
 import json
 import platform
-import statistics
-from collections.abc import Callable
-from dataclasses import replace
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from qualgate_kernels import configs
+from qualgate_kernels import bench_parts, bench_products
 from qualgate_kernels.availability import unavailable
-from qualgate_kernels.linear import matmul, matmul_torch
-from qualgate_kernels.packed import PackedWeight, unpack_codes
-from qualgate_kernels.planes import Prepared, lay_out
-from qualgate_kernels.samples import weight
+from qualgate_kernels.bench_parts import Machine, Sizes, Work
+from qualgate_kernels.bench_table import Part, fill
 
-NOT_MEASURED = "not measured on a GPU"
-SHAPES = {"8192": (8192, 8192), "28672": (28672, 4096)}
-ROWS = (1, 4, 8, 16)
-ROTATED = 512 * 2**20  # bytes of distinct weights, ten times the L2 cache
-GOALS = {
-    "int4_8192_bandwidth": ">= 0.75 of the copy bandwidth of the run, 8192 x 8192 int4 g128, 1 to 16 rows",
-    "int4_28672_bandwidth": ">= 0.75 of the copy bandwidth of the run, 28672 x 4096 int4 g128, 1 to 16 rows",
-    "int4_8192_bf16": ">= 3.0x torch bf16, 8192 x 8192 int4 g128, 1 to 16 rows",
-    "int4_28672_bf16": ">= 3.0x torch bf16, 28672 x 4096 int4 g128, 1 to 16 rows",
-    "int4_8192_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 8192 x 8192 int4 g128, 1 to 16 rows",
-    "int4_28672_best": ">= 1.0x the best of torch int4, gemlite, Marlin, 28672 x 4096 int4 g128, 1 to 16 rows",
-    "verify_cost": "time(8 rows) / time(1 row) <= 1.15, both shapes",
-    "invariance_tax": "<= 5 % over the same kernels split as suits the number of rows best",
-}
-Call = Callable[[torch.Tensor], torch.Tensor]
+FILE = Path("gpu.json")  # where figures lie if nothing is said
+MINUTES = 9.0
+CANNOT = 13  # exit code: there is no GPU, a part failed, or time ran out before the last
+FORMS = ("int4 g128", "int4 g128 asym", "int8", "mxfp4")
 
 
-def run(quick: bool = False) -> dict[str, Any]:
-    """{"device", "versions", "checks", "rounds", "goals"}; a goal not measured has `met: null` and a reason."""
-    because = unavailable(torch.device("cuda")) if torch.cuda.is_available() else NOT_MEASURED
-    if because:
-        return _described([], [_row(id, reason=because) for id in GOALS], [])
-    rounds: list[dict[str, Any]] = []
-    checks = [check for form in ("int4 g128", "int4 g128 asym", "int8", "mxfp4") for check in _checks(form)]
-    for name, shape in SHAPES.items():
-        rounds += _timed(name, shape, quick)
-    goals = _goals(rounds)
-    if not all(check["passed"] for check in checks):  # a wrong product is no speed
-        goals = [row | {"met": False, "reason": "a row's bits or a product is wrong, see checks"} for row in goals]
-    return _described(rounds, goals, checks)
-
-
-def _row(
-    id: str, measured: Any = None, spread: Any = None, met: bool | None = None, reason: str = ""
-) -> dict[str, Any]:
-    row = {"id": id, "goal": GOALS[id], "measured": measured, "spread": spread, "met": met}
-    return row | {"met": None, "reason": reason} if reason else row
-
-
-def _described(rounds: list[Any], goals: list[Any], checks: list[Any]) -> dict[str, Any]:
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
+def command(path: Path, minutes: float, *, quick: bool) -> int:
+    """The exit code: 0 for a whole table, whatever it says."""
+    if because := missing():
+        print(f"{because}. Nothing was measured: run it where there is an NVIDIA GPU.", file=sys.stderr)
+        return CANNOT
     try:
-        import triton
+        found = run(path, minutes, quick=quick)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return CANNOT
+    print(json.dumps(found["goals"], indent=2))
+    for id, why in found["failed"].items():
+        print(f"{id} failed: {why}", file=sys.stderr)
+    if found["left"]:
+        print(f"{len(found['left'])} parts are left. The same command goes on: {path}", file=sys.stderr)
+    return CANNOT if found["left"] else 0
 
-        versions["triton"] = triton.__version__
-    except ImportError:
-        pass
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    table = hashlib.sha256(Path(configs.__file__).read_bytes()).hexdigest()
+
+def missing() -> str:
+    """Why nothing can be measured here, or ""."""
+    return unavailable(torch.device("cuda")) if torch.cuda.is_available() else "no GPU is there"
+
+
+def run(path: Path, minutes: float, *, quick: bool) -> dict[str, Any]:
+    """The table at `path` filled for so many minutes, and its "goals". ValueError as `bench_table.fill` has it."""
+    parts = [*_products(quick), *bench_parts.parts(_machine(), Sizes(rounds=3 if quick else 5))]
+    return told(parts, path, _about(quick), minutes, time.monotonic)
+
+
+def told(
+    parts: Sequence[Part], path: Path, about: Mapping[str, Any], minutes: float, clock: Callable[[], float]
+) -> dict[str, Any]:
+    """As `fill`, checks of all kernels first, with the goals that follow from the figures."""
+    ordered = sorted(parts, key=lambda part: not part.id.startswith("check "))
+    found = fill(ordered, path, about, seconds=60 * minutes, clock=clock)
+    return found | {"goals": goals(found["figures"], found["failed"])}
+
+
+def goals(figures: Mapping[str, Any], failed: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows of packed products and those of `bench_parts`."""
+    shapes = [f"products {name}" for name in bench_products.SHAPES]
+    if all(id in figures for id in shapes):
+        rows = bench_products._goals([one for id in shapes for one in figures[id]])
+    else:
+        rows = [bench_products._row(id, reason="not measured") for id in bench_products.GOALS]
+    others = bench_parts.rows_of(figures, failed)
+    if others[0]["met"] is not True:  # a wrong product is no speed, and one that was not tried may be wrong
+        rows = [row | {"met": None if others[0]["met"] is None else False} for row in rows]
+    return [*rows, *others]
+
+
+def _products(quick: bool) -> list[Part]:
+    checks = [Part(f"check {form}", lambda before, form=form: bench_products._checks(form)) for form in FORMS]
+    timed = bench_products._timed
+    figures = [
+        Part(f"products {name}", lambda before, name=name, shape=shape: timed(name, shape, quick))
+        for name, shape in bench_products.SHAPES.items()
+    ]
+    return checks + figures
+
+
+def _about(quick: bool) -> dict[str, Any]:
+    """What figures of one table have in common: the device, the versions, and every file of these kernels."""
+    import triton
+
+    here = sorted(Path(__file__).parent.glob("*.py"))
+    programs = hashlib.sha256(b"".join(file.read_bytes() for file in here)).hexdigest()
     return {
-        "device": device, "versions": versions, "configuration_table": table, "checks": checks, "rounds": rounds,
-        "goals": goals,
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
+        "python": platform.python_version(), "programs": programs, "quick": quick,
     }  # fmt: skip
 
 
-def _checks(form: str) -> list[dict[str, Any]]:
-    """Bits of a row alone and among 1 to 2047 others; the product against the twin's in float64."""
-    packed = weight(form, 1000, 4096)
-    packed = replace(packed, **{name: tensor.cuda() for name, tensor in packed.tensors.items()})
-    prepared = lay_out(packed)
-    found = []
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        x = torch.randn(2048, 4096, device="cuda").to(dtype)
-        alone = matmul(x[:1], prepared)
-        for rows in (2, 8, 16, 17, 33, 64, 256, 2048):
-            same = torch.equal(matmul(x[:rows], prepared)[:1], alone)
-            found.append({"check": f"{form}, {dtype}: a row's bits beside {rows - 1} others", "passed": same})
-        exact = x[:64].double() @ _dense(packed).double().T
-        error = float((matmul(x[:64], prepared).double() - exact).abs().max() / exact.abs().max())
-        limit = 2 * torch.finfo(dtype).eps + 4096 * 2**-24
-        found.append({"check": f"{form}, {dtype}: largest error {error:.1e}", "passed": error <= limit})
-    return found
+def _machine() -> Machine:
+    return Machine(torch.device("cuda"), bench_products._seconds, _captured, bench_products._copy_bandwidth)
 
 
-def _dense(packed: PackedWeight) -> torch.Tensor:
-    from qualgate_kernels.dequantize import dequantize_torch
-
-    return dequantize_torch(packed)
-
-
-def _timed(name: str, shape: tuple[int, int], quick: bool) -> list[dict[str, Any]]:
-    """Rounds of one shape: {"shape", "rows", "round", provider: seconds a call, ..., "copy": bytes a second}."""
-    packed = weight("int4 g128", *shape)
-    packed = replace(packed, **{key: tensor.cuda() for key, tensor in packed.tensors.items()})
-    prepared = lay_out(packed)
-    providers: dict[str, list[Call]] = {"ours": _ours(prepared)}
-    for splits in (1, 2, 4, 8):
-        if splits != prepared.splits:
-            providers[f"ours in {splits}"] = _ours(lay_out(packed, splits=splits))
-    dense = _dense(packed).bfloat16()
-    providers["torch bf16"] = [(lambda x, w=w: torch.nn.functional.linear(x, w)) for w in _copies(dense, dense.nbytes)]
-    left_out: dict[str, str] = {}
-    for other, make in (("torch int4", _torch_int4), ("gemlite", _gemlite), ("marlin", _marlin)):
-        try:
-            calls = make(packed)
-            probe = torch.randn(16, shape[1], device="cuda", dtype=torch.bfloat16) / shape[1] ** 0.5
-            expected = matmul_torch(probe, packed).float()
-            error = float((calls[0](probe).float() - expected).abs().max() / expected.abs().max())
-            if not error < 0.05:
-                raise ValueError(f"its product is off by {error:.1%}")
-            providers[other] = calls
-        except Exception as error:  # whatever a library that is not ours may raise
-            left_out[other] = f"{type(error).__name__}: {error}"[:200]
-    rounds = []
-    for rows in ROWS:
-        x = torch.randn(rows, shape[1], device="cuda", dtype=torch.bfloat16)
-        graphs = {provider: _graph(calls, x) for provider, calls in providers.items()}
-        for number in range(3 if quick else 7):
-            found: dict[str, Any] = {"shape": name, "rows": rows, "round": number, "splits": prepared.splits}
-            found["copy"] = _copy_bandwidth()
-            for provider, graph in graphs.items():
-                found[provider] = _seconds(graph.replay, 5 if quick else 20) / len(providers[provider])
-            found["copy after"] = _copy_bandwidth()
-            rounds.append(found | {"bytes": prepared.nbytes, "left_out": left_out})
-    return rounds
-
-
-def _ours(prepared: Prepared) -> list[Call]:
-    assert prepared.words is not None
-    return [
-        (lambda x, one=one: matmul(x, one))
-        for one in [replace(prepared, words=words) for words in _copies(prepared.words, prepared.nbytes)]
-    ]
-
-
-def _copies(tensor: torch.Tensor, size: int) -> list[torch.Tensor]:
-    return [tensor.clone() for _ in range(-(-ROTATED // size))]
-
-
-def _torch_int4(packed: PackedWeight) -> list[Call]:
-    """torch's own int4 product (tinygemm): weight = (code - 8) * scale + zero, two codes a byte, the even one high."""
-    codes = unpack_codes(packed.codes, 4, packed.shape[1])
-    bytes_ = codes[:, ::2] << 4 | codes[:, 1::2]
-    words = torch.ops.aten._convert_weight_to_int4pack(bytes_.contiguous(), 8)
-    scales = packed.scales.T.unsqueeze(-1)
-    both = torch.cat([scales, torch.zeros_like(scales)], -1).contiguous()
-    return [
-        (lambda x, w=w: torch.ops.aten._weight_int4pack_mm(x, w, packed.group_size, both))
-        for w in _copies(words, words.nbytes + both.nbytes)
-    ]
-
-
-def _gemlite(packed: PackedWeight) -> list[Call]:
-    gemlite = importlib.import_module("gemlite")
-
-    codes = unpack_codes(packed.codes, 4, packed.shape[1])
-    layers = []
-    for _ in range(-(-ROTATED // packed.nbytes)):
-        layer = gemlite.GemLiteLinear(
-            4, packed.group_size, packed.shape[1], packed.shape[0], gemlite.DType.BF16, gemlite.DType.BF16
-        )
-        layer.pack(codes.clone(), packed.scales, torch.full_like(packed.scales, 8), None)
-        layers.append(layer)
-    return [(lambda x, layer=layer: layer(x)) for layer in layers]
-
-
-def _marlin(packed: PackedWeight) -> list[Call]:
-    """vLLM's Marlin, through the helpers of its own tests."""
-    folder = "vllm.model_executor.layers.quantization.utils"
-    marlin_utils = importlib.import_module(f"{folder}.marlin_utils")
-    marlin_utils_test = importlib.import_module(f"{folder}.marlin_utils_test")
-    scalar_types = importlib.import_module("vllm.scalar_type").scalar_types
-
-    _, q, scales, order, sort, _ = marlin_utils_test.marlin_quantize(
-        _dense(packed).T.bfloat16().contiguous(), scalar_types.uint4b8, packed.group_size, False
-    )
-    return [
-        (
-            lambda x, q=copy: marlin_utils.apply_gptq_marlin_linear(
-                x, q, scales, marlin_utils.marlin_make_empty_g_idx(x.device), order, sort,
-                marlin_utils.marlin_make_workspace_new(x.device), scalar_types.uint4b8, *packed.shape, True,
-            )
-        )
-        for copy in _copies(q, q.nbytes)
-    ]  # fmt: skip
-
-
-def _graph(calls: list[Call], x: torch.Tensor) -> torch.cuda.CUDAGraph:
-    """One call per copy of the weight, captured after a warm-up that compiles."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls[:2]:
-            call(x)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call(x)
-    graph.replay()
-    return graph
-
-
-def _seconds(work: Callable[[], object], times: int) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(times):
-        work()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / 1000 / times
-
-
-def _copy_bandwidth() -> float:
-    """Bytes a second of a 1 GiB copy, read and written."""
-    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    target.copy_(source)
-    return 2 * source.nbytes / _seconds(lambda: target.copy_(source), 5)
-
-
-def _goals(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of the goal table. A round in which the copy's bandwidth moved by more than a tenth does not count."""
-    steady = [one for one in rounds if abs(one["copy after"] / one["copy"] - 1) <= 0.1]
-    kept = {
-        (name, rows): [one for one in steady if (one["shape"], one["rows"]) == (name, rows)]
-        for name in SHAPES
-        for rows in ROWS
-    }
-    if not all(kept.values()):
-        return [_row(id, reason="the machine was too unsteady: the copy's bandwidth moved") for id in GOALS]
-
-    def middle(name: str, rows: int, of: Callable[[dict[str, Any]], float]) -> float:
-        return statistics.median(of(one) for one in kept[name, rows])
-
-    def worst(name: str, of: Callable[[dict[str, Any]], float]) -> tuple[float, list[float]]:
-        each = [middle(name, rows, of) for rows in ROWS]
-        return min(each), [min(each), max(each)]
-
-    goals = []
-    for name in SHAPES:
-        least, spread = worst(name, lambda one: one["bytes"] / one["ours"] / one["copy"])
-        goals.append(_row(f"int4_{name}_bandwidth", least, spread, least >= 0.75))
-        least, spread = worst(name, lambda one: one["torch bf16"] / one["ours"])
-        goals.append(_row(f"int4_{name}_bf16", least, spread, least >= 3.0))
-        left_out = kept[name, 1][0]["left_out"]
-        others = [other for other in ("torch int4", "gemlite", "marlin") if other not in left_out]
-        if others:
-            least, spread = worst(name, lambda one, o=tuple(others): min(one[other] for other in o) / one["ours"])
-            goals.append(_row(f"int4_{name}_best", least, spread, least >= 1.0) | {"left_out": left_out})
-        else:
-            goals.append(_row(f"int4_{name}_best", reason=f"none could be run: {left_out}"))
-    verify = [middle(name, 8, lambda one: one["ours"]) / middle(name, 1, lambda one: one["ours"]) for name in SHAPES]
-    goals.append(_row("verify_cost", max(verify), [min(verify), max(verify)], max(verify) <= 1.15))
-    taxes = []
-    for name in SHAPES:
-        for rows in ROWS:
-            ours = [key for key in kept[name, rows][0] if key.startswith("ours")]
-            best = min(middle(name, rows, lambda one, key=key: one[key]) for key in ours)
-            taxes.append(middle(name, rows, lambda one: one["ours"]) / best - 1)
-    goals.append(_row("invariance_tax", max(taxes), [min(taxes), max(taxes)], max(taxes) <= 0.05))
-    return sorted(goals, key=lambda row: list(GOALS).index(row["id"]))
+def _captured(work: Work) -> Work:
+    """As one CUDA graph, after a warm-up that compiles."""
+    return bench_products._graph([lambda x: work()], torch.empty(0)).replay
 
 
 def main() -> None:
     """The command line; the result is JSON."""
     parser = argparse.ArgumentParser(prog="python -m qualgate_kernels.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, the same rows")
-    parser.add_argument("--json", type=Path, help="write the result here too")
+    parser.add_argument("--json", type=Path, help=f"write the result here too; of --all the file that grows ({FILE})")
+    parser.add_argument("--all", action="store_true", help="every figure, checks first; goes on where it was cut off")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of --all: begin nothing after so many (9)")
     chosen = parser.parse_args()
-    result = json.dumps(run(chosen.quick), indent=2)
+    if chosen.all:
+        raise SystemExit(command(chosen.json or FILE, chosen.minutes, quick=chosen.quick))
+    result = json.dumps(bench_products.run(chosen.quick), indent=2)
     if chosen.json:
         chosen.json.write_text(result + "\n")
     print(result)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from qualgate_kernels import attention, cpu, drift_cpu, linear, paged
+from qualgate_kernels import attention, availability, cpu, drift_cpu, linear, paged
 from qualgate_kernels import drift as twin
 from qualgate_kernels.attention import QuantizedCache, attend_torch
 from qualgate_kernels.availability import unavailable
@@ -47,7 +47,10 @@ def fuse(packed: PackedWeight, activations: str = "", *, halves: bool = False) -
     activations: what inputs are rounded to, where a kernel may do that itself: "int8", "fp8" (one scale a token),
     "fp8 g128". A kernel that does not gets inputs that were rounded before. halves: of the CPU, see `cpu.prepare`.
     """
-    return _on_gpu(packed, activations) if packed.codes.device.type == "cuda" else _on_cpu(packed, activations, halves)
+    device = packed.codes.device
+    if device.type == "cuda" or availability.on_triton(device):
+        return _on_gpu(packed, activations)
+    return _on_cpu(packed, activations, halves)
 
 
 def drift(
@@ -129,13 +132,11 @@ def attend_path(cache: QuantizedCache) -> str:
 def paged_path(blocks: Blocks) -> str:
     """triton, c, or "torch twin: why"."""
     device = blocks.keys.device
-    if device.type == "cpu":
+    if device.type == "cpu" and not availability.on_triton(device):
         because = paged_cpu.missing()
         return f"torch twin: {because}" if because else "c"
     if blocks.head_dim > paged.GPU_DIMS:
         return f"torch twin: head_dim is above {paged.GPU_DIMS}"
-    if blocks.form not in paged.GPU_FORMS:
-        return f"torch twin: keys and values are {blocks.form}, which the kernel for GPUs does not read"
     return _triton(device)
 
 
@@ -182,7 +183,8 @@ def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:
 
 
 def _triton(device: torch.device, code: str = "") -> str:
-    because = unavailable(device, code) if device.type == "cuda" else f"no kernel for {device.type}"
+    there = device.type == "cuda" or availability.on_triton(device)
+    because = unavailable(device, code) if there else f"no kernel for {device.type}"
     return f"torch twin: {because}" if because else "triton"
 
 

@@ -26,7 +26,6 @@ from qualgate_kernels.slots import SLOTS
 MOST_DIMS = 1024
 GPU_DIMS = 256  # the most that paged_gpu.py takes
 LEAST_SCALE, MOST_SCALE = 2.0**-100, 2.0**100  # of fp8: float32 holds each code's number
-GPU_FORMS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,7 +162,12 @@ def keep_torch(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
     """Write the rows' keys and values, float32 [rows, kv_heads, head_dim], where they stand, in the blocks' format: the
     torch twin."""
     check_kept(blocks, places, key, value)
-    form, block, slot = form_of(blocks.form), places.slots // SLOTS, places.slots % SLOTS
+    lay(blocks, places.slots, key, value)
+
+
+def lay(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+    """As `keep_torch`, of arguments that were seen. slots: `Places.slots`."""
+    form, block, slot = form_of(blocks.form), slots // SLOTS, slots % SLOTS
     keys, key_scales = kept(form, key, blocks.key_scale)
     values, value_scales = kept(form, value, blocks.value_scale)
     blocks.keys[block, :, :, slot] = keys

@@ -8,11 +8,13 @@ sequences would leave most of the GPU idle, so there each span is a program of i
 the partial results together: the same steps in the same order, and so the same bits.
 
 Queries, weights and sums are float32. Where keys and values are bfloat16 a product is three of tensor cores: a float32
-is the sum of three bfloat16, exactly. Where they are float32 no tensor core has their product, and none is used.
+is the sum of three bfloat16, exactly. Where they are float32 no tensor core has their product, and none is used. Codes
+(fp8, int8, int4) are multiplied as bfloat16, which holds each; a position's scale is a factor of its logits and of its
+weights, and int4's least number adds its share to either, so nothing is expanded in memory.
 
 Rows of a pack share a product, in which 0 times infinity would reach rows that do not see the infinity. So `keep` lets
-no value into a block that is not finite: it keeps 0 there and NaN as the position's key, which whoever sees the
-position gets, in the whole head, and nobody else. Blocks are to be filled by it alone.
+no value into a block that is not finite: it keeps 0 there and NaN as the position's key (of codes as its key's scale),
+which whoever sees the position gets, in the whole head, and nobody else. Blocks are to be filled by it alone.
 """
 
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportArgumentType=false
@@ -27,8 +29,11 @@ import triton
 import triton.language as tl
 
 from qualgate_kernels.availability import interpreted
-from qualgate_kernels.paged import GPU_FORMS, Blocks, Places, Seen
+from qualgate_kernels.kept import form_of
+from qualgate_kernels.kept_numbers import kept
+from qualgate_kernels.paged import Blocks, Places, Seen, lay
 from qualgate_kernels.slots import SLOTS
+from qualgate_kernels.terms import product, terms
 
 PACK = 16  # pairs of a program: the least that tensor cores take
 SPAN = 256  # positions of a partial result
@@ -47,37 +52,49 @@ class Packs:
 
 
 @triton.jit
-def _terms(x, TERMS: tl.constexpr, OPERAND: tl.constexpr):
-    """A float32 as it is; or three bfloat16 that add up to it, the largest first: of its 24 bits 8 each, cut."""
-    if TERMS == 1:
-        return x, x, x
+def _read(at, mask, shift, FORM: tl.constexpr, OPERAND: tl.constexpr):
+    """What is kept there, as OPERAND: numbers, or codes without their scale. shift: of int4, to a code's bits."""
+    found = tl.load(at, mask=mask, other=0)
+    if FORM == 2:  # e4m3, without its instructions, which GPUs before 8.9 have not
+        code = found.to(tl.int32) & 127
+        large = ((code << 20) + (120 << 23)).to(tl.float32, bitcast=True)
+        number = tl.where(code < 8, code.to(tl.float32) * 0.001953125, large)
+        number = tl.where(code == 127, float("nan"), number)
+        return tl.where(found.to(tl.int32) > 127, -number, number).to(OPERAND)
+    elif FORM == 4:
+        return ((found.to(tl.int32) >> shift) & 15).to(tl.float32).to(OPERAND)
+    elif FORM == 3:
+        return found.to(tl.float32).to(OPERAND)
     else:
-        first = (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
-        rest = x - first
-        second = (rest.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
-        return first.to(OPERAND), second.to(OPERAND), (rest - second).to(OPERAND)
+        return found.to(OPERAND)
 
 
 @triton.jit
-def _product(first, second, third, other, TERMS: tl.constexpr):
-    """The float32 product of the terms' sum with `other`."""
-    if TERMS == 1:
-        return tl.dot(first, other, input_precision="ieee")
+def _scales(scales, whole, block, place, FORM: tl.constexpr, SLOTS: tl.constexpr):
+    """Of positions, float32: (what a code is multiplied by, what is added then). block: times heads, of this head."""
+    if FORM == 2:
+        return whole, 0.0
+    elif FORM == 3:
+        return tl.load(scales + block * SLOTS + place).to(tl.float32), 0.0
+    elif FORM == 4:
+        at = scales + block * (2 * SLOTS) + place
+        return tl.load(at).to(tl.float32), tl.load(at + SLOTS).to(tl.float32)
     else:
-        made = tl.dot(third, other)
-        made = tl.dot(second, other, made)
-        return tl.dot(first, other, made)
+        return 1.0, 0.0
 
 
 @triton.jit
 def _through(
-    q1, q2, q3, keys, values, count, blocks, head, kv_heads, begin, stop, first, last, low, high, scale, soft_cap,
-    DIM: tl.constexpr, WIDTH: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr, CAP: tl.constexpr,
-    PACK: tl.constexpr, TILE: tl.constexpr, SLOTS: tl.constexpr,
+    q1, q2, q3, asked, keys, values, key_scales, value_scales, key_scale, value_scale, count, blocks, head, kv_heads,
+    begin, stop, first, last, low, high, scale, soft_cap,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, FORM: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr,
+    CAP: tl.constexpr, PACK: tl.constexpr, TILE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """The state after the tiles from `begin` up to `stop`. Rows see `first` to `last`, together `low` to `high`; one
     that sees nothing of a tile keeps its state, to the bit."""
     columns = tl.arange(0, WIDTH)
+    HELD: tl.constexpr = DIM // 2 if FORM == 4 else DIM  # elements of a head: int4 has two numbers in each
+    element, shift = columns % HELD, columns // HELD * 4
     best = tl.full([PACK], -float("inf"), tl.float32)
     total = tl.zeros([PACK], tl.float32)
     summed = tl.zeros([PACK, WIDTH], tl.float32)
@@ -86,10 +103,19 @@ def _through(
         there = (here // SLOTS >= low // SLOTS) & (here // SLOTS <= high // SLOTS)
         block = tl.load(blocks + here // SLOTS, mask=there, other=0)
         block = tl.where((block >= 0) & (block < count), block, 0)  # rows far apart may not see one between them
-        at = (block.to(tl.int64) * kv_heads + head) * (DIM * SLOTS)
-        key_at = keys + (at + here % SLOTS)[None, :] + (columns * SLOTS)[:, None]
-        key = tl.load(key_at, mask=(columns < DIM)[:, None], other=0.0).to(OPERAND)
-        logits = _product(q1, q2, q3, key, TERMS) * scale
+        block = block.to(tl.int64) * kv_heads + head
+        at = block * (HELD * SLOTS)
+        key_at = keys + (at + here % SLOTS)[None, :] + (element * SLOTS)[:, None]
+        key = _read(key_at, (columns < DIM)[:, None], shift[:, None], FORM, OPERAND)
+        logits = product(q1, q2, q3, key, TERMS)
+        step, least = _scales(key_scales, key_scale, block, here % SLOTS, FORM, SLOTS)
+        if FORM == 2:
+            logits = logits * step
+        elif FORM > 2:
+            logits = logits * step[None, :]
+        if FORM == 4:
+            logits += asked[:, None] * least[None, :]
+        logits = logits * scale
         if CAP:
             logits = soft_cap * _tanh(logits / soft_cap)
         seen = (here[None, :] >= first[:, None]) & (here[None, :] <= last[:, None])
@@ -97,11 +123,19 @@ def _through(
         higher = tl.maximum(best, tl.max(logits, axis=1))
         anchor = tl.where(higher == -float("inf"), 0.0, higher)  # nothing seen yet: every weight is exp(-inf) = 0
         kept, weight = tl.exp(best - anchor), tl.exp(logits - anchor[:, None])
-        value_at = values + (at + here % SLOTS * DIM)[:, None] + columns[None, :]
-        value = tl.load(value_at, mask=(columns < DIM)[None, :], other=0.0).to(OPERAND)
-        w1, w2, w3 = _terms(weight, TERMS, OPERAND)
+        value_at = values + (at + here % SLOTS * HELD)[:, None] + element[None, :]
+        value = _read(value_at, (columns < DIM)[None, :], shift[None, :], FORM, OPERAND)
         total = total * kept + tl.sum(weight, axis=1)
-        summed = summed * kept[:, None] + _product(w1, w2, w3, value, TERMS)
+        summed = summed * kept[:, None]
+        step, least = _scales(value_scales, value_scale, block, here % SLOTS, FORM, SLOTS)
+        if FORM == 4:
+            summed += tl.sum(weight * least[None, :], axis=1)[:, None]
+        if FORM == 2:
+            weight = weight * step
+        elif FORM > 2:
+            weight = weight * step[None, :]
+        w1, w2, w3 = terms(weight, TERMS, OPERAND)
+        summed += product(w1, w2, w3, value, TERMS)
         best = higher
     return best, total, summed
 
@@ -151,21 +185,23 @@ def _pairs(packs, heads, group, DIM: tl.constexpr, WIDTH: tl.constexpr, PACK: tl
     do_not_specialize_on_alignment=["query", "table", "sequence", "position"],
 )
 def attend_paged_kernel(
-    query, keys, values, table, sequence, position, packs, sinks, out, partial, totals,
-    count, heads, kv_heads, table_width, spans, scale, soft_cap, window,
-    DIM: tl.constexpr, WIDTH: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr,
+    query, keys, values, key_scales, value_scales, table, sequence, position, packs, sinks, out, partial, totals,
+    count, heads, kv_heads, table_width, spans, scale, soft_cap, window, key_scale, value_scale,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, FORM: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr,
     CAP: tl.constexpr, SINKS: tl.constexpr, SPLIT: tl.constexpr,
     PACK: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Grid (packs, kv_heads, spans or 1). query, out: float32 [rows, heads, DIM]; count: blocks that there are; WIDTH:
-    DIM or the next power of two.
+    DIM or the next power of two; FORM: a `Form.kind`.
 
     SPLIT: this program takes the span of its third index alone and leaves partial float32 [packs, kv_heads, spans,
     PACK, DIM] and totals [.., 2, PACK].
     """
     head = tl.program_id(1)
     start, row, query_head, ok, at, mask = _pairs(packs, heads, heads // kv_heads, DIM, WIDTH, PACK)
-    q1, q2, q3 = _terms(tl.load(query + at, mask=mask, other=0.0), TERMS, OPERAND)
+    asks = tl.load(query + at, mask=mask, other=0.0)
+    q1, q2, q3 = terms(asks, TERMS, OPERAND)
+    asked = tl.sum(asks, axis=1)
     last = tl.load(position + row, mask=ok, other=-1)  # a pair that is not there sees nothing
     first = tl.maximum(last - window + 1, 0)
     low, high = tl.min(tl.where(ok, first, 2147483647)), tl.max(last)
@@ -179,9 +215,9 @@ def attend_paged_kernel(
     summed = tl.zeros([PACK, WIDTH], tl.float32)
     for span in range(begin, stop, SPAN):
         its_best, its_total, its_summed = _through(
-            q1, q2, q3, keys, values, count, blocks, head, kv_heads,
-            tl.maximum(span, low // TILE * TILE), tl.minimum(span + SPAN, stop), first, last, low, high,
-            scale, soft_cap, DIM, WIDTH, OPERAND, TERMS, CAP, PACK, TILE, SLOTS,
+            q1, q2, q3, asked, keys, values, key_scales, value_scales, key_scale, value_scale, count, blocks, head,
+            kv_heads, tl.maximum(span, low // TILE * TILE), tl.minimum(span + SPAN, stop), first, last, low, high,
+            scale, soft_cap, DIM, WIDTH, FORM, OPERAND, TERMS, CAP, PACK, TILE, SLOTS,
         )  # fmt: skip
         if SPLIT:
             best, total, summed = its_best, its_total, its_summed
@@ -251,18 +287,16 @@ def keep_paged_kernel(
 def attend_paged_triton(
     query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen, *, split: bool | None = None
 ) -> torch.Tensor:
-    """As paged.attend_torch, with arguments that paged.check has seen; head_dim at most GPU_DIMS. ValueError for blocks
-    of other formats than GPU_FORMS.
+    """As paged.attend_torch, with arguments that paged.check has seen; head_dim at most GPU_DIMS.
 
     `split` is for tests: the bits are the same.
     """
-    _check_form(blocks)
     heads, kv_heads, device = query.shape[1], blocks.kv_heads, query.device
     packs = packs_of(places, heads // kv_heads, seen.window)
     count, spans = len(packs.numbers), packs.spans
     if split is None:
         split = spans > 1 and count * kv_heads < PROGRAMS and count * kv_heads * spans <= PARTIALS
-    numbers, table, sequence, position = (
+    packed, table, sequence, position = (
         tensor.to(device) for tensor in (packs.numbers, places.table, places.sequence, places.position)
     )
     out = torch.empty_like(query)
@@ -270,36 +304,42 @@ def attend_paged_triton(
     totals = torch.empty(count, kv_heads, spans if split else 0, 2, PACK, device=device)
     sinks = out if seen.sinks is None else seen.sinks  # a pointer that is not followed
     attend_paged_kernel[(count, kv_heads, spans if split else 1)](
-        query, blocks.keys, blocks.values, table, sequence, position, numbers, sinks, out, partial, totals,
+        query, blocks.keys, blocks.values, *_or(blocks.key_scales, blocks.value_scales, out),
+        table, sequence, position, packed, sinks, out, partial, totals,
         blocks.count, heads, kv_heads, table.shape[1], spans, float(seen.scale), float(seen.soft_cap),
-        min(seen.window or 2**31 - 1, 2**31 - 1), **constants(blocks, seen, split), **options(blocks),
+        min(seen.window or 2**31 - 1, 2**31 - 1), blocks.key_scale, blocks.value_scale,
+        **constants(blocks, seen, split), **options(blocks),
     )  # fmt: skip
     if split:
         merge_spans_kernel[(count, kv_heads)](
-            partial, totals, numbers, sinks, out, heads, kv_heads, spans, **merge_constants(blocks, seen),
+            partial, totals, packed, sinks, out, heads, kv_heads, spans, **merge_constants(blocks, seen),
             **options(blocks),
         )  # fmt: skip
     return out
 
 
+def _or(key_scales: torch.Tensor | None, value_scales: torch.Tensor | None, other: torch.Tensor) -> list[torch.Tensor]:
+    """`other` in the place of what is not there: a pointer that is not followed."""
+    return [other if scales is None else scales for scales in (key_scales, value_scales)]
+
+
 def keep_paged_triton(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
-    """As paged.keep_torch, with arguments that paged.check_kept has seen. ValueError for blocks of other formats than
-    GPU_FORMS."""
-    _check_form(blocks)
-    rows, kv_heads, _ = key.shape
+    """As paged.keep_torch, with arguments that paged.check_kept has seen; what is not finite as said above."""
     slots = places.slots.to(key.device)
+    if form_of(blocks.form).kind > 1:
+        return lay(blocks, slots, *_without_infinities(blocks, key, value))
+    rows, kv_heads, _ = key.shape
     keep_paged_kernel[(rows, kv_heads)](
         key.contiguous(), value.contiguous(), slots, blocks.keys, blocks.values, kv_heads, **keep_constants(blocks),
         num_warps=1,
     )  # fmt: skip
 
 
-def _check_form(blocks: Blocks) -> None:
-    if blocks.form not in GPU_FORMS:
-        raise ValueError(
-            f"blocks: the kernel for GPUs reads {' and '.join(GPU_FORMS)}, got {blocks.form}: keep that on the CPU, or "
-            "ask dispatch.attend_paged, which takes the torch twin"
-        )
+def _without_infinities(blocks: Blocks, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a row's value would not be read as finite numbers, 0, and NaN as its key: of rows one by one."""
+    codes, scales = kept(form_of(blocks.form), value, blocks.value_scale)
+    lost = (codes & 127 == 127 if scales is None else scales.isnan()).any(-1, keepdim=True)
+    return key.masked_fill(lost, torch.nan), value.masked_fill(lost, 0.0)
 
 
 def packs_of(places: Places, group: int, window: int) -> Packs:
@@ -320,13 +360,14 @@ def packs_of(places: Places, group: int, window: int) -> Packs:
 
 def constants(blocks: Blocks, seen: Seen, split: bool) -> dict[str, Any]:
     """What `attend_paged_kernel` is compiled for: one program for each combination."""
-    narrow = blocks.keys.dtype == torch.bfloat16
+    narrow, form = blocks.form != "float32", form_of(blocks.form)
     width = triton.next_power_of_2(blocks.head_dim)
+    tile = 16 if form.kind > 1 and width > 128 else min(64, TILE_BYTES // (width * (2 if narrow else 4)))
     return {
-        "DIM": blocks.head_dim, "WIDTH": width, "TERMS": 3 if narrow else 1,
+        "DIM": blocks.head_dim, "WIDTH": width, "FORM": form.kind, "TERMS": 3 if narrow else 1,
         "OPERAND": tl.bfloat16 if narrow and not interpreted() else tl.float32,  # which multiplies no bfloat16
         "CAP": seen.soft_cap > 0, "SINKS": seen.sinks is not None, "SPLIT": split,
-        "PACK": PACK, "TILE": min(64, TILE_BYTES // (width * blocks.keys.itemsize)), "SPAN": SPAN, "SLOTS": SLOTS,
+        "PACK": PACK, "TILE": tile, "SPAN": SPAN, "SLOTS": SLOTS,
     }  # fmt: skip
 
 
@@ -344,5 +385,6 @@ def keep_constants(blocks: Blocks) -> dict[str, Any]:
 def options(blocks: Blocks) -> dict[str, Any]:
     """What the compiler is told for attention over such blocks: no contraction, so that both ways round alike, and the
     registers there are, rather than whose use the assembler would spill."""
-    warps = 4 if blocks.keys.dtype == torch.bfloat16 else 8
+    coded = blocks.form not in ("float32", "bfloat16")  # a code takes more steps, and so more registers
+    warps = 8 if blocks.form in ("float32", "fp8") or (coded and blocks.head_dim > 64) else 4
     return {"num_warps": warps, "num_stages": 2, "maxnreg": 255, "enable_fp_fusion": False}

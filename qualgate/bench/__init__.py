@@ -62,8 +62,8 @@ def _run_of(name: str) -> Callable[..., dict[str, Any]]:
             from qualgate.bench.commands import run
         case "demo":
             from qualgate.bench.demo import run
-        case "kernels-gpu":
-            from qualgate.bench.kernels_gpu import run
+        case "gpu":
+            from qualgate.bench.gpu import run
         case "kernels-cpu":
             from qualgate.bench.kernels_cpu import run
         case "drift":

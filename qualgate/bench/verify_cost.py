@@ -126,7 +126,8 @@ def _layers(kind: str, side: int, walked: int) -> list[Layer]:
 
 def _layer(kind: str, side: int, random: torch.Generator) -> Layer | str:
     if kind == "bfloat16":
-        return prepare_dense(torch.randn(side, side, generator=random, dtype=torch.bfloat16))
+        dense = prepare_dense(torch.randn(side, side, generator=random, dtype=torch.bfloat16))
+        return dense if isinstance(dense, PreparedDense | str) else "not on a CPU"
     codes = torch.randint(0, 256, (side, side // 2), generator=random, dtype=torch.uint8)
     if kind == "mxfp4":
         code, scales = "e2m1", torch.randint(115, 122, (side, side // GROUP), generator=random, dtype=torch.uint8)

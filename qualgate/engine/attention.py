@@ -17,11 +17,13 @@ import torch
 from qualgate.engine.batch import Batch
 from qualgate.engine.overflow import Overflows
 from qualgate.errors import NotInThisVersion
+from qualgate_kernels import availability, dispatch
 from qualgate_kernels.cpu import paged as kernel
 from qualgate_kernels.cpu.library import threaded
 from qualgate_kernels.paged import Blocks, Seen, new_blocks
 
 NAME = "qualgate_paged"
+CPU = torch.device("cpu")
 UNIT = 16  # numbers of a head that the kernel takes at a time
 
 
@@ -41,17 +43,17 @@ class KeysValues:
     numbers: dict[int, int] = field(default_factory=dict)
     memory: dict[int, Blocks] = field(default_factory=dict)
 
-    def of(self, layer: int, count: int, kv_heads: int, head_dim: int) -> Blocks:
+    def of(self, layer: int, count: int, kv_heads: int, head_dim: int, device: torch.device = CPU) -> Blocks:
         """A layer's."""
         if layer not in self.layers:
             there = self.memory.get(layer)
-            wanted = self.form, kv_heads, head_dim
-            if there is None or there.count < count or (there.form, there.kv_heads, there.head_dim) != wanted:
+            wanted = self.form, kv_heads, head_dim, device
+            if there is None or there.count < count or _kind(there) != wanted:
                 if there is not None:  # too few, or another model's: none of them is of use
                     there = None
                     for other in self.memory.keys() - self.layers.keys():
                         del self.memory[other]
-                there = self.memory[layer] = new_blocks(count, kv_heads, head_dim, form=self.form)
+                there = self.memory[layer] = new_blocks(count, kv_heads, head_dim, form=self.form, device=device)
             keys, values = self.scales.get(layer, (1.0, 1.0))  # the memory may be of an arm with others
             self.layers[layer] = replace(there.first(count), key_scale=keys, value_scale=values)
         return self.layers[layer]
@@ -74,19 +76,24 @@ class KeysValues:
         return sum(one.nbytes for one in self.memory.values())
 
 
+def _kind(blocks: Blocks) -> tuple[str, int, int, torch.device]:
+    return blocks.form, blocks.kv_heads, blocks.head_dim, blocks.keys.device
+
+
 _MEMORY: dict[int, Blocks] = {}
 
 
 @contextmanager
 def recycled(form: str = "float32", scales: Mapping[int, tuple[float, float]] | None = None) -> Iterator[KeysValues]:
     """None yet, of such a form and scales, in the memory of those that the process had last: to be given fresh memory
-    takes as long as to attend does. What lies there is of no sequence."""
+    takes as long as to attend does. What lies there is of no sequence. That of a GPU, which torch has at hand again, is
+    let go: the next arm's weights may need it."""
     states = KeysValues(form, scales or {}, memory=dict(_MEMORY))
     _MEMORY.clear()
     try:
         yield states
     finally:
-        _MEMORY.update(states.memory)
+        _MEMORY.update({at: blocks for at, blocks in states.memory.items() if blocks.keys.device.type == "cpu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +153,13 @@ def attend(
     if now.overflows is not None:
         now.overflows.look(f"keys of layer {module.layer_idx}", key)
         now.overflows.look(f"values of layer {module.layer_idx}", value)
-    blocks = now.states.of(module.layer_idx, now.batch.blocks, key.shape[1], key.shape[2])
-    kernel.keep(blocks, now.batch.slots, key, value, now.threads)
-    out = kernel.attend(query, blocks, now.batch.places, seen, now.threads)
+    blocks = now.states.of(module.layer_idx, now.batch.blocks, key.shape[1], key.shape[2], key.device)
+    if key.device.type == "cpu" and not availability.on_triton(key.device):  # what dispatch chooses, without its looks
+        kernel.keep(blocks, now.batch.slots, key, value, now.threads)
+        out = kernel.attend(query, blocks, now.batch.places, seen, now.threads)
+    else:
+        dispatch.keep_paged(blocks, now.batch.places, key, value)
+        out = dispatch.attend_paged(query, blocks, now.batch.places, seen)
     return out[None, :, :, :dim].to(stored), None
 
 

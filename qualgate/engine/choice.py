@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from qualgate.engine import dense
+from qualgate.engine import dense, norms
 from qualgate.engine.attention import KeysValues, recycled
 from qualgate.engine.decoder import ModelDecoder, open_model
 from qualgate.engine.draft_part import WHOLE, Part
@@ -26,6 +26,7 @@ from qualgate.engine.room import is_short, room
 from qualgate.engine.row_check import eager, far_from, noise, read, row_variant, same_bits, texts, whole
 from qualgate.engine.schedule import Limits
 from qualgate.errors import NotInThisVersion, QualgateError, one_line
+from qualgate_kernels import availability
 from qualgate_kernels.cpu import decode, paged
 from qualgate_kernels.cpu.library import threaded
 from qualgate_kernels.kept import form_of
@@ -69,6 +70,7 @@ def choose_engine(model: PreTrainedModel) -> Choice:
     found = _packed(model)
     if isinstance(found, Choice):
         return found
+    norms.take_back(model)
     dense.take_back(model)
     return Choice(kind="padded", because=found, numbers=check_runs_right(model))
 
@@ -114,7 +116,7 @@ def open_engine(
             decoder,
             head,
             states,
-            room=room(states.size),
+            room=room(states.size, head.device),
             position_bytes=choice.position_bytes,
             threads=threads,
             limits=limits or Limits(),
@@ -149,15 +151,16 @@ def threads_of_kernels() -> Iterator[int]:
 
 def _packed(model: PreTrainedModel) -> Choice | str:
     """The choice, or why packed passes do not serve `model`."""
-    if model.device.type != "cpu":
-        return f"no packed passes on {model.device.type} in this version"
-    if missing := paged.missing() or decode.missing():
+    if missing := _missing(model.device):
         return missing
     config = model.config.get_text_config(decoder=True)
     if reason := _other_state(config):
         return reason
+    on_gpu = availability.on_triton(model.device)
     if reason := dense.lay_out(model):
         return reason
+    if on_gpu:
+        norms.lay_out(model)
     head = OutputHead(model)
     try:
         with threads_of_kernels(), open_model(model, head) as decoder:
@@ -166,6 +169,15 @@ def _packed(model: PreTrainedModel) -> Choice | str:
         if is_short(error):
             raise
         return str(error) if isinstance(error, QualgateError) else f"it fails with {one_line(error)}"
+
+
+def _missing(device: torch.device) -> str:
+    """Why no kernels make packed passes there; "" where some do."""
+    if availability.on_triton(device):
+        return ""
+    if device.type == "cpu":
+        return paged.missing() or decode.missing()
+    return f"no packed passes on {device.type} ({availability.unavailable(device)})"
 
 
 def _other_state(config: PreTrainedConfig) -> str:
@@ -212,6 +224,8 @@ def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any,
     def without(because: str) -> Choice:
         return replace(choice, because=because)
 
+    if availability.on_triton(head.device):
+        return without("on a GPU a model's own modules make its passes")
     if not choice.whole:
         return without("it changes its logits after the head")
     try:

@@ -39,11 +39,12 @@ class ModelDecoder:
         """What enters the head at the rows that are wanted, float32 [wanted, width]; or, where the head is not all
         there is, their logits. Keys and values of all rows are kept in `states`.
         """
-        inputs: dict[str, Any] = {"input_ids": batch.token_ids[None], "use_cache": False}
+        device = self.head.device
+        inputs: dict[str, Any] = {"input_ids": batch.token_ids[None].to(device), "use_cache": False}
         if self._takes_positions:
-            inputs["position_ids"] = batch.positions[None]
+            inputs["position_ids"] = batch.positions[None].to(device)
         whole = self.head.whole
-        self._wanted = batch.wanted
+        self._wanted = batch.wanted.to(device)
         with attention.attending(batch, states, threads, self.overflows):
             logits = self.model(**inputs).logits[0]
         hidden, self._hidden, self._wanted = self._hidden, None, None

@@ -13,15 +13,14 @@ from transformers.pytorch_utils import Conv1D
 from qualgate.engine.dense_experts import lay_out_experts, take_back_experts
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.mapped import give_back
-from qualgate_kernels import cpu
-from qualgate_kernels.dense import PreparedDense, narrowest, prepare_dense, restore_dense, rows_of
+from qualgate_kernels.dense import Dense, matmul_dense, narrowest, prepare_dense, restore_dense, rows_of
 
 
 class DenseLinear(nn.Module):
     """y = x @ W.T + bias, in float32. turned: the layer it stands for is a Conv1D, as GPT-2 has them, whose weight is
     [in_features, out_features]."""
 
-    def __init__(self, prepared: PreparedDense, bias: torch.Tensor | None, *, turned: bool = False) -> None:
+    def __init__(self, prepared: Dense, bias: torch.Tensor | None, *, turned: bool = False) -> None:
         super().__init__()
         self.prepared, self.turned = prepared, turned
         self.out_features, self.in_features = prepared.shape
@@ -38,7 +37,7 @@ class DenseLinear(nn.Module):
         if not x.numel():
             return x.new_zeros(*x.shape[:-1], self.out_features)
         rows = x.reshape(-1, self.in_features).float().contiguous()
-        product = cpu.matmul(rows, self.prepared).view(*x.shape[:-1], self.out_features)
+        product = matmul_dense(rows, self.prepared).view(*x.shape[:-1], self.out_features)
         return (product if self.bias is None else product.add_(self.bias)).to(x.dtype)
 
     def extra_repr(self) -> str:

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from qualgate_kernels import cpu
-from qualgate_kernels.dense import PreparedDense, prepare_dense, restore_dense
+from qualgate_kernels.dense import Dense, matmul_dense, prepare_dense, restore_dense
 
 
 class DenseWeight:
@@ -21,10 +20,15 @@ class DenseWeight:
     the last two are the other way round. float32 to whoever asks; only an expert's can be taken of it, and products.
     """
 
-    dtype, device = torch.float32, torch.device("cpu")
+    dtype = torch.float32
 
-    def __init__(self, prepared: Sequence[PreparedDense], shape: Sequence[int], turned: bool) -> None:
+    def __init__(self, prepared: Sequence[Dense], shape: Sequence[int], turned: bool) -> None:
         self.prepared, self.shape, self.turned = tuple(prepared), torch.Size(shape), turned
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.prepared[0].values.device
 
     def __getitem__(self, expert: int | torch.Tensor) -> DenseWeight:
         """Of one expert."""
@@ -67,7 +71,7 @@ class DenseWeight:
         rows, columns = self.prepared[0].shape
         if not x.numel():
             return x.new_zeros(*x.shape[:-1], rows)
-        product = cpu.matmul(x.reshape(-1, columns).float().contiguous(), self.prepared[0])
+        product = matmul_dense(x.reshape(-1, columns).float().contiguous(), self.prepared[0])
         product = product.view(*x.shape[:-1], rows)
         return (product if bias is None else product.add_(bias)).to(x.dtype)
 
@@ -98,9 +102,9 @@ def lay_out_experts(model: Any) -> str:
     return ""
 
 
-def _prepared(parameter: torch.Tensor, turned: bool | None) -> list[PreparedDense] | str:
+def _prepared(parameter: torch.Tensor, turned: bool | None) -> list[Dense] | str:
     """Of each expert, of a router one; or why not."""
-    found = list[PreparedDense]()
+    found = list[Dense]()
     for weight in parameter[None] if turned is None else parameter:
         one = prepare_dense(weight.T if turned else weight)
         if isinstance(one, str):

@@ -18,7 +18,7 @@ from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
 from qualgate.records.arms import Arithmetic
 
-ENGINE = 2  # the last bits of what it says: 1 padded every batch
+ENGINES = {"cpu": 2, "cuda": 3}  # the last bits of what one says: 1 padded every batch, 2 a GPU's
 
 
 def identify(
@@ -85,4 +85,4 @@ def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
 def engine_version(device: Device, arithmetic: Arithmetic) -> str:
     """Versions and arithmetic, which is that of the whole run: two that differ in it are never a pair."""
     libraries = f"torch {version('torch')}, transformers {version('transformers')}"
-    return f"qualgate {own_version()}, engine {ENGINE}, {libraries}, {device} {arithmetic}"
+    return f"qualgate {own_version()}, engine {ENGINES[device]}, {libraries}, {device} {arithmetic}"

@@ -304,12 +304,13 @@ class _Run:
                 self._rule(self._ruling, requests[start:stop], logits, said, steered)
             columns.add(said)
             if here := [row for row in forced if start <= row < stop]:
-                of = torch.tensor(here) - start
+                of = torch.tensor(here, device=logits.device) - start
+                answers = [wanted[row][0].stream.request.answer[positions[row]] for row in here]
                 self._tell(
                     Read(
                         requests=[requests[row] for row in here],
                         positions=[positions[row] for row in here],
-                        answer=torch.tensor([wanted[row][0].stream.request.answer[positions[row]] for row in here]),
+                        answer=torch.tensor(answers, device=logits.device),
                         said=Said(*(column[of] for column in said)),
                         states=states[start:stop][of],
                         logits=logits[of],

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 SHARE = 0.25  # of what is free: other workers, logits and whoever else is there take theirs
+SHARE_OF_GPU = 0.8  # nobody else is there, and the weights are
 LEAST = 2**26  # bytes, however little is said to be free: to answer at all
 MEMORY = Path("/proc/meminfo")
 CGROUPS = tuple(  # what a container may take, what it takes, and what of that is files' that were read and may go
@@ -17,8 +22,13 @@ CGROUPS = tuple(  # what a container may take, what it takes, and what of that i
 )
 
 
-def room(held: int = 0) -> int:
-    """Bytes for keys and values of one process, which holds so many already."""
+def room(held: int = 0, device: torch.device | None = None) -> int:
+    """Bytes for keys and values of one process, which holds so many already. device: where, the CPU by default."""
+    if device is not None and device.type == "cuda":
+        import torch
+
+        lies_idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # what torch had and kept
+        return max(LEAST, int(SHARE_OF_GPU * (torch.cuda.mem_get_info(device)[0] + lies_idle + held)))
     return max(LEAST, int(SHARE * (free() + held)))
 
 

@@ -81,7 +81,7 @@ def whole(what: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def row_variant(decoder: Decoder, head: OutputHead, what: Sequence[Sequence[int]], expected: Logits) -> str:
     """Which of the CUTS and threads gives other bits than `expected`; "" where none does."""
-    for threads in (1, 2):
+    for threads in (1, 2) if expected[0].device.type == "cpu" else (1,):
         for cuts in CUTS:
             found = read(decoder, head, what, cuts, threads=threads)
             if not all(same_bits(*pair) for pair in zip(found, expected, strict=True)):

@@ -65,10 +65,8 @@ class Draws:
         temperature. How near a token was to being cut, they do not tell.
         """
         at_once = max(1, AT_ONCE // logits.shape[-1])
-        parts = [
-            self._said(*some)
-            for some in zip(*(every.split(at_once) for every in (logits, self.cases[rows], positions)), strict=True)
-        ]
+        every = logits, self.cases.to(rows.device)[rows], positions
+        parts = [self._said(*some) for some in zip(*(one.split(at_once) for one in every), strict=True)]
         return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def _said(self, logits: torch.Tensor, cases: torch.Tensor, positions: torch.Tensor) -> Said:

@@ -74,8 +74,8 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
     for arm in (arm for arm in gate.variants if arm.served is None):
         if arm.speculation is not None and choose_device(gate.devices) != "cpu":
             raise NotInThisVersion(
-                f"{gate.path.name}: {arm.name} speculates, and there are no packed passes on a GPU in this version, "
-                "which alone verify drafts. Write `workers: {devices: cpu}`, or take `speculation` out."
+                f"{gate.path.name}: {arm.name} speculates, and drafts are not verified on a GPU in this version. "
+                "Write `workers: {devices: cpu}`, or take `speculation` out."
             )
         verifier, layers = arm, folders[arm.model].layers
         verifies = WHOLE

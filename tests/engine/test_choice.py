@@ -277,7 +277,7 @@ def test_memory_that_is_short_is_no_reason_for_another_engine_and_none_to_refuse
 def test_another_device_than_the_cpu_is_padded(llama, monkeypatch):
     monkeypatch.setattr(choices, "check_runs_right", lambda model: 128)
     found = choose_engine(llama.to("meta"))
-    assert (found.kind, found.because) == ("padded", "no packed passes on meta in this version")
+    assert (found.kind, found.because[:26]) == ("padded", "no packed passes on meta (")
 
 
 WITHOUT_C = """

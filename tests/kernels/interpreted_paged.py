@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from triton.runtime import interpreter
 
 from qualgate_kernels import dispatch
-from qualgate_kernels.paged import Seen, keep_torch
+from qualgate_kernels.paged import Seen, keep_torch, numbers_of
 from qualgate_kernels.paged_gpu import PACK, SPAN, attend_paged_triton, keep_paged_triton, packs_of
 from qualgate_kernels.slots import SLOTS
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
 FORMS = ("float32", "bfloat16")
+CODES = ("fp8", "int8", "int4")
 LENGTHS = [4, 20, 50, 34]
 
 
@@ -221,14 +222,54 @@ def test_every_pair_is_in_one_pack_of_its_run(runs, group, window):
     assert packs.spans == packs.numbers[:, 3].max()
 
 
-@pytest.mark.parametrize("form", ["fp8", "int8", "int4"])
-def test_formats_that_it_does_not_read_are_refused(form):
-    sequences = Sequences([5], 1, 16, form=form).filled()
-    places, query = sequences.places([(0, 2)]), sequences.query(1, 1)
-    with pytest.raises(ValueError, match=f"reads float32 and bfloat16, got {form}"):
-        attend_paged_triton(query, sequences.blocks, places, Seen(scale=1.0))
-    with pytest.raises(ValueError, match=f"reads float32 and bfloat16, got {form}"):
-        keep_paged_triton(sequences.blocks, places, query, query)
+def held(form, dim=48, **scales):
+    """Sequences whose `keys` and `values` are what blocks of the form keep of them."""
+    sequences = Sequences(LENGTHS, 2, dim, form=form, **scales).filled(keep_paged_triton)
+    keys, values = numbers_of(sequences.blocks, sequences.table.flatten().long())
+    keys, values = keys.permute(0, 3, 1, 2), values.transpose(1, 2)  # [blocks, SLOTS, kv_heads, dim]
+    for kept, numbers in ((sequences.keys, keys), (sequences.values, values)):
+        numbers = numbers.reshape(len(LENGTHS), -1, 2, dim)
+        kept[:] = [numbers[at, :length] for at, length in enumerate(LENGTHS)]
+    return sequences
+
+
+@pytest.mark.parametrize(("name", "dim"), [("all", 48), ("plain", 192)])
+@pytest.mark.parametrize("form", CODES)
+def test_codes_are_read_as_the_numbers_that_they_stand_for(form, name, dim):
+    sequences = held(form, dim, **({"key_scale": 0.25, "value_scale": 0.0078125} if form == "fp8" else {}))
+    query, seen = sequences.query(len(ROWS), 6), seen_of(name, 6)
+    found = attend_paged_triton(query, sequences.blocks, sequences.places(ROWS), seen)
+    close(found, query, sequences, ROWS, seen)
+    for index in (0, len(ROWS) - 1):
+        alone = query[index : index + 1].contiguous()
+        assert same(attend_paged_triton(alone, sequences.blocks, sequences.places(ROWS[index : index + 1]), seen)[0],
+                    found[index])  # fmt: skip
+
+
+def test_every_code_of_fp8_is_read_as_torch_reads_it():
+    """Of 254 positions, each with a code of its own in its value: a window of one sees no other."""
+    codes = torch.tensor([code for code in range(256) if code & 127 != 127], dtype=torch.uint8)  # `keep` keeps no NaN
+    sequences, rows = Sequences([256], 1, 16, form="fp8"), [(0, position) for position in range(len(codes))]
+    places = sequences.places(rows)
+    sequences.blocks.values[places.slots // SLOTS, 0, places.slots % SLOTS] = codes[:, None].expand(-1, 16)
+    found = attend_paged_triton(sequences.query(len(rows), 1), sequences.blocks, places, Seen(scale=1.0, window=1))
+    assert torch.equal(found[:, 0], codes.view(torch.float8_e4m3fn).float()[:, None].expand(-1, 16))
+
+
+@pytest.mark.parametrize(
+    ("form", "number"),
+    [("fp8", torch.nan), ("int8", torch.nan), ("int8", torch.inf), ("int4", -torch.inf), ("int4", 3.4e38)],
+)
+def test_of_codes_too_what_is_not_finite_reaches_those_who_see_it_and_nobody_else(form, number):
+    sequences = Sequences([40], 2, 32, form=form)
+    for head, numbers in ((0, sequences.keys), (1, sequences.values)):
+        numbers[0][7, head, 3:5] = torch.tensor([number, -number])
+    sequences.filled(keep_paged_triton)
+    found = attend_paged_triton(
+        sequences.query(2, 4), sequences.blocks, sequences.places([(0, 6), (0, 7)]), Seen(scale=0.2)
+    )
+    assert found[0].isfinite().all()
+    assert not found[1].isfinite().any()
 
 
 def test_dispatch_asks_for_it_where_it_serves(monkeypatch):

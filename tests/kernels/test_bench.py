@@ -7,12 +7,15 @@ import sys
 import pytest
 import torch
 
-from qualgate.bench.goals import KERNELS_GPU
-from qualgate_kernels import bench
+from qualgate.bench import run_benchmark
+from qualgate.errors import InfrastructureError
+from qualgate_kernels import bench_products as bench
 
 
-def test_the_goal_table_is_the_same_with_and_without_qualgate():
-    assert KERNELS_GPU.goals == bench.GOALS
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure")
+def test_without_a_gpu_the_benchmark_is_no_result_but_an_error_of_the_machinery():
+    with pytest.raises(InfrastructureError, match="no GPU is there"):
+        run_benchmark("gpu", quick=True)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure")

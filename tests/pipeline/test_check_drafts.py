@@ -296,7 +296,7 @@ def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):
 
 def test_what_this_version_does_not_run_is_refused_as_such(room, monkeypatch):
     monkeypatch.setattr("qualgate.pipeline.check_drafts.choose_device", lambda devices: "cuda")
-    with pytest.raises(NotInThisVersion, match=r"drafted speculates, and there are no packed passes on a GPU"):
+    with pytest.raises(NotInThisVersion, match=r"drafted speculates, and drafts are not verified on a GPU"):
         planned(room, "{draft: ngram}")
 
 

@@ -26,8 +26,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qualgate_kernels import attention_gpu, configs, drift_gpu, gemm, launch, paged_gpu
+from qualgate_kernels import attention_gpu, configs, dense_gpu, drift_gpu, gemm, launch, paged_gpu
 from qualgate_kernels.attention import FORMATS, new_cache
+from qualgate_kernels.kept import FORMS
 from qualgate_kernels.paged import Seen, new_blocks
 from qualgate_kernels.planes import Prepared, lay_out
 from qualgate_kernels.samples import weight
@@ -78,12 +79,13 @@ WEIGHT_ONLY = (
 )  # fmt: skip
 EIGHT_BIT = (("int8", "int8"), ("e4m3", "fp8"), ("e4m3 128x128", "fp8 g128"))
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+ELEMENTS = DTYPES | {torch.uint8: "u8", torch.int8: "i8"}
 TOKENS = (16, 32, 64)  # one of each tile
 
 
 def entries(target: int, *, quick: bool = False) -> Iterator[Entry]:
     """Every kernel in every configuration that is shipped for sm_`target`; quick: one or two of each kernel."""
-    found = [*_products(target, quick), *_drifts(quick), *_attentions(quick), *_paged(quick)]
+    found = [*_products(target, quick), *_drifts(quick), *_attentions(quick), *_paged(quick), *_dense(quick)]
     return (entry for entry in found if target >= 89 or "*fp8e4nv" not in entry.signature.values())
 
 
@@ -163,16 +165,18 @@ def _attentions(quick: bool) -> Iterator[Entry]:
 
 
 def _paged(quick: bool) -> Iterator[Entry]:
-    """Blocks of both dtypes, every width of heads up to the widest; what the kernel may do besides, all and none."""
-    for dtype in (torch.bfloat16,) if quick else (torch.bfloat16, torch.float32):
+    """Blocks of every form, every width of heads up to the widest; what the kernel may do besides, all and none."""
+    for form in ("bfloat16", "int4") if quick else FORMS:
         for dim in (128,) if quick else (64, 80, 96, 128, 192, 256):
-            blocks = new_blocks(1, 1, dim, form=str(dtype).removeprefix("torch."))
-            kept = dict.fromkeys(("keys", "values"), f"*{DTYPES[dtype]}")
-            said = f"{DTYPES[dtype]}, {dim} dimensions"
+            blocks = new_blocks(1, 1, dim, form=form)
+            said = f"{form}, {dim} dimensions"
             for split, much in ((True, True),) if quick else product((False, True), repeat=2):
                 yield _paged_attention(
                     f"paged attention, {said}{', all' * much}{', split' * split}", blocks, split, much
                 )
+            if form not in ("bfloat16", "float32"):  # codes are kept by torch, and merged as these are
+                continue
+            kept = dict.fromkeys(("keys", "values"), f"*{DTYPES[blocks.keys.dtype]}")
             sinks = Seen(scale=1.0, sinks=torch.ones(1))
             yield Entry(
                 f"paged attention, merge, {said}", paged_gpu.merge_spans_kernel,
@@ -192,9 +196,10 @@ def _paged(quick: bool) -> Iterator[Entry]:
 def _paged_attention(name: str, blocks: Any, split: bool, much: bool) -> Entry:
     """much: a window, a soft cap and sinks."""
     seen = Seen(scale=1.0, soft_cap=1.0, window=1, sinks=torch.ones(1)) if much else Seen(scale=1.0)
-    dtype = blocks.keys.dtype
     signature = {
-        **dict.fromkeys(("keys", "values"), f"*{DTYPES[dtype]}"),
+        **dict.fromkeys(("keys", "values"), f"*{ELEMENTS[blocks.keys.dtype]}"),
+        **dict.fromkeys(("key_scales", "value_scales"), "*bf16" if blocks.key_scales is not None else "*fp32"),
+        **dict.fromkeys(("key_scale", "value_scale"), "fp32"),
         **dict.fromkeys(("query", "sinks", "out", "partial", "totals"), "*fp32"),
         **dict.fromkeys(("table", "sequence", "position", "packs"), "*i32"),
         **dict.fromkeys(("scale", "soft_cap"), "fp32"),
@@ -202,8 +207,35 @@ def _paged_attention(name: str, blocks: Any, split: bool, much: bool) -> Entry:
     }  # fmt: skip
     return Entry(
         name, paged_gpu.attend_paged_kernel, signature, paged_gpu.constants(blocks, seen, split),
-        options=paged_gpu.options(blocks), multiplies=dtype != torch.float32,
+        options=paged_gpu.options(blocks), multiplies=blocks.form != "float32",
     )  # fmt: skip
+
+
+def _dense(quick: bool) -> Iterator[Entry]:
+    """Weights of every dtype, every tile, parts of K one after the other and side by side; norms of usual widths."""
+    for dtype in (torch.bfloat16,) if quick else DTYPES:
+        for tokens in dense_gpu.TILES[:1] if quick else dense_gpu.TILES:
+            for split in (False, True):
+                signature = {
+                    "x": "*fp32", "weight": f"*{DTYPES[dtype]}", "out": "*fp32",
+                    **dict.fromkeys(("M", "N", "K", "blocks", "parts"), "i32"),
+                }  # fmt: skip
+                yield Entry(
+                    f"dense, {DTYPES[dtype]}, {tokens} tokens{', split' * split}", dense_gpu.dense_kernel, signature,
+                    dense_gpu.constants(dtype, tokens, split), options=dense_gpu.options(dtype),
+                    multiplies=dtype == torch.bfloat16,
+                )  # fmt: skip
+    yield Entry(
+        "dense, add parts", dense_gpu.add_parts_kernel,
+        {**dict.fromkeys(("made", "out"), "*fp32"), **dict.fromkeys(("M", "N", "parts"), "i32")},
+        {"ADDED": dense_gpu.ADDED}, options={"num_warps": 4}, multiplies=False,
+    )  # fmt: skip
+    for width in (4096,) if quick else (1024, 4096, 16384):
+        yield Entry(
+            f"norm, {width} wide", dense_gpu.norm_kernel,
+            {**dict.fromkeys(("x", "out"), "*fp32"), "weight": "*bf16", "width": "i32", "eps": "fp32"},
+            dense_gpu.norm_constants(width), options=dense_gpu.norm_options(width), multiplies=False,
+        )  # fmt: skip
 
 
 def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int, target: int) -> Entry:

@@ -1,0 +1,130 @@
+"""The packed engine on the kernels of GPUs, through Triton's interpreter, beside the CPU's: the same tokens, logits as
+near as rounding lets them be, and rows whose bits are their own. `test_engine_gpu.py` runs it in its own process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from triton.runtime import interpreter
+
+from qualgate.engine import norms, row_check
+from qualgate.engine.attention import KeysValues
+from qualgate.engine.choice import choose_engine, open_decoder, open_engine
+from qualgate.engine.dense import DenseLinear, lay_out
+from qualgate.engine.kernels import choose_kernels
+from qualgate.engine.request import Request, Spoken
+from qualgate.records import QuantizeRecipe
+from qualgate_kernels import availability
+from qualgate_kernels.dense import HeldDense
+from tests.engine.tiny_architectures import quantized, tiny
+from tests.kernels.interpreted_paged import RowByRow
+
+INT4 = QuantizeRecipe(method="int4", group_size=32)
+ONE = {"num_hidden_layers": 1}
+WINDOW = {"sliding_window": 16}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def row_by_row():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "np", RowByRow())
+        yield
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Calling it, what is laid out from then on is a GPU's."""
+    return lambda: monkeypatch.setattr(availability, "on_triton", lambda device: True)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Fewer ways to cut two shorter texts: the interpreter takes a second for what a GPU does at once."""
+    monkeypatch.setattr(row_check, "TOKENS", (19, 6))
+    monkeypatch.setattr(row_check, "CUTS", (((17, 1), (1, 1), (0, 4), (1, 0)),))
+
+
+def answers(model, choice):
+    told = {}
+
+    def hear(event):
+        if isinstance(event, Spoken):
+            for request, token in zip(event.requests, event.tokens, strict=True):
+                told.setdefault(request, []).append(token)
+
+    requests = [Request(prompt=tuple(range(3, length)), max_new_tokens=4) for length in (7, 21)]
+    with open_engine(model, choice) as engine:
+        engine.run(requests, None, hear)
+    assert [len(told[request]) for request in range(2)] == [4, 4]
+    return told
+
+
+def held_by_its_kernels(model):
+    kinds = {type(module) for module in model.modules()}
+    dense = [module.prepared for module in model.modules() if isinstance(module, DenseLinear)]
+    return norms.RowNorm in kinds and all(isinstance(one, HeldDense) for one in dense)
+
+
+def test_on_a_gpus_kernels_a_model_says_what_it_says_on_a_cpu(quick, gpu):
+    expected = answers(model := tiny("llama", **ONE), choose_engine(model))
+    assert not held_by_its_kernels(model)
+    gpu()
+    found = choose_engine(model := tiny("llama", **ONE))  # which tries its rows' bits, too
+    assert (found.kind, found.because) == ("packed", "on a GPU a model's own modules make its passes")
+    assert held_by_its_kernels(model)
+    assert answers(model, found) == expected
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("arch", "more"), [("qwen3", {"head_dim": 16}), ("mistral", WINDOW), ("gemma2", WINDOW)])
+def test_other_models_too(arch, more, quick, gpu):
+    expected = answers(model := tiny(arch, **ONE, **more), choose_engine(model))
+    gpu()
+    found = choose_engine(model := tiny(arch, **ONE, **more))
+    assert found.kind == "packed"
+    assert answers(model, found) == expected
+
+
+def logits_of(model, choice, what):
+    with open_decoder(model, choice) as (decoder, head):
+        states = KeysValues(choice.kept)
+        return row_check.read(decoder, head, what, row_check.whole(what), states=states)
+
+
+def test_packed_weights_and_quantized_keys_and_values_are_read_by_its_kernels(gpu):
+    """And a row that is read alone has its bits. The CPU's logits lie near: it rounds keys and values of other last
+    bits."""
+    what = [[5, 9, 200, 17, 3, 4]]
+    model = quantized(tiny("llama", **ONE), INT4)
+    choose_kernels(model, "fused")
+    choice = replace(choose_engine(model), kept="int8")
+    expected = logits_of(model, choice, what)
+    gpu()
+    model = quantized(tiny("llama", **ONE), INT4)
+    assert choose_kernels(model, "fused") == "triton"
+    assert lay_out(model) == ""
+    norms.lay_out(model)
+    choice = replace(choice, kind="packed")
+    found = logits_of(model, choice, what)
+    assert row_check.far_from(found, expected) < 0.01
+    with open_decoder(model, choice) as (decoder, head):
+        again = row_check.read(decoder, head, what, [[5], [1]], states=KeysValues("int8"))
+    assert row_check.same_bits(again[0], found[0])
+
+
+def test_without_packed_passes_a_models_own_norms_are_put_back(gpu):
+    gpu()
+    model = tiny("llama", **ONE)
+    before = {name: type(module) for name, module in model.named_modules()}
+    norms.lay_out(model)
+    assert type(model.model.norm) is norms.RowNorm
+    norms.take_back(model)
+    assert {name: type(module) for name, module in model.named_modules()} == before
+
+
+def test_a_norm_that_does_more_keeps_its_own_code():
+    model = tiny("gemma2", **ONE)  # which adds 1 to its weight
+    norms.lay_out(model)
+    assert norms.RowNorm not in {type(module) for module in model.modules()}
