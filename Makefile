@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# Two processes share two cores: more threads only spin. Whole files go to each, the long ones first.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes share two cores, for one mostly waits for a server of its own; more threads only spin. Whole files go to
+# each, the long ones first.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test types tests verify slices-of-engines slices-of-verdicts install chromium bubblewrap postgresql clean
 
