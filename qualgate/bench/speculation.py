@@ -28,6 +28,7 @@ from qualgate.bench.speculation_ground import Ground, Size
 from qualgate.bench.speedup import PassTimes
 from qualgate.bench.turns import Gain, Turns
 from qualgate.engine.load import LoadedArm
+from qualgate.engine.parted import parted
 
 AT_LEAST = {
     "specqd_1": 2.0, "specqd_2": 2.7, "assistant": 1.3, "lookup": 1.3, "vllm_ngram": 1.2, "vllm_draft": 1.2,
@@ -303,7 +304,10 @@ def _vllm(ground: Ground, id: str) -> Found:
     stood = standing(rounds, "ours", "vllm")
     met = stood.ratio >= AT_LEAST[id] and stood.unlike <= MOST_UNLIKE * stood.cases
     row = SPECULATION.row(id, stood.ratio, met=met, spread=[min(stood.ratios), max(stood.ratios)])
-    return shown(id, rounds), row | stood.shown | {"vllm": vllm.version}
+    where = dict[str, Any]()
+    for laps, task in ((laps, task) for one in rounds for task, laps in one.items()):
+        where |= parted(target, prompts[task], laps["ours"].said, laps["vllm"].said)
+    return shown(id, rounds), row | stood.shown | {"vllm": vllm.version, "parted": where}
 
 
 def _bits(ground: Ground, id: str) -> Found:
