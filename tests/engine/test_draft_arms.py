@@ -15,6 +15,7 @@ from qualgate.engine.choice import open_decoder
 from qualgate.engine.determinism import read_batch
 from qualgate.engine.draft_arms import draft_arms, draft_models, in_halves, parts
 from qualgate.engine.draft_part import Part
+from qualgate.engine.drafting import MOST
 from qualgate.engine.high_bits import check_high_bits
 from qualgate.engine.identity import identify
 from qualgate.engine.load import load_arm
@@ -24,6 +25,7 @@ from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import (
     CACHE_TOKEN,
     DRAFT_WEIGHTS,
+    DRAFT_WORKSPACE,
     ArmIdentity,
     ArmSpec,
     DraftSource,
@@ -146,8 +148,10 @@ def test_a_self_draft_is_the_variant_of_its_recipe_and_is_packed_once(shipped, t
 
 
 def sizes(facts: dict[str, float]) -> dict[str, float]:
-    """All but what passes cost, which is timed."""
-    return {name: value for name, value in facts.items() if not name.startswith("speculation.")}
+    """All but what passes cost, which is timed, and what drafts hold meanwhile."""
+    return {
+        name: value for name, value in facts.items() if not name.startswith("speculation.") and name != DRAFT_WORKSPACE
+    }
 
 
 def test_the_memory_of_drafts_is_counted_and_said(shipped, small, tmp_path):
@@ -168,6 +172,8 @@ def test_the_memory_of_drafts_is_counted_and_said(shipped, small, tmp_path):
     assert replace(arm.footprint, facts={}) == replace(alone[0], facts={})
     no_model = load_arm(replace(spec, speculation=NGRAM), tmp_path, {}, device="cpu").footprint.facts
     assert sizes(no_model) == alone[0].facts | {DRAFT_WEIGHTS: 0}
+    verified = (MOST + 1) * 4 * arm.model.config.vocab_size
+    assert 0 < no_model[DRAFT_WORKSPACE] <= arm.footprint.facts[DRAFT_WORKSPACE] <= verified
 
 
 def test_padded_batches_neither_draft_nor_verify(shipped, tmp_path, monkeypatch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -72,12 +74,25 @@ HEADS: dict[str, tuple[Layout, int]] = {
     "parallel head": ("parallel", 3),
     "parallel head, as many as pay": ("parallel", 0),
 }
-DRAWN = Sampling(temperature=0.8, top_k=40, top_p=0.95)
+GREEDY, DRAWN = Sampling(), Sampling(temperature=0.8, top_k=40, top_p=0.95)
 
 
 @pytest.fixture(scope="module", params=["plain", "packed"])
 def arms(request, tmp_path_factory):
-    return request.param, arms_under(request.param, tmp_path_factory.mktemp("model"))
+    """Each arm is loaded once, and answers every job that it is asked."""
+    return request.param, cache(arms_under(request.param, tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def plainly(arms):
+    """What a target answers by itself."""
+    _, arm = arms
+    return cache(lambda target, sampling: bits(arm("variant", target), asked(arm("variant", target), sampling)))
+
+
+def asked(target: LoadedArm, sampling: Sampling) -> Job:
+    work = job(target, "")
+    return replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
 
 
 def bits(arm: LoadedArm, work: Job):
@@ -104,48 +119,45 @@ def by_head(folder: Path, target: LoadedArm, layout: Layout, tokens: int) -> Spe
     return Speculation(draft=DraftSource(kind="head", head=str(folder)), tokens=tokens)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), DRAWN], ids=["greedy", "drawn"])
+# The first layers alone, and half of the codes alone, pass through C, where the model of "packed" does not.
+in_c = pytest.mark.parametrize("arms", ["plain"], indirect=True)
+EVERY = [*product(["plain", "packed"], [*WAYS, *HEADS]), *product(["plain"], EARLY)]
+
+
 @pytest.mark.parametrize("target", [None, INT4], ids=["alone", "of a quantized target"])
-@pytest.mark.parametrize("way", [*WAYS, *EARLY, *HEADS])
-def test_no_bit_of_an_answer_depends_on_who_drafts(arms, way, target, sampling, heads):
+@pytest.mark.parametrize(("arms", "way"), EVERY, indirect=["arms"])
+def test_no_bit_of_an_answer_depends_on_who_drafts(arms, plainly, way, target, heads):
     kind, arm = arms
-    if way in EARLY and kind == "packed":
-        pytest.skip("the first layers alone pass through C, where this model does not")
-    plain = arm("variant", target)
-    found = {**WAYS, **EARLY}.get(way) or by_head(heads / f"{kind}-{target is None}", plain, *HEADS[way])
+    found = {**WAYS, **EARLY}.get(way) or by_head(
+        heads / f"{kind}-{target is None}", arm("variant", target), *HEADS[way]
+    )
     drafted = arm("variant", target, speculation=found)
-    work = job(plain, "")
-    work = replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
-    assert bits(drafted, work) == bits(plain, work)
+    for sampling in (GREEDY, DRAWN):
+        assert bits(drafted, asked(drafted, sampling)) == plainly(target, sampling), sampling
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), DRAWN], ids=["greedy", "drawn"])
+@in_c
 @pytest.mark.parametrize("way", HIGH)
-def test_no_bit_of_an_int8_answer_depends_on_its_high_bits_drafting(arms, way, sampling):
-    kind, arm = arms
-    if kind == "packed":
-        pytest.skip("half of its codes alone pass through C, where this model does not")
-    plain, drafted = arm("variant", INT8), arm("variant", INT8, speculation=HIGH[way])
-    work = job(plain, "")
-    work = replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
-    told = run_job(drafted, work)
-    assert said(told) == bits(plain, work)
-    first = [one for one in told.draft_steps if one.level == 1]
-    proposed, accepted = sum(one.proposed for one in first), sum(one.accepted for one in first)
-    if HIGH[way].draft.kind == "high_bits" and HIGH[way].tokens:
-        assert accepted > proposed / 4, "the upper half of its codes is near to it"
+def test_no_bit_of_an_int8_answer_depends_on_its_high_bits_drafting(arms, plainly, way):
+    _, arm = arms
+    drafted = arm("variant", INT8, speculation=HIGH[way])
+    for sampling in (GREEDY, DRAWN):
+        told = run_job(drafted, asked(drafted, sampling))
+        assert said(told) == plainly(INT8, sampling), sampling
+        first = [one for one in told.draft_steps if one.level == 1]
+        proposed, accepted = sum(one.proposed for one in first), sum(one.accepted for one in first)
+        if HIGH[way].draft.kind == "high_bits" and HIGH[way].tokens:
+            assert accepted > proposed / 4, "the upper half of its codes is near to it"
 
 
+@in_c
 @pytest.mark.parametrize("rule", ["speculative_sampling", "block_verification", "typical"])
-def test_high_bits_draft_under_every_rule_and_say_the_same_twice(arms, rule):
-    kind, arm = arms
-    if kind == "packed":
-        pytest.skip("half of its codes alone pass through C, where this model does not")
+def test_high_bits_draft_under_every_rule_and_say_the_same_twice(arms, plainly, rule):
+    _, arm = arms
     drafted = arm("variant", INT8, speculation=replace(HIGH["high bits"], rule=rule))
-    work = job(drafted, "")
-    drawn = replace(work, prompts=tuple(replace(one, sampling=DRAWN) for one in work.prompts))
+    drawn = asked(drafted, DRAWN)
     assert bits(drafted, drawn) == bits(drafted, drawn)
-    assert bits(drafted, work) == bits(arm("variant", INT8), work), "at temperature 0 every rule says the model's own"
+    assert bits(drafted, asked(drafted, GREEDY)) == plainly(INT8, GREEDY), "at temperature 0 it is the model's own"
 
 
 def test_what_became_of_each_draft_is_told_by_case_and_level(arms):
@@ -213,16 +225,12 @@ RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
 @pytest.mark.parametrize(
     "way", ["self-draft", "bad draft", "n-gram", "three levels", "head", "medusa heads", "parallel head"]
 )
-def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, way, rule, heads):
+def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, plainly, way, rule, heads):
     kind, arm = arms
-    plain = arm("variant")
-    found = WAYS.get(way) or by_head(heads / f"{kind}-True", plain, *HEADS[way])
+    found = WAYS.get(way) or by_head(heads / f"{kind}-True", arm("variant"), *HEADS[way])
     drafted = arm("variant", speculation=replace(found, rule=rule))
-    work = job(plain, "")
-    assert bits(drafted, work) == bits(plain, work)
-    drawn = replace(work, prompts=tuple(replace(one, sampling=DRAWN) for one in work.prompts), seed=3)
-    said, again = bits(drafted, drawn), run_job(drafted, drawn)
-    assert said == [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in again.completions]
-    assert (again.generation.checked, run_job(drafted, work).generation.checked > 0) == (0, True)
-    assert said != bits(plain, drawn), "nothing was ruled"
-    assert {len(tokens) > 0 for tokens, *_ in said} == {True}
+    greedy, drawn = run_job(drafted, asked(drafted, GREEDY)), run_job(drafted, asked(drafted, DRAWN))
+    assert said(greedy) == plainly(None, GREEDY)
+    assert said(drawn) == bits(drafted, asked(drafted, DRAWN)) != plainly(None, DRAWN), "or nothing was ruled"
+    assert (drawn.generation.checked, greedy.generation.checked > 0) == (0, True)
+    assert {len(tokens) > 0 for tokens, *_ in said(drawn)} == {True}
