@@ -2,7 +2,7 @@
 
 A server's parser reads on where the model did not keep to its dialect: calls in code fences, a last tag that is not
 closed, more keys than name and arguments, text around, values of another type than the schema's. Here is what vLLM
-0.32.0's parsers of some dialects do with a finished answer, in our own words; each was held against the parser itself
+0.33.0's parsers of some dialects do with a finished answer, in our own words; each was held against the parser itself
 (docs/scorers.md has the table). Where they read no call, there is none, and the text is an answer.
 
 A dialect that is not here has no such reading: nothing is said of it, rather than guessed.
@@ -25,9 +25,9 @@ from qualgate.scoring.tools.dialects.tagged import properties, tool_names
 from qualgate.scoring.tools.expected import wanted_calls
 from qualgate.scoring.tools.served_values import coerced, finite, lenient
 
-SERVED = "tool_call.served/2"
+SERVED = "tool_call.served/3"
 METRIC = "tool_call.served"
-SERVER = "vLLM 0.32.0"
+SERVER = "vLLM 0.33.0"
 MOST_LOOKED_AT = 2**26  # characters times markers: more could take seconds
 
 Reader = Callable[[str, Tools], Iterator[Call]]

@@ -1,4 +1,4 @@
-"""What vLLM 0.32.0 makes of an argument by its schema, before it is executed: not what the schema says, but what its
+"""What vLLM 0.33.0 makes of an argument by its schema, before it is executed: not what the schema says, but what its
 `coerce_to_schema_type` does, in our own words.
 
 A value becomes the first of null, integer, number, boolean, object, array, string that its schema allows and it can be,
@@ -78,6 +78,8 @@ def _first(text: str, kinds: frozenset[str]) -> Any:
         return None
     if "integer" in kinds and (integer := _number(int, text)) is not None:
         return integer
+    if "number" in kinds and (integer := _number(int, text)) is not None:
+        return integer  # which a float would round
     if "number" in kinds and (number := _number(float, text)) is not None and math.isfinite(number):
         return int(number) if number == int(number) else number
     if "boolean" in kinds and (bare := text.lower().strip()) in ("true", "1", "false", "0"):

@@ -108,9 +108,9 @@ def served(text: str, **more):
 def test_a_row_says_what_the_parser_forgave():
     text = '<tool_call>{"name": "ping", "arguments": {}}'
     one = served(text, dialect="hermes")
-    assert (one.value, one.scorer) == (1.0, "tool_call.served/2")
+    assert (one.value, one.scorer) == (1.0, "tool_call.served/3")
     assert one.reason is not None
-    assert one.reason.startswith("vLLM 0.32.0 forgave unbalanced")
+    assert one.reason.startswith("vLLM 0.33.0 forgave unbalanced")
     assert served(f"{text}</tool_call>", dialect="hermes").reason is None
     assert served("No.", dialect="hermes").error_type == "no_call"
     assert served('<tool_call>{"name": "ping", "arguments": [1]}', dialect="hermes").error_type == "call_shape"
@@ -126,7 +126,7 @@ def test_the_served_reading_is_a_mode_and_reads_a_dialect_that_is_named():
     scorer = in_dialect(find("tool_call", "served"), "hermes")
     one = scorer.function(case_of(), SET, '```\n<tool_call>{"name": "ping", "arguments": {}}')
     assert one[METRIC].verdict is True
-    assert one[METRIC].scorer == "tool_call.served/2 hermes"
+    assert one[METRIC].scorer == "tool_call.served/3 hermes"
 
 
 def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
@@ -138,7 +138,7 @@ def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
         "tool_call.served": 1.0,
         "tool_call.compat": 0.0,
     }
-    assert [row.scorer for row in rows.values()] == ["tool_call/8", "tool_call.served/2", "tool_call.compat/3"]
+    assert [row.scorer for row in rows.values()] == ["tool_call/8", "tool_call.served/3", "tool_call.compat/3"]
 
 
 def test_hostile_text_is_bounded():
@@ -170,7 +170,7 @@ def test_what_is_executed_and_no_json_is_no_plain_answer(value):
         ({"type": "integer"}, "1_000", 1000),
         ({"type": "integer"}, "\u0663", 3),
         ({"type": "number"}, "1e999", "1e999"),
-        ({"type": "number"}, "9" * 25, 10000000000000000905969664),
+        ({"type": "number"}, "9" * 25, 9999999999999999999999999),
         ({"const": 5}, "5", "5"),
         ({"$ref": "#/$defs/n"}, "5", "5"),
         ({"anyOf": [{"type": "string"}, {"type": "object"}]}, "true", True),

@@ -66,4 +66,4 @@ def test_a_reader_with_a_fault_is_found(what, reading):
 def test_the_strings_are_of_every_make_and_are_not_made_by_chance():
     assert {one.how for one in ROWS} >= {"clean", "around", "in a thought", "fenced", "unclosed", "cut", "left out"}
     assert list(made(random.Random(3), "hermes", 8)) == list(made(random.Random(3), "hermes", 8))
-    assert VERSION == "0.32.0"
+    assert VERSION == "0.33.0"

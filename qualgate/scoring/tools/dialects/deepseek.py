@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
 from qualgate.scoring.tools.dialects.json_calls import joined
-from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, VLLM_32, template
+from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, template
 from qualgate.scoring.tools.dialects.stream import Dialect
 from qualgate.scoring.tools.dialects.tagged import reader, writer
 
@@ -118,8 +118,8 @@ def _dsml(name: str, source: str, frame: str, space: str = "") -> Dialect:
 DEEPSEEK_V32 = _dsml(
     "deepseek_v32",
     template("DeepSeek-V3.2.jinja", "708653def250076cc56382f9c524af9db855542c")
-    + f"; {VLLM_32}parser/deepseek_v32.py; {SGLANG}deepseekv32_detector.py",
+    + f"; {VLLM}parser/deepseek_v32.py; {SGLANG}deepseekv32_detector.py",
     "function_calls",
 )
-DEEPSEEK_V4 = _dsml("deepseek_v4", f"{VLLM_32}parser/deepseek_v4.py; {SGLANG}deepseekv4_detector.py", "tool_calls")
-DEEPSEEK_V41 = _dsml("deepseek_v41", f"{VLLM_32}parser/deepseek_v41.py; {SGLANG}deepseekv41_detector.py", "calls", " ")
+DEEPSEEK_V4 = _dsml("deepseek_v4", f"{VLLM}parser/deepseek_v4.py; {SGLANG}deepseekv4_detector.py", "tool_calls")
+DEEPSEEK_V41 = _dsml("deepseek_v41", f"{VLLM}parser/deepseek_v41.py; {SGLANG}deepseekv41_detector.py", "calls", " ")

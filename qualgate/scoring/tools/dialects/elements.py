@@ -6,7 +6,7 @@ from dataclasses import replace
 from xml.sax.saxutils import unescape
 
 from qualgate.scoring.tools.dialects import qwen
-from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, VLLM_32, template
+from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, template
 from qualgate.scoring.tools.dialects.stream import Dialect
 from qualgate.scoring.tools.dialects.tagged import reader, writer
 
@@ -32,7 +32,7 @@ SEED_OSS = replace(
     QWEN3_CODER,
     name="seed_oss",
     source=template("ByteDance-Seed-OSS.jinja", "b1933d306f928b19e1601e640c4f1a2eb84b238a")
-    + f"; {VLLM_32}parser/seed_oss.py",
+    + f"; {VLLM}parser/seed_oss.py",
     open=("<seed:tool_call>",),
     close="</seed:tool_call>",
     thinks=("<seed:think>", "</seed:think>"),
@@ -103,7 +103,7 @@ MINIMAX_M2 = Dialect(
 
 DOTS = Dialect(
     name="dots",
-    source=f"{VLLM_32}tool_parsers/dots_tool_parser.py; {SGLANG}dots_detector.py",
+    source=f"{VLLM}tool_parsers/dots_tool_parser.py; {SGLANG}dots_detector.py",
     frame=("<dots_function_call>", "</dots_function_call>"),
     open=('<invoke name="',),
     close="</invoke>",
@@ -126,7 +126,7 @@ DOTS = Dialect(
 _STEP = ("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>")
 STEP3 = Dialect(
     name="step3",
-    source=f"{VLLM_32}tool_parsers/step3_tool_parser.py; {SGLANG}step3_detector.py",
+    source=f"{VLLM}tool_parsers/step3_tool_parser.py; {SGLANG}step3_detector.py",
     frame=_STEP[:2],
     open=_STEP[2:3],
     close=_STEP[3],
@@ -157,7 +157,7 @@ def _character_data(value: str) -> str:
 
 MINICPM5 = Dialect(
     name="minicpm5",
-    source=f"{VLLM_32}tool_parsers/minicpm5xml_tool_parser.py; {SGLANG}minicpm5_detector.py",
+    source=f"{VLLM}tool_parsers/minicpm5xml_tool_parser.py; {SGLANG}minicpm5_detector.py",
     open=('<function name="',),
     close="</function>",
     read=reader(

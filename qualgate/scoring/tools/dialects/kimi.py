@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools, read_json
 from qualgate.scoring.tools.dialects.json_calls import joined
-from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, VLLM_32, template
+from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, template
 from qualgate.scoring.tools.dialects.stream import Dialect
 from qualgate.scoring.tools.dialects.tagged import reader, writer
 
@@ -102,7 +102,7 @@ def _attribute(text: str) -> str:
 KIMI_K3 = Dialect(
     name="kimi_k3",
     source=template("Kimi-K3.jinja", "181a4a8fb1af6142a7bf611dddd36fe34a3de3fe")
-    + f"; {VLLM_32}tool_parsers/kimi_k3_tool_parser.py; {SGLANG}kimik3_detector.py",
+    + f"; {VLLM}tool_parsers/kimi_k3_tool_parser.py; {SGLANG}kimik3_detector.py",
     frame=("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
     open=('<|open|>call tool="',),
     close="<|close|>call<|sep|>",

@@ -20,7 +20,7 @@ from typing import Any
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.strict_json import MAX_DEPTH
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
-from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM_32
+from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM
 from qualgate.scoring.tools.dialects.stream import Dialect
 from qualgate.scoring.tools.dialects.tagged import properties, typed, types, writer
 
@@ -112,7 +112,7 @@ _write = writer(
 
 MINIMAX_M3 = Dialect(
     name="minimax_m3",
-    source=f"{VLLM_32}parser/minimax_m3.py; {SGLANG}minimax_m3.py",
+    source=f"{VLLM}parser/minimax_m3.py; {SGLANG}minimax_m3.py",
     frame=(f"{MARK}<tool_call>", f"{MARK}</tool_call>"),
     open=(f'{MARK}<invoke name="',),
     close=f"{MARK}</invoke>",

@@ -1,6 +1,6 @@
 """The dialects qualgate ships, each with the published template or parser it was checked against.
 
-VLLM is release 0.33.0, VLLM_32 0.32.0, SGLANG release 0.5.23; chat templates are named with the commit of the copy that
+VLLM is release 0.33.0, SGLANG release 0.5.23; chat templates are named with the commit of the copy that
 was read.
 On 1,000 texts a dialect, written after the templates by a program of its own, our calls were the ones meant in all, and
 the peers' in all but these, which are intended differences (no peer was run for nemotron, minimax_m1, openai, json):
@@ -49,7 +49,7 @@ from qualgate.scoring.tools.dialects.json_calls import (
 )
 from qualgate.scoring.tools.dialects.kimi import KIMI_K2, KIMI_K3
 from qualgate.scoring.tools.dialects.minimax import MINIMAX_M3
-from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, VLLM_32, template
+from qualgate.scoring.tools.dialects.sources import SGLANG, VLLM, template
 from qualgate.scoring.tools.dialects.stream import Dialect
 
 _TAGS = ("<tool_call>", "</tool_call>")
@@ -67,7 +67,7 @@ _LONGCAT = ("<longcat_tool_call>", "</longcat_tool_call>")
 LONGCAT = replace(
     HERMES,
     name="longcat",
-    source=f"{VLLM_32}tool_parsers/longcat_tool_parser.py; {SGLANG}longcat_detector.py",
+    source=f"{VLLM}tool_parsers/longcat_tool_parser.py; {SGLANG}longcat_detector.py",
     open=_LONGCAT[:1],
     close=_LONGCAT[1],
     thinks=("<longcat_think>", "</longcat_think>"),
@@ -168,7 +168,7 @@ NEMOTRON = Dialect(
 )
 APERTUS = Dialect(
     name="apertus",
-    source=f"{VLLM_32}tool_parsers/apertus_tool_parser.py; {SGLANG}apertus2509_detector.py",
+    source=f"{VLLM}tool_parsers/apertus_tool_parser.py; {SGLANG}apertus2509_detector.py",
     open=("<|tools_prefix|>",),
     close="<|tools_suffix|>",
     thinks=("<|inner_prefix|>", "<|inner_suffix|>"),
@@ -184,14 +184,14 @@ _FUNCTION_CALL = ("function call<|role_sep|>\n", "<|function_call|>")
 GIGACHAT3 = Dialect(
     name="gigachat3",
     source=template("GigaChat3-10B-A1.8B.jinja", "6f9ffbd9dba6b4b0311dba3c72ff1960f13edd74")
-    + f"; {VLLM_32}tool_parsers/gigachat3_tool_parser.py; {SGLANG}gigachat3_detector.py",
+    + f"; {VLLM}tool_parsers/gigachat3_tool_parser.py; {SGLANG}gigachat3_detector.py",
     open=_FUNCTION_CALL,
     read=one(PLAIN),
     write=joined("function call<|role_sep|>\n{call}", _FUNCTION_CALL, between="<|message_sep|>\n\n"),
 )
 INKLING_JSON = Dialect(
     name="inkling",
-    source=f"{VLLM_32}parser/inkling.py; {SGLANG}inkling_detector.py",
+    source=f"{VLLM}parser/inkling.py; {SGLANG}inkling_detector.py",
     open=("<|content_invoke_tool_json|>",),
     close="<|end_message|>",
     thinks=("<|content_thinking|>", "<|end_message|>"),
@@ -223,7 +223,7 @@ _PLAMO_CALL = re.compile(
 )
 PLAMO3 = Dialect(
     name="plamo3",
-    source=f"{VLLM_32}parser/plamo3.py",
+    source=f"{VLLM}parser/plamo3.py",
     frame=("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
     open=("<|plamo:begin_tool_request:plamo|>",),
     close="<|plamo:end_tool_request:plamo|>",
@@ -269,7 +269,7 @@ FUNCTIONGEMMA = Dialect(
 GEMMA4 = Dialect(
     name="gemma4",
     source=template("gemma4.jinja", "75f1ba7389067a9f90082515e124c377a1e104b2")
-    + f"; {VLLM_32}parser/gemma4.py; {SGLANG}gemma4_detector.py",
+    + f"; {VLLM}parser/gemma4.py; {SGLANG}gemma4_detector.py",
     open=("<|tool_call>",),
     close="<tool_call|>",
     thinks=("<|channel>", "<channel|>"),
@@ -315,7 +315,7 @@ LLAMA4_PYTHONIC = replace(
 LFM2 = Dialect(
     name="lfm2",
     source=template("LFM2.5-8B-A1B.jinja", "6f4e9f581c7b0a59a1caf901b18434641494c5f1")
-    + f"; {VLLM_32}tool_parsers/lfm2_tool_parser.py; {SGLANG}lfm2_detector.py",
+    + f"; {VLLM}tool_parsers/lfm2_tool_parser.py; {SGLANG}lfm2_detector.py",
     open=("<|tool_call_start|>",),
     close="<|tool_call_end|>",
     read=pythonic.read,
@@ -323,7 +323,7 @@ LFM2 = Dialect(
 )
 OLMO3 = Dialect(
     name="olmo3",
-    source=f"{VLLM_32}tool_parsers/olmo3_tool_parser.py",
+    source=f"{VLLM}tool_parsers/olmo3_tool_parser.py",
     open=("<function_calls>",),
     close="</function_calls>",
     read=pythonic.lines,
@@ -366,7 +366,7 @@ SHIPPED = {
         replace(QWEN3_CODER, name="nemotron_v3", source=VLLM + "parser/nemotron_v3.py"),
         GLM45,
         replace(GLM45, name="glm47", source=SGLANG + "glm47_moe_detector.py; " + VLLM + "parser/glm47_moe.py"),
-        replace(GLM45, name="ling3", source=f"{VLLM_32}parser/ling3.py; {SGLANG}ling3_detector.py"),
+        replace(GLM45, name="ling3", source=f"{VLLM}parser/ling3.py; {SGLANG}ling3_detector.py"),
         SEED_OSS,
         HUNYUAN_V3,
         MINIMAX_M2,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 VLLM = "vllm-project/vllm v0.33.0 vllm/"
-VLLM_32 = "vllm-project/vllm v0.32.0 vllm/"
 SGLANG = "sgl-project/sglang v0.5.23 python/sglang/srt/function_call/"
 
 
