@@ -35,9 +35,9 @@ VERSION = "reasoning/1"
 NONE, AUTO = "none", "auto"  # auto: told by the baseline's chat template, when a run is planned
 MARKERS = {"think": ("<think>", "</think>"), "seed": ("<seed:think>", "</seed:think>")}
 # Markers of thoughts that other families write, which no way reads: Magistral, Command A, MiniMax-M3, LongCat, Apertus,
-# Gemma 4, Kimi-K3, Inkling, PLaMo 3.
+# Gemma 4, Kimi-K3, Inkling, PLaMo 3, K2 Horizon, Hunyuan where its tags have a part of their checkpoint.
 UNREAD = ("[THINK]", "<|START_THINKING|>", "<mm:think>", "<longcat_think>", "<|inner_prefix|>", "<|channel>",
-          "<|open|>", "<|content_thinking|>", "<|plamo:begin_think")  # fmt: skip
+          "<|open|>", "<|content_thinking|>", "<|plamo:begin_think", "<ifm|think", "<think:")  # fmt: skip
 UNTOLD = "`reasoning: auto` is told by a chat template, and there is none here: name the way (think, harmony, seed, …)"
 OPENED = "_opened"  # of a way: the prompt ended in the opening marker
 HARMONY = "harmony"

@@ -118,8 +118,8 @@ def _json_between(open: str, close: str) -> Reader:
     return read
 
 
-def _functions() -> Reader:
-    """Qwen's `<function=…>`, wherever it stands; an argument ends where the next begins."""
+def _functions(value_of: Callable[[str], str]) -> Reader:
+    """Qwen's `<function=…>`, wherever it stands; an argument ends where the next begins. value_of: its text's value."""
     head = re.compile(r"(.*?)(>|</function>|\Z)", re.DOTALL)
     pair = re.compile(r"<\s*parameter\s*=\s*([^>]*)>(.*?)(?:<\s*/\s*parameter\s*>|(?=<\s*parameter\s*=))", re.DOTALL)
 
@@ -131,7 +131,7 @@ def _functions() -> Reader:
             name, at = begin[1].strip(), begin.end()
             end = text.find("</function>", at) if begin[2] == ">" else at
             body = text[at : end if end >= 0 else len(text)]
-            given = {key: _unwrapped(value) for key, value in pair.findall(body)}
+            given = {key: value_of(value) for key, value in pair.findall(body)}
             if name:
                 yield _object(name, coerced(given, properties(tools, name)))
             at = end if end >= 0 else len(text)
@@ -210,7 +210,7 @@ def _pairs(text: str, tools: Tools) -> Iterator[Call]:
             yield _object(name, coerced({key.strip(): value for key, value in pairs}, properties(tools, name)))
 
 
-_QWEN = Parser("qwen3_coder", ("parameter",), _functions())
+_QWEN = Parser("qwen3_coder", ("parameter",), _functions(_unwrapped))
 _HERMES = Parser("hermes", (), _json_between("<tool_call>", "</tool_call>"))
 _GLM = Parser("glm47", ("<arg_key>", "<arg_value>"), _pairs)
 PARSERS = {
@@ -219,6 +219,9 @@ PARSERS = {
     "longcat": Parser("longcat", (), _json_between("<longcat_tool_call>", "</longcat_tool_call>")),
     "qwen3_coder": _QWEN,
     "qwen3_xml": replace(_QWEN, name="qwen3_xml"),
+    "step3p5": replace(_QWEN, name="step3p5"),
+    "step5": replace(_QWEN, name="step5"),
+    "mimo": replace(_QWEN, name="mimo", read=_functions(str)),
     "seed_oss": replace(_QWEN, name="seed_oss"),
     "glm45": replace(_GLM, name="glm45"),
     "glm47": _GLM,

@@ -98,6 +98,31 @@ def plamo3() -> tuple[str, str]:
     return f"{begin}{call}{end}", f"{thought}{begin}{call}{one('ping', '{}')}{end}<|plamo:tag|>"
 
 
+def hy_v4(part: str) -> str:
+    """A call, with the part that a checkpoint's tags may have."""
+
+    def between(word: str, text: str) -> str:
+        return f"<{word}{part}>{text}</{word}{part}>"
+
+    given = {"city": 'São "Paulo"', "days": "3", "metric": "true", "near": '[1.5, {"k": null}]'}
+    pairs = "".join(between("arg_key", key) + between("arg_value", value) + "\n" for key, value in given.items())
+    return between("tool_call", "get_weather" + pairs) + "\n"
+
+
+def k2_horizon(typed: bool) -> str:
+    given = (("city", "string", 'São "Paulo"'), ("days", "integer", "3"), ("metric", "boolean", "true"))
+    pairs = "".join(
+        f"<ifm|arg_key>{key}</ifm|arg_key>{f'<ifm|arg_type>{kind}</ifm|arg_type>' if typed else ''}"
+        f"<ifm|arg_value>{value}</ifm|arg_value>"
+        for key, kind, value in (*given, ("near", "array", '[1.5, {"k": null}]'))
+    )
+    return f"<ifm|tool_call>get_weather\n{pairs}</ifm|tool_call>"
+
+
+MIMO = (
+    '<tool_call>\n<function=get_weather>\n<parameter=city>São "Paulo"</parameter>\n<parameter=days>3</parameter>\n'
+    '<parameter=metric>true</parameter>\n<parameter=near>[1.5, {"k": null}]</parameter>\n</function>\n</tool_call>'
+)
 GEMMA = '<|tool_call>call:get_weather{city:<|"|>São "Paulo"<|"|>,days:3,metric:true,near:[1.5,{k:null}]}<tool_call|>'
 MINICPM = (
     '<function name="get_weather"><param name="city">São &quot;Paulo&quot;</param><param name="days">3</param>'
@@ -160,4 +185,17 @@ NEWER: dict[str, tuple[str, str, str]] = {
         f'{INKLING}<|message_model|><|content_invoke_tool_json|>{{"name":"ping","args":{{}}}}<|end_message|>',
     ),
     "plamo3": ("plamo3", *plamo3()),
+    "hy_v4": (
+        "hy_v4",
+        f"<tool_calls>{hy_v4('')}</tool_calls>",
+        f"<think:6124c78e>hm, <tool_calls></think:6124c78e>As <tool_call> is:<tool_calls:6124c78e>{hy_v4(':6124c78e')}"
+        "<tool_call:6124c78e>ping</tool_call:6124c78e></tool_calls:6124c78e>",
+    ),
+    "k2_horizon": (
+        "k2_horizon",
+        f"<ifm|tool_calls>{k2_horizon(typed=False)}</ifm|tool_calls>",
+        f"<ifm|think>hm</ifm|think>Sure.<ifm|tool_calls>\n{k2_horizon(typed=True)}\n<ifm|tool_call>ping</ifm|tool_call>\n"
+        "</ifm|tool_calls>",
+    ),
+    "mimo": ("mimo", MIMO, f"<think>hm</think>{MIMO}\n<tool_call>\n<function=ping>\n</function>\n</tool_call>"),
 }

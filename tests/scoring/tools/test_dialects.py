@@ -188,12 +188,16 @@ PUBLISHED: dict[str, tuple[str, str, str]] = {
     "json": ("base_format_detector.py", LLAMA, f"[{CALL}, {NO_ARGUMENTS}]"),
     **NEWER,
 }
-SAME = {
+SAME: dict[str, str] = {
     "qwen25": "hermes",
     "granite4": "hermes",
     "qwen3_xml": "qwen3_coder",
     "nemotron_v3": "qwen3_coder",
     "ling3": "glm47",
+    "poolside_v1": "glm47",
+    "step3p5": "qwen3_coder",
+    "step5": "qwen3_coder",
+    "ernie45": "hermes",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from qualgate.scoring.tools.dialects import BadCall, Call
@@ -113,6 +115,27 @@ def test_minicpm5s_values_are_xml_text():
     tools = tool(a={"type": "string"})
     assert one("minicpm5", text.format("1 &lt; 2 &amp; 3"), tools) == {"a": "1 < 2 & 3"}
     assert one("minicpm5", text.format("<![CDATA[<b>x</param> &lt;]]>"), tools) == {"a": "<b>x</param> &lt;"}
+
+
+def test_mimos_values_begin_and_end_at_their_tags():
+    text = "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>"
+    assert one("mimo", text) == {"a": "\nx\n"}
+    assert one("qwen3_coder", text) == {"a": "x"}
+
+
+@pytest.mark.parametrize("name", ["hy_v4", "hunyuan_v3"])
+def test_hunyuans_tags_may_have_a_part_of_their_checkpoint(name):
+    def with_part(text: str, part: str) -> str:
+        return re.sub(r"(</?(?:tool_calls?|tool_sep|arg_key|arg_value|think))>", rf"\1{part}>", text)
+
+    call = Call("f", {"a": "the tag <arg_key>, and <arg_value:other>"})
+    plain = dialect(name).serialise([Call("f", {"a": "PLACE"})])
+    text = with_part(plain, ":61").replace("PLACE", call.arguments["a"])
+    assert dialect(name).parse("A <tool_call> is </think> prose. " + text) == (call,)
+    stream = dialect(name).stream()
+    assert [made for piece in "Hm." + text for made in stream.feed(piece)] + [*stream.close()] == [call]
+    assert word(name, with_part(plain, ":61").replace("</tool_call:61>", "</tool_call:62>")) == "unbalanced"
+    assert word(name, f"<think:61>{with_part(plain, ':61')}") == "call_in_think"
 
 
 def test_olmo3_writes_a_call_a_line_and_gemma4_text_between_marks_alone():

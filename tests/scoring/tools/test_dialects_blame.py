@@ -14,7 +14,7 @@ from tests.scoring.tools.test_dialects import PING, PUBLISHED, SAME, TOOLS, WEAT
 
 # Grammars of which a text alone cannot tell which it is: the first reads it, too.
 FIRST = {"glm47": "glm45", "mistral_v11": "mistral", "hunyuan_a13b": "jamba", "llama4_pythonic": "llama4_pythonic"}
-FIRST |= {"pythonic": "llama4_pythonic", "json": "llama3_json"}
+FIRST |= {"pythonic": "llama4_pythonic", "json": "llama3_json", "mimo": "qwen3_coder"}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -69,6 +69,8 @@ TEMPLATES = {
     "gigachat3": "{%- set role_sep = '<|role_sep|>\\n' -%}{'role': 'function call', 'content': …}",
     "lfm2": '{{- "<|tool_call_start|>[" + (tool_calls | join(", ")) + "]<|tool_call_end|>" -}}',
     "minicpm5": '<function name="function-name"><param name="param-name">value</param></function>',
+    "hy_v4": "{{- '<tool_calls' + part + '>' }}{{- '<tool_call' + part + '>' + name }}{{- '<arg_key' + part + '>' }}",
+    "k2_horizon": "{{- '<ifm|tool_calls>' }}{{- '<ifm|tool_call>' + tool_call.name }}",
     "olmo3": "Available functions: <functions>[]</functions> … <function_calls>f(a=1)</function_calls>",
 }
 
@@ -80,7 +82,7 @@ def test_a_template_is_recognised_and_goes_before_the_answer(name):
 
 
 def test_every_dialect_with_a_template_of_its_own_is_recognised():
-    assert {*registry.names()} - {*TEMPLATES} == {*SAME, "glm47", "openai", "json"}
+    assert {*registry.names()} - {*TEMPLATES} == {*SAME, "glm47", "mimo", "openai", "json"}
     assert detect("{% for message in messages %}{{ message.content }}{% endfor %}") is None
     assert detect("{% for message in messages %}", text=PUBLISHED["openai"][1]) == "openai"
 

@@ -70,7 +70,7 @@ KINDS = {
         _one_block,
     ),
     "types": Kind(
-        _named("hunyuan_v3 step3"),
+        _named("hunyuan_v3 hy_v4 step3"),
         "ours, by the schema: vLLM leaves null as text, and with step3 lists and objects, too",
         _left_as_text,
     ),

@@ -53,7 +53,7 @@ TOOLS = [
         ("get_weather", PROPERTIES), ("ping", {}), ("convert", {f"k{at}": one for at, one in enumerate(UNUSUAL)}),
     )
 ]  # fmt: skip
-TAGGED = {"qwen3_coder", "seed_oss", "glm47", "ling3", "deepseek_v32", "deepseek_v4"}
+TAGGED = {"mimo", "qwen3_coder", "seed_oss", "glm47", "ling3", "deepseek_v32", "deepseek_v4"}
 TYPED = "typed"
 WORDS = ("Paris", "São Paulo", 'a "quoted" one', "it's", "5", "true", "null", "two\nlines", "x < y", "[1]", "北京",
          "a, b", "{curly}", "", " padded ")  # fmt: skip
@@ -62,7 +62,8 @@ PARSERS = {name: name for name in (
     "hermes", "longcat", "qwen3_coder", "qwen3_xml", "seed_oss", "glm45", "glm47", "ling3", "deepseek_v3",
     "deepseek_v31", "deepseek_v32", "deepseek_v4", "deepseek_v41", "kimi_k2", "kimi_k3", "minimax_m2", "minimax_m3",
     "dots", "step3", "minicpm5", "granite", "granite4", "jamba", "hunyuan_a13b", "functiongemma", "gemma4", "apertus",
-    "gigachat3", "inkling", "plamo3", "lfm2", "olmo3", "pythonic", "llama4_pythonic", "llama3_json", "xlam",
+    "gigachat3", "inkling", "plamo3", "lfm2", "olmo3", "pythonic", "llama4_pythonic", "llama3_json", "xlam", "ernie45",
+    "mimo", "step3p5", "step5", "poolside_v1", "hy_v4", "k2_horizon",
 )} | {
     "qwen25": "hermes", "granite_20b_fc": "granite-20b-fc", "hunyuan_v3": "hy_v3", "internlm2": "internlm",
     "phi4_mini": "phi4_mini_json", "mistral_v11": "mistral",

@@ -30,7 +30,9 @@ _SPECIAL = """<think> </think> <tool_call> </tool_call> <seed:think> </seed:thin
 <minimax:tool_call> </minimax:tool_call> <TOOLCALL> </TOOLCALL> <|START_ACTION|> <|END_ACTION|> <tool_sep>
 <start_function_call> <end_function_call> <escape> <｜tool▁calls▁begin｜> <｜tool▁calls▁end｜> <｜tool▁call▁begin｜>
 <｜tool▁call▁end｜> <｜tool▁sep｜> <｜DSML｜function_calls> </｜DSML｜function_calls> <｜DSML｜tool_calls>
-</｜DSML｜tool_calls> <|tool_call|> <function_call> <|action_start|> <|action_end|> <|plugin|>"""
+</｜DSML｜tool_calls> <|tool_call|> <function_call> <|action_start|> <|action_end|> <|plugin|>
+<response> </response> <0x0A> <ifm|tool_calls> </ifm|tool_calls> <ifm|tool_call> </ifm|tool_call> <ifm|arg_key>
+</ifm|arg_key> <ifm|arg_type> </ifm|arg_type> <ifm|arg_value> </ifm|arg_value> <ifm|think> </ifm|think>"""
 SPECIAL = sorted({*_SPECIAL.split(), "<｜DSML｜ calls>", "</｜DSML｜ calls>"}, key=lambda one: (-len(one), one))
 TOKEN = re.compile("|".join(map(re.escape, SPECIAL)) + "|.", re.DOTALL)
 

@@ -28,6 +28,19 @@ QWEN3_CODER = Dialect(
     ),
 )
 
+MIMO = replace(
+    QWEN3_CODER,
+    name="mimo",
+    source=VLLM + "parser/mimo.py",
+    read=qwen.read_whole,
+    write=writer(
+        "<tool_call>\n<function={key}>\n",
+        "<parameter={key}>{value}</parameter>\n",
+        "</function>\n</tool_call>",
+        (*_TAGS, "<function=", "</function>", "<parameter=", "</parameter>", ">\n"),
+    ),
+)
+
 SEED_OSS = replace(
     QWEN3_CODER,
     name="seed_oss",
@@ -46,7 +59,7 @@ SEED_OSS = replace(
 
 # A key holds no tag of its own, so that one that is not closed is not looked for again from each that follows.
 _ARGUMENT = r"\s*<arg_key>(?P<key>(?:(?!</?arg_key>).)*+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
-_ARGUMENT_TAGS = ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<tool_sep>")
+_ARGUMENT_TAGS = ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 GLM45 = Dialect(
     name="glm45",
     source=template("GLM-4.6.jinja", "afefa651447358ae477f31a0ea1b97adff04c64f")
@@ -55,7 +68,7 @@ GLM45 = Dialect(
     + "glm4_moe_detector.py",
     open=("<tool_call>",),
     close="</tool_call>",
-    stray=_ARGUMENT_TAGS[:4],
+    stray=_ARGUMENT_TAGS,
     read=reader(r"(?P<name>[^<\n]+)(?:\n|(?=<arg_key>)|\Z)", "", _ARGUMENT, guess=True),
     write=writer(
         "<tool_call>{key}\n",
@@ -65,20 +78,30 @@ GLM45 = Dialect(
     ),
 )
 
-HUNYUAN_V3 = Dialect(
-    name="hunyuan_v3",
-    source=SGLANG + "hunyuan_detector.py; " + VLLM + "tool_parsers/hy_v3_tool_parser.py",
-    frame=("<tool_calls>", "</tool_calls>"),
-    open=("<tool_call>",),
-    close="</tool_call>",
-    stray=_ARGUMENT_TAGS,
-    read=reader(r"\s*(?P<name>[^<\n]+)<tool_sep>", "", _ARGUMENT, guess=True),
+POOLSIDE = replace(GLM45, name="poolside_v1", source=VLLM + "tool_parsers/poolside_v1_tool_parser.py")
+
+_IFM_PAIR = (
+    r"\s*<ifm\|arg_key>(?P<key>(?:(?!</?ifm\|arg_key>).)*+)</ifm\|arg_key>\s*(?:<ifm\|arg_type>[^<]*</ifm\|arg_type>\s*)?"
+    r"<ifm\|arg_value>(?P<value>.*?)</ifm\|arg_value>"
+)
+_IFM = ("<ifm|tool_calls>", "</ifm|tool_calls>", "<ifm|tool_call>", "</ifm|tool_call>")
+_IFM_ARGUMENT = tuple(f"<{end}ifm|arg_{part}>" for part in ("key", "type", "value") for end in ("", "/"))
+K2_HORIZON = Dialect(
+    name="k2_horizon",
+    source=VLLM + "tool_parsers/k2_horizon_tool_parser.py (its form `xml`, types said or not)",
+    frame=_IFM[:2],
+    open=_IFM[2:3],
+    close=_IFM[3],
+    stray=_IFM_ARGUMENT,
+    thinks=("<ifm|think>", "</ifm|think>"),
+    read=reader(r"\s*(?P<name>[^<\s]+)\s*(?=<ifm\|arg_key>|\Z)", "", _IFM_PAIR),
     write=writer(
-        "<tool_call>{key}<tool_sep>\n",
-        "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n",
-        "</tool_call>",
-        (*_TAGS, *_ARGUMENT_TAGS, "<tool_calls>", "</tool_calls>"),
-        around=("<tool_calls>\n", "\n</tool_calls>"),
+        "<ifm|tool_call>{key}\n",
+        "<ifm|arg_key>{key}</ifm|arg_key>\n<ifm|arg_value>{value}</ifm|arg_value>\n",
+        "</ifm|tool_call>",
+        (*_IFM, *_IFM_ARGUMENT),
+        around=("<ifm|tool_calls>\n", "\n</ifm|tool_calls>"),
+        named=r"[^<\s]+",
     ),
 )
 
@@ -120,6 +143,7 @@ DOTS = Dialect(
         ("dots_function_call>", "<invoke", "</invoke>", "<parameter", "</parameter>"),
         around=("<dots_function_call>\n", "\n</dots_function_call>"),
         named=r'[^">\n]+',
+        plain=str.strip,
     ),
 )
 
@@ -144,6 +168,7 @@ STEP3 = Dialect(
         ("<",),
         around=("<｜tool_calls_begin｜>\n", "\n<｜tool_calls_end｜>"),
         named=r'[^">]+',
+        plain=str.strip,
     ),
 )
 

@@ -18,7 +18,7 @@ closed. In prose, tags that no call is made of are words.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
@@ -41,14 +41,22 @@ Argument = tuple[str, str]  # key and text
 
 
 def read(text: str, tools: Tools) -> Sequence[Call]:
-    """The call of one block."""
+    """The call of one block, whose values stand on lines of their own."""
+    return _call(text, tools, lambda value: value[value[:1] == "\n" :].removesuffix("\n"))
+
+
+def read_whole(text: str, tools: Tools) -> Sequence[Call]:
+    """The call of one block, whose values begin and end at their tags (MiMo)."""
+    return _call(text, tools, str)
+
+
+def _call(text: str, tools: Tools, value_of: Callable[[str], str]) -> Sequence[Call]:
     name, given = _parts(text, tools)
     schemas, arguments = properties(tools, name), {}
     for key, value in given:
         if key in arguments:
             raise BadCall("duplicate_key", f"the argument {quote(key)} twice in one call")
-        value = value[value[:1] == "\n" :]
-        arguments[key] = typed(value.removesuffix("\n"), schemas.get(key))
+        arguments[key] = typed(value_of(value), schemas.get(key))
     return [Call(name, arguments)]
 
 

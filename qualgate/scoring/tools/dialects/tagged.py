@@ -133,8 +133,10 @@ def writer(
     around: tuple[str, str] = ("", ""),
     between: str = "\n",
     named: str = ".*",
+    plain: Callable[[str], str] = str,
 ) -> Callable[[Sequence[Call]], str]:
-    """Writes as the templates do: strings as they are, everything else as JSON. ValueError for a marker in a value.
+    """Writes as the templates do: strings as they are, everything else as JSON. ValueError for a marker in a value, and
+    for a text that would stand for another (`plain`, as of `reader`).
 
     Forms hold {key} (of `head`: the name), {value}, {text} (whether the value is text), {type}, {index} (from 1).
     named: what names and keys may look like.
@@ -144,7 +146,7 @@ def writer(
     def fill(form: str, key: str, value: Any, index: int = 0) -> str:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         marked = any(marker in part for part in (key, text) for marker in markers)
-        if marked or key != key.strip() or not key or not allowed.fullmatch(key):
+        if marked or key != key.strip() or plain(text) != text or not key or not allowed.fullmatch(key):
             raise ValueError(f"{quote(key)} or its value cannot be written in this dialect")
         kind = _type(value).replace("integer", "number")
         said = {"key": key, "value": text, "text": str(kind == "string").lower(), "type": kind, "index": str(index)}
