@@ -15,7 +15,7 @@ from typing import Any
 from qualgate.documents import nearest, quote
 
 TURN = '{"user": "Order 7?", "expected_calls": [{"name": "order", "arguments": {"id": 7}}], "results": ["sent"]}'
-KEYS = ("user", "expected_calls", "results", "says", "max_new_tokens")
+KEYS = ("user", "expected_calls", "results", "says", "tools", "max_new_tokens")
 ELSEWHERE = {  # keys of a case that one with turns has no use for → where what they say belongs
     "prompt": "the turns are messages: write `messages` for what stands before the first of them",
     "expected_calls": "each turn has its own",
@@ -71,6 +71,9 @@ def _turn_faults(turn: dict[str, Any], *, last: bool) -> Iterator[str]:
     for key in ("user", "says"):
         if key in turn and (not isinstance(turn[key], str) or not turn[key]):
             yield f".{key} must be a text; found {quote(turn[key])}"
+    tools = turn.get("tools", [{}])
+    if not isinstance(tools, list) or not tools or not all(isinstance(tool, dict) for tool in tools):
+        yield f".tools must be a list of tools, those offered from this turn on as well; found {quote(tools)}"
     calls, results = turn.get("expected_calls"), turn.get("results", [])
     if "expected_calls" not in turn:
         yield " has no `expected_calls`: without them nothing says what is right; [] says that no call may be made"
@@ -99,10 +102,15 @@ def _cases(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     messages = [*row.get("messages", ())]
     common = {key: value for key, value in row.items() if key not in ("turns", "messages")}
     common["cluster"] = row.get("cluster", row.get("id"))
+    tools = row.get("tools", [])
     for number, turn in enumerate(row["turns"], start=1):
         if "user" in turn:
             messages.append({"role": "user", "content": turn["user"]})
         own = {key: turn[key] for key in ("expected_calls", "max_new_tokens") if key in turn}
+        if "tools" in turn and isinstance(tools, list):  # else the case itself says what is wrong with the row's
+            tools = [*tools, *turn["tools"]]
+        if tools:
+            own["tools"] = tools
         tags = [*row.get("tags", ()), f"turn:{number}"]
         yield {**common, **own, "id": f"{row.get('id')}/{number}", "tags": tags, "messages": [*messages]}
         messages += _recorded(turn, number)

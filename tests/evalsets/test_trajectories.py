@@ -69,9 +69,23 @@ def test_rows_keep_their_own_cluster_and_turns_their_own_limit(write):
     assert (first.cluster, second.cluster, first.max_new_tokens, second.max_new_tokens) == ("shop", "shop", 20, 99)
 
 
+def test_tools_of_a_turn_are_offered_from_it_on(write):
+    waits = {"user": "Cancel it.", "expected_calls": [], "says": "I cannot."}
+    turns = [FIRST, SPOKEN, waits, {"user": "Now you can.", "tools": TOOLS[1:], **LAST}, LAST]
+    turns[3]["results"] = ["done"]
+    cases = read(write([ROW | {"tools": TOOLS[:1], "turns": turns}], HEADER)).cases
+    assert [case.body["tools"] for case in cases] == [TOOLS[:1]] * 3 + [TOOLS] * 2
+    found = faults(write, ROW | {"tools": TOOLS[:1], "turns": [FIRST, SPOKEN, LAST]})
+    assert len(found) == 1
+    assert "which no tool is called" in found[0]
+
+
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
+        ([FIRST | {"tools": []}], "turns[0].tools must be a list of tools, those offered from this turn on as well"),
+        ([FIRST | {"tools": ["order"]}], "turns[0].tools must be a list of tools"),
+        ([FIRST | {"tools": [{"name": 3}]}], "turns[0]: tools[2] must be an object with"),
         ([], "`turns` must be a list of turns"),
         ("again", "`turns` must be a list of turns"),
         (["hello"], "turns[0] must be an object"),

@@ -30,7 +30,8 @@ from qualgate.evalsets import read_turns
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects import Call
 
-CATEGORIES = ("multi_turn_base", "multi_turn_miss_param", "multi_turn_long_context")
+CATEGORIES = ("multi_turn_base", "multi_turn_miss_param", "multi_turn_miss_func", "multi_turn_long_context")
+MORE = "There are more tools now. Try it again."  # said where a turn asks for nothing: only its tools are new
 KINDS = ("none", "drop", "twice", "swap", "value", "look", "early")
 Turns = list[list[str]]  # of each turn of the user's, calls as Python source
 
@@ -52,6 +53,12 @@ def tools_of(bfcl: Path, entry: dict[str, Any], files: dict[str, str]) -> list[d
     left_out = set(entry.get("excluded_function", ()))
     return [{key: tool[key] for key in ("name", "description", "parameters")}
             for tool in map(json.loads, lines) if tool["name"] not in left_out]  # fmt: skip
+
+
+def offered(entry: dict[str, Any], tools: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The tools of each turn: a few are held back until a later one."""
+    until = {name: int(turn) for turn, names in entry.get("missed_function", {}).items() for name in names}
+    return [[tool for tool in tools if until.get(tool["name"], 0) <= turn] for turn in range(len(entry["question"]))]
 
 
 def parsed(source: str, tools: list[dict[str, Any]]) -> Call:
@@ -100,14 +107,14 @@ def changed(turns: list[list[Call]], kind: str, rng: random.Random) -> list[list
     return made
 
 
-def ours(tools: list[dict[str, Any]], reference: list[list[Call]], transcript: list[list[Call]]) -> bool:
+def ours(tools: list[list[dict[str, Any]]], reference: list[list[Call]], transcript: list[list[Call]]) -> bool:
     """As a run asks it: action by action, each with the recorded ones before it, and no further one."""
-    for wanted, made in zip(reference, transcript, strict=True):
+    for known, wanted, made in zip(tools, reference, transcript, strict=True):
         if len(wanted) != len(made):
             return False
         for one, other in zip(wanted, made, strict=True):
             expected = [{"name": one.name, "arguments": one.arguments}]
-            if not strict.judge(tools, expected, (other,)).flags["tool_call.correct"]:
+            if not strict.judge(known, expected, (other,)).flags["tool_call.correct"]:
                 return False
     return True
 
@@ -160,22 +167,23 @@ class Theirs:
 
 
 def row_of(
-    entry: dict[str, Any], tools: list[dict[str, Any]], calls: list[list[Call]], results: Turns
+    entry: dict[str, Any], tools: list[list[dict[str, Any]]], calls: list[list[Call]], results: Turns
 ) -> dict[str, Any]:
     """The entry as a row with `turns`: an action for each call. BFCL records no closing words: none are asked for.
 
     Categories ask some of the same questions: entries of one number share a cluster.
     """
     turns: list[dict[str, Any]] = []
-    for said, made, gave in zip(entry["question"], calls, results, strict=True):
-        user = "\n".join(one["content"] for one in said)
+    for said, known, before, made, gave in zip(entry["question"], tools, [[], *tools], calls, results, strict=False):
+        new = [tool for tool in known if tool not in before] if turns else []
+        first = {"user": "\n".join(one["content"] for one in said) or MORE} | ({"tools": new} if new else {})
         if not made:
-            turns.append({"user": user, "expected_calls": [], "says": "That cannot be done with what you told me."})
+            turns.append({**first, "expected_calls": [], "says": "That cannot be done with what there is."})
         for place, (call, result) in enumerate(zip(made, gave, strict=True)):
             turn = {"expected_calls": [{"name": call.name, "arguments": call.arguments}], "results": [result]}
-            turns.append({"user": user, **turn} if not place else turn)
+            turns.append({**first, **turn} if not place else turn)
     cluster = f"entry_{entry['id'].rpartition('_')[2]}"
-    return {"id": entry["id"], "cluster": cluster, "max_new_tokens": 256, "tools": tools, "turns": turns}
+    return {"id": entry["id"], "cluster": cluster, "max_new_tokens": 256, "tools": tools[0], "turns": turns}
 
 
 def measure(bfcl: Path, each: int, write: Path | None) -> dict[str, Any]:
@@ -185,17 +193,18 @@ def measure(bfcl: Path, each: int, write: Path | None) -> dict[str, Any]:
     for category in CATEGORIES:
         for entry, truth in entries(bfcl, category):
             tools = tools_of(bfcl, entry, theirs.files)
+            known = offered(entry, tools)
             try:
                 reference = [[parsed(call, tools) for call in turn] for turn in truth]
             except (ValueError, SyntaxError, AssertionError):
                 unread += 1
                 continue
-            if ours(tools, reference, reference):
-                rows.append(row_of(entry, tools, reference, theirs.asked(entry, truth, None)))
+            if ours(known, reference, reference):
+                rows.append(row_of(entry, known, reference, theirs.asked(entry, truth, None)))
             for kind in KINDS if each >= len(KINDS) else rng.sample(KINDS, each):
                 if (transcript := changed(reference, kind, rng)) is not None:
                     said = theirs.asked(entry, truth, [[*map(written, turn)] for turn in transcript])
-                    verdicts[kind][ours(tools, reference, transcript), said] += 1
+                    verdicts[kind][ours(known, reference, transcript), said] += 1
     theirs.close()
     if write is not None:
         write.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from qualgate.evalsets import read_turns
 from qualgate.scoring.tools.dialects import Call
-from tests.verification.references.bfcl_turns import KINDS, changed, ours, parsed, row_of, written
+from tests.verification.references.bfcl_turns import KINDS, MORE, changed, offered, ours, parsed, row_of, written
 
 TOOLS = [
     {"name": name, "parameters": {"type": "dict", "properties": {"folder": {"type": "string"}}, "required": []}}
@@ -27,13 +27,13 @@ def test_each_change_makes_a_transcript_wrong_and_none_leaves_it_right(kind):
     for seed in range(9):
         made = changed(REFERENCE, kind, random.Random(seed))
         assert made is not None
-        assert ours(TOOLS, REFERENCE, made) is (made == REFERENCE)
+        assert ours([TOOLS] * 3, REFERENCE, made) is (made == REFERENCE)
         assert (made == REFERENCE) is (kind == "none") or kind == "early"
 
 
 def test_an_entry_is_a_row_whose_every_call_is_an_action():
     entry = {"id": "multi_turn_base_7", "question": [[{"role": "user", "content": word}] for word in "xyz"]}
-    row = row_of(entry, TOOLS, REFERENCE, [["made", "moved"], [], ["made"]])
+    row = row_of(entry, [TOOLS] * 3, REFERENCE, [["made", "moved"], [], ["made"]])
     cases, faults = read_turns(row)
     assert not faults
     assert [case["expected_calls"] for case in cases] == [
@@ -44,3 +44,24 @@ def test_an_entry_is_a_row_whose_every_call_is_an_action():
         "x", "made", "moved", "y", "z",
     ]  # fmt: skip
     assert row["cluster"] == "entry_7"
+
+
+def test_tools_that_an_entry_holds_back_are_offered_where_it_reveals_them():
+    questions = [[{"role": "user", "content": "x"}], [{"role": "user", "content": "y"}], []]
+    entry = {"id": "multi_turn_miss_func_7", "question": questions, "missed_function": {"2": ["mkdir"]}}
+    known = offered(entry, TOOLS)
+    assert [[tool["name"] for tool in tools] for tools in known] == [
+        ["cd", "pwd"],
+        ["cd", "pwd"],
+        ["cd", "mkdir", "pwd"],
+    ]
+    reference = [[Call("cd", {"folder": "a"})], [], [Call("mkdir", {"folder": "b"})]]
+    row = row_of(entry, known, reference, [["moved"], [], ["made"]])
+    cases, faults = read_turns(row)
+    assert not faults
+    assert [[tool["name"] for tool in case["tools"]] for case in cases] == [["cd", "pwd"]] * 2 + [
+        ["cd", "pwd", "mkdir"]
+    ]
+    assert cases[-1]["messages"][-1]["content"] == MORE
+    assert ours(known, reference, reference)
+    assert not ours(known, [[*reference[0]], [Call("mkdir", {})], []], [[*reference[0]], [Call("mkdir", {})], []])
