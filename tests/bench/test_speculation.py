@@ -50,6 +50,7 @@ def test_self_drafts_say_what_the_target_says_and_are_accepted_as_the_reference_
     json.dumps(result)
 
 
+@pytest.mark.proof
 def test_the_law_the_control_and_the_formats_are_measured_and_shown(monkeypatch):
     monkeypatch.setattr(speculation, "BATCHES", (1, 2))
     monkeypatch.setattr(speculation.bits, "FORMATS", {"mxfp4": "mxfp4"})
@@ -68,6 +69,7 @@ def test_the_law_the_control_and_the_formats_are_measured_and_shown(monkeypatch)
     json.dumps(result)
 
 
+@pytest.mark.proof
 def test_transformers_says_the_same_and_vllm_says_why_it_is_not_there(monkeypatch):
     monkeypatch.delenv(vllm_peer.INTERPRETER, raising=False)
     found = rows(measured(TINY, ["assistant", "lookup", "vllm_ngram", "vllm_draft"]))

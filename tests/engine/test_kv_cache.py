@@ -54,6 +54,7 @@ def only(work, at):
     return replace(work, prompts=work.prompts[at : at + 1])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kept", FEWER_BITS)
 @pytest.mark.parametrize("way", OTHERS)
 def test_no_bit_of_an_answer_depends_on_who_drafts(arms, kept, way):

@@ -121,7 +121,11 @@ def by_head(folder: Path, target: LoadedArm, layout: Layout, tokens: int) -> Spe
 
 # The first layers alone, and half of the codes alone, pass through C, where the model of "packed" does not.
 in_c = pytest.mark.parametrize("arms", ["plain"], indirect=True)
-EVERY = [*product(["plain", "packed"], [*WAYS, *HEADS]), *product(["plain"], EARLY)]
+KINDS = ["plain", pytest.param("packed", marks=pytest.mark.proof)]
+EVERY = [
+    *product(["plain"], [*WAYS, *HEADS, *EARLY]),
+    *(pytest.param("packed", way, marks=pytest.mark.proof) for way in (*WAYS, *HEADS)),
+]
 
 
 @pytest.mark.parametrize("target", [None, INT4], ids=["alone", "of a quantized target"])
@@ -221,6 +225,7 @@ def test_an_arm_speculates_whichever_comes_first_and_is_weighed_as_any_other(arm
 RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
 
 
+@pytest.mark.parametrize("arms", KINDS, indirect=True)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
     "way", ["self-draft", "bad draft", "n-gram", "three levels", "head", "medusa heads", "parallel head"]

@@ -58,6 +58,7 @@ def bits(arm: LoadedArm, work: Job) -> list[tuple[Any, ...]]:
     return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in run_job(arm, work).completions]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_bit_of_a_penalized_answer_depends_on_who_drafts(arms, way, sampling):
@@ -138,6 +139,7 @@ def all_of(result: Any) -> list[tuple[Any, ...]]:
 CONSTRAINED = {"greedy": GREEDY, "drawn": Sampling(temperature=0.9, top_p=0.95), "penalized": SAMPLINGS["drawn"]}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("sampling", CONSTRAINED)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_bit_of_a_constrained_answer_depends_on_who_drafts(arms, way, sampling):

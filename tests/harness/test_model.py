@@ -26,6 +26,7 @@ def ours(evaluated):
     return evaluated(QualgateLM(dtype="float32"))
 
 
+@pytest.mark.proof
 def test_greedy_texts_are_the_same(ours, theirs):
     ours, theirs = ours["samples"], theirs["samples"]
     for task in ("sums", "line"):

@@ -403,6 +403,7 @@ def test_what_benchmarks_hold_the_kernels_against_does_the_work_it_says():
             fuse(*wrong)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("unwatched", "draws"),  # the AVX-512 file takes as long to compile for the sanitizers as all the others do twice
     [(("avx512.c",), 3), pytest.param((), 60, marks=pytest.mark.proof)],

@@ -13,6 +13,7 @@ from qualgate_kernels import cpu
 SOURCES = Path(cpu.__file__).parent / "c"
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("draws", [60, pytest.param(600, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_attention_in_c_is_clean_under_sanitizers_and_refuses_what_does_not_fit(sanitizers, draws, tmp_path):

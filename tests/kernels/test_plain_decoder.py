@@ -389,6 +389,7 @@ QUICK = {"attend.c", "attend_keep.c", "decode.c", "int8.c", "layer_scalar.c", "l
 """What is watched in a hurry: the AVX-512 products take the sanitizers ten times as long as all of these."""
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("sanitizer", "most", "draws"),
     [

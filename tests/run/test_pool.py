@@ -72,6 +72,7 @@ def running(word: str) -> list[int]:
     return found
 
 
+@pytest.mark.proof
 def test_a_node_killed_in_the_middle_of_a_run_loses_and_doubles_nothing(workspace):
     handed = qualgate("submit", "gate.yaml", "--store", "sqlite:///pool.db", cwd=workspace)
     assert handed.returncode == 0, handed.stderr

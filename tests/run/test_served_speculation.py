@@ -74,6 +74,7 @@ def alone(workspace: Path, base: Scripted, other: Scripted):
     return run(workspace, f"baseline: {arm(base)}\nvariants: {{fast: {arm(other, ', arm: speculation')}}}\n")
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("drafts", "code", "said"),
     [
@@ -113,6 +114,7 @@ def four(workspace: Path, given: list[Scripted], more: str = ""):
     return run(workspace, f"baseline: {arm(given[0])}\nvariants: {{{variants}}}\n{arms}")
 
 
+@pytest.mark.proof
 def test_four_served_arms_are_compared_and_one_that_drafts_nothing_chooses_none(workspace):
     with servers(4) as given:
         echoing(given[2], drafts=2)
@@ -126,6 +128,7 @@ def test_four_served_arms_are_compared_and_one_that_drafts_nothing_chooses_none(
     assert answer["choice"] == ""
 
 
+@pytest.mark.proof
 def test_speculation_that_changes_answers_is_a_defect(workspace):
     with servers(4) as given:
         echoing(given[2], drafts=2, wrong=3)

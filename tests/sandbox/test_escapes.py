@@ -23,6 +23,7 @@ def test_escapes_fail_one_at_a_time(sandbox):
     assert faults + changed == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("every", [40, pytest.param(2, marks=pytest.mark.proof)])
 def test_eight_at_once_harm_neither_the_host_nor_each_other(sandbox, every):
     assert escapes(sandbox, 8, names=tuple(ESCAPES)[::every], mutants=4, wall=2) == []

@@ -161,6 +161,7 @@ def ticks(monkeypatch):
         monkeypatch.setattr(f"qualgate.engine.{module}.time", lambda: 1.0e9)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("drafted", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_warming_up_changes_no_answer_no_drift_and_no_time(answers_to, model, tmp_path, ticks, drafted, temperature):

@@ -121,6 +121,7 @@ def bits(arm: LoadedArm, sampling: Sampling) -> tuple[list[Any], int]:
     return found, sum(one.proposed for one in told.draft_steps)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, top_p=0.95)], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("recipe", [None, INT8], ids=["alone", "of a quantized target"])
 @pytest.mark.parametrize("tokens", [0, 3])

@@ -17,6 +17,7 @@ def cannot_run():
     raise lm_eval_log.CannotRun("the rows are not here")
 
 
+@pytest.mark.proof
 def test_every_row_is_measured_or_says_what_it_waits_for(monkeypatch):
     monkeypatch.setattr(scoring, "hostile", lambda count: {"crashes": [], "hangs": [], "slowest": 0.1})
     monkeypatch.setattr(scoring, "CHECKS", 50)
