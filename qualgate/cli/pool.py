@@ -209,7 +209,7 @@ def worker(
 
     url = store_url(None, store)
     named = name or f"{socket.gethostname()}:{os.getpid()}"
-    there = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qualgate" / "submissions"
+    there = folder or submissions_folder()
     with open_store(url, create=False) as opened, stop_requested() as stop:
         node = Node(
             name=named,
@@ -225,6 +225,11 @@ def worker(
         received = stop()
     if received is not None:
         raise typer.Exit(Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED)
+
+
+def submissions_folder() -> Path:
+    """Where a node lays out what submissions carry, unless it is told."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qualgate" / "submissions"
 
 
 def _say_json(found: SubmissionState) -> None:

@@ -21,7 +21,7 @@ from qualgate.records import ArmSpec, Case, Evalset, Job, JobResult, Plan, Score
 from qualgate.records.speculation import OWN
 from qualgate.scoring import score
 from qualgate.store.address import artifacts_folder
-from qualgate.workers.ray_pool import OnRay
+from qualgate.workers.ray_pool import OnRay, nodes_of
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
@@ -45,14 +45,27 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
     )
 
 
+def cluster_nodes(gate: GateFile) -> tuple[str, ...]:
+    """Each node of the gate file's cluster, once all of them have been looked at as before a run. UsageError and
+    InfrastructureError as there; whether memory suffices is not looked at."""
+    on = _cluster(gate, [gate.baseline, *gate.variants], choose_device(gate.devices) == "cuda")
+    return () if on is None else nodes_of(on)
+
+
 def _on_ray(gate: GateFile, plan: Plan, gpus: bool) -> OnRay | None:
-    own = [arm for arm in plan.arms if arm.served is None]
-    if gate.ray is None or not own:
+    if (on := _cluster(gate, plan.arms, gpus)) is None:
         return None
     need = memory_for(gate, plan)
+    return replace(on, nbytes=need.of(need.largest))
+
+
+def _cluster(gate: GateFile, arms: Sequence[ArmSpec], gpus: bool) -> OnRay | None:
+    own = [arm for arm in arms if arm.served is None]
+    if gate.ray is None or not own:
+        return None
     return OnRay(
         address=gate.ray,
-        nbytes=need.of(need.largest),
+        nbytes=0,
         reads=tuple(sorted(set(_read_by(own)))),
         shared=str(artifacts_folder(gate.store_url, gate.path.parent)),
         gpus=gpus,
