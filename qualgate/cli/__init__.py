@@ -29,6 +29,7 @@ from qualgate.cli import (
     service,
     serving,
     starting,
+    watching,
 )
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
@@ -100,6 +101,7 @@ for command in (
     scoring.rescore,
     drift.drift,
     service.dashboard,
+    watching.metrics,
     making.inspect,
     service.doctor,
     making.quantize,
