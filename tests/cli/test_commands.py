@@ -13,7 +13,7 @@ from qualgate.errors import Exit
 from tests.command_line import in_a_process, qualgate
 
 COMMANDS = (
-    "init", "demo", "run", "plan", "gate", "report", "runs", "flips", "diff", "config", "evalset", "db", "dashboard",
+    "init", "demo", "run", "plan", "gate", "report", "runs", "flips", "diff", "config", "evalset", "db", "dashboard", "metrics",
     "doctor", "bench", "draft", "inspect", "quantize", "score", "serve", "rescore", "intake", "drift", "load",
     "compare", "submit", "status", "wait", "cancel", "worker", "nightly", "trend",
 )  # fmt: skip

@@ -102,6 +102,8 @@ def test_metrics_are_served_until_the_command_is_ended(store, tmp_path):
 
 
 def test_a_night_is_overdue_from_its_time_until_it_was_made(store, tmp_path):
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text("version: 1\n")
     (tmp_path / "nightly.yaml").write_text(
         "version: 1\nschedule: {at: '02:00'}\ngates: {a: {gate: a.yaml}, b: {gate: b.yaml}}\n"
     )
