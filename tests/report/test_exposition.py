@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import urllib.request
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,11 @@ def test_every_count_is_under_its_name_and_what_is_not_there_is_0():
     assert found["qualgate_nights", "10", "n"] == 1
     assert found["qualgate_digests_waiting", "n"] == 2
     assert found["qualgate_store_up",] == 1
+
+
+def test_the_page_lists_every_metric_and_no_other():
+    page = (Path(__file__).resolve().parents[2] / "docs/service.md").read_text(encoding="utf-8")
+    assert {name for name, *_ in exposed()} == set(re.findall(r"`(qualgate_\w+)`", page))
 
 
 def test_a_store_that_cannot_be_read_is_told_as_that_and_gives_no_number():

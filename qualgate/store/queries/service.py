@@ -15,7 +15,7 @@ from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queue_tables import queue, submissions
 from qualgate.store.tables import runs, verdicts
 
-MOST_RUNS = 8  # whose units are counted: the newest that are under way
+MOST_RUNS = 4  # whose units are counted: the newest that are under way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
