@@ -11,6 +11,7 @@ from qualgate.config import GateFile
 from qualgate.formatting import counted
 from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
+from qualgate.pipeline import events
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
@@ -38,6 +39,7 @@ def run_gate(
     four_arm: bool = False,
     warn: Callable[[str], None] = lambda line: None,
     planning: Callable[[str], None] = lambda line: None,
+    observe: events.Listener = lambda event: None,
 ) -> Outcome:
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
@@ -46,6 +48,7 @@ def run_gate(
     four_arm: refuse a gate file that names none.
     warn: told in one line, before anything is generated, when the policy can hardly decide.
     planning: told from the first moment on what is being done, and how long it will take once that is known.
+    observe: told what happens to the run, job by job.
     """
     gate = as_run(gate, blame=blame, four_arm=four_arm)
     feedback = read_feedback(gate.feedback) if gate.feedback else None
@@ -58,6 +61,7 @@ def run_gate(
     opened = open_store(gate.store_url, lease=gate.lease)
     with opened as store, sole_coordinator(Path(plan.artifacts), store), stop_requested() as stop:
         record = runs.begin(store, plan)
+        observe(events.begun(record, store.lease))
         planning(outlook(gate, plan, store, record))
         for line in asked_again(store, record.run_id, plan.policy):
             warn(line)
@@ -66,7 +70,7 @@ def run_gate(
                 f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the interruption: made again"
             )
         with spending(gate, plan, store, record.run_id):
-            failures = generate(plan, record, store, gate, progress, stop, warn)
+            failures = generate(plan, record, store, gate, progress, stop, warn, observe)
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
@@ -76,6 +80,7 @@ def run_gate(
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
             put_away(gate, plan, record.run_id)
+        observe(events.ended(record.run_id, decided))
     return Outcome(
         run_id=record.run_id,
         verdicts=decided.verdicts,
@@ -94,6 +99,7 @@ def generate(
     progress: Progress,
     stop: Callable[[], signal.Signals | None],
     warn: Callable[[str], None] = lambda line: None,
+    observe: events.Listener = lambda event: None,
 ) -> tuple[str, ...]:
     """Run what is not done yet; every finished job is scored and in the store before the next is looked at.
 
@@ -110,10 +116,12 @@ def generate(
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
             failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))
+            observe(events.failed(record.run_id, outcome))
             continue
         new = [completion.key for completion in outcome.completions if completion.key not in record.done]
         runs.record(store, record.run_id, outcome, scores_of(outcome, cases, plan.also))
         progress(outcome.arm, done := done + len(new), total)
+        observe(events.answered(record.run_id, outcome, done, total))
         settling.answered(new)
     if (received := stop()) is not None:
         raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")

@@ -29,6 +29,7 @@ from qualgate.identity import own_version
 from qualgate.intake.feedback import read_feedback
 from qualgate.intake.preferences import read_labels
 from qualgate.intake.score_rows import read_score_rows
+from qualgate.pipeline.log_lines import read_line
 from tests.docs.blocks import ROOT, Block, all_blocks, blocks, commands, pages
 
 ALL = all_blocks()
@@ -256,6 +257,8 @@ def test_a_json_block_is_read_by_what_reads_such_lines(block: Block, tmp_path):
     bodies = [json.loads(line) for line in block.text.splitlines()]
     if "metric" in bodies[0]:
         assert len(read_score_rows(path, "support").rows) == len(bodies)
+    elif "level" in bodies[0]:
+        assert all(read_line(line) is not None for line in block.text.splitlines())
     elif "corrected" in bodies[0]:
         assert len(read_feedback(path).events) == len(bodies)
     elif "preferred" in bodies[0]:
