@@ -24,6 +24,7 @@ from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.served_arms import probing
 from qualgate.pipeline.spending import put_away, spending, wire_of
+from qualgate.pipeline.tracing import traced
 from qualgate.records import JobFailure, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import plain, runs
@@ -59,7 +60,8 @@ def run_gate(
     for line in doubts(plan):
         warn(line)
     opened = open_store(gate.store_url, lease=gate.lease)
-    with opened as store, sole_coordinator(Path(plan.artifacts), store), stop_requested() as stop:
+    here = sole_coordinator(Path(plan.artifacts), opened)
+    with opened as store, traced(observe, warn) as observe, here, stop_requested() as stop:
         record = runs.begin(store, plan)
         observe(events.begun(record, store.lease))
         planning(outlook(gate, plan, store, record))

@@ -32,6 +32,9 @@ def tell_json(text: str, **about: Any) -> None:
 
 def tell_event(event: Event) -> None:
     """Likewise, of a run."""
+    from qualgate.pipeline.tracing import is_wanted, trace_id
+
     about = {"event": event.what, "run": event.run, "arm": event.arm, "job": event.job, "exit": event.exit}
+    about["trace"] = trace_id(event.run) if is_wanted() else ""
     level = "warning" if event.what == "failed" else "info"
     tell_json(event.said, level=level, **about, submission=event.submission)
