@@ -48,8 +48,7 @@ def run_gate(
     Where the gate file names four arms, they run in randomised blocks, and which of them is to be served is decided.
     four_arm: refuse a gate file that names none.
     warn: told in one line, before anything is generated, when the policy can hardly decide.
-    planning: told from the first moment on what is being done, and how long it will take once that is known.
-    observe: told what happens to the run, job by job.
+    planning: told what is being done, and how long it will take once that is known. observe: what happens, by job.
     """
     gate = as_run(gate, blame=blame, four_arm=four_arm)
     feedback = read_feedback(gate.feedback) if gate.feedback else None
@@ -59,20 +58,15 @@ def run_gate(
     judge_there(plan.policy)
     for line in doubts(plan):
         warn(line)
-    opened = open_store(gate.store_url, lease=gate.lease)
-    here = sole_coordinator(Path(plan.artifacts), opened)
-    with opened as store, traced(observe, warn) as observe, here, stop_requested() as stop:
+    opened, artifacts = open_store(gate.store_url, lease=gate.lease), Path(plan.artifacts)
+    with opened as store, traced(observe, warn) as hear, sole_coordinator(artifacts, store), stop_requested() as stop:
         record = runs.begin(store, plan)
-        observe(events.begun(record, store.lease))
+        hear(events.begun(record, store.lease))
         planning(outlook(gate, plan, store, record))
-        for line in asked_again(store, record.run_id, plan.policy):
+        for line in (*asked_again(store, record.run_id, plan.policy), *drop_damaged(artifacts)):
             warn(line)
-        if damaged := drop_damaged(Path(plan.artifacts)):
-            warn(
-                f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the interruption: made again"
-            )
         with spending(gate, plan, store, record.run_id):
-            failures = generate(plan, record, store, gate, progress, stop, warn, observe)
+            failures = generate(plan, record, store, gate, progress, stop, warn, hear)
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
@@ -82,15 +76,11 @@ def run_gate(
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
             put_away(gate, plan, record.run_id)
-        observe(events.ended(record.run_id, decided))
+        hear(events.ended(record.run_id, decided))
     return Outcome(
-        run_id=record.run_id,
-        verdicts=decided.verdicts,
-        exit=decided.exit,
-        resumed=record.resumed,
-        failures=failures,
+        run_id=record.run_id, verdicts=decided.verdicts, exit=decided.exit, resumed=record.resumed, failures=failures,
         nel=decided.nel,
-    )
+    )  # fmt: skip
 
 
 def generate(

@@ -10,6 +10,7 @@ from qualgate.config import GateFile
 from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_models, levels
+from qualgate.formatting import counted
 from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
@@ -98,8 +99,8 @@ def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
     ]
 
 
-def drop_damaged(artifacts: Path) -> int:
-    """Delete what an interrupted run left in its folder and what is not as it was written; returns how many files.
+def drop_damaged(artifacts: Path) -> list[str]:
+    """Delete what an interrupted run left in its folder and what is not as it was written; returns a line on it.
 
     The baseline's job of each is then run again. The head is made again together with any of them.
     """
@@ -107,7 +108,8 @@ def drop_damaged(artifacts: Path) -> int:
     damaged = [file for file in files if not is_whole(file)]
     for file in files if any(file.name.startswith("head-") for file in damaged) else damaged:
         file.unlink(missing_ok=True)
-    return len(damaged)
+    changed = f"{counted(len(damaged), 'artifact')} of the baseline changed on the disk since the interruption"
+    return [f"{changed}: made again"] if damaged else []
 
 
 def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...]]) -> dict[UnitKey, tuple[Score, ...]]:
