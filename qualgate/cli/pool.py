@@ -228,8 +228,8 @@ def worker(
 
 
 def _tell_of_node(node: str, line: str, about: dict[str, Any]) -> None:
+    from qualgate.errors.log_lines import is_json
     from qualgate.escaping import visible_line
-    from qualgate.pipeline.log_lines import is_json
 
     when = "" if is_json() else f"{time.strftime('%H:%M:%S')} "
     tell(f"{when}{visible_line(line)}", **about, node=node)

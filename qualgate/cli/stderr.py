@@ -15,8 +15,8 @@ def tell(text: str, **about: Any) -> None:
 
     about: what goes with it where lines are JSON, see `log_lines`; `level` is one of them.
     """
+    from qualgate.errors.log_lines import is_json, log_line
     from qualgate.escaping import unread
-    from qualgate.pipeline.log_lines import is_json, log_line
     from qualgate.report.screen import fit_error
 
     print(log_line(text, **about) if is_json() else unread(fit_error(text)), file=sys.stderr, flush=True)
@@ -24,7 +24,7 @@ def tell(text: str, **about: Any) -> None:
 
 def tell_json(text: str, **about: Any) -> None:
     """What nobody needs to read who sits before it: told where lines are JSON."""
-    from qualgate.pipeline.log_lines import is_json
+    from qualgate.errors.log_lines import is_json
 
     if is_json():
         tell(text, **about)

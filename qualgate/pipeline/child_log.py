@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qualgate.pipeline.log_lines import is_json, read_line
+from qualgate.errors.log_lines import is_json, read_line
 
 LAST_WORDS = 120  # of what a child said, as the reason
 AT_ONCE = 2**20  # bytes that are read between two looks

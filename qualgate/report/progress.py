@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from qualgate.errors.log_lines import is_json, log_line
 from qualgate.escaping import unread, visible_line
-from qualgate.pipeline.log_lines import is_json, log_line
 
 PLAIN_STEP = 0.1  # a plain line each tenth of the way
 

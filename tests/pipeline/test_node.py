@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import InfrastructureError
+from qualgate.errors.log_lines import log_line
 from qualgate.identity import own_version
-from qualgate.pipeline.log_lines import log_line
 from qualgate.pipeline.node import Node
 from qualgate.records import Submission
 from qualgate.store import leases, runs, submissions
