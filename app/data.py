@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Action, Decision
+from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
 
 LOOKED_THROUGH = 600  # seconds after which a run's evidence is checked again though nobody wrote to the store
 FRESH = 30  # seconds that a cached read may be old: a run under way moves on
@@ -42,6 +44,23 @@ def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, i
         total = queries.count_runs(store)
         page = _within(page, total, size)
         return queries.list_runs(store, size, size * page), page, total
+
+
+def nights() -> tuple[tuple[NightLine, ...], tuple[WaitingDigest, ...]]:
+    """Each gate file and model with its nights, and digests that are not delivered."""
+    with _open() as store:
+        return night_lines(store), waiting_digests(store)
+
+
+def trend(run_id: str) -> ShownNights:
+    """What the nights up to a run say together."""
+    return _trend(url(), run_id)
+
+
+@st.cache_data(ttl=FRESH, show_spinner=False)
+def _trend(url: str, run_id: str) -> ShownNights:
+    with open_store(url, create=False) as store:
+        return shown_nights(store, run_id)
 
 
 def _within(page: int, total: int, size: int) -> int:

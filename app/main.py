@@ -25,6 +25,7 @@ page = st.navigation(
     [
         st.Page("views/queue.py", title="Queue", icon=":material/inbox:", url_path="queue", default=True),
         st.Page("views/runs.py", title="Runs", icon=":material/history:", url_path="runs"),
+        st.Page("views/nights.py", title="Nights", icon=":material/bedtime:", url_path="nights"),
         st.Page("views/verdict.py", title="Verdict", icon=":material/gavel:", url_path="verdict"),
         st.Page("views/decisions.py", title="Decisions", icon=":material/link:", url_path="decisions"),
     ],

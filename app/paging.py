@@ -35,6 +35,11 @@ def link(label: str, run_id: str, variant: str) -> None:
     )
 
 
+def link_nights(run_id: str) -> None:
+    """To what the nights up to a run say together."""
+    st.page_link("views/nights.py", label="Trend", icon=":material/trending_down:", query_params={"run": run_id})
+
+
 def no_run() -> None:
     """What to do about a store that holds nothing."""
     st.info("This store holds no run yet. Make one, then come back:", icon=":material/info:")

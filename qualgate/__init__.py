@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         QualgateError,
         UsageError,
     )
+    from qualgate.pipeline.events import Event, Listener
     from qualgate.pipeline.from_files import Judged
     from qualgate.pipeline.outcome import Outcome, Progress
     from qualgate.pipeline.score_files import Scored
@@ -114,6 +115,10 @@ def _unheard(what: str, done: int, total: int) -> None:
     """Progress that nobody follows."""
 
 
+def _unseen(event: Event) -> None:
+    """Whoever watches a run may leave it out."""
+
+
 def _untold(line: str) -> None:
     """A note that nobody reads."""
 
@@ -137,20 +142,23 @@ def run_gate(
     four_arm: bool = False,
     warn: Callable[[str], None] = _untold,
     planning: Callable[[str], None] = _untold,
+    observe: Listener = _unseen,
 ) -> Outcome:
     """Judge every variant of the gate file: generate, score, store, decide. Interrupted and called again, it resumes.
 
     progress: told the arm, answers done, answers expected. blame: also run packed weights through the torch twin, so
     that a block names its cause. four_arm: refuse a gate file that names no four arms. warn: told in one line, before
     anything is generated, what keeps the policy from deciding. planning: told what is being done before that, and how
-    long the run will take.
+    long the run will take. observe: told each `Event` of the run: begun, a job answered or failed, ended.
 
     `Outcome.exit` is the exit code of `qualgate run`. Interrupted after Ctrl-C or SIGTERM; UsageError as `make_plan`.
     Workers are new processes, so a script calls this under `if __name__ == "__main__":`.
     """
     from qualgate import run
 
-    return run.run_gate(_loaded(gate), progress, blame=blame, four_arm=four_arm, warn=warn, planning=planning)
+    return run.run_gate(
+        _loaded(gate), progress, blame=blame, four_arm=four_arm, warn=warn, planning=planning, observe=observe
+    )
 
 
 def judge(

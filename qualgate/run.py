@@ -11,6 +11,7 @@ from qualgate.config import GateFile
 from qualgate.formatting import counted
 from qualgate.gate.decide import decide
 from qualgate.intake.feedback import read_feedback, with_corrections
+from qualgate.pipeline import events
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.coverage import measure_coverage
 from qualgate.pipeline.early_stop import Settling
@@ -23,6 +24,7 @@ from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.served_arms import probing
 from qualgate.pipeline.spending import put_away, spending, wire_of
+from qualgate.pipeline.tracing import traced
 from qualgate.records import JobFailure, Plan
 from qualgate.served.launch import with_servers
 from qualgate.store import plain, runs
@@ -38,6 +40,7 @@ def run_gate(
     four_arm: bool = False,
     warn: Callable[[str], None] = lambda line: None,
     planning: Callable[[str], None] = lambda line: None,
+    observe: events.Listener = lambda event: None,
 ) -> Outcome:
     """Judge every variant of the gate file. Ctrl-C or SIGTERM stops it cleanly; called again, it resumes.
 
@@ -45,7 +48,7 @@ def run_gate(
     Where the gate file names four arms, they run in randomised blocks, and which of them is to be served is decided.
     four_arm: refuse a gate file that names none.
     warn: told in one line, before anything is generated, when the policy can hardly decide.
-    planning: told from the first moment on what is being done, and how long it will take once that is known.
+    planning: told what is being done, and how long it will take once that is known. observe: what happens, by job.
     """
     gate = as_run(gate, blame=blame, four_arm=four_arm)
     feedback = read_feedback(gate.feedback) if gate.feedback else None
@@ -55,18 +58,15 @@ def run_gate(
     judge_there(plan.policy)
     for line in doubts(plan):
         warn(line)
-    opened = open_store(gate.store_url, lease=gate.lease)
-    with opened as store, sole_coordinator(Path(plan.artifacts), store), stop_requested() as stop:
+    opened, artifacts = open_store(gate.store_url, lease=gate.lease), Path(plan.artifacts)
+    with opened as store, traced(observe, warn) as hear, sole_coordinator(artifacts, store), stop_requested() as stop:
         record = runs.begin(store, plan)
+        hear(events.begun(record, store.lease))
         planning(outlook(gate, plan, store, record))
-        for line in asked_again(store, record.run_id, plan.policy):
+        for line in (*asked_again(store, record.run_id, plan.policy), *drop_damaged(artifacts)):
             warn(line)
-        if damaged := drop_damaged(Path(plan.artifacts)):
-            warn(
-                f"{counted(damaged, 'artifact')} of the baseline changed on the disk since the interruption: made again"
-            )
         with spending(gate, plan, store, record.run_id):
-            failures = generate(plan, record, store, gate, progress, stop, warn)
+            failures = generate(plan, record, store, gate, progress, stop, warn, hear)
         if not failures:
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
@@ -76,14 +76,11 @@ def run_gate(
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
             put_away(gate, plan, record.run_id)
+        hear(events.ended(record.run_id, decided))
     return Outcome(
-        run_id=record.run_id,
-        verdicts=decided.verdicts,
-        exit=decided.exit,
-        resumed=record.resumed,
-        failures=failures,
+        run_id=record.run_id, verdicts=decided.verdicts, exit=decided.exit, resumed=record.resumed, failures=failures,
         nel=decided.nel,
-    )
+    )  # fmt: skip
 
 
 def generate(
@@ -94,6 +91,7 @@ def generate(
     progress: Progress,
     stop: Callable[[], signal.Signals | None],
     warn: Callable[[str], None] = lambda line: None,
+    observe: events.Listener = lambda event: None,
 ) -> tuple[str, ...]:
     """Run what is not done yet; every finished job is scored and in the store before the next is looked at.
 
@@ -110,10 +108,12 @@ def generate(
         if isinstance(outcome, JobFailure):
             runs.record_failure(store, record.run_id, outcome)
             failures.append((outcome.arm, f"{outcome.arm}, job {outcome.index}: {outcome.error}"))
+            observe(events.failed(record.run_id, outcome))
             continue
         new = [completion.key for completion in outcome.completions if completion.key not in record.done]
         runs.record(store, record.run_id, outcome, scores_of(outcome, cases, plan.also))
         progress(outcome.arm, done := done + len(new), total)
+        observe(events.answered(record.run_id, outcome, done, total))
         settling.answered(new)
     if (received := stop()) is not None:
         raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from typing import Annotated, cast
 
 import typer
@@ -29,6 +30,7 @@ from qualgate.cli import (
     service,
     serving,
     starting,
+    watching,
 )
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
@@ -61,6 +63,13 @@ app = typer.Typer(
 )
 
 
+class Log(StrEnum):
+    """How a command tells what is no answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def _version(asked: bool) -> None:
     if asked:
         from qualgate.identity import own_version
@@ -74,7 +83,11 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
     ] = False,
-) -> None: ...
+    log: Annotated[
+        Log, typer.Option("--log", envvar="QUALGATE_LOG", help="how stderr is told: for people, or JSON lines")
+    ] = Log.TEXT,
+) -> None:
+    os.environ["QUALGATE_LOG"] = log.value  # for the processes of nodes, too
 
 
 for command in (
@@ -100,6 +113,7 @@ for command in (
     scoring.rescore,
     drift.drift,
     service.dashboard,
+    watching.metrics,
     making.inspect,
     service.doctor,
     making.quantize,
@@ -120,20 +134,23 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except QualgateError as error:
-        tell(f"qualgate: {error}")
+        tell(f"qualgate: {error}", level="error", exit=int(error.exit))
         code = error.exit
     except typer.Abort:
         code = Exit.INTERRUPTED
     except _PARSER_ERROR as error:
-        error.show()  # type: ignore[attr-defined]
+        if os.environ.get("QUALGATE_LOG") == "json":
+            tell(error.format_message(), level="error", exit=int(Exit.USAGE))  # type: ignore[attr-defined]
+        else:
+            error.show()  # type: ignore[attr-defined]
         code = Exit.USAGE
     except KeyboardInterrupt:
-        tell("qualgate: interrupted")
+        tell("qualgate: interrupted", level="error", exit=int(Exit.INTERRUPTED))
         code = Exit.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's own flush is quiet
         code = Exit.INFRASTRUCTURE  # the reader left before the verdict was out: never a pass
     except OSError as error:
-        tell(f"qualgate: {error.strerror or error}: {error.filename or 'while writing'}")
+        tell(f"qualgate: {error.strerror or error}: {error.filename or 'while writing'}", level="error")
         code = Exit.INFRASTRUCTURE
     sys.exit(int(code or 0))

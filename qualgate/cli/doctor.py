@@ -65,7 +65,7 @@ def findings() -> tuple[Finding, ...]:
         _device,
         _kernels,
         _transformers,
-        _sqlite,
+        sqlite_finding,
         _disk,
         _reference_model,
         _evalsets,
@@ -155,7 +155,7 @@ def _transformers() -> Finding:
     return Finding(what="transformers", ok=True, detail=importlib.metadata.version("transformers"))
 
 
-def _sqlite() -> Finding:
+def sqlite_finding() -> Finding:
     """Before 3.51.3 a store in WAL mode can rarely be corrupted where two connections write or checkpoint at the same
     moment: see https://sqlite.org/wal.html, "The WAL-Reset Bug"."""
     found = sqlite3.sqlite_version_info

@@ -23,7 +23,7 @@ from qualgate.cli.arguments import (
     store_url,
     stored_run,
 )
-from qualgate.cli.stderr import tell
+from qualgate.cli.stderr import tell, tell_event
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 
@@ -159,6 +159,7 @@ def run_and_show(
             four_arm=four_arm,
             warn=lambda line: tell(f"note: {line}"),
             planning=lambda line: progress(line, 0, 0),
+            observe=tell_event,
         )
     if outcome.resumed:
         tell(f"resumed run {outcome.run_id}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, stored_run
-from qualgate.cli.stderr import tell
+from qualgate.cli.stderr import tell, tell_event
 from qualgate.cli.stdout import say
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _judged(gate: GateFile) -> Outcome:
     from qualgate import load_report, run_gate
     from qualgate.report.formats import write_report
 
-    outcome = run_gate(gate, warn=lambda line: tell(f"note: {line}"))
+    outcome = run_gate(gate, warn=lambda line: tell(f"note: {line}"), observe=tell_event)
     write_report(load_report(gate.store_url, outcome.run_id, gate=gate), gate.path.parent / "qualgate-reports")
     return outcome
 

@@ -9,13 +9,13 @@ import signal
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qualgate.cli.arguments import GateFileArgument, JsonOption, StoreOption, store_url
 from qualgate.cli.judging import BlameOption, FourArmOption, LimitOption, OnlyOption
-from qualgate.cli.stderr import tell
+from qualgate.cli.stderr import tell, tell_json
 from qualgate.cli.stdout import say
 from qualgate.errors import EXIT_ORDER, Exit, Interrupted, UsageError
 
@@ -61,6 +61,7 @@ def submit(
             _say_json(submissions.state(opened, name))
         else:
             say(name)
+        tell_json(f"{name} is handed over", event="submitted", submission=name)
         if not submissions.nodes_at_work(opened):
             tell(f"note: no node works for {url} now; one does with: qualgate worker --store {url}")
 
@@ -202,14 +203,13 @@ def worker(
     until_empty: Annotated[bool, typer.Option("--until-empty", help="end when nothing waits for this node")] = False,
 ) -> None:
     """Be a node of a pool: take submissions of a store one after the other, each in a process of its own."""
-    from qualgate.escaping import visible_line
     from qualgate.pipeline.locks import stop_requested
     from qualgate.pipeline.node import Node
     from qualgate.store.database import open_store
 
     url = store_url(None, store)
     named = name or f"{socket.gethostname()}:{os.getpid()}"
-    there = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qualgate" / "submissions"
+    there = folder or submissions_folder()
     with open_store(url, create=False) as opened, stop_requested() as stop:
         node = Node(
             name=named,
@@ -217,7 +217,7 @@ def worker(
             seconds=lease,
             folder=there.absolute(),
             per_owner=per_owner,
-            say=lambda line: tell(f"{time.strftime('%H:%M:%S')} {visible_line(line)}"),
+            say=lambda line, **about: _tell_of_node(named, line, about),
             stop=stop,
         )
         tell(f"node {named} works for {url}; Ctrl-C or SIGTERM ends it, and gives back what it is at")
@@ -225,6 +225,19 @@ def worker(
         received = stop()
     if received is not None:
         raise typer.Exit(Exit.TERMINATED if received == signal.SIGTERM else Exit.INTERRUPTED)
+
+
+def _tell_of_node(node: str, line: str, about: dict[str, Any]) -> None:
+    from qualgate.errors.log_lines import is_json
+    from qualgate.escaping import visible_line
+
+    when = "" if is_json() else f"{time.strftime('%H:%M:%S')} "
+    tell(f"{when}{visible_line(line)}", **about, node=node)
+
+
+def submissions_folder() -> Path:
+    """Where a node lays out what submissions carry, unless it is told."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qualgate" / "submissions"
 
 
 def _say_json(found: SubmissionState) -> None:

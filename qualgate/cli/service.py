@@ -7,13 +7,16 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url_of
+from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url, store_url_of
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from qualgate.cli.doctor import Finding
 
 
 def dashboard(
@@ -49,23 +52,52 @@ def dashboard(
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
 
 
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(
+    gate_file: OptionalGateFile = None,
+    service: Annotated[
+        bool, typer.Option("--service", help="look at a store and its pool instead: exits 13 where a run would stop")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what this machine and installation can do, what is missing, and what engines offer that serve an arm."""
     from qualgate.cli.doctor import findings
     from qualgate.report.screen import fit
     from qualgate.served.engines import PROFILES, profile_lines
 
+    if service:
+        _look_at_service(gate_file, store, as_json)
+    if gate_file is not None or store is not None:
+        raise UsageError("a gate file and --store go with --service; this machine is looked at without them.")
     found = findings()
     if as_json:
         engines = [{"what": f"engine {one.name}", "ok": True, "detail": asdict(one)} for one in PROFILES]
         say(json.dumps([*({"what": f.what, "ok": f.ok, "detail": f.detail} for f in found), *engines], indent=2))
     else:
         for finding in found:
-            say(fit(f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}"))
+            say(fit(_line(finding)))
         say("\nWhat engines offer that serve an arm, by their documentation (`engine:` names one):")
         for line in profile_lines():
             say(fit(line))
     raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
+
+
+def _look_at_service(gate_file: Path | None, store: str | None, as_json: bool) -> NoReturn:
+    from qualgate.cli.doctor_service import service_findings
+    from qualgate.config import load_gate_file
+    from qualgate.report.screen import fit
+
+    gate = load_gate_file(gate_file, files=False) if gate_file is not None else None
+    found = service_findings(store_url(gate.store_url if gate else None, store), gate)
+    if as_json:
+        say(json.dumps([asdict(finding) for finding in found], indent=2))
+    else:
+        say(fit("\n".join(map(_line, found))))
+    raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
+
+
+def _line(finding: Finding) -> str:
+    return f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}"
 
 
 def bench(

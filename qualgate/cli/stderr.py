@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qualgate.pipeline.events import Event
 
 
-def tell(text: str) -> None:
+def tell(text: str, **about: Any) -> None:
     """To stderr, wrapped to its width where it is a terminal; a pipe or a log gets lines as they are. A live progress
-    bar puts the text above itself: while it lives, it stands for stderr."""
+    bar puts the text above itself: while it lives, it stands for stderr.
+
+    about: what goes with it where lines are JSON, see `log_lines`; `level` is one of them.
+    """
+    from qualgate.errors.log_lines import is_json, log_line
     from qualgate.escaping import unread
     from qualgate.report.screen import fit_error
 
-    print(unread(fit_error(text)), file=sys.stderr, flush=True)
+    print(log_line(text, **about) if is_json() else unread(fit_error(text)), file=sys.stderr, flush=True)
+
+
+def tell_json(text: str, **about: Any) -> None:
+    """What nobody needs to read who sits before it: told where lines are JSON."""
+    from qualgate.errors.log_lines import is_json
+
+    if is_json():
+        tell(text, **about)
+
+
+def tell_event(event: Event) -> None:
+    """Likewise, of a run."""
+    from qualgate.pipeline.tracing import is_wanted, trace_id
+
+    about = {"event": event.what, "run": event.run, "arm": event.arm, "job": event.job, "exit": event.exit}
+    about["trace"] = trace_id(event.run) if is_wanted() else ""
+    level = "warning" if event.what == "failed" else "info"
+    tell_json(event.said, level=level, **about, submission=event.submission)

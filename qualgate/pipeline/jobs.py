@@ -10,6 +10,7 @@ from qualgate.config import GateFile
 from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_models, levels
+from qualgate.formatting import counted
 from qualgate.harness import tasks
 from qualgate.identity import is_whole
 from qualgate.pipeline.batches import times_decide
@@ -21,7 +22,7 @@ from qualgate.records import ArmSpec, Case, Evalset, Job, JobResult, Plan, Score
 from qualgate.records.speculation import OWN
 from qualgate.scoring import score
 from qualgate.store.address import artifacts_folder
-from qualgate.workers.ray_pool import OnRay
+from qualgate.workers.ray_pool import OnRay, nodes_of
 from qualgate.workers.unit import WorkerSettings
 
 Cases = Mapping[tuple[str, str], tuple[Case, Evalset]]  # by evalset and id
@@ -45,14 +46,27 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
     )
 
 
+def cluster_nodes(gate: GateFile) -> tuple[str, ...]:
+    """Each node of the gate file's cluster, once all of them have been looked at as before a run. UsageError and
+    InfrastructureError as there; whether memory suffices is not looked at."""
+    on = _cluster(gate, [gate.baseline, *gate.variants], choose_device(gate.devices) == "cuda")
+    return () if on is None else nodes_of(on)
+
+
 def _on_ray(gate: GateFile, plan: Plan, gpus: bool) -> OnRay | None:
-    own = [arm for arm in plan.arms if arm.served is None]
-    if gate.ray is None or not own:
+    if (on := _cluster(gate, plan.arms, gpus)) is None:
         return None
     need = memory_for(gate, plan)
+    return replace(on, nbytes=need.of(need.largest))
+
+
+def _cluster(gate: GateFile, arms: Sequence[ArmSpec], gpus: bool) -> OnRay | None:
+    own = [arm for arm in arms if arm.served is None]
+    if gate.ray is None or not own:
+        return None
     return OnRay(
         address=gate.ray,
-        nbytes=need.of(need.largest),
+        nbytes=0,
         reads=tuple(sorted(set(_read_by(own)))),
         shared=str(artifacts_folder(gate.store_url, gate.path.parent)),
         gpus=gpus,
@@ -85,8 +99,8 @@ def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
     ]
 
 
-def drop_damaged(artifacts: Path) -> int:
-    """Delete what an interrupted run left in its folder and what is not as it was written; returns how many files.
+def drop_damaged(artifacts: Path) -> list[str]:
+    """Delete what an interrupted run left in its folder and what is not as it was written; returns a line on it.
 
     The baseline's job of each is then run again. The head is made again together with any of them.
     """
@@ -94,7 +108,8 @@ def drop_damaged(artifacts: Path) -> int:
     damaged = [file for file in files if not is_whole(file)]
     for file in files if any(file.name.startswith("head-") for file in damaged) else damaged:
         file.unlink(missing_ok=True)
-    return len(damaged)
+    changed = f"{counted(len(damaged), 'artifact')} of the baseline changed on the disk since the interruption"
+    return [f"{changed}: made again"] if damaged else []
 
 
 def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...]]) -> dict[UnitKey, tuple[Score, ...]]:

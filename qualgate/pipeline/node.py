@@ -15,11 +15,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from qualgate.errors import Exit, InfrastructureError, UsageError
 from qualgate.identity import own_version
+from qualgate.pipeline.child_log import ChildLog
 from qualgate.pipeline.handing_over import lacking, lay_out
 from qualgate.records import Claimed, Submission
 from qualgate.store import leases
@@ -29,20 +31,20 @@ POLL = 0.5  # s, between two looks at a child, or at an empty queue
 PATIENCE = 2.5  # s, from SIGTERM to SIGKILL: cancelled work is gone within 5 s
 RENEWALS = 3  # of a lease, in its time
 ENDED = (Exit.APPROVE, Exit.BLOCK, Exit.REVIEW, Exit.UNDECIDED, Exit.INTEGRITY, Exit.USAGE)  # nothing to try again for
-LAST_WORDS = 120  # of what a child said, as the reason
 Found = TypeVar("Found")
 
 
 @dataclass(slots=True)
 class Node:
-    """One that works for a store. seconds: of a lease; folder: for what submissions carry; say: takes a line."""
+    """One that works for a store. seconds: of a lease; folder: for what submissions carry; say: takes a line, and by
+    name what it is about."""
 
     name: str
     store: Store
     seconds: float
     folder: Path
     per_owner: int | None
-    say: Callable[[str], None]
+    say: Callable[..., None]
     stop: Callable[[], signal.Signals | None]
     _told_skew: bool = field(default=False, init=False)
 
@@ -96,26 +98,28 @@ class Node:
     def _take(self, claimed: Claimed) -> None:
         lease, submission = claimed.lease, claimed.submission
         what = f"{lease.submission} ({submission.name}, {submission.owner})"
+        say = partial(self.say, submission=lease.submission, run=claimed.run_id)
         reason = "" if claimed.complete else _lacking(submission)
         if reason:
             self._patiently(lambda: leases.refuse(self.store, lease, self.name, f"node {self.name}: {reason}"))
-            self.say(f"gave back {what}: {reason}")
+            say(f"gave back {what}: {reason}", event="refused")
             return
-        self.say(f"took {what}, claim {lease.token}")
+        say(f"took {what}, claim {lease.token}", event="taken")
         home = self.folder / f"{lease.submission}-{lease.token}"
+        told = ChildLog(home / "log", partial(self.say, submission=lease.submission))
         try:
-            code = self._run(claimed, home)
+            code = self._run(claimed, home, told)
         except (OSError, UsageError) as error:
             said = f"node {self.name}: {error}"
             self._patiently(lambda: leases.died(self.store, lease, said))
-            self.say(f"{what}: {said}")
+            say(f"{what}: {said}", event="died", level="error")
             return
         if code is None:
-            self.say(f"left {what}")
+            say(f"left {what}", event="left")
         else:
-            said = _last_words(home / "log")
+            said = told.last_words()
             self._patiently(lambda: self._tell_end(claimed, code, said))
-            self.say(f"ended {what}: {_ended_by(code)}")
+            say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code)
         if code is None or code in ENDED:
             shutil.rmtree(home, ignore_errors=True)
 
@@ -128,10 +132,10 @@ class Node:
             reason = f"node {self.name}: {_ended_by(code)}" + (f": {said}" if said else "")
             leases.died(self.store, claimed.lease, reason)
 
-    def _run(self, claimed: Claimed, home: Path) -> int | None:
+    def _run(self, claimed: Claimed, home: Path, told: ChildLog) -> int | None:
         """Its exit code, less than 0 for a signal; None where the work was left to others, or is not wanted."""
         home.mkdir(parents=True, exist_ok=True)
-        with (home / "log").open("wb") as log:
+        with told.path.open("wb") as log:
             child = subprocess.Popen(
                 self._command(claimed, home),
                 stdin=subprocess.PIPE,  # it ends when this closes, which it does with this process
@@ -142,9 +146,10 @@ class Node:
             )
             with child:
                 try:
-                    return self._watch(child, claimed)
+                    return self._watch(child, claimed, told)
                 finally:
                     _end(child)
+                    told.relay()
 
     def _command(self, claimed: Claimed, home: Path) -> list[str]:
         program = [sys.executable, "-m", "qualgate"]
@@ -154,9 +159,10 @@ class Node:
         held = ["--store", self.store.url, "--lease", f"{claimed.lease.submission}:{claimed.lease.token}"]
         return [*program, "run", str(gate_file), *held, *claimed.submission.options]
 
-    def _watch(self, child: subprocess.Popen[bytes], claimed: Claimed) -> int | None:
+    def _watch(self, child: subprocess.Popen[bytes], claimed: Claimed, told: ChildLog) -> int | None:
         renewed = time.monotonic()
         while True:
+            told.relay()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return child.wait(POLL)
             if self.stop() is not None:
@@ -202,11 +208,3 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _ended_by(code: int) -> str:
     return f"its process ended by signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _last_words(log: Path) -> str:
-    """The end of what a child said: its error is there."""
-    with contextlib.suppress(OSError):
-        lines = log.read_bytes()[-8192:].decode("utf-8", "replace").splitlines()
-        return " ".join(" ".join(line for line in lines if line.strip()).split()[-LAST_WORDS:]) if lines else ""
-    return ""

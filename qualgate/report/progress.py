@@ -6,7 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from qualgate.errors.log_lines import is_json, log_line
 from qualgate.escaping import unread, visible_line
 
 PLAIN_STEP = 0.1  # a plain line each tenth of the way
@@ -18,7 +20,9 @@ def shown_progress(of: str = "answers") -> Iterator[Callable[[str, int, int], No
 
     While nothing can be counted yet, `total` is 0 and `what` says what is being done; that line stays.
     """
-    if sys.stderr.isatty():
+    if is_json():
+        yield _json_lines(of)
+    elif sys.stderr.isatty():
         yield from _bar(of)
     else:
         yield _plain_lines(of)
@@ -55,6 +59,23 @@ def _bar(of: str) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(task, description=arm or "loading", completed=done, total=total)
 
         yield progress
+
+
+def _json_lines(of: str) -> Callable[[str, int, int], None]:
+    shown = -1.0
+
+    def progress(what: str, done: int, total: int) -> None:
+        nonlocal shown
+        about: dict[str, Any] = {"event": "progress"}
+        if total and not (done / total >= shown + PLAIN_STEP or done == total):
+            return
+        shown = done / total if total else -1.0
+        if total:
+            about |= {"of": of, "done": done, "total": total, "arm": what}
+        said = f"{done} of {total} {of}" if total else visible_line(what)
+        print(log_line(said, **about), file=sys.stderr, flush=True)
+
+    return progress
 
 
 def _plain_lines(of: str) -> Callable[[str, int, int], None]:

@@ -28,7 +28,7 @@ def print_trend(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> None:
         state = ("fallen", "bold red") if found else ("no fall", "green")
         console.print(Text.assemble((f"{visible_line(seen.arm)}  {seen.metric}", "bold"), "  ", state))
         console.print(indented(Text(f"{_marks(seen.means)}  {100 * seen.means[0]:.1f} → {100 * seen.means[-1]:.1f} %")))
-        console.print(indented(Text(_held_against(one), style="dim")))
+        console.print(indented(Text(held_against(one), style="dim")))
         for fall in found:
             console.print(indented(Text(fall_line(fall), style="red")))
     if flaky:
@@ -93,7 +93,8 @@ def _marks(means: Sequence[float]) -> str:
     return "".join(MARKS[top if high == low else round(top * (mean - low) / (high - low))] for mean in shown)
 
 
-def _held_against(one: ArmTrend) -> str:
+def held_against(one: ArmTrend) -> str:
+    """How many nights there are, and who approved the one before them."""
     seen = one.watched
     by = f"approved by {visible_line(seen.approved_by)}" if seen.approved_by else "the first that is known"
     nights = counted(len(seen.run_ids) - 1, "night")

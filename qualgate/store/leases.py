@@ -85,11 +85,20 @@ def check_program(connection: Connection, program: str, who: str) -> None:
 
 def live_nodes(connection: Connection) -> list[Node]:
     """Those that were seen lately, by name."""
+    return [node for node in seen_nodes(connection) if is_there(node)]
+
+
+def is_there(node: Node) -> bool:
+    """Whether it was seen lately."""
+    return node.seen <= FORGOTTEN * node.lease
+
+
+def seen_nodes(connection: Connection) -> list[Node]:
+    """By name; one that is gone is among them until the next enters."""
     now = clock(connection)
     return [
         Node(name=row.node, program=row.program, seen=now - row.seen_at, lease=row.lease, skew=row.skew)
         for row in connection.execute(select(nodes).order_by(nodes.c.node))
-        if now - row.seen_at <= FORGOTTEN * row.lease
     ]
 
 

@@ -20,13 +20,23 @@ ROLES = {
 }
 
 
+def needed() -> dict[str, list[str]]:
+    """What a writer is granted, and a node or a run needs: privilege → tables."""
+    tables = sorted(metadata.tables)
+    return {
+        "SELECT": [*tables, "alembic_version"],
+        "INSERT": [name for name in tables if name != decisions.name],
+        "UPDATE": [name for name in tables if name not in APPEND_ONLY | WRITTEN_ONCE],
+        "DELETE": sorted(LET_GO),
+    }
+
+
 def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
     """Statements, each a line, that make the roles where they are missing and grant what each needs. To be run again
     after an upgrade. UsageError for a prefix that is no plain name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", prefix):
         raise UsageError(f"--prefix {prefix!r:.60}: give small letters, digits and _, such as qualgate")
-    tables = sorted(metadata.tables)
-    changed = [name for name in tables if name not in APPEND_ONLY | WRITTEN_ONCE]
+    of_writer = needed()
     numbered = {table.name: column.name for table in metadata.sorted_tables
                 if (column := table.autoincrement_column) is not None}  # fmt: skip
     place = '"{}"'.format(schema.replace('"', '""'))
@@ -36,8 +46,7 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
 
     reader, writer, approver = (f"{prefix}_{role}" for role in ROLES)
     everyone = f"{reader}, {writer}, {approver}"
-    written = [name for name in tables if name != decisions.name]
-    sequences = listed([f"{name}_{column}_seq" for name, column in sorted(numbered.items()) if name in written])
+    sequences = listed([f"{name}_{column}_seq" for name, column in sorted(numbered.items()) if name != decisions.name])
     return [
         *(
             f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN "
@@ -48,10 +57,8 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
         f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA {place} FROM PUBLIC, {everyone};",
         f"REVOKE CREATE ON SCHEMA {place} FROM PUBLIC, {everyone};",
         f"GRANT USAGE ON SCHEMA {place} TO {everyone};",
-        f"GRANT SELECT ON {listed([*tables, 'alembic_version'])} TO {everyone};",
-        f"GRANT INSERT ON {listed(written)} TO {writer};",
-        f"GRANT UPDATE ON {listed(changed)} TO {writer};",
-        f"GRANT DELETE ON {listed(sorted(LET_GO))} TO {writer};",
+        f"GRANT SELECT ON {listed(of_writer['SELECT'])} TO {everyone};",
+        *(f"GRANT {verb} ON {listed(of_writer[verb])} TO {writer};" for verb in ("INSERT", "UPDATE", "DELETE")),
         f"GRANT USAGE ON SEQUENCE {sequences} TO {writer};",
         f"GRANT INSERT ON {place}.{decisions.name} TO {approver};",
         f"GRANT USAGE ON SEQUENCE {place}.{decisions.name}_{numbered[decisions.name]}_seq TO {approver};",

@@ -178,6 +178,20 @@ class Engines:
             ray.shutdown()
 
 
+def nodes_of(on: OnRay) -> tuple[str, ...]:
+    """Each node that engines may be on, with what it offers, once all of them have been looked at. Raises what
+    `Engines` does."""
+    try:
+        _connect(on.address)
+        nodes = _nodes(on)
+        _look_around(nodes, on)
+        offered = ("CPU", "GPU", "memory")
+        return tuple(f"{_name(one)}: {_as_text({of: one['Resources'].get(of, 0) for of in offered})}" for one in nodes)
+    finally:
+        if (ray := sys.modules.get("ray")) is not None:
+            ray.shutdown()
+
+
 def _connect(address: str) -> None:
     """address: HOST:PORT, `auto` for the cluster this machine is a node of, "" to start one here."""
     for name, value in RAY_HERE.items():

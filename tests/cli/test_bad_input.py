@@ -267,3 +267,10 @@ def test_a_set_of_many_cases_is_checked_as_a_whole_and_every_fault_is_named(work
     assert done.returncode == Exit.USAGE
     for line in (1, 2, 3):
         assert f"echo.jsonl:{line}" in done.stderr
+
+
+def test_metrics_without_their_library_name_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    done = qualgate("metrics", cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert "pip install 'qualgate[service]'" in done.stderr

@@ -16,6 +16,7 @@ COMMANDS = (
     "init", "demo", "run", "plan", "gate", "report", "runs", "flips", "diff", "config", "evalset", "db", "dashboard",
     "doctor", "bench", "draft", "inspect", "quantize", "score", "serve", "rescore", "intake", "drift", "load",
     "compare", "submit", "status", "wait", "cancel", "worker", "nightly", "trend",
+    "metrics",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -68,6 +68,6 @@ def test_reading_needs_neither():
 def test_a_sqlite_that_can_corrupt_a_store_is_told_with_what_to_do(monkeypatch, version, ok, optional, said):
     monkeypatch.setattr(doctor.sqlite3, "sqlite_version_info", version)
     monkeypatch.setattr(doctor.sqlite3, "sqlite_version", ".".join(map(str, version)))
-    found = doctor._sqlite()
+    found = doctor.sqlite_finding()
     assert (found.ok, found.optional) == (ok, optional)
     assert said in found.detail

@@ -24,6 +24,7 @@ from qualgate.config import load_gate_file
 from qualgate.config.nightly import load_nightly
 from qualgate.config.prices import load_prices
 from qualgate.documents import read_yaml
+from qualgate.errors.log_lines import read_line
 from qualgate.evalsets.own_rows import read_rows
 from qualgate.identity import own_version
 from qualgate.intake.feedback import read_feedback
@@ -166,6 +167,12 @@ def test_a_yaml_block_is_what_it_looks_like(block: Block, tmp_path):
     if "apiVersion" in value:
         check_kubernetes(value)
         return
+    if "groups" in value:
+        check_alerts(value)
+        return
+    if "scrape_configs" in value:
+        assert ":9464" in value["scrape_configs"][0]["static_configs"][0]["targets"][0], "as the page serves them"
+        return
     if "include" in value:
         template = yaml.safe_load((ROOT / ".gitlab/qualgate.gitlab-ci.yml").read_text(encoding="utf-8"))
         assert value["gate"]["extends"] in template
@@ -201,6 +208,16 @@ def check_github(value: dict[str, Any]) -> None:
     assert [step["uses"] for step in ours] == [f"OWNER/qualgate/.github/actions/qualgate@v{own_version()}"]
     assert ours[0]["with"].keys() <= action["inputs"].keys()
     assert {name for name, one in action["inputs"].items() if one.get("required")} <= ours[0]["with"].keys()
+
+
+def check_alerts(value: dict[str, Any]) -> None:
+    """Each rests on metrics and labels that there are."""
+    metrics_page = (ROOT / "docs/service.md").read_text(encoding="utf-8")
+    for rule in value["groups"][0]["rules"]:
+        named = re.findall(r"\bqualgate_\w+", rule["expr"])
+        assert named
+        assert all(f"`{name}`" in metrics_page for name in named), rule
+        assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= {"gate", "nightly"}
 
 
 def check_kubernetes(value: dict[str, Any]) -> None:
@@ -240,6 +257,8 @@ def test_a_json_block_is_read_by_what_reads_such_lines(block: Block, tmp_path):
     bodies = [json.loads(line) for line in block.text.splitlines()]
     if "metric" in bodies[0]:
         assert len(read_score_rows(path, "support").rows) == len(bodies)
+    elif "level" in bodies[0]:
+        assert all(read_line(line) is not None for line in block.text.splitlines())
     elif "corrected" in bodies[0]:
         assert len(read_feedback(path).events) == len(bodies)
     elif "preferred" in bodies[0]:

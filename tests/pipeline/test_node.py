@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import InfrastructureError
+from qualgate.errors.log_lines import log_line
 from qualgate.identity import own_version
 from qualgate.pipeline.node import Node
 from qualgate.records import Submission
@@ -28,6 +29,7 @@ class Bench:
         self.folder = folder
         self.store = open_store(f"sqlite:///{folder / 'pool.db'}")
         self.said: list[str] = []
+        self.about: list[dict[str, object]] = []
         self.received: list[signal.Signals] = []
         self.node = Node(
             name="n1",
@@ -35,7 +37,7 @@ class Bench:
             seconds=30.0,
             folder=folder / "node",
             per_owner=None,
-            say=self.said.append,
+            say=lambda line, **about: (self.said.append(line), self.about.append(about)),
             stop=lambda: self.received[0] if self.received else None,
         )
 
@@ -73,6 +75,17 @@ def test_a_verdict_ends_the_submission_with_its_exit_code(bench, child, code, re
     assert (found.status, found.exit, found.deaths, found.reason) == ("done", code, 0, reason)
     assert not list((bench.folder / "node").iterdir()), "what it laid out is gone"
     assert submissions.nodes_at_work(bench.store) == []
+
+
+def test_what_a_child_says_in_json_is_told_with_its_submission_and_its_last_words_are_read(bench, child, monkeypatch):
+    monkeypatch.setenv("QUALGATE_LOG", "json")
+    line = log_line("gate.yaml: what is wrong", level="error", run="r1", event="begun")
+    child(f"import sys; print({line!r}, file=sys.stderr); sys.exit(64)")
+    name = bench.submit()
+    [found] = bench.work()
+    assert found.reason == "gate.yaml: what is wrong"
+    told = dict(zip(bench.said, bench.about, strict=True))["gate.yaml: what is wrong"]
+    assert (told["submission"], told["run"], told["event"], told["level"]) == (name, "r1", "begun", "error")
 
 
 @pytest.mark.parametrize(

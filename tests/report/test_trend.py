@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
 from qualgate.pipeline.nights.trends import ArmTrend
+from qualgate.report import plots
 from qualgate.report.trend import print_trend, quarantine_line, trend_as_json
 from qualgate.stats.trend import trend
 from qualgate.store.queries import Flaky, Watched
@@ -42,6 +44,25 @@ def test_a_fall_is_shown_with_its_size_and_nights_and_hostile_names_are_made_vis
     assert "fallen: int4 exact_match by 20.0 points since 2026-11-10 (told 2026-11-10)" in shown
     assert "support/c: 17  int4: another answer on 3 of 9 nights" in shown
     assert quarantine_line(FLAKY) in shown
+
+
+def test_a_picture_says_the_nights_in_words_and_marks_since_when_it_fell(fallen):
+    seen = fallen.watched
+    found = plots.nights(seen.means, [began[:10] for began in seen.began], [fall.began for fall in fallen.falls])
+    assert found is not None
+    assert "100 % on 2026-11-01" in found.html.replace("100.0", "100")
+    assert "fallen since 2026-11-10" in found.html
+    assert found.html.count('class="night"') == 11
+    assert found.html.count('class="mark broken"') == 1
+    ElementTree.fromstring(found.html)
+
+
+def test_a_single_night_has_no_picture_and_nights_alike_are_in_the_middle_of_theirs():
+    assert plots.nights([0.5], ["2026-11-01"], []) is None
+    same = plots.nights([1.0, 1.0], ["<b>", "2026-11-02"], [])
+    assert same is not None
+    assert "<b>" not in same.html
+    assert "no fall" in same.html
 
 
 def test_a_line_for_the_gate_file_is_yaml_that_names_the_case():

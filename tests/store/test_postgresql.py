@@ -16,6 +16,8 @@ from qualgate.records import Submission, Verdict
 from qualgate.store import database, decisions, leases, nights, postgresql, queries, runs, submissions
 from qualgate.store.columns import with_nul, without_nul
 from qualgate.store.database import REVISIONS, Store, migrations_folder, open_store, upgrade
+from qualgate.store.health import health
+from qualgate.store.queries.service import service_state
 from qualgate.store.roles import ROLES, apply_roles, roles_sql
 from qualgate.store.schema import APPEND_ONLY, LET_GO, WRITTEN_ONCE, metadata
 from tests.postgresql import Server, server
@@ -229,6 +231,8 @@ def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
 
     for opened in people.values():
         assert runs.evidence(opened, run_id).integrity == ()
+    assert service_state(people["reader"]).runs == {"complete": 1}, "a scrape needs no more than reading"
+    assert {role for role, opened in people.items() if health(opened).lacking} == {"reader", "approver"}
     assert make_run(people["writer"], make_plan(cases=1, wrong={"int8": 0.0}, seed=3)) != run_id
     for role in ("reader", "approver"):
         with pytest.raises(UsageError, match=r"permission denied.*qualgate db roles"):

@@ -18,7 +18,7 @@ import pytest
 from qualgate.errors import UsageError
 from qualgate.workers import pool
 from qualgate.workers.pool import run_jobs
-from qualgate.workers.ray_pool import OnRay
+from qualgate.workers.ray_pool import OnRay, nodes_of
 from qualgate.workers.unit import WorkerSettings
 from tests.workers import fake_worker
 from tests.workers.test_pool import (  # noqa: F401  # the promises, kept by whoever is hired
@@ -102,6 +102,14 @@ def test_a_folder_that_no_node_has_is_named_with_a_node(cluster, tmp_path):
         list(run_jobs(jobs(tmp_path), replace(settings, place=where), 2))
 
 
+def test_nodes_are_told_with_what_they_offer_once_they_were_looked_at_as_before_a_run(cluster, tmp_path):
+    assert [re.sub(r"^node .* \(.*\): |, [^,]*$", "", one) for one in nodes_of(on(cluster.address, tmp_path))] == [
+        "1 core, 0 GPUs"
+    ] * 2
+    with pytest.raises(UsageError, match=r"node .* has no .*/none"):
+        nodes_of(replace(on(cluster.address, tmp_path), reads=(str(tmp_path / "none"),)))
+
+
 def test_another_ray_in_the_cluster_is_told_with_both_versions(cluster, tmp_path, monkeypatch):
     import ray
 
@@ -115,7 +123,7 @@ COORDINATOR = """
 import sys
 from pathlib import Path
 from qualgate.workers.pool import run_jobs
-from qualgate.workers.ray_pool import OnRay
+from qualgate.workers.ray_pool import OnRay, nodes_of
 from qualgate.workers.unit import WorkerSettings
 from tests.workers import fake_worker
 from tests.workers.test_pool import jobs

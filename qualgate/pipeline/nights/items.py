@@ -14,7 +14,8 @@ from qualgate.config.arms import VARIANT_NAME
 from qualgate.config.nightly import Nightly
 from qualgate.config.paths import expanded
 from qualgate.errors import QualgateError, UsageError
-from qualgate.store.nights import Night
+from qualgate.store.database import Store
+from qualgate.store.nights import Night, last_nights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,16 @@ def due(item: Item, nightly: Nightly, last: Night | None, now: datetime) -> Item
     if at is None or (last is not None and datetime.fromisoformat(last.due_at) >= at):
         return item
     return replace(item, due_at=at)
+
+
+def overdue(nightly: Nightly, store: Store, now: datetime) -> dict[tuple[str, str], float]:
+    """(nightly file, gate) → s for which a night has been due that was not made yet; 0 where none is."""
+    at, late = nightly.schedule.last(now), {}
+    for gate in nightly.gates:
+        made = max((datetime.fromisoformat(one.due_at) for one in last_nights(store, nightly.name, gate)), default=None)
+        is_due = at is not None and (made is None or made < at)
+        late[nightly.name, gate] = (now - at).total_seconds() if is_due and at is not None else 0.0
+    return late
 
 
 def with_model(gate: GateFile, model: str) -> GateFile:

@@ -10,10 +10,13 @@ from qualgate.report.plots.drift import drift
 from qualgate.report.plots.flips import flips
 from qualgate.report.plots.interactions import interactions
 from qualgate.report.plots.intervals import margins
+from qualgate.report.plots.nights import CAPTION as NIGHTS_CAPTION
+from qualgate.report.plots.nights import nights
 
 __all__ = [
     "ACCEPTANCE_CAPTION",
     "DRIFT_CAPTION",
+    "NIGHTS_CAPTION",
     "SIGNS",
     "Picture",
     "acceptance",
@@ -21,6 +24,7 @@ __all__ = [
     "flips",
     "interactions",
     "margins",
+    "nights",
     "style",
 ]
 

@@ -1,0 +1,85 @@
+"""Nights: how each gate file and model ended night by night, what fell since the approved run, and who was not told."""
+
+from __future__ import annotations
+
+import streamlit as st
+from qualgate_app import charts, data
+from qualgate_app.paging import link_nights
+from qualgate_app.text import chip, escape, table, when
+
+from qualgate.formatting import counted
+from qualgate.report.nights import ShownNights, ShownTrend, word
+from qualgate.report.plots import NIGHTS_CAPTION
+from qualgate.store.queries.night_lines import NightLine
+
+MARKS = {0: "✓", 10: "✗", 11: "☐", 12: "?"}  # approve, block, review, undecided; "!" of whatever failed
+FLAKY_SHOWN = 20
+
+
+def strip(line: NightLine) -> str:
+    """Nights as signs, the newest last; each says its word to a pointer."""
+    signs = (f'<span title="{escape(word(code))}">{MARKS.get(code, "!")}</span>' for code in line.exits)
+    return f'<span class="qg-quiet" style="letter-spacing:.2em">{"".join(signs)}</span>'
+
+
+def show_line(line: NightLine) -> None:
+    """Its newest night and those before."""
+    night = line.newest
+    with st.container(border=True), st.container(horizontal=True, vertical_alignment="center"):
+        said = f" · {escape(night.said)}" if night.said else ""
+        again = ", its verdict repeated" if night.repeated else ""
+        st.html(
+            f'<div class="qg-long">{chip(word(night.exit))} &nbsp;<b>{escape(night.name)}</b> {strip(line)} '
+            f'<span class="qg-quiet">{escape(night.nightly)} · {when(night.finished_at)}{again}{said}</span></div>',
+            width="stretch",
+        )
+        if line.shown_run is not None:
+            link_nights(line.shown_run)
+
+
+def show_trend(one: ShownTrend) -> None:
+    """Its picture, and what it says in words."""
+    state = "fallen" if one.falls else "no fall"
+    means = f"{100 * one.first:.1f} → {100 * one.last:.1f} %"
+    st.html(f"<b>{escape(one.arm)}</b> {escape(one.metric)} · {means} · <b>{state}</b>")
+    for line in one.falls:
+        st.html(f'<span style="color:#cf222e">{escape(line)}</span>')
+    if one.picture is not None:
+        charts.show(one.picture, f"{one.arm} {one.metric}, night by night")
+    st.html(f'<span class="qg-quiet">{escape(one.against)}</span>')
+
+
+def show_flaky(found: ShownNights) -> None:
+    """Cases whose answers changed though nothing else did."""
+    if not found.flaky:
+        return
+    st.subheader(f"{counted(len(found.flaky), 'flaky case')}: answers changed though nothing else did")
+    st.html("".join(f"<div>{escape(line)}</div>" for line, _ in found.flaky[:FLAKY_SHOWN]))
+    st.caption("They count in every verdict. Under `gate.quarantine` a person names those that should not:")
+    st.code("\n".join(f"- {line}" for _, line in found.flaky[:FLAKY_SHOWN]), language=None)
+
+
+st.header("Nights")
+lines, waiting = data.nights()
+if not lines:
+    st.info("No nightly file keeps its nights in this store. One does with:", icon=":material/info:")
+    st.code("qualgate nightly nightly.yaml", language=None)
+for each in lines:
+    show_line(each)
+if waiting:
+    st.subheader(f"{counted(len(waiting), 'digest')} not delivered")
+    rows = ([escape(one.nightly), escape(one.target), when(one.created_at), str(one.attempts), escape(one.error)]
+            for one in waiting)  # fmt: skip
+    st.html(table(("nightly file", "to", "written", "attempts", "why not"), rows, numbers=(3,)))
+run = st.query_params.get("run")
+if run is None:
+    run = next((line.shown_run for line in reversed(lines) if line.shown_run is not None), None)
+if run is not None:
+    st.subheader("The trend")
+    st.html(f'<span class="qg-quiet">of the run {escape(run)}. {NIGHTS_CAPTION}.</span>')
+    shown = data.trend(run)
+    if not shown.trends:
+        st.html("No earlier complete run asked the same cases.")
+    for metric in shown.trends:
+        show_trend(metric)
+    show_flaky(shown)

@@ -1,0 +1,75 @@
+"""A service watched from outside: `metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qualgate.cli.arguments import StoreOption, store_url
+from qualgate.cli.stderr import tell
+from qualgate.cli.stdout import say
+from qualgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from qualgate.config.nightly import Nightly
+    from qualgate.store.database import Store
+
+
+def metrics(
+    nightly_file: Annotated[
+        Path | None, typer.Argument(metavar="[NIGHTLY.yaml]", help="whose store, and whose nights that are late")
+    ] = None,
+    store: StoreOption = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="serve them until it is ended")] = None,
+    host: Annotated[str, typer.Option("--host", help="the address that --port is on")] = "127.0.0.1",
+    textfile: Annotated[
+        Path | None, typer.Option("--textfile", help="write them here, for node_exporter's textfile collector")
+    ] = None,
+) -> None:
+    """Show the state of a pool and its nights as Prometheus reads it; on stdout without --port and --textfile."""
+    if port is not None and textfile is not None:
+        raise UsageError("--port serves until it is ended, --textfile writes once: take one of the two out.")
+    from qualgate.report.exposition import NEEDED, Exposition
+
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest, start_http_server, write_to_textfile
+    except ImportError:
+        raise UsageError(NEEDED) from None
+    from qualgate.config.nightly import load_nightly
+    from qualgate.store.database import open_store
+    from qualgate.store.queries.service import service_state
+
+    nightly = load_nightly(nightly_file) if nightly_file is not None else None
+    url = store_url(nightly.store_url if nightly else None, store)
+    with open_store(url, create=False) as opened:
+        read = replace(opened, patience=0.0)  # a scrape ends after seconds: a server that is away is told at once
+
+        def failed(error: Exception) -> None:
+            tell(f"qualgate: {error}")
+            if port is None:
+                raise error
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), failed))
+        if textfile is not None:
+            write_to_textfile(str(textfile), registry)
+        elif port is None:
+            say(generate_latest(registry).decode(), nl=False)
+        else:
+            try:
+                server, thread = start_http_server(port, host, registry)
+            except OSError as error:
+                raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); give another") from None
+            tell(f"metrics: http://{host}:{server.server_port}/metrics   (Ctrl-C ends it)")
+            thread.join()
+
+
+def _overdue(nightly: Nightly | None, store: Store) -> Mapping[tuple[str, str], float]:
+    from qualgate.pipeline.nights.items import overdue
+
+    return {} if nightly is None else overdue(nightly, store, datetime.now(UTC))

@@ -1,0 +1,49 @@
+"""What commands tell beside their answer, as JSON lines for whoever collects logs (`QUALGATE_LOG=json`).
+
+A line is an object with `time`, `level` and `message`, and what it is about where that is known: `event`, `run`, `arm`,
+`job`, `node`, `submission`, `exit`. What a secret of the environment holds is in none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+VARIABLE = "QUALGATE_LOG"
+Level = Literal["info", "warning", "error"]
+_SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|HEADERS|AUTH|HOOK|SLACK", re.IGNORECASE)
+SHORTEST_SECRET = 8  # characters: shorter values occur in texts by chance
+
+
+def is_json() -> bool:
+    """Whether lines are asked for as JSON."""
+    return os.environ.get(VARIABLE) == "json"
+
+
+def log_line(message: str, level: Level = "info", **about: Any) -> str:
+    """One line of ASCII without control characters. about: what is None or empty is left out."""
+    said = {name: value for name, value in about.items() if value not in (None, "")}
+    line = json.dumps(
+        {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "level": level, "message": message, **said}
+    )
+    for secret in _secrets():
+        line = line.replace(json.dumps(secret)[1:-1], "…".encode("ascii", "backslashreplace").decode())
+    return line
+
+
+def read_line(line: str) -> dict[str, Any] | None:
+    """A line of ours; None for any other text."""
+    try:
+        found = json.loads(line) if line.startswith('{"time"') else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("message"), str) else None
+
+
+def _secrets() -> list[str]:
+    """Values of variables that are named like secrets, the longest first: one may hold another."""
+    named = (value for name, value in os.environ.items() if _SECRET.search(name))
+    return sorted((value for value in named if len(value) >= SHORTEST_SECRET), key=len, reverse=True)

@@ -1,0 +1,95 @@
+"""The state of a service as Prometheus reads it. Names and labels here are a contract with whoever alerts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from qualgate.errors import QualgateError
+from qualgate.identity import own_version
+from qualgate.records.verdicts import VerdictWord
+from qualgate.store.queries.service import ServiceState
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+NEEDED = "metrics need prometheus-client: pip install 'qualgate[service]'"
+# What may be there and is not is 0, not absent: an alert on a sum would not fire otherwise.
+SUBMISSIONS = ("queued", "leased", "done", "cancelled", "apart")
+RUNS = ("running", "complete", "incomplete")
+
+
+@dataclass(frozen=True, slots=True)
+class Exposition:
+    """A collector of prometheus-client's. state, overdue: read at each scrape; overdue of a nightly file: its name and
+    gate → s for which a night has been due. failed: told where they cannot be read; the scrape then says that alone."""
+
+    state: Callable[[], ServiceState]
+    overdue: Callable[[], Mapping[tuple[str, str], float]]
+    failed: Callable[[QualgateError], None]
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric there is."""
+        from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+        yield InfoMetricFamily("qualgate", "The program that reads the store", {"version": own_version()})
+        up = GaugeMetricFamily("qualgate_store_up", "1 where the store could be read")
+        try:
+            found = [*families(self.state()), _overdue(self.overdue())]
+        except QualgateError as error:
+            self.failed(error)
+            found = []
+        up.add_metric((), float(bool(found)))
+        yield up
+        yield from found
+
+
+def families(state: ServiceState) -> Iterator[Metric]:
+    """Of one moment."""
+    yield _gauge("submissions", "Submissions of the pool", {"status": SUBMISSIONS}, state.submissions)
+    yield _gauge("queue_oldest_seconds", "For how long the oldest queued submission has waited", {}, state.oldest)
+    yield _gauge("leases", "Leases on submissions", {"state": ()}, state.leases)
+    yield _counter("leases_rescued", "Leases that ran out and were taken back", {}, state.rescued)
+    yield _gauge("nodes", "Nodes of the pool at work", {"version": ()}, state.nodes or {own_version(): 0})
+    yield _gauge("runs", "Runs in the store", {"status": RUNS}, state.runs)
+    yield _gauge("units", "Answers of the runs under way", {"arm": (), "status": ()}, state.units)
+    yield _counter("verdicts", "Verdicts ever given", {"word": get_args(VerdictWord)}, state.verdicts)
+    by_gate = {"nightly": (), "gate": ()}
+    yield _gauge("night_last_timestamp_seconds", "When the newest night ended", by_gate, state.last_nights)
+    ended = {(nightly, str(code)): number for (nightly, code), number in state.night_exits.items()}
+    by_exit = {"nightly": (), "exit": ()}
+    yield _gauge("nights", "Gates and models by the exit code of their newest night", by_exit, ended)
+    waiting = {nightly: number for nightly, (number, _) in state.waiting.items()}
+    oldest = {nightly: seconds for nightly, (_, seconds) in state.waiting.items()}
+    yield _gauge("digests_waiting", "Digests that are not delivered", {"nightly": ()}, waiting)
+    yield _gauge("digest_oldest_seconds", "Age of the oldest that is not delivered", {"nightly": ()}, oldest)
+
+
+def _overdue(overdue: Mapping[tuple[str, str], float]) -> Metric:
+    return _gauge("night_due_seconds", "For how long a night has been due; 0: none is", {"nightly": (), "gate": ()},
+                  overdue)  # fmt: skip
+
+
+def _gauge(name: str, what: str, labels: Labels, values: Values) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _filled(GaugeMetricFamily(f"qualgate_{name}", what, labels=tuple(labels)), labels, values)
+
+
+def _counter(name: str, what: str, labels: Labels, values: Values) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _filled(CounterMetricFamily(f"qualgate_{name}", what, labels=tuple(labels)), labels, values)
+
+
+Labels = Mapping[str, tuple[str, ...]]  # name → values that are shown, there or not
+Values = float | Mapping[str, float] | Mapping[tuple[str, str], float]
+
+
+def _filled(family: Metric, labels: Labels, values: Values) -> Metric:
+    said: dict[Any, float] = dict.fromkeys(next(iter(labels.values()), ()), 0.0)
+    said |= values if isinstance(values, Mapping) else {(): values}
+    for key, value in said.items():
+        family.add_metric((key,) if isinstance(key, str) else key, value)  # type: ignore[attr-defined]
+    return family

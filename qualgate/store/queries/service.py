@@ -1,0 +1,94 @@
+"""The state of a service at one moment, counted in SQL: what is watched from outside, and nothing of any one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select
+
+from qualgate.store.database import Store
+from qualgate.store.leases import clock, live_nodes
+from qualgate.store.night_tables import digests, nights
+from qualgate.store.queries.progress import unit_counts
+from qualgate.store.queue_tables import queue, submissions
+from qualgate.store.tables import runs, verdicts
+
+MOST_RUNS = 4  # whose units are counted: the newest that are under way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceState:
+    """Counts and ages. Labels are few: statuses, versions, arms of the runs under way, names of nightly files."""
+
+    submissions: Mapping[str, int]  # by status
+    oldest: float  # s, for how long the oldest that is queued has been; 0 where none is
+    leases: Mapping[str, int]  # live, expired
+    rescued: int  # leases that ran out and were taken back, since the store was made
+    nodes: Mapping[str, int]  # at work, by version of qualgate
+    runs: Mapping[str, int]  # by status
+    units: Mapping[tuple[str, str], int]  # (arm, status) → of the runs under way
+    verdicts: Mapping[str, int]  # by word, since the store was made
+    last_nights: Mapping[tuple[str, str], float]  # (nightly file, gate) → s since the epoch, when its newest ended
+    night_exits: Mapping[tuple[str, int], int]  # (nightly file, exit) → gates and models whose newest night ended so
+    waiting: Mapping[str, tuple[int, float]]  # nightly file → digests not delivered, and s since the oldest was written
+
+
+def service_state(store: Store) -> ServiceState:
+    """In one snapshot."""
+    with store.read() as connection:
+        now = clock(connection)
+        oldest = select(submissions.c.submitted_at).where(submissions.c.status == "queued")
+        first = connection.execute(oldest.order_by(submissions.c.submitted_at).limit(1)).scalar()
+        held = select(submissions.c.expires_at).where(submissions.c.status == "leased")
+        left = [until - now for until in connection.execute(held).scalars()]
+        versions = [node.program for node in live_nodes(connection)]
+        return ServiceState(
+            submissions=_counts(connection, submissions.c.status),
+            oldest=max(0.0, now - first) if first is not None else 0.0,
+            leases={"live": sum(one >= 0 for one in left), "expired": sum(one < 0 for one in left)},
+            rescued=connection.execute(select(queue.c.rescued)).scalar() or 0,
+            nodes={version: versions.count(version) for version in versions},
+            runs=_counts(connection, runs.c.status),
+            units=_under_way(connection),
+            verdicts=_counts(connection, verdicts.c.word),
+            last_nights=_last_nights(connection),
+            night_exits=_night_exits(connection),
+            waiting=_waiting(connection, now),
+        )
+
+
+def _counts(connection: Connection, column: object) -> dict[str, int]:
+    return {row[0]: row[1] for row in connection.execute(select(column, func.count()).group_by(column))}  # type: ignore[call-overload]
+
+
+def _under_way(connection: Connection) -> dict[tuple[str, str], int]:
+    newest = select(runs.c.run_id).where(runs.c.status == "running").order_by(runs.c.created_at.desc())
+    found: dict[tuple[str, str], int] = {}
+    counted = unit_counts(connection, connection.execute(newest.limit(MOST_RUNS)).scalars().all())
+    for (_, arm, status), number in counted.items():
+        found[arm, status] = found.get((arm, status), 0) + number
+    return found
+
+
+def _last_nights(connection: Connection) -> dict[tuple[str, str], float]:
+    ended = select(nights.c.nightly, nights.c.gate, func.max(nights.c.finished_at))
+    rows = connection.execute(ended.group_by(nights.c.nightly, nights.c.gate))
+    return {(row[0], row[1]): _seconds(row[2]) for row in rows}
+
+
+def _night_exits(connection: Connection) -> dict[tuple[str, int], int]:
+    newest = select(func.max(nights.c.night_id)).group_by(nights.c.nightly, nights.c.gate, nights.c.model)
+    ended = select(nights.c.nightly, nights.c.exit, func.count()).where(nights.c.night_id.in_(newest))
+    return {(row[0], row[1]): row[2] for row in connection.execute(ended.group_by(nights.c.nightly, nights.c.exit))}
+
+
+def _waiting(connection: Connection, now: float) -> dict[str, tuple[int, float]]:
+    asked = select(digests.c.nightly, func.count(), func.min(digests.c.created_at))
+    rows = connection.execute(asked.where(digests.c.delivered_at.is_(None)).group_by(digests.c.nightly))
+    return {row[0]: (row[1], max(0.0, now - _seconds(row[2]))) for row in rows}
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()

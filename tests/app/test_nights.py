@@ -1,0 +1,75 @@
+"""The page of nights: how they ended, what fell since the approved run, and who was not told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qualgate.identity import sha256_text
+from qualgate.store.database import open_store
+from qualgate.store.nights import Night, add_digests, add_night, note_attempt, undelivered
+from tests.app.conftest import HOSTILE
+from tests.app.test_views import shown
+from tests.store.made import make_plan, make_run
+
+KEPT = {"int8": 0.0, "int2-g32": 0.0}
+LOST = {"int8": 0.3, "int2-g32": 0.0}
+NIGHT = Night(
+    nightly="nightly.yaml", gate="support", model="", due_at="2026-11-25T02:00:00Z", began_at="2026-11-25T02:00:01Z",
+    finished_at="2026-11-25T03:00:00Z", run_id=None, repeated=False, exit=0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def nights_url(tmp_path_factory) -> str:
+    """Eight nights of one gate file, of which int8 lost answers on the last three; and another that never ran."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('nights') / 'qualgate.db'}"
+    plan = replace(make_plan(cases=60, wrong=KEPT), key=sha256_text("one"))
+    with open_store(url) as store:
+        for wrong in [KEPT] * 5 + [LOST] * 3:
+            run = make_run(store, plan, wrong)
+            add_night(store, replace(NIGHT, run_id=run, exit=0 if wrong is KEPT else 10))
+        add_night(store, replace(NIGHT, gate="search", exit=64, said=HOSTILE))
+        add_digests(store, "nightly.yaml", ["slack"], {}, 9)
+        note_attempt(store, undelivered(store, "nightly.yaml")[0].digest_id, "the server answered 500")
+    return url
+
+
+@pytest.fixture
+def page(nights_url, monkeypatch, open_page):
+    monkeypatch.setenv("QUALGATE_STORE", nights_url)
+    return open_page("nights")
+
+
+def test_each_gate_file_has_its_newest_night_and_those_before(page):
+    said = shown(page)
+    assert "support" in said
+    assert said.count("✓") == 5
+    assert said.count("✗") == 3
+    assert "cannot be judged" in said
+
+
+def test_what_fell_is_first_with_the_words_of_qualgate_trend(page):
+    said = shown(page)
+    assert "fallen: int8 exact_match by" in said
+    assert said.index("fallen") < said.index("no fall")
+
+
+def test_a_digest_that_waits_is_shown_with_its_target_and_reason(page):
+    said = shown(page)
+    assert "1 digest not delivered" in said
+    assert "the server answered 500" in said
+
+
+def test_what_a_night_said_is_only_text(page):
+    said = shown(page)
+    assert "<script>window" not in said
+    assert "\x1b" not in said
+
+
+def test_a_store_without_nights_says_what_makes_them_and_has_a_trend_by_link(made, open_page):
+    said = shown(open_page("nights"))
+    assert "qualgate nightly nightly.yaml" in said
+    linked = shown(open_page("nights", run=made.complete))
+    assert "The trend" in linked

@@ -1,0 +1,183 @@
+"""`doctor --service` finds what would stop a run in a store, its pool and its disks, and says what next."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from qualgate.cli import doctor_service
+from qualgate.cli.doctor import Finding
+from qualgate.cli.doctor_service import service_findings
+from qualgate.config import load_gate_file
+from qualgate.errors import Exit
+from qualgate.identity import own_version
+from qualgate.records import Submission
+from qualgate.store import leases, submissions
+from qualgate.store import sqlite as file_store
+from qualgate.store.database import Store, open_store
+from tests.command_line import qualgate
+from tests.postgresql import server
+
+OTHER = "0.0.9"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as opened:
+        yield opened
+
+
+def found(store: Store) -> dict[str, Finding]:
+    return {one.what: one for one in service_findings(store.url, None)}
+
+
+def hand_over(store: Store, program: str = own_version()) -> str:
+    handed = Submission(owner="ana", name="gate.yaml", folder="/x", gate_file="", program=program, priority=0,
+                        options=(), needs={}, files={})  # fmt: skip
+    return submissions.submit(store, handed)
+
+
+def enter(store: Store, program: str = own_version(), skew: float = 0.0, lease: float = 30.0) -> None:
+    leases.enter(store, "gpu-1", program, lease, time.time() + skew)
+
+
+def test_a_sound_store_with_its_pool_is_told_and_nothing_stops_a_run(store):
+    enter(store)
+    hand_over(store)
+    said = found(store)
+    assert all(one.ok for name, one in said.items() if name != "sqlite")
+    assert "SQLite" in said["store"].detail
+    assert said["nodes"].detail.startswith("1 at work: gpu-1 (")
+    assert said["queue"].detail.startswith("1 queued; the oldest has been queued for ")
+
+
+def test_the_command_exits_by_what_it_found_and_speaks_json(tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
+        asked = ("doctor", "--service", "--store", "sqlite:///qualgate.db")
+        assert qualgate(*asked, cwd=tmp_path).returncode == Exit.APPROVE
+        hand_over(store)
+    done = qualgate(*asked, "--json", cwd=tmp_path)
+    assert done.returncode == Exit.INFRASTRUCTURE
+    stops = [one for one in json.loads(done.stdout) if not (one["ok"] or one["optional"])]
+    assert [one["what"] for one in stops] == ["nodes"]
+    assert "qualgate worker --store URL" in stops[0]["detail"]
+
+
+def test_a_store_that_is_named_without_service_is_not_silently_left_out(tmp_path):
+    done = qualgate("doctor", "--store", "sqlite:///qualgate.db", cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert "--service" in done.stderr
+
+
+def test_a_store_that_cannot_be_opened_is_the_finding_and_the_disks_are_looked_at_all_the_same(tmp_path):
+    said = {one.what: one for one in service_findings(f"sqlite:///{tmp_path / 'none.db'}", None)}
+    assert not said["store"].ok
+    assert "there is no store yet" in said["store"].detail
+    assert said["store's disk"].ok
+
+
+def test_a_store_on_a_network_s_file_system_is_named(store, monkeypatch):
+    monkeypatch.setattr(file_store, "file_system", lambda path: "nfs4")
+    assert "network file system (nfs4)" in found(store)["store"].detail
+
+
+def test_a_store_whose_history_can_be_changed_is_told_with_the_tables(store):
+    with store.write() as connection:
+        connection.exec_driver_sql("DROP TRIGGER verdicts_no_update")
+    history = found(store)["history"]
+    assert not history.ok
+    assert "verdicts" in history.detail
+    assert "decisions" not in history.detail
+
+
+@pytest.mark.parametrize(("skew", "ok"), [(20.0, True), (-40.0, False), (40.0, False)])
+def test_a_clock_that_is_off_by_more_than_a_lease_is_told_and_stops_nothing(store, skew, ok):
+    enter(store, skew=skew)
+    clock = found(store)["clock"]
+    assert clock.ok is ok
+    assert clock.ok or (clock.optional and f"node gpu-1 40.0 s {'ahead of' if skew > 0 else 'behind'}" in clock.detail)
+
+
+def test_a_node_that_is_gone_is_seen_before_and_does_not_count(store):
+    enter(store, lease=1.0)
+    with store.write() as connection:
+        connection.exec_driver_sql("UPDATE nodes SET seen_at = seen_at - 100")
+    hand_over(store)
+    nodes = found(store)["nodes"]
+    assert not nodes.ok
+    assert "gpu-1 (100 s ago, gone)" in nodes.detail
+
+
+def test_programs_of_two_versions_on_one_store_are_told(store):
+    hand_over(store, OTHER)
+    assert f"1 submission of {OTHER}, which no node has" in found(store)["programs"].detail
+    enter(store, OTHER)
+    programs = found(store)["programs"]
+    assert not programs.ok
+    assert f"node gpu-1 has {OTHER}; here is {own_version()}" in programs.detail
+
+
+def test_a_disk_that_is_nearly_full_would_stop_a_run(store, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(doctor_service.shutil, "disk_usage", lambda folder: usage(2**40, 0, 2**20))
+    said = found(store)
+    assert not said["store's disk"].ok
+    assert not said["node's disk"].ok
+
+
+def test_what_a_node_says_of_itself_reaches_no_terminal_as_it_is(store):
+    leases.enter(store, "gpu\x1b[2J", own_version(), 30.0, time.time())
+    assert "\x1b" not in found(store)["nodes"].detail
+
+
+GATE = """version: 1
+baseline: {model: ./model}
+variants: {int8: {quantize: int8}}
+evalsets: [json_extract]
+gate: {rules: [{metric: exact_match, max_drop: 0.02}]}
+workers: {backend: ray%s}
+"""
+
+
+def of_gate_file(folder: Path, address: str) -> Finding:
+    (folder / "gate.yaml").write_text(GATE % address)
+    gate = load_gate_file(folder / "gate.yaml", files=False)
+    return next(one for one in service_findings(gate.store_url, gate) if one.what == "ray")
+
+
+def test_a_cluster_that_nobody_answers_for_is_told_with_what_next(tmp_path):
+    pytest.importorskip("ray")
+    ray = of_gate_file(tmp_path, ", address: '127.0.0.1:1'")
+    assert not ray.ok
+    assert "no Ray cluster answers at 127.0.0.1:1" in ray.detail
+
+
+def test_a_cluster_that_a_run_starts_by_itself_is_not_started_to_be_looked_at(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setattr("qualgate.pipeline.jobs.nodes_of", lambda on: pytest.fail("asked"))
+    assert of_gate_file(tmp_path, "").ok
+
+
+def test_on_a_server_the_role_is_told_and_what_it_lacks(tmp_path):
+    pg = server()
+    with open_store(pg.new_database()) as store:
+        said = found(store)
+        assert all(one.ok for one in said.values()), said
+        assert "PostgreSQL" in said["store"].detail
+        assert "it owns the store" in said["role"].detail
+        name = store.url.partition("?")[0].rpartition("/")[2]
+        pg.execute("CREATE ROLE looks LOGIN")
+        try:
+            pg.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO looks", name)
+            role = {one.what: one for one in service_findings(pg.url(name, "looks"), None)}["role"]
+            assert not role.ok
+            assert "INSERT on arms" in role.detail
+            pg.execute("ALTER TABLE nights ENABLE TRIGGER nights_append_only", name)  # a session may switch it off now
+            assert "nights" in found(store)["history"].detail
+        finally:
+            pg.execute("DROP OWNED BY looks", name)
+            pg.execute("DROP ROLE looks")

@@ -1,0 +1,124 @@
+"""`qualgate metrics`: what Prometheus reads of a store, once, in a file and at an address."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from qualgate.config.nightly import load_nightly
+from qualgate.errors import Exit, InfrastructureError
+from qualgate.pipeline.nights.items import overdue
+from qualgate.report.exposition import Exposition
+from qualgate.store.database import open_store
+from qualgate.store.nights import Night, add_night
+from qualgate.store.queries.service import ServiceState
+from tests.command_line import qualgate
+
+prometheus = pytest.importorskip("prometheus_client")
+from prometheus_client.parser import text_string_to_metric_families as parsed  # noqa: E402
+
+STATE = ServiceState(
+    submissions={"queued": 2}, oldest=7.5, leases={"live": 1, "expired": 0}, rescued=3, nodes={"0.1.0": 2},
+    runs={"running": 1}, units={('we"ird\n', "done"): 4}, verdicts={"block": 1}, last_nights={("n", "g"): 1.5},
+    night_exits={("n", 10): 1}, waiting={"n": (2, 60.0)},
+)  # fmt: skip
+
+
+def said(text: str) -> dict[tuple[str, ...], float]:
+    """(name, label values by their labels) → value, read by the library's own parser."""
+    return {
+        (one.name, *dict(sorted(one.labels.items())).values()): one.value
+        for family in parsed(text)
+        for one in family.samples
+    }
+
+
+def exposed(state=lambda: STATE, failed=None) -> dict[tuple[str, ...], float]:
+    registry = prometheus.CollectorRegistry(auto_describe=False)
+    registry.register(Exposition(state, lambda: {("n", "g"): 0.0}, failed or (lambda error: None)))
+    return said(prometheus.generate_latest(registry).decode())
+
+
+def test_every_count_is_under_its_name_and_what_is_not_there_is_0():
+    found = exposed()
+    assert found["qualgate_submissions", "queued"] == 2
+    assert found["qualgate_submissions", "apart"] == 0
+    assert found["qualgate_queue_oldest_seconds",] == 7.5
+    assert found["qualgate_leases_rescued_total",] == 3
+    assert found["qualgate_units", 'we"ird\n', "done"] == 4
+    assert found["qualgate_verdicts_total", "block"] == 1
+    assert found["qualgate_nights", "10", "n"] == 1
+    assert found["qualgate_digests_waiting", "n"] == 2
+    assert found["qualgate_store_up",] == 1
+
+
+def test_the_page_lists_every_metric_and_no_other():
+    page = (Path(__file__).resolve().parents[2] / "docs/service.md").read_text(encoding="utf-8")
+    assert {name for name, *_ in exposed()} == set(re.findall(r"`(qualgate_\w+)`", page))
+
+
+def test_a_store_that_cannot_be_read_is_told_as_that_and_gives_no_number():
+    told = []
+
+    def away() -> ServiceState:
+        raise InfrastructureError("away")
+
+    found = exposed(away, told.append)
+    assert found.pop(("qualgate_store_up",)) == 0
+    assert [name for name, *_ in found] == ["qualgate_info"]
+    assert [str(one) for one in told] == ["away"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as opened:
+        yield opened
+
+
+def test_metrics_are_printed_and_written_to_a_file_whole(store, tmp_path):
+    asked = ("metrics", "--store", "sqlite:///qualgate.db")
+    printed = qualgate(*asked, cwd=tmp_path)
+    assert said(printed.stdout)["qualgate_store_up",] == 1
+    assert qualgate(*asked, "--textfile", "q.prom", cwd=tmp_path).returncode == Exit.APPROVE
+    assert said((tmp_path / "q.prom").read_text()) == said(printed.stdout)
+
+
+def test_metrics_of_no_store_are_an_error_and_no_file(tmp_path):
+    done = qualgate("metrics", "--store", "sqlite:///none.db", "--textfile", "q.prom", cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert not (tmp_path / "q.prom").exists()
+
+
+def test_metrics_are_served_until_the_command_is_ended(store, tmp_path):
+    command = [sys.executable, "-m", "qualgate", "metrics", "--store", store.url, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ) as served:
+        assert served.stderr is not None
+        address = served.stderr.readline().split()[1]
+        with urllib.request.urlopen(address, timeout=30) as reply:
+            assert said(reply.read().decode())["qualgate_store_up",] == 1
+        served.send_signal(signal.SIGINT)
+        assert served.wait(30) == Exit.INTERRUPTED
+
+
+def test_a_night_is_overdue_from_its_time_until_it_was_made(store, tmp_path):
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text("version: 1\n")
+    (tmp_path / "nightly.yaml").write_text(
+        "version: 1\nschedule: {at: '02:00'}\ngates: {a: {gate: a.yaml}, b: {gate: b.yaml}}\n"
+    )
+    nightly, now = load_nightly(tmp_path / "nightly.yaml"), datetime(2026, 11, 26, 5, tzinfo=UTC)
+    made = Night(
+        nightly=nightly.name, gate="a", model="", due_at="2026-11-26T02:00:00+00:00", began_at="2026-11-26T02:00:01Z",
+        finished_at="2026-11-26T03:00:00Z", run_id=None, repeated=False, exit=0,
+    )  # fmt: skip
+    add_night(store, made)
+    assert overdue(nightly, store, now) == {(nightly.name, "a"): 0.0, (nightly.name, "b"): 10_800.0}
+    assert overdue(nightly, store, now + timedelta(days=1))[nightly.name, "a"] == 10_800.0

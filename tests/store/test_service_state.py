@@ -1,0 +1,83 @@
+"""What is watched of a service is counted in one snapshot, on a file and on a server alike."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from qualgate.records import Submission
+from qualgate.store import leases, runs, submissions
+from qualgate.store.database import open_store
+from qualgate.store.nights import Night, add_digests, add_night
+from qualgate.store.queries.service import service_state
+from tests.postgresql import server
+from tests.store.made import make_plan, make_run
+
+NIGHT = Night(
+    nightly="nightly.yaml", gate="support", model="", due_at="2026-11-25T02:00:00+00:00",
+    began_at="2026-11-25T02:00:01Z", finished_at="2026-11-25T03:00:00Z", run_id=None, repeated=False, exit=13,
+)  # fmt: skip
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    """Both on every change: this is all SQL."""
+    url = f"sqlite:///{tmp_path / 'qualgate.db'}" if request.param == "sqlite" else server().new_database()
+    with open_store(url) as opened:
+        yield opened
+
+
+def hand_over(store) -> str:
+    handed = Submission(owner="ana", name="gate.yaml", folder="/x", gate_file=f"{time.time_ns()}", program="1",
+                        priority=0, options=(), needs={}, files={})  # fmt: skip
+    return submissions.submit(store, handed)
+
+
+def test_a_new_store_is_at_rest(store):
+    found = service_state(store)
+    assert (found.submissions, found.oldest, found.rescued, found.nodes, found.units) == ({}, 0.0, 0, {}, {})
+    assert found.leases == {"live": 0, "expired": 0}
+
+
+def test_submissions_leases_and_nodes_are_counted_by_what_they_are(store):
+    for node in ("a", "b"):
+        leases.enter(store, node, "1", 30.0, time.time())
+    for _ in range(3):
+        hand_over(store)
+    leases.claim(store, "a", "1", 30.0)
+    leases.claim(store, "b", "1", -1.0)  # late already
+    found = service_state(store)
+    assert found.submissions == {"queued": 1, "leased": 2}
+    assert found.leases == {"live": 1, "expired": 1}
+    assert found.nodes == {"1": 2}
+    assert 0.0 < found.oldest < 600.0
+    leases.claim(store, "a", "1", 30.0)
+    assert service_state(store).rescued == 1
+
+
+def test_units_are_those_of_runs_under_way_and_verdicts_those_of_all(store):
+    make_run(store, make_plan(cases=3))
+    assert service_state(store).units == {}
+    begun = replace(make_plan(cases=5), key="0" * 64)
+    runs.begin(store, begun)
+    found = service_state(store)
+    assert found.runs == {"complete": 1, "running": 1}
+    assert found.units == {(arm.name, "pending"): 5 * len(begun.evalsets) for arm in begun.arms}
+    assert sum(found.verdicts.values()) == len(begun.arms) - 1
+
+
+def test_nights_and_digests_are_told_by_their_file(store):
+    for night in (
+        NIGHT,
+        replace(NIGHT, model="/a", exit=0),
+        replace(NIGHT, finished_at="2026-11-26T03:00:00Z", exit=0),
+    ):
+        add_night(store, night)
+    add_digests(store, "nightly.yaml", ["slack", "webhook"], {}, 3)
+    found = service_state(store)
+    assert found.last_nights == {("nightly.yaml", "support"): 1795662000.0}
+    assert found.night_exits == {("nightly.yaml", 0): 2}
+    assert found.waiting["nightly.yaml"][0] == 2
+    assert 0.0 <= found.waiting["nightly.yaml"][1] < 600.0
