@@ -57,9 +57,16 @@ def traced(observe: Listener, warn: Warn) -> Iterator[Listener]:
         return
 
     def hear(event: Event) -> None:
+        nonlocal broken
         observe(event)
-        trace.hear(event)
+        try:
+            if not broken:
+                trace.hear(event)
+        except Exception as error:  # whatever it is: the run goes on
+            broken = True
+            warn(f"the trace ends here: {type(error).__name__}: {error}"[:200])
 
+    broken = False
     try:
         yield hear
     except BaseException as error:

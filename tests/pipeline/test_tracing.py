@@ -135,6 +135,15 @@ def test_traces_that_cannot_be_made_are_a_note_and_the_run_goes_on(monkeypatch):
     assert "qualgate[otel]" in notes[-1]
 
 
+def test_a_time_that_no_trace_can_hold_ends_the_trace_and_not_the_run(spans):
+    heard, notes = [], []
+    told(BEGUN, answered(completion("a", e2e=float("nan"))), answered(completion("b")), ENDED, observe=heard.append,
+         warn=notes.append)  # fmt: skip
+    assert [event.what for event in heard] == ["begun", "answered", "answered", "ended"]
+    assert len(notes) == 1
+    assert notes[0].startswith("the trace ends here: ValueError")
+
+
 def test_text_that_no_trace_can_hold_loses_none(spans):
     told(BEGUN, answered(completion("\ud800")), ENDED)
     assert spans.get_finished_spans()[0].attributes["qualgate.case"] == "\\ud800"
