@@ -68,8 +68,8 @@ class EvalsetFile(SetFile):
     normalizers: list[str] = []
     """What `exact_match` takes off before it compares, in order. Example: `normalizers: [casefold]`"""
     dialect: str = ABSENT
-    """How the tool calls of every case that declares nothing are written; `auto`: any dialect that reads calls.
-    Example: `dialect: mistral`
+    """How the tool calls of every case that declares nothing are written; `auto`: as the baseline's chat
+    template teaches, and where that tells of none, any dialect that reads calls. Example: `dialect: mistral`
     """
 
     reasoning: str = ABSENT

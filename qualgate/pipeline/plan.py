@@ -51,6 +51,7 @@ from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
 from qualgate.pipeline.spending import wire_of
+from qualgate.pipeline.taught_dialects import with_dialects
 from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
@@ -98,7 +99,8 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
     folders = {**tokenizers_of(arms), **folders}
-    sets = with_ways(sets, folders.get(gate.baseline.reads), planning)
+    taught = folders.get(gate.baseline.reads)
+    sets = with_dialects(with_ways(sets, taught, planning), taught, planning)
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
     gate = with_heads(gate, sets)
