@@ -30,7 +30,7 @@ def with_dialects(
         name, signs = of_template(chat_template(folder.files))
         line = f"dialect is {name}: its template writes {signs}"
         if not name:
-            line = f"dialect stays auto: its template writes the signs of none, so {ANY}"
+            line = f"dialect stays auto: its template writes the markers of none, so {ANY}"
     return tuple(_told(item, name or AUTO, line, planning) for item in sets)
 
 

@@ -163,7 +163,8 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
     Strict: the whole text is a letter as models mark it, alone or behind `Answer:`, `The answer is`, `Option`; or it is
     a choice's own text. lenient: reasons may stand around it. What counts is the last `answer is B` and the last
     `\\boxed{B}`; without either the letter that is marked, as `B)`, `(B)`, `**B**`, `Option B`, or `B:` and `B.` at a
-    line's beginning, that is a line, or that the text begins with, as `B, because` and `B - Rome`. Ambiguous where those name several, as `the answer is A or B`.
+    line's beginning, that is a line by itself, or that the text begins with, as `B because` and `B - Rome`. Ambiguous
+    where those name several, as `the answer is A or B`.
     """
     said = text.strip()
     if said in choices:

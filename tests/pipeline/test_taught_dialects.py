@@ -36,7 +36,7 @@ def model(folder, template: str):
     [
         ("<seed:tool_call>", "seed_oss", "dialect is seed_oss: its template writes <seed:tool_call>"),
         ("[TOOL_CALLS]x[ARGS]", "mistral_v11", "dialect is mistral_v11: its template writes [TOOL_CALLS] and [ARGS]"),
-        ("{{ messages }}", "auto", "dialect stays auto: its template writes the signs of none"),
+        ("{{ messages }}", "auto", "dialect stays auto: its template writes the markers of none"),
     ],
 )
 def test_a_template_names_the_dialect_and_what_it_was_told_by(tmp_path, template, name, saw):
