@@ -101,9 +101,7 @@ class EvalsetFile(SetFile):
             if name in PLANNED:
                 raise stated(f"the metric {name!r} is not in this version")
             if name in METRICS and name not in SCORED:
-                raise stated(
-                    f"{name!r} is measured for rules, not scored by a set: name it in a gate file's rule"
-                )
+                raise stated(f"{name!r} is measured for rules, not scored by a set: name it in a gate file's rule")
             if name not in SCORED:
                 raise stated(f"unknown metric {quote(name)}{nearest(name, SCORED)}")
         if (others := [name for name in names if name not in BY_LIKELIHOOD]) and len(others) < len(names):

@@ -15,12 +15,11 @@ ANY = "its calls are read in any dialect"
 
 
 def with_dialects(
-    sets: Sequence[Evalset], folder: ModelFolder | None, planning: Callable[[str], None]
+    sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]
 ) -> tuple[Evalset, ...]:
     """The sets, their cases naming a dialect where they had `auto`, which stays where nothing tells of one.
 
-    folder: the one whose template the baseline reads; None: a server renders. planning: told what was found, and by
-    what.
+    folder: the one whose template the baseline reads; None: a server renders. tell: told what was found, and by what.
     """
     if not any(_untold(case) for item in sets for case in item.cases):
         return tuple(sets)
@@ -31,16 +30,16 @@ def with_dialects(
         line = f"dialect is {name}: its template writes {signs}"
         if not name:
             line = f"dialect stays auto: its template writes the markers of none, so {ANY}"
-    return tuple(_told(item, name or AUTO, line, planning) for item in sets)
+    return tuple(_told(item, name or AUTO, line, tell) for item in sets)
 
 
 def _untold(case: Case) -> bool:
     return case.body.get("dialect") == AUTO
 
 
-def _told(item: Evalset, name: str, line: str, planning: Callable[[str], None]) -> Evalset:
+def _told(item: Evalset, name: str, line: str, tell: Callable[[str], None]) -> Evalset:
     if not any(map(_untold, item.cases)):
         return item
-    planning(f"planning: {item.name}: {line}")
+    tell(f"{item.name}: {line}")
     cases = (replace(case, body={**case.body, "dialect": name}) if _untold(case) else case for case in item.cases)
     return replace(item, cases=tuple(cases))
