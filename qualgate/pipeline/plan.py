@@ -88,8 +88,7 @@ def make_plan(
 
     Each model's folder and each evalset is read once, and the servers of served arms are asked who they are. Raises
     UsageError for a model, evalset or prompt that cannot be run as it stands, InfrastructureError where a server does
-    not answer. planning: told what is done and, where it takes long, about how long. tell: told what was found
-    out that is not in the files, as what `auto` is here; without it, `planning` is.
+    not answer. planning: told what is done, and for about how long. tell (or else planning): what `auto` is here.
     """
     check_speculation(gate)
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
