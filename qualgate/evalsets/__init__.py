@@ -7,7 +7,16 @@ a variant calibrated on the cases that judge it has seen its exam.
 from qualgate.evalsets.cases import identity_faults, misspelt_keys
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
 from qualgate.evalsets.places import is_path, kind_of, locate, lying_in, name_of, shipped, shipped_folder
-from qualgate.evalsets.sets import added_beside, asked_again, check, load, load_calibration, notes, read
+from qualgate.evalsets.sets import (
+    added_beside,
+    asked_again,
+    check,
+    forgiven_beside,
+    load,
+    load_calibration,
+    notes,
+    read,
+)
 from qualgate.evalsets.trajectories import read_turns
 
 __all__ = [
@@ -17,6 +26,7 @@ __all__ = [
     "added_beside",
     "asked_again",
     "check",
+    "forgiven_beside",
     "identity_faults",
     "is_path",
     "kind_of",

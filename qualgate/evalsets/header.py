@@ -68,8 +68,8 @@ class EvalsetFile(SetFile):
     normalizers: list[str] = []
     """What `exact_match` takes off before it compares, in order. Example: `normalizers: [casefold]`"""
     dialect: str = ABSENT
-    """How the tool calls of every case that declares nothing are written; `auto`: any dialect that reads calls.
-    Example: `dialect: mistral`
+    """How the tool calls of every case that declares nothing are written; `auto`: as the baseline's chat
+    template teaches, and where that tells of none, any dialect that reads calls. Example: `dialect: mistral`
     """
 
     reasoning: str = ABSENT
@@ -100,6 +100,8 @@ class EvalsetFile(SetFile):
         for name in names:
             if name in PLANNED:
                 raise stated(f"the metric {name!r} is not in this version")
+            if name in METRICS and name not in SCORED:
+                raise stated(f"{name!r} is measured for rules, not scored by a set: name it in a gate file's rule")
             if name not in SCORED:
                 raise stated(f"unknown metric {quote(name)}{nearest(name, SCORED)}")
         if (others := [name for name in names if name not in BY_LIKELIHOOD]) and len(others) < len(names):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from qualgate.evalsets.header import ADDED, CalibrationFile, EvalsetFile, SetFil
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
 from qualgate.formatting import counted
 from qualgate.records import CalibrationSet, Case, Evalset
+
+FORGIVEN = ("lenient", "normalizers")  # keys of an evalset's YAML by which scorers forgive, in every case
 
 
 def load(ref: str, relative_to: Path) -> Evalset:
@@ -61,16 +63,28 @@ def added_beside(cases: Path) -> dict[str, Any]:
 
     UsageError for an evalset's YAML that adds something and has faults.
     """
+    header = _header_beside(cases, ADDED)
+    return added_to_cases(header) if header else {}
+
+
+def forgiven_beside(cases: Path) -> dict[str, tuple[str, ...]]:
+    """`lenient` and `normalizers` of that YAML, () where it does not say; as `added_beside`."""
+    header = _header_beside(cases, FORGIVEN)
+    return {name: tuple(getattr(header, name, ())) for name in FORGIVEN}
+
+
+def _header_beside(cases: Path, said: Sequence[str]) -> EvalsetFile | None:
+    """The evalset's YAML beside a file of cases, where it says one of `said`."""
     path = cases.with_suffix(".yaml")
     if cases.suffix != ".jsonl" or not path.is_file():
-        return {}
+        return None
     document = read_yaml(path)
-    if not isinstance(document.value, dict) or "metrics" not in document.value or not {*ADDED} & document.value.keys():
-        return {}
+    if not isinstance(document.value, dict) or "metrics" not in document.value or not {*said} & document.value.keys():
+        return None
     header, faults = as_model(EvalsetFile, document)
     if header is None or faults:
         refuse(faults)
-    return added_to_cases(header)
+    return header
 
 
 def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:

@@ -73,7 +73,7 @@ def foretell(
     """
     if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
         read_feedback(gate.feedback)
-    plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm))
+    plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm), tell=warn)
     for line in _told_before(plan):
         warn(line)
     held = hold(plan.policy, plan.expected, plain.now()[:10])

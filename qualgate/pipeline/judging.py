@@ -15,6 +15,7 @@ from typing import Any
 
 from qualgate.errors import IntegrityError
 from qualgate.formatting import counted
+from qualgate.gate.evidence.judged import never_over_floor
 from qualgate.gate.rules import check_policy
 from qualgate.identity import content_hash
 from qualgate.intake.preferences import labels_sha256, read_labels
@@ -87,6 +88,13 @@ def with_sample(policy: Policy, labels: Path | None) -> Policy:
     if policy.judge is None or labels is None:
         return policy
     return replace(policy, judge=replace(policy.judge, labels=labels_sha256(read_labels(labels))))
+
+
+def too_few_labels(policy: Policy, labels: Path | None) -> Iterator[str]:
+    """A line where the sample is so small that nothing could ever rest on the judge."""
+    if policy.judge is not None and labels is not None:
+        told = never_over_floor(read_labels(labels), policy.judge.floor, policy.alpha)
+        yield from (told,) if told else ()
 
 
 def judge_there(policy: Policy) -> None:

@@ -45,12 +45,14 @@ from qualgate.pipeline.check_drafts import (
 )
 from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
+from qualgate.pipeline.judging import too_few_labels
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
 from qualgate.pipeline.spending import wire_of
+from qualgate.pipeline.taught_dialects import with_dialects
 from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.records import (
@@ -77,18 +79,21 @@ from qualgate.store.address import artifacts_folder
 READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
 
 
-def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: None) -> Plan:
+def make_plan(
+    gate: GateFile,
+    planning: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] | None = None,
+) -> Plan:
     """Check every model and evalset the gate file names and lay out the run.
 
     Each model's folder and each evalset is read once, and the servers of served arms are asked who they are. Raises
     UsageError for a model, evalset or prompt that cannot be run as it stands, InfrastructureError where a server does
-    not answer. planning: told what is done and, where it takes long, about how long.
+    not answer. planning: told what is done, and for about how long. tell (or else planning): what `auto` is here.
     """
     check_speculation(gate)
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
-    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
-    check_rules(gate, sets)
-    packages_held(sets, planning)
+    tell = tell or (lambda line: planning(f"planning: {line}"))
+    sets = _sets_of(gate, planning, tell)
     arms = (gate.baseline, *gate.variants)
     check_served(gate, sets)
     own = [arm for arm in arms if arm.served is None]
@@ -98,7 +103,7 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
     folders = {**tokenizers_of(arms), **folders}
-    sets = with_ways(sets, folders.get(gate.baseline.reads), planning)
+    sets = _as_taught(sets, folders.get(gate.baseline.reads), tell)
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
     gate = with_heads(gate, sets)
@@ -134,6 +139,21 @@ def make_plan(gate: GateFile, planning: Callable[[str], None] = lambda line: Non
     )
     check_memory(memory_for(gate, plan))
     return plan
+
+
+def _sets_of(gate: GateFile, planning: Callable[[str], None], tell: Callable[[str], None]) -> tuple[Evalset, ...]:
+    """The gate file's sets as their files have them, fit for its rules, their packages at hand."""
+    sets = tuple(load_set(ref, gate.path.parent) for ref in set_refs(gate))
+    check_rules(gate, sets)
+    for line in too_few_labels(gate.policy, gate.labels):
+        tell(line)
+    packages_held(sets, planning)
+    return sets
+
+
+def _as_taught(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]) -> tuple[Evalset, ...]:
+    """The sets with what `auto` is by the chat template in `folder`, of thoughts and of tool calls."""
+    return with_dialects(with_ways(sets, folder, tell), folder, tell)
 
 
 def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str, ArmIdentity]:

@@ -15,23 +15,21 @@ from qualgate.scoring.reasoning import AUTO, NONE, OPENED, WAYS, of_template
 SERVED_AS = "think", "its server renders prompts, and a thought that it takes off is written so"
 
 
-def with_ways(
-    sets: Sequence[Evalset], folder: ModelFolder | None, planning: Callable[[str], None]
-) -> tuple[Evalset, ...]:
+def with_ways(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]) -> tuple[Evalset, ...]:
     """The sets, their cases naming a way where they had `auto`.
 
-    folder: the one whose template the baseline reads; None: a server renders. planning: told what was found, and by
+    folder: the one whose template the baseline reads; None: a server renders. tell: told what was found, and by
     what. UsageError for a case that cannot be rendered, and for a template whose thoughts no way reads.
     """
     renderer = Renderer(folder.files) if folder and any(map(_untold, sets)) else None
-    return tuple(_told(item, renderer, planning) if _untold(item) else item for item in sets)
+    return tuple(_told(item, renderer, tell) if _untold(item) else item for item in sets)
 
 
 def _untold(item: Evalset) -> tuple[Case, ...]:
     return tuple(case for case in item.cases if case.body.get("reasoning") == AUTO)
 
 
-def _told(item: Evalset, renderer: Renderer | None, planning: Callable[[str], None]) -> Evalset:
+def _told(item: Evalset, renderer: Renderer | None, tell: Callable[[str], None]) -> Evalset:
     """A template ends the prompts of a set alike, so one of them tells; a raw prompt ends as its case says."""
     way, why = SERVED_AS
     if renderer is not None:
@@ -43,7 +41,7 @@ def _told(item: Evalset, renderer: Renderer | None, planning: Callable[[str], No
             f"{item.name}: `reasoning: auto`: {why}, so it would be scored as the answer. Say `reasoning: none` for "
             f"that, or one of {known} if the model writes another than its template."
         )
-    planning(f"planning: {item.name}: reasoning is {way}: {why}")
+    tell(f"{item.name}: reasoning is {way}: {why}")
     return replace(item, cases=tuple(_as(case, way) for case in item.cases))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.evalsets import added_beside, identity_faults, misspelt_keys, read_turns
+from qualgate.evalsets import added_beside, forgiven_beside, identity_faults, misspelt_keys, read_turns
 from qualgate.metrics import TURNS
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score, turn_of
 from qualgate.scoring import reasoning
@@ -188,7 +188,8 @@ def score_files(
 ) -> Scored:
     """Score every answer of `outputs` against its case. `metric`: which of the scorer's; its last one by default.
 
-    A `dialect` or `reasoning` that the YAML beside `cases` declares is part of each case, as the evalset has it.
+    A `dialect` or `reasoning` that the YAML beside `cases` declares is part of each case, as the evalset has it; its
+    `lenient` and `normalizers` hold where none are given here.
 
     UsageError for options that the scorer does not read, and for every fault of either file: the first 20, and how
     many more.
@@ -197,13 +198,14 @@ def score_files(
     metric = metric or scorer.metrics[-1]
     if metric not in scorer.metrics:
         raise UsageError(f"the scorer {scorer.name} has no metric {quote(metric)}{nearest(metric, scorer.metrics)}")
+    forgiven = forgiven_beside(cases)
     judged_by = Evalset(
         name=cases.stem,
         version="",
         sha256="",
         metrics=(metric,),
-        lenient=tuple(lenient),
-        normalizers=tuple(normalizers),
+        lenient=tuple(lenient) or forgiven["lenient"],
+        normalizers=tuple(normalizers) or forgiven["normalizers"],
     )
     added = _added(cases, scorer)
     asked = _read(cases, "case", lambda body: (

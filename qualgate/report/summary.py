@@ -33,6 +33,7 @@ class Report:
     flip_counts: dict[str, tuple[queries.FlipCount, ...]] = field(default_factory=dict)  # variant → by metric and set
     drift: dict[str, tuple[queries.PositionDrift, ...]] = field(default_factory=dict)  # variant → along the answers
     trajectories: dict[str, tuple[queries.Trajectories, ...]] = field(default_factory=dict)  # variant → by evalset
+    readings: dict[str, tuple[queries.Readings, ...]] = field(default_factory=dict)  # the same, of two readings or more
     source: Source = field(default_factory=Source)
     warn_only: bool = False  # the command that made it exits 0 whatever `exit` says
 
@@ -173,5 +174,6 @@ def load_report(url: str, run_id: str | None = None, source: Source | None = Non
             trajectories={
                 variant: told for variant in variants if (told := queries.trajectories(store, found, variant))
             },
+            readings={variant: told for variant in variants if (told := queries.readings(store, found, variant))},
             source=source or stored_source(run.gate_file, run.policy),
         )

@@ -9,7 +9,7 @@ from rich.text import Text
 from qualgate.escaping import visible_line
 from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
 from qualgate.records import Comparison, Verdict
-from qualgate.report import screen, trajectories
+from qualgate.report import readings, screen, trajectories
 from qualgate.report.arms import arm_lines, weights_and_cache_lines
 from qualgate.report.flip_list import print_flips
 from qualgate.report.screen import fit, indented
@@ -72,7 +72,8 @@ def _print_more(console: Console, report: Report, verdict: Verdict) -> None:
         console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
     for line in arm_lines(verdict):
         console.print(Text(fit(f"  {line}")))
-    for line in trajectories.lines(report.trajectories.get(verdict.variant, ())):
+    told = readings.lines(report.readings.get(verdict.variant, ()))
+    for line in (*trajectories.lines(report.trajectories.get(verdict.variant, ())), *told):
         console.print(Text(fit(f"  {visible_line(line)}")))
     if verdict.weights_and_cache is not None:
         console.print(Text("  weights and cache"))

@@ -102,20 +102,30 @@ def report_of(
         lost={name: len(lost) for name, (lost, _) in moved.items()},
         flip_counts={name: counts for name, (_, counts) in moved.items()},
         trajectories={arm.name: told for arm in evidence.variants if (told := _trajectories(evidence.baseline, arm))},
+        readings={arm.name: told for arm in evidence.variants if (told := _readings(evidence.baseline, arm))},
         source=source or Source(),
     )
 
 
 def _trajectories(baseline: ArmEvidence, variant: ArmEvidence) -> tuple[queries.Trajectories, ...]:
     """As `queries.trajectories` tells them; why a turn is wrong its rows alone say."""
+    return queries.gathered(_pairs(baseline, variant, TURNS))
+
+
+def _readings(baseline: ArmEvidence, variant: ArmEvidence) -> tuple[queries.Readings, ...]:
+    return queries.read_by({metric: _pairs(baseline, variant, metric) for metric in queries.READINGS})
+
+
+def _pairs(baseline: ArmEvidence, variant: ArmEvidence, metric: str) -> list[queries.ScoredPair]:
+    """As the store's `scored_pairs`, without reasons."""
     before = {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit.values for unit in baseline.units}
-    return queries.gathered(
-        (*at, before[at][TURNS], unit.values[TURNS], None)
+    return [
+        (*at, before[at][metric], unit.values[metric], None)
         for unit in variant.units
         if (at := (unit.key.evalset, unit.key.case_id, unit.key.repeat)) in before
-        and TURNS in before[at]
-        and TURNS in unit.values
-    )
+        and metric in before[at]
+        and metric in unit.values
+    ]
 
 
 def _flips(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from qualgate.metrics import BY_LIKELIHOOD
@@ -24,7 +24,8 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 
 LIKELIHOOD = "multiple_choice.likelihood/1"
-TEXT = "multiple_choice.text/2"
+TEXT = "multiple_choice.text/3"
+MORE = "it is no choice's letter or text alone; `lenient: [trailing_text]` lets reasons stand around one"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -144,6 +145,12 @@ _MARKED = re.compile(
     r"\(([A-Z])\)|\*\*\(?([A-Z])[).:]?\*\*|\b(?i:option|choice)\s\**\(?([A-Z])\b|(?<![\w(])([A-Z])\)(?!\w)"
     r"|(?m:^)\s{0,3}\**([A-Z])[.:](?=[\s*])"
 )
+# A line that is a letter alone, also quoted; and a letter that the text begins with, where it can be no word.
+_ALONE = re.compile(rf"(?m:^)[ \t]{{0,8}}[\"'`\[]?{_LETTER}[\"'`\]]?[ \t]{{0,8}}(?m:$)")
+_BEGUN = re.compile(
+    r"\s*(?:(?i:both|either)\s)?(?!I\b)([A-Z])"
+    r"(?=\s?[,–—]\s|\s-\s|\s(?:because|since|as)\s|\s?(?:/|&|\bor\b|\band\b)\s?[A-Z]\b)"
+)
 
 
 class Ambiguous(ValueError):
@@ -156,7 +163,8 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
     Strict: the whole text is a letter as models mark it, alone or behind `Answer:`, `The answer is`, `Option`; or it is
     a choice's own text. lenient: reasons may stand around it. What counts is the last `answer is B` and the last
     `\\boxed{B}`; without either the letter that is marked, as `B)`, `(B)`, `**B**`, `Option B`, or `B:` and `B.` at a
-    line's beginning. Ambiguous where those name several, as `the answer is A or B`.
+    line's beginning, that is a line by itself, or that the text begins with, as `B because` and `B - Rome`. Ambiguous
+    where those name several, as `the answer is A or B`.
     """
     said = text.strip()
     if said in choices:
@@ -171,10 +179,19 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
         if ones := [one for one in pattern.finditer(text) if one[1] in letters]:
             another = _AND_ANOTHER.match(text, ones[-1].end(1))
             found |= {ones[-1][1], *([another[1]] if another and another[1] in letters else ())}
-    found = found or {letter for one in _MARKED.finditer(text) if (letter := one[one.lastindex or 0]) in letters}
+    found = found or set(_unnamed(text, letters))
     if len(found) > 1:
         raise Ambiguous(f"it names {', '.join(sorted(found))}, and none of them as its answer alone")
     return letters.index(found.pop()) if found else None
+
+
+def _unnamed(text: str, letters: str) -> Iterator[str]:
+    """Every letter of a choice that is marked in the text, alone on a line, or its beginning."""
+    for pattern in (_MARKED, _ALONE):
+        yield from (letter for one in pattern.finditer(text) if (letter := one[one.lastindex or 0]) in letters)
+    if (begun := _BEGUN.match(text)) and begun[1] in letters:
+        another = _AND_ANOTHER.match(text, begun.end(1))
+        yield from (begun[1], *([another[1]] if another and another[1] in letters else ()))
 
 
 def score_multiple_choice(body: Mapping[str, Any], text: str, lenient: bool = False) -> dict[str, Score]:
@@ -187,8 +204,9 @@ def score_multiple_choice(body: Mapping[str, Any], text: str, lenient: bool = Fa
     except Ambiguous as several:
         return {metric: cannot_say(metric, TEXT, "ambiguous", str(several))}
     if taken is None:
-        word, reason = ("empty", "the answer is empty") if not text.strip() else ("no_choice", "it names no choice")
-        return {metric: wrong(metric, TEXT, word, reason)}
+        if not text.strip():
+            return {metric: wrong(metric, TEXT, "empty", "the answer is empty")}
+        return {metric: wrong(metric, TEXT, "no_choice", "it names no choice" if lenient else MORE)}
     letter = LETTERS[taken] if taken < len(LETTERS) else str(taken)
     if taken in expected:
         return {metric: right(metric, TEXT, letter)}

@@ -16,7 +16,7 @@ from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.gate.verdict import decide_plain
 from qualgate.pipeline.evidence import known
-from qualgate.pipeline.judging import ask_judge, judges_of, own_judge, with_judgements, with_sample
+from qualgate.pipeline.judging import ask_judge, judges_of, own_judge, too_few_labels, with_judgements, with_sample
 from qualgate.pipeline.served_arms import leaves_the_machine
 from qualgate.records import ArmSpec, Policy, Rule
 from qualgate.scoring.preference.asking import version
@@ -267,6 +267,15 @@ def test_another_rubric_or_another_sample_is_another_judge_that_was_not_asked(as
     for other in (rubric, sample):
         _, found = of_judge(judged(store, run_id, other), other, "int8")
         assert (found.status, "not judged whole" in found.reason) == ("undecided", True)
+
+
+@pytest.mark.parametrize(("count", "told"), [(2, 1), (8, 1), (9, 0)])
+def test_a_sample_on_which_even_perfect_agreement_shows_nothing_is_told_of_before_a_run(tmp_path, count, told):
+    """Of 8 decided labels 0.7 ** 8 is over 0.05, of 9 it is not."""
+    write_labels(tmp_path, count)
+    lines = [*too_few_labels(Policy(rules=(), judge=judge_at(floor=0.7)), tmp_path / "labels.jsonl")]
+    assert len(lines) == told
+    assert all(f"prefer an answer to {count} questions" in line for line in lines)
 
 
 def test_a_judge_that_is_called_as_an_arms_model_is_warned_of_and_prompts_that_go_to_it_are_told():

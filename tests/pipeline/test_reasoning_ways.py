@@ -9,6 +9,7 @@ import pytest
 from qualgate import evalsets
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
+from qualgate.pipeline.foretell import foretell
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.score_files import choose_scorer, score_files
@@ -76,6 +77,15 @@ def test_a_plan_holds_the_ways_and_another_way_is_another_run(tmp_path):
         assert first.body["reasoning"] == {"auto": "think_opened"}.get(way, way)
         assert {p.case_hash for job in plan.jobs for p in job.prompts if p.key.case_id == "chat"} == {first.hash}
     assert len(keys) == 3
+
+
+def test_what_auto_is_here_is_told_by_the_command_that_foretells_a_run(tmp_path):
+    save_tiny_model(tmp_path / "model", dtype="float32")
+    (tmp_path / "gate.yaml").write_text(GATE_FILE)
+    a_set(tmp_path)
+    told: list[str] = []
+    foretell(load_gate_file(tmp_path / "gate.yaml"), warn=told.append)
+    assert "echo: reasoning is none: its template writes no marker of a thought" in told
 
 
 def test_a_score_behind_a_thought_is_as_new_as_its_scorer(tmp_path):

@@ -88,6 +88,15 @@ def test_normalizers_and_lenient_modes_are_those_of_an_evalset(scored):
     assert verdicts(scored("json", [(SCHEMA, '```json\n{"a": 1}\n```')], lenient=("code_fence",))) == [True]
 
 
+@pytest.mark.parametrize(("given", "right"), [((), True), (("code_fence",), False)])
+def test_the_yaml_beside_the_cases_says_what_is_forgiven_where_no_option_does(tmp_path, given, right):
+    write(tmp_path / "c.jsonl", [{"id": "a", "schema": {}}])
+    (tmp_path / "c.yaml").write_text("name: c\nversion: '1'\nmetrics: [json.schema]\nlenient: [trailing_text]\n")
+    write(tmp_path / "o.jsonl", [{"id": "a", "text": "{} is it"}])
+    found = score_files(tmp_path / "c.jsonl", tmp_path / "o.jsonl", registry.find("json"), lenient=given)
+    assert [row.score.verdict for row in found.rows] == [right]
+
+
 def test_drops_f1_takes_spans_and_numbers_where_squads_takes_tokens(scored):
     """The values are those of lm-eval's own process_results (tests/scoring/test_overlap.py holds them together)."""
     spans = {"answer": [["Smith", "Jones"], ["3.0 yards"]]}

@@ -8,13 +8,13 @@ decides is not taken for one that finds no difference.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qualgate.formatting import counted
-from qualgate.records import Judged, JudgedArm
+from qualgate.records import Judged, JudgedArm, Label
 from qualgate.stats.intervals import Bounds, clustered_share
 from qualgate.stats.multiplicity import holm
 from qualgate.stats.preferences import leaning
@@ -34,12 +34,29 @@ class Bias:
 def agreement(arm: JudgedArm, alpha: float) -> Bounds | None:
     """The share of decided labels on which the judge prefers what people do, by questions. None without any."""
     decided = [one for one in arm.labels if one.preferred != 0.5]
-    if not decided:
+    agreed = [one.judged.win == one.preferred for one in decided]
+    return _share(agreed, [one.question for one in decided], arm.floor, alpha)
+
+
+def never_over_floor(labels: Sequence[Label], floor: float, alpha: float) -> str:
+    """Why a judge that agrees with every one of these would still decide nothing; empty where it could."""
+    questions = [one.question for one in labels if one.preferred != 0.5]
+    best = _share([True] * len(questions), questions, floor, alpha)
+    if best is not None and best.p_above <= alpha:
+        return ""
+    return (
+        f"the judge's labels prefer an answer to {counted(len(set(questions)), 'question')}: even one that agreed with "
+        f"all of them would not surely be over the floor of {floor:.0%}, so it decides nothing. Add labels"
+    )
+
+
+def _share(agreed: Sequence[bool], questions: Sequence[str], floor: float, alpha: float) -> Bounds | None:
+    """Of answers that agree, those to one question together; None without any."""
+    if not questions:
         return None
-    numbers = {question: place for place, question in enumerate(dict.fromkeys(one.question for one in decided))}
-    agreed = np.array([one.judged.win == one.preferred for one in decided], float)
-    clusters = np.array([numbers[one.question] for one in decided])
-    return clustered_share(agreed, np.ones(len(decided)), clusters, arm.floor, alpha)
+    numbers = {question: place for place, question in enumerate(dict.fromkeys(questions))}
+    clusters = np.array([numbers[question] for question in questions])
+    return clustered_share(np.array(agreed, float), np.ones(len(questions)), clusters, floor, alpha)
 
 
 def below_floor(arm: JudgedArm, alpha: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from qualgate.records import ArmFootprint, ArmIdentity, Policy, Verdict
 from qualgate.report.summary import Report
-from qualgate.store.queries import EvalsetLine, Flip, FlipCount, PositionDrift, Trajectories
+from qualgate.store.queries import EvalsetLine, Flip, FlipCount, PositionDrift, Readings, Trajectories
 
 SCHEMA = 1  # raised when a key goes or changes its meaning; a reader must allow for new keys
 
@@ -45,6 +45,7 @@ class Body:
     flip_counts: dict[str, tuple[FlipCount, ...]]
     drift_by_position: dict[str, tuple[PositionDrift, ...]]
     trajectories: dict[str, tuple[Trajectories, ...]]  # by variant, of sets whose turns were scored by turns.correct
+    readings: dict[str, tuple[Readings, ...]]  # by variant, of sets whose tool calls two readings scored or more
     failures: tuple[str, ...]
 
 
@@ -78,6 +79,7 @@ def report_as_json(report: Report) -> str:
         flip_counts=report.flip_counts,
         drift_by_position=report.drift,
         trajectories=report.trajectories,
+        readings=report.readings,
         failures=run.failures,
     )
     return json.dumps(asdict(body), indent=2, ensure_ascii=True, allow_nan=False) + "\n"

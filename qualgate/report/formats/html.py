@@ -22,7 +22,7 @@ from qualgate.formatting import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm, Speculated, WeightsAndCache
-from qualgate.report import diff, plots, served, speculation, trajectories
+from qualgate.report import diff, plots, readings, served, speculation, trajectories
 from qualgate.report.arms import (
     SERVICE_HEADS,
     STEPS,
@@ -34,7 +34,7 @@ from qualgate.report.arms import (
 )
 from qualgate.report.page import page
 from qualgate.report.summary import Report
-from qualgate.store.queries import ArmLine, Flip, StoredVerdict, Trajectories, Trajectory
+from qualgate.store.queries import ArmLine, Flip, Readings, StoredVerdict, Trajectories, Trajectory
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
 DIFFERS = "≠ is not the same of all"
@@ -190,6 +190,7 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     if verdict.speculated is not None:
         parts.append(_speculation(verdict.speculated))
     parts += map(_trajectories, report.trajectories.get(name, ()))
+    parts += map(_readings, report.readings.get(name, ()))
     if drawn := plots.flips(report.flip_counts.get(name, ())):
         parts.append(f"<h3>Answers that changed</h3><figure>{drawn.html}</figure>")
     points = report.drift.get(name, ())
@@ -259,6 +260,11 @@ def _trajectories(found: Trajectories) -> str:
     return f"<h3>Trajectories</h3><p>{_text(trajectories.headline(found))}</p>{table}{lost}" + (
         f"<ul>{''.join(map(_lost, found.first_lost))}</ul>" if found.lost else ""
     )
+
+
+def _readings(found: Readings) -> str:
+    rows = ([_text(cell) for cell in row] for row in readings.rows(found))
+    return f"<h3>{_text(readings.headline(found))}</h3>" + _table(readings.HEADS, rows, numbers=range(1, 6))
 
 
 def _lost(one: Trajectory) -> str:

@@ -17,7 +17,7 @@ from qualgate.formatting import (
     version_text,
 )
 from qualgate.records import ArmService, Comparison, FourArm, Speculated
-from qualgate.report import speculation, trajectories
+from qualgate.report import readings, speculation, trajectories
 from qualgate.report.arms import (
     SERVICE_HEADS,
     STEPS,
@@ -30,7 +30,7 @@ from qualgate.report.arms import (
     weights_and_cache_rows,
 )
 from qualgate.report.summary import Report
-from qualgate.store.queries import Flip, Trajectories
+from qualgate.store.queries import Flip, Readings, Trajectories
 
 # What can begin something in Markdown, a bare address among it, which many readers make a link.
 _MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)
@@ -86,6 +86,7 @@ def report_as_markdown(report: Report) -> str:
         if verdict.speculated is not None:
             lines += speculation_section(verdict.speculated)
         lines += _trajectories(report.trajectories.get(verdict.variant, ()))
+        lines += _readings(report.readings.get(verdict.variant, ()))
         flips = report.flips.get(verdict.variant, ())
         if flips:
             lines += ["", "Answers that were right and are wrong now, the first ones:"]
@@ -114,6 +115,14 @@ def speculation_section(found: Speculated) -> list[str]:
     for peer in said.peers:
         told = speculation.peer_text(peer)
         lines += ["", *(_pasted(told, peer.flags) if peer.flags else [escaped(told)])]
+    return lines
+
+
+def _readings(sets: Sequence[Readings]) -> list[str]:
+    """A table of each set: what is right as each reading has its tool calls."""
+    lines = []
+    for found in sets:
+        lines += ["", f"### {escaped(readings.headline(found))}", *_table(readings.HEADS, readings.rows(found))]
     return lines
 
 

@@ -29,6 +29,7 @@ from qualgate.store.queries.pages import (
     queue,
     verdict_words,
 )
+from qualgate.store.queries.readings import READINGS, Readings, read_by, readings
 from qualgate.store.queries.summary import (
     ArmLine,
     EvalsetLine,
@@ -39,9 +40,10 @@ from qualgate.store.queries.summary import (
     run_summary,
 )
 from qualgate.store.queries.times import AnswerTime, answer_times
-from qualgate.store.queries.trajectories import Trajectories, Trajectory, TurnLine, gathered, trajectories
+from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajectory, TurnLine, gathered, trajectories
 
 __all__ = [
+    "READINGS",
     "Answer",
     "AnswerTime",
     "ArmLine",
@@ -54,9 +56,11 @@ __all__ = [
     "FlipCount",
     "Judged",
     "PositionDrift",
+    "Readings",
     "RunLine",
     "RunSummary",
     "Said",
+    "ScoredPair",
     "StoredVerdict",
     "Trajectories",
     "Trajectory",
@@ -88,6 +92,8 @@ __all__ = [
     "list_runs",
     "newest_complete",
     "queue",
+    "read_by",
+    "readings",
     "run_summary",
     "trajectories",
     "verdict_words",

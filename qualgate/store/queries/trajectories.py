@@ -56,7 +56,9 @@ class Trajectories:
     first_lost: tuple[Trajectory, ...]  # the first `MOST_SHOWN` of them, by name
 
 
-Row = tuple[str, str, int, float | None, float | None, str | None]  # evalset, case, repeat, both values, the reason
+ScoredPair = tuple[
+    str, str, int, float | None, float | None, str | None
+]  # evalset, case, repeat, both values, the reason
 
 
 def first_wrong(turns: tuple[bool | None, ...]) -> int | None:
@@ -69,7 +71,7 @@ def trajectories(store: Store, run_id: str, variant: str) -> tuple[Trajectories,
     return gathered(scored_pairs(store, run_id, variant, TURNS))
 
 
-def gathered(rows: Iterable[Row]) -> tuple[Trajectories, ...]:
+def gathered(rows: Iterable[ScoredPair]) -> tuple[Trajectories, ...]:
     """Of both arms' scores of single turns, in any order; what is no turn is left out."""
     found: dict[str, dict[tuple[str, int], list[tuple[int, bool | None, bool | None, str]]]] = {}
     for evalset, case_id, repeat, was, now, reason in rows:

@@ -205,3 +205,10 @@ def test_two_distributions_of_one_dialect_are_both_named(install):
 def test_an_unknown_dialect_is_refused_with_the_nearest_name():
     with pytest.raises(UsageError, match="did you mean hermes"):
         registry.dialect("hermess")
+
+
+def test_of_an_answer_in_two_dialects_the_calls_in_the_declared_one_count():
+    first, second = PUBLISHED["hermes"][1], PUBLISHED["mistral"][1]
+    alone = registry.dialect("hermes").parse(first, TOOLS)
+    assert alone
+    assert registry.dialect("hermes").parse(first + second, TOOLS) == alone

@@ -61,15 +61,19 @@ SIGNS = (
 )
 
 
-def detect(template_text: str | None = None, text: str | None = None, tools: Tools = ()) -> str | None:
-    """Name of the dialect that the template teaches, or else that reads calls from the answer; None for neither.
+def of_template(template: str) -> tuple[str, str]:
+    """Name of the dialect that a chat template teaches, and the strings of SIGNS it was told by; two "" where it
+    teaches none that is known. Dialects with one grammar (hermes, qwen25, granite4) go by the first name."""
+    for name, *signs in SIGNS:
+        if all(sign in template for sign in signs):
+            return name, " and ".join(signs)
+    return "", ""
 
-    Dialects with one grammar (hermes, qwen25, granite4) go by the first name.
-    """
-    if template_text:
-        for name, *signs in SIGNS:
-            if all(sign in template_text for sign in signs):
-                return name
+
+def detect(template_text: str | None = None, text: str | None = None, tools: Tools = ()) -> str | None:
+    """Name of the dialect that the template teaches, or else that reads calls from the answer; None for neither."""
+    if template_text and (name := of_template(template_text)[0]):
+        return name
     if text is not None:
         return next(iter(readers(text, tools)), None)
     return None

@@ -1,0 +1,45 @@
+"""`dialect: auto`: how the baseline writes its tool calls, as its chat template says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from qualgate.quant.model_folder import ModelFolder
+from qualgate.quant.tokenizer_files import chat_template
+from qualgate.records import Case, Evalset
+from qualgate.scoring.tools.dialects.detect import of_template
+from qualgate.scoring.tools.strict import AUTO
+
+ANY = "its calls are read in any dialect"
+
+
+def with_dialects(
+    sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callable[[str], None]
+) -> tuple[Evalset, ...]:
+    """The sets, their cases naming a dialect where they had `auto`, which stays where nothing tells of one.
+
+    folder: the one whose template the baseline reads; None: a server renders. tell: told what was found, and by what.
+    """
+    if not any(_untold(case) for item in sets for case in item.cases):
+        return tuple(sets)
+    if folder is None:
+        name, line = "", f"dialect stays auto: its server renders prompts, so {ANY}; `tokenizer:` names a template"
+    else:
+        name, signs = of_template(chat_template(folder.files))
+        line = f"dialect is {name}: its template writes {signs}"
+        if not name:
+            line = f"dialect stays auto: its template writes the markers of none, so {ANY}"
+    return tuple(_told(item, name or AUTO, line, tell) for item in sets)
+
+
+def _untold(case: Case) -> bool:
+    return case.body.get("dialect") == AUTO
+
+
+def _told(item: Evalset, name: str, line: str, tell: Callable[[str], None]) -> Evalset:
+    if not any(map(_untold, item.cases)):
+        return item
+    tell(f"{item.name}: {line}")
+    cases = (replace(case, body={**case.body, "dialect": name}) if _untold(case) else case for case in item.cases)
+    return replace(item, cases=tuple(cases))

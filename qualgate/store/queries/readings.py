@@ -1,0 +1,67 @@
+"""Tool calls by each reading that scored them: how many of either arm are right, and how many of these forgiven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from qualgate.store.database import Store
+from qualgate.store.queries.flipped import scored_pairs
+from qualgate.store.queries.trajectories import ScoredPair
+
+READINGS = {"tool_call.correct": "strict", "tool_call.served": "served", "tool_call.compat": "compat"}  # by metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingLine:
+    """One reading of an evalset's answers; each repeat counts."""
+
+    reading: str
+    asked: int
+    baseline: int  # right
+    variant: int
+    baseline_forgiven: int  # right here, and wrong strictly
+    variant_forgiven: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """Those of one evalset, which is scored by two of them or more."""
+
+    evalset: str
+    lines: tuple[ReadingLine, ...]
+
+
+def readings(store: Store, run_id: str, variant: str) -> tuple[Readings, ...]:
+    """By evalset, of those that two readings scored or more."""
+    return read_by({metric: scored_pairs(store, run_id, variant, metric) for metric in READINGS})
+
+
+def read_by(scored: Mapping[str, Iterable[ScoredPair]]) -> tuple[Readings, ...]:
+    """Of both arms' scores by metric, in any order."""
+    found: dict[str, dict[str, dict[tuple[str, int], tuple[float | None, float | None]]]] = {}
+    for metric, rows in scored.items():
+        for evalset, case_id, repeat, was, now, _ in rows:
+            found.setdefault(evalset, {}).setdefault(metric, {})[case_id, repeat] = was, now
+    return tuple(
+        Readings(evalset=name, lines=tuple(_line(metric, by) for metric in READINGS if metric in by))
+        for name, by in sorted(found.items())
+        if len(by) > 1
+    )
+
+
+def _line(metric: str, by: Mapping[str, Mapping[tuple[str, int], tuple[float | None, float | None]]]) -> ReadingLine:
+    strictly = by.get("tool_call.correct", {})
+    right, forgiven = [0, 0], [0, 0]
+    for answer, values in by[metric].items():
+        for side, value in enumerate(values):
+            right[side] += value == 1
+            forgiven[side] += value == 1 and strictly.get(answer, (None, None))[side] == 0
+    return ReadingLine(
+        reading=READINGS[metric],
+        asked=len(by[metric]),
+        baseline=right[0],
+        variant=right[1],
+        baseline_forgiven=forgiven[0],
+        variant_forgiven=forgiven[1],
+    )

@@ -1,0 +1,50 @@
+"""Tool calls by each reading: what a server's parser forgave is told beside what is right."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import jsonschema
+import pytest
+
+from qualgate.report import readings
+from qualgate.report.formats import rendered
+from qualgate.report.formats.body import report_schema
+from qualgate.report.summary import Report
+from qualgate.store.queries import read_by
+from tests.report.test_report import ATTACK
+
+STRICT = {"a": (1.0, 1.0), "b": (1.0, 0.0), "c": (0.0, 0.0), "d": (None, None)}
+SERVED = {"a": (1.0, 1.0), "b": (1.0, 1.0), "c": (0.0, 1.0), "d": (1.0, 1.0)}
+
+
+def pairs(values, name="calls"):
+    return [(name, case, 0, *both, None) for case, both in values.items()]
+
+
+def test_what_is_right_as_served_and_wrong_strictly_was_forgiven():
+    (found,) = read_by({"tool_call.served": pairs(SERVED), "tool_call.correct": pairs(STRICT)[::-1]})
+    assert readings.rows(found) == [("strict", "4", "2", "1", "0", "0"), ("served", "4", "3", "4", "0", "2")]
+    assert readings.lines([found]) == [
+        "tool calls of calls right as read: strict 2 → 1 of 4, served 3 → 4 of 4 (forgave 0 → 2)"
+    ]
+
+
+def test_a_set_of_one_reading_has_nothing_beside_it():
+    assert read_by({"tool_call.served": pairs(SERVED), "tool_call.correct": pairs(STRICT, "other")}) == ()
+
+
+@pytest.mark.parametrize("name", ["calls", ATTACK])
+def test_every_format_shows_them_and_their_text_is_only_text(report: Report, name):
+    told = read_by({"tool_call.served": pairs(SERVED, name), "tool_call.correct": pairs(STRICT, name)})
+    variant = report.verdicts[0].variant
+    shown = replace(report, readings={variant: told})
+    body = json.loads(rendered(shown, "json"))
+    jsonschema.validate(body, report_schema())
+    assert body["readings"][variant][0]["lines"][1]["variant_forgiven"] == 2
+    for kind in ("markdown", "html"):
+        text = rendered(shown, kind)
+        assert "served" in text
+        assert "variant forgiven" in text
+        assert "<script" not in text.lower()
