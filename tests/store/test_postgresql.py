@@ -13,7 +13,8 @@ from sqlalchemy import event, text
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
 from qualgate.records import Submission, Verdict
-from qualgate.store import database, decisions, leases, nights, postgresql, queries, runs, submissions
+from qualgate.store import archive, database, decisions, leases, nights, postgresql, queries, runs, submissions
+from qualgate.store.archived import EvidenceArchived
 from qualgate.store.columns import with_nul, without_nul
 from qualgate.store.database import REVISIONS, Store, migrations_folder, open_store, upgrade
 from qualgate.store.roles import ROLES, apply_roles, roles_sql
@@ -254,6 +255,23 @@ def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
             with pytest.raises(UsageError, match=refused), opened.write() as connection:
                 connection.exec_driver_sql(change)
         opened.close()
+
+
+def test_a_writer_archives_and_restores_and_the_owner_alone_lets_evidence_go(pg, url, tmp_path):
+    with open_store(url) as owner:
+        old, _ = make_run(owner, SMALL), make_run(owner, SMALL)
+        apply_roles(url)
+        with open_store(as_role(pg, url, "writer")) as writer:
+            before = runs.evidence(writer, old, answers=True)
+            archive.archive_run(writer, old, tmp_path)
+            with pytest.raises(UsageError, match="permission denied for table scores"):
+                archive.prune_run(writer, old, tmp_path)
+            assert runs.evidence(writer, old, answers=True) == before
+            archive.prune_run(owner, old, tmp_path)
+            with pytest.raises(EvidenceArchived):
+                runs.evidence(writer, old)
+            archive.restore_run(writer, old, tmp_path)
+            assert runs.evidence(writer, old, answers=True) == before
 
 
 def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
