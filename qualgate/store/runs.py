@@ -392,6 +392,7 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
         _add_verdicts(connection, run_id, decided, by)
 
 
+@lasting
 def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: Policy) -> None:
     """A later decision about stored evidence, perhaps by another policy. The newest verdict counts."""
     with store.write() as connection:

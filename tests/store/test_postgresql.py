@@ -11,9 +11,20 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import event, text
 
-from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
+from qualgate.errors import Exit, InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
 from qualgate.records import Submission, Verdict
-from qualgate.store import archive, database, decisions, leases, nights, postgresql, queries, runs, submissions
+from qualgate.store import (
+    archive,
+    database,
+    decisions,
+    leases,
+    nights,
+    postgresql,
+    queries,
+    runs,
+    scorings,
+    submissions,
+)
 from qualgate.store.archived import EvidenceArchived
 from qualgate.store.columns import with_nul, without_nul
 from qualgate.store.database import REVISIONS, Store, migrations_folder, open_store, upgrade
@@ -148,6 +159,64 @@ def test_a_job_whose_connection_is_cut_is_recorded_once(store, pg, no_pause, sta
     assert runs.evidence(store, run_id).integrity == ()
     with store.read() as connection:
         assert connection.execute(text("select distinct status, attempts from units")).all() == [("done", 1)]
+
+
+def cut_once_committed(store: Store, pg: Server) -> list[str]:
+    """End the sessions just after the next transaction of writes is on the server, and before it can say so."""
+    cut: list[str] = []
+
+    def before(conn):
+        if not cut and conn.get_execution_options().get("writes"):
+            conn.connection.dbapi_connection.commit()
+            cut.append("committed")
+            pg.end_sessions(store.url)
+
+    event.listen(store.engine, "commit", before)
+    return cut
+
+
+def a_night(store: Store, run_id: str) -> object:
+    nights.add_night(store, nights.Night(nightly="n", gate="g", model="", due_at="a", began_at="b", finished_at="c",
+                                  run_id=None, repeated=False, exit=13, said="\0"))  # fmt: skip
+    return len(nights.untold(store, "n"))
+
+
+def a_delivery(store: Store, run_id: str) -> object:
+    nights.add_digests(store, "n", ["slack", "webhook"], {}, 0)
+    for sent in nights.undelivered(store, "n"):
+        nights.note_attempt(store, sent, "no answer")
+    return [sent.attempts for sent in nights.undelivered(store, "n")]
+
+
+def a_scoring(store: Store, run_id: str) -> object:
+    last = scorings.read(store, run_id)
+    given = {one.unit_id: one.scores for one in last.answers}
+    return scorings.add(store, run_id, 0, given), scorings.read(store, run_id).number
+
+
+def a_decision(store: Store, run_id: str) -> object:
+    seen = queries.run_summary(store, run_id).verdict("int8").sha256
+    decisions.append(store, run_id, "int8", "block", name="Ada", reason="no", verdict_sha256=seen)
+    return len(queries.run_summary(store, run_id).verdict("int8").decisions)
+
+
+def a_verdict(store: Store, run_id: str) -> object:
+    said = Verdict(variant="int8", word="block", exit=Exit.BLOCK, reasons=("no",))
+    runs.add_verdicts(store, run_id, [said], SMALL.policy)
+    with store.read() as connection:
+        return connection.scalar(text("select count(*) from verdicts"))
+
+
+@pytest.mark.parametrize(
+    ("act", "once"),
+    [(a_night, 1), (a_delivery, [1, 1]), (a_scoring, (1, 1)), (a_decision, 1), (a_verdict, 2)],
+)
+@pytest.mark.parametrize("cut", [cut_once_committed, lambda store, pg: cut_at(store, pg, "INSERT INTO")])
+def test_what_is_written_over_a_connection_that_is_lost_is_there_once(store, pg, no_pause, act, once, cut):
+    run_id = make_run(store, SMALL)
+    lost = cut(store, pg)
+    assert act(store, run_id) == once
+    assert len(lost) == 1
 
 
 def test_a_server_that_stays_away_is_told_after_the_wait(store, pg, no_pause, monkeypatch):
@@ -303,7 +372,8 @@ def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
         leases.leave(store, "gpu-1")
         nights.add_night(store, night)
         nights.add_digests(store, "n", ["slack"], {}, 1)
-        nights.note_attempt(store, 1, "")
+        [sent] = nights.undelivered(store, "n")
+        nights.note_attempt(store, sent, "")
         assert nights.undelivered(store, "n") == ()
 
 
