@@ -15,10 +15,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, func, select, update
 
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError
-from qualgate.store import archived, parquet, tables
+from qualgate.store import archived, bulk, parquet, tables
 from qualgate.store.archived import Archived
 from qualgate.store.database import REVISIONS, Store
 from qualgate.store.evidence import check_evidence, no_such_run
@@ -111,7 +111,7 @@ def restore_run(store: Store, run_id: str, folder: Path) -> None:
             connection.execute(back, named)
         for table in REMOVED:
             for batch in parquet.read(_file(place, table), table):
-                connection.execute(insert(table), [dict(zip(table.c.keys(), row, strict=True)) for row in batch])
+                bulk.put(connection, table, table.c.values(), batch)
         for table in (units, *REMOVED):
             _compare(connection, run_id, table, place)
         archived.add(connection, run_id, "restored", str(place), known.manifest_sha256)

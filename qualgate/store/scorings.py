@@ -14,10 +14,10 @@ from sqlalchemy import Connection, func, insert, select
 
 from qualgate.errors import UsageError
 from qualgate.records import Case, Evalset, Score, UnitKey
-from qualgate.store import plain, seal
+from qualgate.store import bulk, plain, seal
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
-from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_columns, score_rows
+from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_rows
 from qualgate.store.tables import cases, evalsets, runs, scores, scorings, units
 
 Said = Mapping[int, Sequence[Sequence[Any]]]  # unit_id → its scores, as `score_rows` orders them
@@ -108,12 +108,8 @@ def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sc
             "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
         }
         connection.execute(insert(scorings), {**head, "sha256": _digest(head, rows, said)})
-        new = [
-            {"unit_id": unit_id, "scoring": after + 1, **score_columns(one)}
-            for unit_id, given in said.items()
-            for one in given
-        ]
-        connection.execute(insert(scores), new)
+        new = [(unit_id, after + 1, *one) for unit_id, given in said.items() for one in given]
+        bulk.put(connection, scores, (scores.c.unit_id, scores.c.scoring, *SCORE), new)
     return after + 1
 
 
