@@ -29,8 +29,7 @@ def _copy(
     import psycopg
 
     bound = [column.type.bind_processor(connection.dialect) or _same for column in columns]
-    driver = connection.connection.dbapi_connection
-    assert driver is not None
+    driver: Any = connection.connection.dbapi_connection
     try:
         with driver.cursor() as cursor, cursor.copy(statement) as taken:
             for row in rows:

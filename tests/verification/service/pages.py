@@ -58,7 +58,7 @@ def fill(store: Store, run_id: str, most: int) -> None:
         for number in range(1, max(most // held, 1)):
             _copy(connection, run_id, number, number * (highest - lowest + 1))
     with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql("ANALYZE")
+        connection.exec_driver_sql("ANALYZE" if connection.dialect.name == "sqlite" else "VACUUM ANALYZE")
 
 
 def _copy(connection: Connection, run_id: str, number: int, offset: int) -> None:
