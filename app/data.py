@@ -81,9 +81,12 @@ def count_superseded() -> int:
 
 
 def run_summary(run_id: str) -> queries.RunSummary:
-    """A run with its arms and newest verdicts, which are invalid where its stored evidence is not what was recorded."""
+    """A run with its arms and newest verdicts, which are invalid where its stored evidence is not what was recorded, or
+    is archived."""
     with _open() as store:
         run, written = queries.run_summary(store, run_id), store.written
+    if run.archived:
+        return queries.as_archived(run)
     faults = _faults(url(), run_id, written)
     return queries.as_damaged(run, faults) if faults else run
 

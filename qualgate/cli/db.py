@@ -1,7 +1,9 @@
-"""The store's schema, who may do what in it, and its move to another database: `qualgate db`."""
+"""The store's schema, who may do what in it, its move to another database, and its archive: `qualgate db`."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,8 +11,12 @@ import typer
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit
 
-db_app = typer.Typer(help="The store: its schema, its roles, its move.", no_args_is_help=True)
+db_app = typer.Typer(help="The store: its schema, its roles, its move, its archive.", no_args_is_help=True)
 StoreAt = Annotated[str, typer.Option("--store", help="the store's URL")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the archive: a folder in it for each run")]
+Runs = Annotated[list[str] | None, typer.Option("--run", metavar="ID", help="this run; may be given again")]
+OlderThan = Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="runs that ended so long ago")]
+Keep = Annotated[int, typer.Option("--keep", min=1, help="of each gate file's runs, leave the last so many")]
 
 
 @db_app.command("upgrade")
@@ -52,3 +58,64 @@ def db_roles(
         say("\n".join(roles_sql(prefix)))
         return
     say("\n".join(f"{role}: {what}" for role, what in apply_roles(store or "", prefix)))
+
+
+@db_app.command("archive")
+def db_archive(
+    folder: Folder,
+    runs: Runs = None,
+    older_than: OlderThan = 30,
+    keep: Keep = 3,
+    store: StoreAt = "sqlite:///qualgate.db",
+) -> None:
+    """Write old runs to Parquet files (which DuckDB reads), each compared with the store. Nothing leaves the store."""
+    from qualgate.store.archive import archive_run, to_archive
+    from qualgate.store.database import open_store
+
+    with open_store(store, create=False) as opened:
+        for run_id in (chosen := runs or to_archive(opened, _days_ago(older_than), keep)):
+            made = archive_run(opened, run_id, folder)
+            say(f"{run_id}: archived in {made.place}, sha256 of its manifest {made.manifest_sha256}")
+    if not chosen:
+        say("No run to archive: all are younger, stay, or are archived already.")
+
+
+@db_app.command("prune")
+def db_prune(
+    folder: Folder,
+    runs: Runs = None,
+    older_than: OlderThan = 30,
+    keep: Keep = 3,
+    store: StoreAt = "sqlite:///qualgate.db",
+) -> None:
+    """Take the answers and scores of archived runs out of the store; verdicts, decisions and seals stay."""
+    from qualgate.store.archive import prune_run, to_prune
+    from qualgate.store.database import open_store
+
+    with open_store(store, create=False) as opened:
+        for run_id in (chosen := runs or to_prune(opened, folder, _days_ago(older_than), keep)):
+            prune_run(opened, run_id, folder)
+            say(f"{run_id}: its answers and scores are in {folder / run_id}, until `qualgate db restore {folder}`")
+        if chosen:
+            opened.shrink()
+        else:
+            say("No run to prune: all that the folder holds are younger, stay, or are pruned already.")
+
+
+@db_app.command("restore")
+def db_restore(folder: Folder, runs: Runs = None, store: StoreAt = "sqlite:///qualgate.db") -> None:
+    """Put the answers and scores of pruned runs back from their archive, to the byte, every seal recomputed."""
+    from qualgate.store.archive import restore_run, to_restore
+    from qualgate.store.database import open_store
+
+    with open_store(store, create=False) as opened:
+        for run_id in (chosen := runs or to_restore(opened, folder)):
+            restore_run(opened, run_id, folder)
+            say(f"{run_id}: is whole again, its seals hold")
+    if not chosen:
+        say("No run to restore: none that the folder holds is pruned.")
+
+
+def _days_ago(days: float) -> str:
+    """UTC, as the store writes times."""
+    return (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from qualgate.pipeline.handing_over import lacking, lay_out
 from qualgate.records import Claimed, Submission
 from qualgate.store import leases
 from qualgate.store.database import Store
+from qualgate.store.postgresql import persistently
 
 POLL = 0.5  # s, between two looks at a child, or at an empty queue
 PATIENCE = 2.5  # s, from SIGTERM to SIGKILL: cancelled work is gone within 5 s
@@ -57,7 +59,7 @@ class Node:
                 claimed = self._patiently(self._claim)
                 if claimed is not None:
                     self._take(claimed)
-                elif until_empty:
+                elif until_empty and not leases.is_pausing(self.store):
                     return
                 else:
                     if time.monotonic() - seen > self.seconds / RENEWALS:
@@ -70,15 +72,25 @@ class Node:
 
     def _patiently(self, ask: Callable[[], Found]) -> Found | None:
         """Ask the store; where it cannot be reached, again, for as long as a lease. None where it stays so."""
-        until = time.monotonic() + self.seconds
-        while True:
-            try:
-                return ask()
-            except InfrastructureError as error:
-                if time.monotonic() > until or self.stop() is not None:
-                    self.say(f"{error}")
-                    return None
-                time.sleep(POLL)
+
+        def is_passing(error: Exception) -> bool:
+            return isinstance(error, InfrastructureError) and self.stop() is None
+
+        try:
+            return persistently(ask, is_passing, self.seconds)
+        except InfrastructureError as error:
+            self.say(f"{error}")
+            return None
+
+    def _prepared(self, claimed: Claimed, prepare: Callable[[], Found]) -> Found:
+        """What it gives, the lease renewed meanwhile: a large file that is hashed or written may outlast it."""
+        with ThreadPoolExecutor(1) as beside:
+            made, renewed = beside.submit(prepare), time.monotonic()
+            while not wait([made], POLL).done:
+                if time.monotonic() - renewed > self.seconds / RENEWALS:
+                    self._patiently(lambda: self._still_held(claimed, self.seconds))
+                    renewed = time.monotonic()
+            return made.result()
 
     def _claim(self) -> Claimed | None:
         if not leases.is_work(self.store):
@@ -99,7 +111,7 @@ class Node:
         lease, submission = claimed.lease, claimed.submission
         what = f"{lease.submission} ({submission.name}, {submission.owner})"
         say = partial(self.say, submission=lease.submission, run=claimed.run_id)
-        reason = "" if claimed.complete else _lacking(submission)
+        reason = "" if claimed.complete else self._prepared(claimed, lambda: _lacking(submission))
         if reason:
             self._patiently(lambda: leases.refuse(self.store, lease, self.name, f"node {self.name}: {reason}"))
             say(f"gave back {what}: {reason}", event="refused")
@@ -155,7 +167,7 @@ class Node:
         program = [sys.executable, "-m", "qualgate"]
         if claimed.complete and claimed.run_id:  # who ran it died before it could say so
             return [*program, "gate", "--store", self.store.url, "--run", claimed.run_id]
-        gate_file = lay_out(claimed.submission, home / "root")
+        gate_file = self._prepared(claimed, lambda: lay_out(claimed.submission, home / "root"))
         held = ["--store", self.store.url, "--lease", f"{claimed.lease.submission}:{claimed.lease.token}"]
         return [*program, "run", str(gate_file), *held, *claimed.submission.options]
 

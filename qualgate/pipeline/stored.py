@@ -21,6 +21,7 @@ from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
 from qualgate.records import FourArms, Policy, RunEvidence
 from qualgate.store import plain, queries, runs
+from qualgate.store.archived import EvidenceArchived
 from qualgate.store.database import Store, exists, open_store
 
 
@@ -182,5 +183,5 @@ def earlier_evidence(gate: GateFile) -> RunEvidence | None:
     try:
         with open_store(gate.store_url, create=False) as store:
             return runs.evidence(store, newest_run_of(store, gate))
-    except EvidenceMissing:
+    except (EvidenceMissing, EvidenceArchived):
         return None

@@ -158,8 +158,8 @@ def load_report(url: str, run_id: str | None = None, source: Source | None = Non
     with open_store(url, create=False) as store:
         found = run_id or queries.latest_run(store)
         run = queries.checked_run(store, found)
-        judged = [stored.verdict for stored in run.verdicts if stored.verdict.exit != Exit.INTEGRITY]
-        variants = [verdict.variant for verdict in judged]  # of damaged evidence nothing is drawn
+        judged = [one.verdict for one in run.verdicts if one.verdict.exit != Exit.INTEGRITY and not run.archived]
+        variants = [verdict.variant for verdict in judged]  # of damaged evidence, or none, nothing is drawn
         sets = {item.name for item in run.evalsets}
         of = {verdict.variant: queries.judged_by(verdict, sets) for verdict in judged}
         return Report(

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select, text
 
 from qualgate.errors import IntegrityError, QualgateError, UsageError
+from qualgate.store.archived import EvidenceArchived
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import check_chain
 from qualgate.store.evidence import evidence
@@ -102,6 +103,8 @@ def _broken(store: Store, ids: list[str]) -> Iterator[str]:
         try:
             for fault in evidence(store, run_id).integrity:
                 yield f"run {run_id}: {fault}"
+        except EvidenceArchived:  # what is left was compared, row for row
+            pass
         except QualgateError as error:
             yield f"run {run_id}: {error}"
     try:

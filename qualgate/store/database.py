@@ -23,7 +23,7 @@ from qualgate.store.columns import WrongKind
 # The migrations there are, oldest first; a test compares them with the files.
 REVISIONS = (
     "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014",
-    "0015", "0016", "0017", "0018",
+    "0015", "0016", "0017", "0018", "0019",
 )  # fmt: skip
 
 
@@ -87,6 +87,12 @@ class Store:
         if self.engine.dialect.name == "postgresql":
             return postgresql.connect(self.engine, self.patience)
         return self.engine.connect()
+
+    def shrink(self) -> None:
+        """Give free room inside a store's file back to the disk, where nobody is at work on it."""
+        if (path := file_of(self.url)) is not None:
+            self.close()
+            sqlite.shrink(path)
 
     def close(self) -> None:
         """Give the connections back. Closing twice does no harm."""

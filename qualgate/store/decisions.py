@@ -14,6 +14,7 @@ from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
+from qualgate.store.postgresql import lasting
 from qualgate.store.rows import check_run, check_verdict
 from qualgate.store.tables import decisions, runs, verdicts
 
@@ -61,6 +62,21 @@ def append(
         raise UsageError("a decision needs a name and a reason that can be read; fill in both.")
     if action == "approve":
         check_evidence(store, run_id)
+    row: dict[str, Any] = {
+        "run_id": run_id,
+        "variant": variant,
+        "verdict_sha256": verdict_sha256,
+        "action": action,
+        "name": name,
+        "reason": reason,
+        "created_at": plain.now(),
+    }
+    return _append(store, row, after)
+
+
+@lasting
+def _append(store: Store, row: dict[str, Any], after: str | None) -> Decision:
+    run_id, variant, action = row["run_id"], row["variant"], row["action"]
     with store.write() as connection:
         verdict = connection.execute(
             select(verdicts)
@@ -70,7 +86,7 @@ def append(
         ).one_or_none()
         if verdict is None:
             raise UsageError(f"run {run_id} has no verdict for {variant!r} yet; there is nothing to decide.")
-        if verdict.sha256 != verdict_sha256:
+        if verdict.sha256 != row["verdict_sha256"]:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
         word = check_verdict(verdict).word
         _refuse_trial(connection, run_id)
@@ -78,24 +94,17 @@ def append(
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         made = chain(connection)
         newest = [one for one in made if (one.run_id, one.variant) == (run_id, variant)][-1:]
+        if newest and all(getattr(newest[0], name) == value for name, value in row.items()):
+            return newest[0]  # it was committed, and then the connection was lost
         if newest and newest[0].hash != after:
             raise UsageError(
                 f"{newest[0].name} has decided {newest[0].action!r} for {variant!r} since you opened it. "
                 "Look at that decision first."
             )
-        row: dict[str, Any] = {
-            "run_id": run_id,
-            "variant": variant,
-            "verdict_sha256": verdict_sha256,
-            "action": action,
-            "name": name,
-            "reason": reason,
-            "created_at": plain.now(),
-            "prev_hash": made[-1].hash if made else GENESIS,
-        }
-        row["hash"] = row_hash(row)
-        connection.execute(insert(decisions), row)
-        return _decision(row)
+        chained = row | {"prev_hash": made[-1].hash if made else GENESIS}
+        chained["hash"] = row_hash(chained)
+        connection.execute(insert(decisions), chained)
+        return _decision(chained)
 
 
 def _refuse_trial(connection: Connection, run_id: str) -> None:

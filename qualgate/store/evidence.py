@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, select
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
-from qualgate.store import draft_steps, plain, scorings, seal, stoppings
+from qualgate.store import archived, draft_steps, plain, scorings, seal, stoppings
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
@@ -88,6 +88,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
             raise no_such_run(connection, run_id)
+        archived.refuse_pruned(connection, run_id)
         sets = connection.execute(
             select(*(evalsets.c[name] for name in EVALSET))
             .where(evalsets.c.run_id == run_id)

@@ -16,6 +16,7 @@ from qualgate.identity import content_hash
 from qualgate.records import Judgement, UnitKey
 from qualgate.store.database import Store, if_absent
 from qualgate.store.plain import storable
+from qualgate.store.postgresql import lasting
 from qualgate.store.rows import KEY
 from qualgate.store.tables import judgements, units
 
@@ -24,8 +25,13 @@ def add(store: Store, run_id: str, judge: str, replies: Iterable[Judgement]) -> 
     """Keep what came back, whole or not at all. judge: its version. One that is there already stays as it is."""
     rows = [_row(run_id, judge, one) for one in replies]
     if rows:
-        with store.write() as connection:
-            connection.execute(if_absent(connection, judgements), rows)
+        _add(store, rows)
+
+
+@lasting
+def _add(store: Store, rows: list[dict[str, Any]]) -> None:
+    with store.write() as connection:
+        connection.execute(if_absent(connection, judgements), rows)
 
 
 def read(store: Store, run_id: str, judge: str) -> tuple[tuple[Judgement, ...], str]:

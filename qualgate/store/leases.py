@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select, text, update
 from sqlalchemy.exc import DatabaseError
+from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import StoreVersionError
 from qualgate.records import Claimed, Lease, Node, Submission
@@ -23,6 +24,7 @@ from qualgate.store.rows import AnyRow
 from qualgate.store.tables import runs
 
 MOST_DEATHS = 3
+PAUSE_SECONDS = 2.0  # after a death, before another begins; twice as long after each more
 MOST_REFUSALS = 3  # of every node there is, before a submission is set apart
 REFUSED_SECONDS = 60.0  # after which a node that lacked something looks again
 FORGOTTEN = 3.0  # leases in which a node was not seen: it is gone
@@ -108,11 +110,19 @@ def seen_nodes(connection: Connection) -> list[Node]:
 def is_work(store: Store) -> bool:
     """Whether a claim may find something: it is read before it is written."""
     with store.read() as connection:
-        found = or_(
-            submissions.c.status == "queued",
-            and_(submissions.c.status == "leased", submissions.c.expires_at < clock(connection)),
-        )
-        return connection.execute(select(submissions.c.submission_id).where(found).limit(1)).first() is not None
+        over = submissions.c.expires_at < clock(connection)  # a pause, or a lease
+        queued = and_(submissions.c.status == "queued", or_(submissions.c.expires_at.is_(None), over))
+        return _is_any(connection, or_(queued, and_(submissions.c.status == "leased", over)))
+
+
+def is_pausing(store: Store) -> bool:
+    """Whether one waits for its pause after a death to be over."""
+    with store.read() as connection:
+        return _is_any(connection, and_(submissions.c.status == "queued", submissions.c.expires_at.is_not(None)))
+
+
+def _is_any(connection: Connection, found: ColumnElement[bool]) -> bool:
+    return connection.execute(select(submissions.c.submission_id).where(found).limit(1)).first() is not None
 
 
 def claim(store: Store, node: str, program: str, seconds: float, per_owner: int | None = None) -> Claimed | None:
@@ -171,7 +181,14 @@ def _in_turn(connection: Connection, node: str, program: str, per_owner: int | N
         key=lambda row: (at_work[row.owner], last[row.owner], -row.priority, row.submitted_at, row.submission_id),
     ):
         full = per_owner is not None and at_work[row.owner] >= per_owner
-        if not full and row.program == program and row.content not in contents and row.submission_id not in refused:
+        pauses = row.expires_at is not None and row.expires_at >= now
+        if (
+            not full
+            and not pauses
+            and row.program == program
+            and row.content not in contents
+            and row.submission_id not in refused
+        ):
             yield row
 
 
@@ -235,12 +252,12 @@ def done(store: Store, lease: Lease, exit: int, reason: str = "") -> bool:
 
 
 def died(store: Store, lease: Lease, reason: str) -> bool:
-    """The process that was at it ended without a verdict: another begins where it was, or the submission is set
-    apart."""
+    """The process that was at it ended without a verdict: another begins where it was, after a pause (what killed it
+    may pass), or the submission is set apart."""
     with store.write() as connection:
         row = _leased(connection, lease)
         if row is not None:
-            _after_death(connection, row, reason, clock(connection))
+            _after_death(connection, row, reason, clock(connection), PAUSE_SECONDS * 2**row.deaths)
         return row is not None
 
 
@@ -303,16 +320,17 @@ def _leased(connection: Connection, lease: Lease) -> AnyRow | None:
     return connection.execute(select(submissions).where(*_held(lease)).with_for_update()).one_or_none()
 
 
-def _requeue(connection: Connection, submission: str, reason: str, **values: int) -> None:
+def _requeue(connection: Connection, submission: str, reason: str, **values: float) -> None:
     here = submissions.c.submission_id == submission
-    again = {"status": "queued", "expires_at": None, "reason": plain.storable(reason)}
-    connection.execute(update(submissions).where(here).values(**again, **values))
+    again = {"status": "queued", "expires_at": None, "reason": plain.storable(reason), **values}
+    connection.execute(update(submissions).where(here).values(again))
 
 
-def _after_death(connection: Connection, row: AnyRow, reason: str, now: float) -> None:
+def _after_death(connection: Connection, row: AnyRow, reason: str, now: float, pause: float = 0.0) -> None:
     deaths = row.deaths + 1
     if deaths < MOST_DEATHS:
-        _requeue(connection, row.submission_id, reason, deaths=deaths)
+        waits = {"expires_at": now + pause} if pause else {}
+        _requeue(connection, row.submission_id, reason, deaths=deaths, **waits)
     else:
         said = f"set apart: {deaths} workers ended without a verdict; the last: {reason}"
         close(connection, row.submission_id, "apart", said, now, deaths=deaths)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Table, and_, func, insert, select, update
 
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.night_tables import digests, nights
+from qualgate.store.postgresql import lasting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +51,16 @@ class Digest:
 def add_night(store: Store, night: Night) -> None:
     """Write it, once and for good."""
     row = {name: getattr(night, name) for name in Night.__dataclass_fields__}
+    _add(store, nights, [row | {"said": plain.storable(night.said)}])
+
+
+@lasting
+def _add(store: Store, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows told from others by their times: those that are there were committed, and then the connection was lost."""
     with store.write() as connection:
-        connection.execute(insert(nights), row | {"said": plain.storable(night.said)})
+        same = and_(*(table.c[name] == value for name, value in rows[0].items()))
+        if connection.execute(select(*table.primary_key).where(same)).first() is None:
+            connection.execute(insert(table), rows)
 
 
 def last_nights(store: Store, nightly: str, gate: str | None = None, before: str | None = None) -> tuple[Night, ...]:
@@ -115,8 +124,7 @@ def add_digests(store: Store, nightly: str, targets: Sequence[str], body: dict[s
         "error": "",
     }
     rows = [row | {"target": target, "delivered_at": None} for target in targets]
-    with store.write() as connection:
-        connection.execute(insert(digests), rows or [row | {"target": "", "delivered_at": now}])
+    _add(store, digests, rows or [row | {"target": "", "delivered_at": now}])
 
 
 def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:
@@ -137,13 +145,14 @@ def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:
         )
 
 
-def note_attempt(store: Store, digest_id: int, error: str) -> None:
-    """What came of an attempt; error "" is a delivery."""
-    values = {"attempts": digests.c.attempts + 1, "error": plain.storable(error)}
+@lasting
+def note_attempt(store: Store, sent: Digest, error: str) -> None:
+    """What came of an attempt; error "" is a delivery. sent: as it was before."""
+    values = {"attempts": sent.attempts + 1, "error": plain.storable(error)}
     if not error:
         values["delivered_at"] = plain.now()
     with store.write() as connection:
-        connection.execute(update(digests).where(digests.c.digest_id == digest_id).values(values))
+        connection.execute(update(digests).where(digests.c.digest_id == sent.digest_id).values(values))
 
 
 def _night(row: Any) -> Night:

@@ -45,7 +45,7 @@ submissions = Table(
     Column("submitted_at", Float, nullable=False),
     Column("taken_at", Float),  # this and the next three: of the newest claim
     Column("node", String(200)),
-    Column("expires_at", Float),  # NULL unless leased
+    Column("expires_at", Float),  # of the lease; of what is queued, of its pause after a death; else NULL
     Column("token", Integer, nullable=False),  # rises with every claim: an older one writes nothing more
     Column("deaths", Integer, nullable=False),  # of who was at it
     Column("run_id", String(64)),  # NULL until its first worker began

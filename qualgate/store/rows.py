@@ -233,8 +233,3 @@ def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:
             )
         )
     return rows
-
-
-def score_columns(score: Sequence[Any]) -> dict[str, Any]:
-    """Of one of the rows that `score_rows` gives."""
-    return {column.name: value for column, value in zip(SCORE, score, strict=True)}

@@ -32,7 +32,7 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.store import draft_steps, plain, tables
+from qualgate.store import bulk, draft_steps, plain, tables
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.lease_guard import name_run
@@ -41,13 +41,13 @@ from qualgate.store.rows import (
     EVALSET,
     EXPECTED,
     KEY,
+    SCORE,
     AnyRow,
     arm_digest,
     check_arm,
     check_run,
     expected_digest,
     run_digest,
-    score_columns,
     score_rows,
     unit_name,
     unit_row,
@@ -248,16 +248,14 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
                     )
                 continue
             new.append({"id": unit.unit_id, **row})
-            new_scores += [{"unit_id": unit.unit_id, **score_columns(score)} for score in said]
+            new_scores += [(unit.unit_id, *score) for score in said]
             new_steps += draft_steps.columns(unit.unit_id, drafts)
         if new:
             columns = {name: bindparam(name) for name in new[0] if name != "id"}
             statement = update(units).where(units.c.unit_id == bindparam("id"))
             connection.execute(statement.values(**columns, status="done", error="", attempts=units.c.attempts + 1), new)
-        if new_scores:
-            connection.execute(insert(scores), new_scores)
-        if new_steps:
-            connection.execute(insert(tables.draft_steps), new_steps)
+        bulk.put(connection, scores, (scores.c.unit_id, *SCORE), new_scores)
+        bulk.put(connection, tables.draft_steps, tables.draft_steps.c.values(), new_steps)
         if new and (result.overflow or result.generation != UNTOLD):
             _add_up(connection, run_id, result, served=spec.served is not None)
 
@@ -392,6 +390,7 @@ def finish(store: Store, run_id: str, decided: Iterable[Verdict], complete: bool
         _add_verdicts(connection, run_id, decided, by)
 
 
+@lasting
 def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: Policy) -> None:
     """A later decision about stored evidence, perhaps by another policy. The newest verdict counts."""
     with store.write() as connection:

@@ -14,9 +14,10 @@ from sqlalchemy import Connection, func, insert, select
 
 from qualgate.errors import UsageError
 from qualgate.records import Case, Evalset, Score, UnitKey
-from qualgate.store import plain, seal
+from qualgate.store import bulk, plain, seal
 from qualgate.store.database import Store
-from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_columns, score_rows
+from qualgate.store.postgresql import lasting
+from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_rows
 from qualgate.store.tables import cases, evalsets, runs, scores, scorings, units
 
 Said = Mapping[int, Sequence[Sequence[Any]]]  # unit_id → its scores, as `score_rows` orders them
@@ -85,7 +86,15 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
     after: the newest scoring when the answers were read. UsageError when there is another by now, or a unit without
     its scores.
     """
+    return _add(store, run_id, after, scored, plain.now())
+
+
+@lasting
+def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], now: str) -> int:
     with store.write() as connection:
+        ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
+        if connection.scalar(ours) == after + 1:  # committed, and then the connection was lost
+            return after + 1
         if newest_scoring(connection, run_id) != after:
             raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
         rows = connection.execute(_sealed_units(run_id)).all()
@@ -95,16 +104,12 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
         head: dict[str, Any] = {
             "run_id": run_id,
             "number": after + 1,
-            "created_at": plain.now(),
+            "created_at": now,
             "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
         }
         connection.execute(insert(scorings), {**head, "sha256": _digest(head, rows, said)})
-        new = [
-            {"unit_id": unit_id, "scoring": after + 1, **score_columns(one)}
-            for unit_id, given in said.items()
-            for one in given
-        ]
-        connection.execute(insert(scores), new)
+        new = [(unit_id, after + 1, *one) for unit_id, given in said.items() for one in given]
+        bulk.put(connection, scores, (scores.c.unit_id, scores.c.scoring, *SCORE), new)
     return after + 1
 
 

@@ -92,6 +92,19 @@ def back_up(path: Path, backup: Path) -> None:
         target.close()
 
 
+def shrink(path: Path) -> bool:
+    """Give the room of rows that were removed back to the disk. False where others are at work on the file: they use
+    it again."""
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
+    try:
+        connection.execute("VACUUM")
+        return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+
+
 def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
     """A database error as ours, with the next step."""
     said = str(error.orig) if isinstance(error, DBAPIError) else str(error)

@@ -223,4 +223,16 @@ decisions = Table(  # append-only, a hash chain
     Index(None, "run_id", "variant"),
 )
 
+archives = Table(  # append-only: where a run's evidence was written to, and when it was let go or came back
+    "archives",
+    metadata,
+    Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),  # from 1; the newest counts
+    Column("event", String(16), nullable=False),  # archived, pruned, restored
+    Column("place", Text, nullable=False),  # the run's folder, absolute
+    Column("manifest_sha256", String(64), nullable=False),  # of its manifest, which holds the hash of every file
+    Column("created_at", String(32), nullable=False),
+    Column("sha256", String(64), nullable=False),  # of this row
+)
+
 require(metadata)

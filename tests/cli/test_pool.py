@@ -137,7 +137,8 @@ def test_cancel_ends_a_queued_one_and_says_so_of_one_that_has_ended(workspace):
     assert "has ended already: done, exit 10 (block). There is nothing to cancel" in told
 
 
-def test_wait_tells_what_was_set_apart_with_the_reason(workspace):
+def test_wait_tells_what_was_set_apart_with_the_reason(workspace, monkeypatch):
+    monkeypatch.setattr(leases, "PAUSE_SECONDS", 0.0)
     name = submit(workspace)
     with open_store(f"sqlite:///{workspace / 'pool.db'}") as store:
         for _ in range(3):

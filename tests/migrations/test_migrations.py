@@ -119,7 +119,18 @@ def as_held_by(revision: str, url: str, new: Path) -> None:
 def drop_later_tables(connection: sqlite3.Connection) -> None:
     """Those that 0014 and what comes after it made, and the column that 0018 did."""
     connection.execute("alter table units drop column thought_tokens")
-    for table in ("digests", "nights", "judgements", "refusals", "submission_files", "submissions", "nodes", "queue"):
+    later = (
+        "archives",
+        "digests",
+        "nights",
+        "judgements",
+        "refusals",
+        "submission_files",
+        "submissions",
+        "nodes",
+        "queue",
+    )
+    for table in later:
         connection.execute(f"drop table {table}")
 
 
@@ -235,6 +246,7 @@ def test_a_run_of_revision_0017_has_no_thoughts_counted_its_seals_hold_and_new_r
         before = runs.evidence(store, run_id)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("alter table units drop column thought_tokens")
+        connection.execute("drop table archives")
         connection.execute("update alembic_version set version_num = '0017'")
     assert f"from revision 0017 to {LAST}" in upgrade(url)
     with open_store(url) as store:
@@ -392,7 +404,7 @@ def test_a_store_of_revision_0016_keeps_its_runs_and_has_no_nights_until_some_ar
     with open_store(url) as store:
         run_id = make_run(store)
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        for table in ("nights", "digests"):
+        for table in ("nights", "digests", "archives"):
             connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column thought_tokens")
         connection.execute("update alembic_version set version_num = '0016'")

@@ -15,6 +15,7 @@ import pytest
 from qualgate.errors import InfrastructureError
 from qualgate.errors.log_lines import log_line
 from qualgate.identity import own_version
+from qualgate.pipeline import node
 from qualgate.pipeline.node import Node
 from qualgate.records import Submission
 from qualgate.store import leases, runs, submissions
@@ -31,6 +32,8 @@ class Bench:
         self.said: list[str] = []
         self.about: list[dict[str, object]] = []
         self.received: list[signal.Signals] = []
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(leases, "PAUSE_SECONDS", 0.0)
         self.node = Node(
             name="n1",
             store=self.store,
@@ -54,6 +57,7 @@ class Bench:
 def bench(tmp_path):
     found = Bench(tmp_path)
     yield found
+    found.patch.undo()
     found.store.close()
 
 
@@ -229,3 +233,34 @@ def test_a_child_ends_when_its_node_is_gone():
         assert run.poll() is None
         run.stdin.close()
         assert run.wait() == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("slow", ["_lacking", "lay_out"])
+def test_the_lease_is_renewed_while_a_large_file_is_hashed_or_laid_out(bench, child, monkeypatch, slow):
+    renewed, quick, renew = threading.Event(), getattr(node, slow), leases.renew
+
+    def waits(*given):
+        assert renewed.wait(20), "nobody renewed the lease"
+        return quick(*given)
+
+    def seen(*given):
+        renewed.set()
+        return renew(*given)
+
+    monkeypatch.setattr(node, "POLL", 0.005)
+    monkeypatch.setattr(node, slow, waits)
+    monkeypatch.setattr(leases, "renew", seen)
+    if slow == "_lacking":
+        child("raise SystemExit(0)")
+    else:
+        given = Node._command
+
+        def command(self, claimed, home):
+            given(self, claimed, home)
+            return [sys.executable, "-S", "-c", "raise SystemExit(0)"]
+
+        monkeypatch.setattr(Node, "_command", command)
+    bench.node.seconds = 0.03
+    bench.submit()
+    [found] = bench.work()
+    assert (found.status, found.exit, renewed.is_set()) == ("done", 0, True)

@@ -68,7 +68,8 @@ def test_scores_by_likelihood():
         ("Answer A is wrong, so (B)", None, 1), ("Answer B is right.", None, 1), ("Answer: C++? No: (B)", None, 1),
         ("B\n\nExplanation: A is wrong.", None, 1), ("It lies on the Seine.\n\nB", None, 1), ("`B`", None, 1),
         ("B because it is", None, 1), ("B - Paris", None, 1), ("B, not A", None, 1), ("[B]", None, 1),
-        ("A capital, as it is", None, None), ("B C", None, None), ("paris", None, None), ("\u202eB", None, None), ("\uff22", None, None),
+        ("A capital, as it is", None, None), ("B C", None, None), ("paris", None, None), ("\u202eB", None, None),
+        ("\uff22", None, None),
     ],
 )  # fmt: skip
 def test_a_letter_is_read_from_a_text(text, strict, lenient):
@@ -80,7 +81,8 @@ def test_a_letter_is_read_from_a_text(text, strict, lenient):
     "text",
     ["(A) or (B)", "A) no\nB) yes", "The answer is A: \\boxed{B}", "**A** **B**", "Option A. Option B.",
              "The answer is A or B", "Answer: A, B", r"\boxed{A, B}", "Answer: A/B", "Answer: **A** and **B**",
-             "A or B", "Both A and B", "A\nB", "A, B", "A/B", "The answer is (A) and (B).", "The answer is A, and B because of"],
+             "A or B", "Both A and B", "A\nB", "A, B", "A/B", "The answer is (A) and (B).",
+             "The answer is A, and B because of"],
 )  # fmt: skip
 def test_an_answer_that_names_several_choices_gets_no_verdict(text):
     found = score_multiple_choice({"choices": CHOICES, "answer": 1}, text, lenient=True)["multiple_choice"]

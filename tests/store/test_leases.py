@@ -64,6 +64,7 @@ class Known:
     expires: float = 0.0
     taken: float = 0.0
     deaths: int = 0
+    until: float = 0.0  # when its pause after a death is over
     recorded: int = 0  # effects that the holder of the newest claim wrote
 
 
@@ -111,7 +112,9 @@ class Pool(RuleBasedStateMachine):
         free = [
             (held.count(known.owner), last[known.owner], -known.priority, known.order, name)
             for name, known in self.known.items()
-            if known.status == "queued" and (per_owner is None or held.count(known.owner) < per_owner)
+            if known.status == "queued"
+            and known.until < now
+            and (per_owner is None or held.count(known.owner) < per_owner)
         ]
         found = leases.claim(self.store, node, "1", SECONDS, per_owner)
         assert (found.lease.submission if found else None) == (min(free)[-1] if free else None)
@@ -140,6 +143,7 @@ class Pool(RuleBasedStateMachine):
         elif how == "died":
             assert leases.died(self.store, lease, "signal 9") == held
             if held:
+                known.until = self.clock.now + leases.PAUSE_SECONDS * 2**known.deaths
                 self.bury(known)
         elif how == "release":
             assert leases.release(self.store, lease, "stopped") == held
@@ -265,6 +269,7 @@ def test_three_deaths_set_it_apart_with_the_last_reason(store, clock):
         taken = leases.claim(store, "n1", "1", SECONDS)
         assert taken.submission.files == {"/w/echo.yaml": b"name: echo"}
         leases.died(store, taken.lease, "node n1: its process ended by signal 9")
+        clock.now += SECONDS
     leases.claim(store, "n2", "1", SECONDS)
     clock.now += SECONDS + 1
     assert leases.is_work(store)
@@ -272,6 +277,23 @@ def test_three_deaths_set_it_apart_with_the_last_reason(store, clock):
     found = submissions.state(store, name)
     assert (found.status, found.deaths) == ("apart", 3)
     assert found.reason == "set apart: 3 workers ended without a verdict; the last: node n2 was not heard of any more"
+
+
+def test_after_a_death_it_waits_twice_as_long_each_time_and_after_a_lost_node_not_at_all(store, clock):
+    submissions.submit(store, handed())
+    for pause in (leases.PAUSE_SECONDS, 2 * leases.PAUSE_SECONDS):
+        leases.died(store, leases.claim(store, "n1", "1", SECONDS).lease, "signal 9")
+        clock.now += pause
+        assert (leases.is_work(store), leases.is_pausing(store)) == (False, True)
+        assert leases.claim(store, "n2", "1", SECONDS) is None
+        clock.now += 0.001
+        assert leases.is_work(store)
+    submissions.submit(store, handed(name="other.yaml"))
+    leases.claim(store, "n1", "1", SECONDS)
+    gone = leases.claim(store, "n1", "1", SECONDS).lease.submission
+    clock.now += SECONDS + 1
+    assert leases.claim(store, "n2", "1", SECONDS).lease.submission == gone
+    assert not leases.is_pausing(store)
 
 
 def test_a_node_that_lacks_something_gives_it_to_others_and_the_last_sets_it_apart(store, clock):
@@ -327,7 +349,7 @@ def test_an_unknown_submission_is_told_with_the_nearest(store):
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-def test_a_run_that_another_gate_file_went_on_with_ends_no_submission_but_that_one_s(store, pooled):
+def test_a_run_that_another_gate_file_went_on_with_ends_no_submission_but_that_one_s(store, pooled, clock):
     """The policy is not in a run's key: it is then the other's, and would decide by rules that this one never wrote."""
     for name in ("strict.yaml", "lax.yaml"):
         submissions.submit(store, handed(name=name, owner=name))
@@ -338,6 +360,7 @@ def test_a_run_that_another_gate_file_went_on_with_ends_no_submission_but_that_o
         with pytest.raises(InfrastructureError, match=f"n1 is at work on run {run_id}"):
             runs.begin(store, make_plan())
     leases.died(store, first, "killed")
+    clock.now += leases.PAUSE_SECONDS + 1
     if pooled:
         second = leases.claim(store, "n2", "1", SECONDS).lease
         assert second.submission != first.submission

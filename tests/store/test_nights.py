@@ -61,11 +61,11 @@ def test_a_digest_waits_until_it_is_delivered(store):
     add_digests(store, FILE, ["slack", "webhook"], {"word": "bl\u202eock"}, 1)
     first, second = undelivered(store, FILE)
     assert first.body == {"word": "bl\u202eock"}
-    note_attempt(store, first.digest_id, "the server answered 500")
-    note_attempt(store, second.digest_id, "")
+    note_attempt(store, first, "the server answered 500")
+    note_attempt(store, second, "")
     [waits] = undelivered(store, FILE)
     assert (waits.target, waits.attempts, waits.error) == ("slack", 1, "the server answered 500")
-    note_attempt(store, first.digest_id, "")
+    note_attempt(store, first, "")
     assert undelivered(store, FILE) == ()
 
 

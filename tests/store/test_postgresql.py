@@ -4,24 +4,34 @@ it must be. A server's programs are needed; the whole contract of the other file
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
 from qualgate.records import Submission, Verdict
-from qualgate.store import database, decisions, leases, nights, postgresql, queries, runs, submissions
+from qualgate.store import (
+    archive,
+    database,
+    decisions,
+    leases,
+    nights,
+    postgresql,
+    queries,
+    runs,
+    submissions,
+)
+from qualgate.store.archived import EvidenceArchived
 from qualgate.store.columns import with_nul, without_nul
-from qualgate.store.database import REVISIONS, Store, migrations_folder, open_store, upgrade
+from qualgate.store.database import REVISIONS, migrations_folder, open_store, upgrade
 from qualgate.store.health import health
 from qualgate.store.queries.service import service_state
 from qualgate.store.roles import ROLES, apply_roles, roles_sql
 from qualgate.store.schema import APPEND_ONLY, LET_GO, WRITTEN_ONCE, metadata
 from tests.postgresql import Server, server
-from tests.store.made import make_plan, make_results, make_run
+from tests.store.made import make_plan, make_run
 
 SMALL = make_plan(cases=2, wrong={"int8": 0.0})
 
@@ -116,98 +126,6 @@ def test_text_that_a_server_cannot_hold_is_written_as_what_it_can(said):
     assert (without_nul(said) < without_nul("\1")) == (said < "\1")
 
 
-# ------------------------------------------------------------------------------------------------ a lost connection
-
-
-def cut_at(store: Store, pg: Server, statement: str, times: int = 1) -> list[str]:
-    """End every session of the store's the first `times` that `statement` is about to be sent."""
-    cut: list[str] = []
-
-    def before(conn, cursor, said, parameters, context, executemany):
-        if said.startswith(statement) and len(cut) < times:
-            cut.append(said)
-            pg.end_sessions(store.url)
-
-    event.listen(store.engine, "before_cursor_execute", before)
-    return cut
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE units",
-        pytest.param("SELECT pg_advisory_xact_lock", marks=pytest.mark.proof),
-        pytest.param("INSERT INTO scores", marks=pytest.mark.proof),
-    ],
-)
-def test_a_job_whose_connection_is_cut_is_recorded_once(store, pg, no_pause, statement):
-    run_id = runs.begin(store, SMALL).run_id
-    cut = cut_at(store, pg, statement, times=3)
-    for result, scored in make_results(SMALL):
-        runs.record(store, run_id, result, scored)
-    assert len(cut) == 3
-    assert runs.evidence(store, run_id).integrity == ()
-    with store.read() as connection:
-        assert connection.execute(text("select distinct status, attempts from units")).all() == [("done", 1)]
-
-
-def test_a_server_that_stays_away_is_told_after_the_wait(store, pg, no_pause, monkeypatch):
-    monkeypatch.setattr(postgresql, "RECONNECT_SECONDS", 0.0)
-    run_id = runs.begin(store, SMALL).run_id
-    cut_at(store, pg, "UPDATE units", times=9)
-    with pytest.raises(postgresql.LostConnection, match=r"See that its server runs.*resumes"):
-        runs.record(store, run_id, *next(make_results(SMALL)))
-
-
-def test_a_server_that_is_started_again_is_waited_for(pg, url, monkeypatch):
-    with open_store(url) as store:
-        run_id = runs.begin(store, SMALL).run_id
-        pg.stop()
-        asked = []
-
-        def pause(seconds: float) -> None:
-            asked.append(seconds)
-            if len(asked) == 3:
-                pg.start()
-
-        monkeypatch.setattr(postgresql.persistently, "__defaults__", (pause,))
-        try:
-            with pytest.raises(InfrastructureError, match="See that its server runs"):
-                open_store(url)
-            runs.record(store, run_id, *next(make_results(SMALL)))
-        finally:
-            if len(asked) < 3:
-                pg.start()
-    assert len(asked) == 3
-    assert all(0 <= one <= postgresql.LONGEST_PAUSE for one in asked)
-
-
-def test_one_process_at_a_time_works_on_a_run(store, url, pg, no_pause):
-    with open_store(url) as other:
-        with store.sole("a run"):
-            with (
-                other.sole("another run"),
-                pytest.raises(InfrastructureError, match="this very run"),
-                other.sole("a run"),
-            ):
-                pass
-            pg.end_sessions(url)
-            runs.begin(store, SMALL)  # takes it again
-            with pytest.raises(InfrastructureError, match="this very run"), other.sole("a run"):
-                pass
-        with other.sole("a run"):
-            pass
-
-
-def test_who_lost_a_run_to_another_process_writes_nothing_more_to_it(store, url, pg, no_pause):
-    impatient = replace(store, patience=0.0)
-    with open_store(url) as other, impatient.sole("a run"):
-        pg.end_sessions(url)
-        with other.sole("a run"), pytest.raises(InfrastructureError, match="has taken this run over"):
-            runs.begin(impatient, SMALL)
-    assert queries.count_runs(store) == 0
-
-
 # ------------------------------------------------------------------------------------------------------------ roles
 
 
@@ -260,6 +178,23 @@ def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
         opened.close()
 
 
+def test_a_writer_archives_and_restores_and_the_owner_alone_lets_evidence_go(pg, url, tmp_path):
+    with open_store(url) as owner:
+        old, _ = make_run(owner, SMALL), make_run(owner, SMALL)
+        apply_roles(url)
+        with open_store(as_role(pg, url, "writer")) as writer:
+            before = runs.evidence(writer, old, answers=True)
+            archive.archive_run(writer, old, tmp_path)
+            with pytest.raises(UsageError, match="permission denied for table scores"):
+                archive.prune_run(writer, old, tmp_path)
+            assert runs.evidence(writer, old, answers=True) == before
+            archive.prune_run(owner, old, tmp_path)
+            with pytest.raises(EvidenceArchived):
+                runs.evidence(writer, old)
+            archive.restore_run(writer, old, tmp_path)
+            assert runs.evidence(writer, old, answers=True) == before
+
+
 def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
     handed = Submission(
         owner="ana", name="gate.yaml", folder="/ci", gate_file="version: 1\n", program="1", priority=0, options=(),
@@ -289,7 +224,8 @@ def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
         leases.leave(store, "gpu-1")
         nights.add_night(store, night)
         nights.add_digests(store, "n", ["slack"], {}, 1)
-        nights.note_attempt(store, 1, "")
+        [sent] = nights.undelivered(store, "n")
+        nights.note_attempt(store, sent, "")
         assert nights.undelivered(store, "n") == ()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from tests.verification import PROOFS, run_of
 from tests.verification.references import scoring
 from tests.verification.served import served
+from tests.verification.service import service
 from tests.verification.verdicts import decisions
 
 ELSEWHERE = {"deterministic", "gate_100k"}  # rows of the decisions that another benchmark measures
@@ -51,7 +52,6 @@ def slices() -> Iterator[Slice]:
         "architectures",
         "determinism-report",
         "static",
-        "service",
         "served-arithmetic",
         "exact",
         "lossless",
@@ -64,6 +64,8 @@ def slices() -> Iterator[Slice]:
             yield Slice(proof="decisions", rows=rows)
     for _, rows in scoring.PARTS:
         yield Slice(proof="scoring", rows=rows)
+    for _, rows in service.PARTS:
+        yield Slice(proof="service", rows=rows)
     for _, rows in served.PARTS:
         yield Slice(proof="served", rows=rows)
 

@@ -57,7 +57,7 @@ def deliver(store: Store, nightly: Nightly, wait: Wait = time.sleep) -> tuple[ni
             why = _sent(known[one.target], one.target, one.body, wait)
         if why:
             failed.add(one.target)
-        nights.note_attempt(store, one.digest_id, why)
+        nights.note_attempt(store, one, why)
     return nights.undelivered(store, nightly.name)
 
 

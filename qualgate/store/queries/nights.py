@@ -54,7 +54,7 @@ def watched(store: Store, run_id: str) -> tuple[Watched, ...]:
         said = {night: _scores(connection, night) for night in nights[-1:]}
         found = []
         for arm, metric in sorted(said[run_id]) if nights else ():
-            first, by = _approved(connection, nights, arm)
+            first, by = approved(connection, nights, arm)
             since = nights[nights.index(first) :]
             for night in since:
                 if night not in said:
@@ -78,7 +78,7 @@ def watched(store: Store, run_id: str) -> tuple[Watched, ...]:
         return tuple(found)
 
 
-def _approved(connection: Connection, nights: Sequence[str], arm: str) -> tuple[str, str]:
+def approved(connection: Connection, nights: Sequence[str], arm: str) -> tuple[str, str]:
     """The run that an arm's nights are held against, and who approved it: the newest that a person did, else the first
     that the gate did, else the first. Not the newest of the gate's: what falls a little every night would pass."""
     of_arm = () if arm == "baseline" else (CURRENT_VERDICT.c.variant == arm,)

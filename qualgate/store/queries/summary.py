@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
 from qualgate.records.served import invariant_mode
-from qualgate.store import plain
+from qualgate.store import archived, plain
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.evidence import evidence, no_such_run
@@ -121,6 +121,7 @@ class RunSummary:
     arms: tuple[ArmLine, ...]  # the baseline first
     verdicts: tuple[StoredVerdict, ...]  # in the variants' order; empty while the run is under way
     failures: tuple[str, ...]  # distinct messages of units the machinery could not run
+    archived: str = ""  # where its answers and scores are, which this store let go; "" where they are here
 
     def verdict(self, variant: str) -> StoredVerdict | None:
         """The newest on this variant; None where there is none yet."""
@@ -161,7 +162,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             .limit(PAGE)
         ).scalars()
         check_verdicts_placed(connection)
-        made = chain(connection)
+        made, away = chain(connection), archived.pruned(connection, run_id)
         return RunSummary(
             run_id=run.run_id,
             status=run.status,
@@ -185,13 +186,16 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
             verdicts=tuple(_stored_verdict(row, made) for row in newest),
             failures=tuple(failures),
+            archived=str(away) if away else "",
         )
 
 
 def checked_run(store: Store, run_id: str) -> RunSummary:
-    """The same for who shows it: where an answer or a score is not what was recorded, every verdict is invalid, and
-    says so. Reads the whole run."""
+    """The same for who shows it: where an answer or a score is not what was recorded, or is archived, every verdict is
+    invalid, and says so. Reads the whole run."""
     run = run_summary(store, run_id)
+    if run.archived:
+        return as_archived(run)
     faults = evidence(store, run_id).integrity
     return as_damaged(run, faults) if faults else run
 
@@ -199,13 +203,25 @@ def checked_run(store: Store, run_id: str) -> RunSummary:
 def as_damaged(run: RunSummary, faults: Sequence[str]) -> RunSummary:
     """The run with no verdict but invalid, and these as the reasons."""
     reasons = (*faults, "Nothing can rest on it: restore the store from a backup, or run again in another store.")
-    invalid = (
-        Verdict(variant=one.verdict.variant, word="invalid", exit=Exit.INTEGRITY, reasons=reasons)
-        for one in run.verdicts
+    return _invalid(run, Exit.INTEGRITY, lambda one: reasons)
+
+
+def as_archived(run: RunSummary) -> RunSummary:
+    """Likewise for a run whose evidence is elsewhere: what was said of it stands, and cannot be checked here."""
+
+    def reasons(one: StoredVerdict) -> tuple[str, ...]:
+        decided = f", and {one.decision.name} decided {one.decision.action!r}" if one.decision else ""
+        said = f"The verdict of {one.created_at[:10]} was {one.verdict.word!r}{decided}: {one.verdict.reasons[0]}"
+        return f"Its answers and scores are not in this store but in {run.archived}.", said, archived.NEXT
+
+    return _invalid(run, Exit.INFRASTRUCTURE, reasons)
+
+
+def _invalid(run: RunSummary, exit: Exit, reasons: Callable[[StoredVerdict], tuple[str, ...]]) -> RunSummary:
+    words = (
+        Verdict(variant=one.verdict.variant, word="invalid", exit=exit, reasons=reasons(one)) for one in run.verdicts
     )
-    return replace(
-        run, verdicts=tuple(replace(one, verdict=new) for one, new in zip(run.verdicts, invalid, strict=True))
-    )
+    return replace(run, verdicts=tuple(replace(one, verdict=new) for one, new in zip(run.verdicts, words, strict=True)))
 
 
 def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[tuple[str, str]]) -> ArmLine:

@@ -13,27 +13,32 @@ from pathlib import PurePath
 
 from sqlalchemy import Connection, select
 
+from qualgate.store.archived import pruned_runs
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, evalsets, runs
 
 
 def superseded(connection: Connection) -> dict[str, str]:
     """Run → the newest complete run of the same gate file, where that is another. No trial is one of them."""
-    asked = _asked(connection)
-    newest: dict[frozenset[tuple[str, ...]], str] = {}
-    found = {}
-    for run_id in _complete(connection):
-        last = newest.setdefault(frozenset(asked[run_id]), run_id)
-        if last != run_id:
-            found[run_id] = last
-    return found
+    return {run_id: newest for newest, *older in by_gate_file(connection) for run_id in older}
 
 
 def nights_until(connection: Connection, run_id: str) -> list[str]:
-    """Complete runs of the same gate file up to this one, oldest first. No trial is one of them."""
-    asked = _asked(connection)
-    same = [one for one in _complete(connection) if asked[one] == asked[run_id]]
+    """Complete runs of the same gate file up to this one, oldest first. No trial is one of them, and none whose scores
+    are archived."""
+    away = pruned_runs(connection)
+    same = next((one for one in by_gate_file(connection) if run_id in one), [])
+    same = [one for one in same if one not in away]
     return same[same.index(run_id) :][::-1] if run_id in same else []
+
+
+def by_gate_file(connection: Connection) -> list[list[str]]:
+    """Complete runs that are no trials, newest first, those of one gate file together."""
+    asked = _asked(connection)
+    found = defaultdict[frozenset[tuple[str, ...]], list[str]](list)
+    for run_id in _complete(connection):
+        found[frozenset(asked[run_id])].append(run_id)
+    return list(found.values())
 
 
 def _complete(connection: Connection) -> list[str]:

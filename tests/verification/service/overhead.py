@@ -1,0 +1,110 @@
+"""Row `overhead.ray`: the same jobs of the shipped model, by one worker of the local pool and by one engine of a Ray
+cluster of one node on this machine, in turns. What is held together is the time from a pool's first outcome to its
+last: a worker's start, with Python, torch and a place in the cluster, is told beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qualgate.bench.shape import told
+from qualgate.config import GateFile, load_gate_file
+from qualgate.errors import InfrastructureError
+from qualgate.pipeline.jobs import worker_settings
+from qualgate.pipeline.plan import make_plan
+from qualgate.pipeline.trial import as_trial
+from qualgate.records import JobFailure, Plan
+from qualgate.workers.pool import run_jobs
+from qualgate.workers.ray_pool import RAY_HERE
+from tests.verification.goals import SERVICE
+
+CASES, ROUNDS, ROUNDS_QUICK = 250, 5, 1
+MOST = 1.10
+GATE_FILE = """\
+version: 1
+baseline: {model: reference}
+variants: {int8: {quantize: int8}}
+evalsets: [arithmetic]
+gate: {rules: [{metric: exact_match, max_drop: 0.05}]}
+workers: {backend: BACKEND, address: ADDRESS, count: 1}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lap:
+    """One pool's run of all jobs. Seconds: until the first outcome, and from there to the last."""
+
+    pool: str
+    start: float
+    rest: float
+
+
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Five rounds in turns; quick: one, without a verdict."""
+    laps, few = list[Lap](), f"{ROUNDS_QUICK} round only (--quick)" if quick else None
+    with tempfile.TemporaryDirectory() as work, cluster() as address:
+        gates = {name: _gate(Path(work), name, address) for name in ("local", "ray")}
+        for at in told("service", range(ROUNDS_QUICK if quick else ROUNDS), lambda at: f"round {at + 1}"):
+            laps += [lap(name, gates[name]) for name in (sorted(gates) if at % 2 else sorted(gates, reverse=True))]
+    ratios = [theirs.rest / ours.rest for ours, theirs in zip(_of(laps, "local"), _of(laps, "ray"), strict=True)]
+    middle = statistics.median(ratios)
+    measured = {"ratio": middle, **{f"start, s, {name}": statistics.median(_starts(laps, name)) for name in gates}}
+    row = SERVICE.row(
+        "overhead.ray", measured, met=middle <= MOST, spread=[min(ratios), max(ratios)], unmet_because=few
+    )
+    return [{"pool": one.pool, "start": one.start, "rest": one.rest} for one in laps], [row]
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """The address of a cluster of one node on this machine."""
+    os.environ |= RAY_HERE  # as a cluster that a run starts by itself
+    from ray.cluster_utils import Cluster
+
+    cores = len(os.sched_getaffinity(0))
+    here = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
+    try:
+        yield str(here.address)
+    finally:
+        here.shutdown()
+
+
+def lap(name: str, gate: GateFile, clock: Callable[[], float] = time.monotonic) -> Lap:
+    """Every job of the gate file by its pool. InfrastructureError for one that fails."""
+    plan = make_plan(gate)
+    began, at = clock(), list[float]()
+    for outcome in run_jobs(_again(plan), worker_settings(gate, plan), 1):
+        if isinstance(outcome, JobFailure):
+            raise InfrastructureError(f"{name}: {outcome.error}")
+        at.append(clock())
+    return Lap(pool=name, start=at[0] - began, rest=at[-1] - at[0])
+
+
+def _again(plan: Plan) -> Sequence[Any]:
+    for job in plan.jobs:
+        Path(job.artifact).unlink(missing_ok=True)
+        Path(job.artifact).parent.mkdir(parents=True, exist_ok=True)
+    return plan.jobs
+
+
+def _gate(work: Path, name: str, address: str) -> GateFile:
+    text = GATE_FILE.replace("BACKEND", name).replace("address: ADDRESS, ", f"address: '{address}', " * (name == "ray"))
+    (work / name).mkdir()
+    (work / name / "gate.yaml").write_text(text)
+    return replace(as_trial(load_gate_file(work / name / "gate.yaml"), CASES, ()), devices="cpu")
+
+
+def _of(laps: Sequence[Lap], name: str) -> list[Lap]:
+    return [one for one in laps if one.pool == name]
+
+
+def _starts(laps: Sequence[Lap], name: str) -> list[float]:
+    return [one.start for one in _of(laps, name)]
