@@ -8,12 +8,19 @@ text. `const` and references say nothing; a schema that says nothing allows text
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from qualgate.scoring.outcome import quote
+from qualgate.scoring.tools.dialects.call import BadCall, Call
+
+SERVER = "vLLM 0.33.0"
 _MAX_DEPTH = 32
+MOST_LITERAL = 2_000  # characters
 _ALIASES = (
     dict.fromkeys(("str", "text", "varchar", "char", "enum"), "string")
     | dict.fromkeys(("int", "int32", "int64", "uint", "uint32", "uint64", "long", "short", "unsigned"), "integer")
@@ -38,6 +45,15 @@ def finite(value: Any) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def executed(name: str, arguments: Any) -> Call:
+    """The call that the server makes. BadCall where what it hands on is no object, or no JSON."""
+    if not isinstance(arguments, dict):
+        raise BadCall("call_shape", f"{SERVER} executes a call without an object of arguments: {quote(arguments)}")
+    if not finite(arguments):
+        raise BadCall("call_shape", f"{SERVER} executes arguments that are no JSON: {quote(arguments)}")
+    return Call(name, arguments)
 
 
 def coerced(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,3 +114,60 @@ def _number(kind: type, text: str) -> Any:
         return kind(text)
     except ValueError:
         return None
+
+
+def by_first_type(text: str, schema: Any) -> Any:
+    """What Hunyuan's parsers make of an argument: the first of boolean, integer, number, JSON, text that its schema's
+    own types allow and it can be. Null is none of them; where none fits, JSON or a Python literal if it is one.
+    TypeError for a schema that they fail at.
+    """
+    if not isinstance(schema, dict):
+        raise TypeError("a schema of theirs is an object")
+    declared = schema.get("type", schema.get("anyOf", schema.get("oneOf", "string")))
+    options = [declared] if isinstance(declared, str) else declared
+    named = [one.get("type", "string") if isinstance(one, dict) else one for one in options]
+    kinds = {_normalized(one) for one in named if isinstance(one, str)} - {"null"}
+    if "boolean" in kinds and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if "integer" in kinds and (integer := _number(int, text)) is not None:
+        return integer
+    if "number" in kinds:
+        number = _number(float if re.search("[.eE]", text) else int, text)
+        if number is not None:
+            return number
+    if kinds - {"string", "boolean", "integer", "number"}:
+        try:
+            return lenient(text)
+        except ValueError:
+            pass
+    return text if "string" in kinds else _literal(text)
+
+
+def _normalized(kind: str) -> str:
+    if kind in _HUNYUAN:
+        return _HUNYUAN[kind]
+    low = kind.lower()
+    if low.startswith(("int", "uint", "long", "short", "unsigned")):
+        return "integer"
+    return "number" if low.startswith(("num", "float")) else kind
+
+
+_HUNYUAN = dict.fromkeys(("str", "text", "varchar", "char", "enum"), "string") | {
+    "bool": "boolean", "binary": "boolean", "int": "integer", "float": "number", "double": "number", "list": "array",
+    "dict": "object", "map": "object",
+}  # fmt: skip
+
+
+def _literal(text: str) -> Any:
+    try:
+        return lenient(text)
+    except ValueError:
+        pass
+    if len(text) > MOST_LITERAL:
+        raise BadCall(
+            "too_much", f"{len(text):,} characters may be a Python literal, and are too many to be read as one"
+        )
+    try:
+        return lenient(json.dumps(ast.literal_eval(text)))  # a tuple is handed on as a list
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text

@@ -19,8 +19,9 @@ from qualgate.scoring.json_value import identity
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.dialects.stream import Dialect
-from qualgate.scoring.tools.served import PARSERS as SERVED
 from qualgate.scoring.tools.served import read_served
+from qualgate.scoring.tools.served_parsers import PARSERS as SERVED
+from qualgate.scoring.tools.served_values import finite
 from tests.verification.references.agreement import SHOWN
 from tests.verification.references.dialect_strings import TOOLS, TYPED, Kept, kept
 
@@ -36,6 +37,11 @@ class Kind:
     dialects: frozenset[str]
     right: str
     fits: Callable[[Calls, Calls], bool]  # of our calls and theirs
+
+
+def _no_json(calls: Calls) -> bool:
+    """Whether a call's arguments are handed on though they are no JSON, which for us is a fault."""
+    return any("no JSON" in call["arguments"] or not finite(call["arguments"]) for call in calls)
 
 
 def _one_block(ours: Calls, theirs: Calls) -> bool:
@@ -123,7 +129,7 @@ def compared(
         found.strings[name] += 1
         if name in SERVED:
             served = _plain(lambda one=one: as_served(one.text, one.dialect))
-            found.served[name] += _same(served, theirs)
+            found.served[name] += served is None if _no_json(theirs) else _same(served, theirs)
         found.pieces[name] += all(_in_pieces(dialect(name), one.text, draw) for _ in range(CUTS))
         if one.how == TYPED:  # strictly, the schema alone says what a text stands for
             found.typed[name] += 1

@@ -19,6 +19,12 @@ MOST = 64  # characters of a tag that shows the part
 _FIRST = re.compile(r"<tool_calls(:[^\s<>]{1,40})?>|</?think(:[^\s<>]{1,40})>")
 
 
+def part_of(text: str) -> str:
+    """The part that the tags of an answer have, as far as it shows; "" for none."""
+    shown = _FIRST.search(text)
+    return (shown[1] or shown[2] or "") if shown else ""
+
+
 class Parts(Stream):
     """An answer, read once it has shown which part its tags have; one that shows none has none."""
 

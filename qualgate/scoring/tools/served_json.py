@@ -1,0 +1,209 @@
+"""Parsers of a server whose calls are JSON: what each makes of a finished answer, in our own words (`served_parsers`).
+
+Most of them read all calls or none: one that is no JSON, or lacks a key, leaves the whole text an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from qualgate.scoring.tools.dialects.call import Call, Tools
+from qualgate.scoring.tools.served_values import executed, lenient
+
+Reader = Callable[[str, Tools], Iterator[Call]]
+_FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+_DECODER = json.JSONDecoder()
+
+
+def _all_or_none(found: Callable[[str], Iterable[tuple[Any, Any]]]) -> Reader:
+    """found: names and arguments of a text; whatever it raises, or a name that is no text, and nothing is called."""
+
+    def read(text: str, tools: Tools) -> Iterator[Call]:
+        try:
+            calls = list(found(text))
+        except _FAULTS:
+            return
+        if all(isinstance(name, str) for name, _ in calls):
+            for name, arguments in calls:
+                yield executed(name, arguments)
+
+    return read
+
+
+def between(open: str, close: str) -> Reader:
+    """Objects between tags, of which the last may be open."""
+    block = re.compile(f"{re.escape(open)}(.*?){re.escape(close)}|{re.escape(open)}(.*)", re.DOTALL)
+
+    def found(text: str) -> Iterator[tuple[Any, Any]]:
+        for closed, rest in block.findall(text):
+            value = lenient(closed or rest)
+            yield value["name"], value["arguments"]
+
+    return _all_or_none(found)
+
+
+def _either(value: Any) -> tuple[Any, Any]:
+    return value["name"], value["arguments"] if "arguments" in value else value["parameters"]
+
+
+def _llama(text: str) -> Iterator[tuple[Any, Any]]:
+    """Every object that is not within another, whatever stands around it."""
+    end = 0
+    for brace in re.finditer(r"\{", text):
+        if brace.start() >= end:
+            value, end = _DECODER.raw_decode(text, brace.start())
+            end += 1  # what follows at once is taken for the object's own
+            yield _either(value)
+
+
+def _phi(text: str) -> list[tuple[Any, Any]]:
+    """The first list, up to its first `]`; one that is no JSON calls nothing."""
+    block = re.search(r"functools\[(.*?)\]", text, re.DOTALL)
+    return [_either(value) for value in lenient(f"[{block[1]}]")] if block else []
+
+
+def _jamba(text: str) -> list[tuple[Any, Any]]:
+    """The first list that is closed."""
+    blocks = re.findall(r"<tool_calls>(.*?)</tool_calls>", text, re.DOTALL)
+    return [(value["name"], value["arguments"]) for value in lenient(blocks[0])]
+
+
+def _internlm(text: str) -> list[tuple[Any, Any]]:
+    """The only block; of several the server fails."""
+    if "<|action_start|><|plugin|>" not in text:
+        return []
+    _, action = text.split("<|action_start|><|plugin|>")
+    action = action.partition("<|action_end|>")[0]
+    value = lenient(action[action.find("{") :])
+    return [(value["name"], value.get("parameters", value.get("arguments", {})))]
+
+
+def _granite(text: str) -> Iterator[tuple[Any, Any]]:
+    """The object behind each mark, whatever follows it up to the next."""
+    for behind in re.split(r"<function_call>\s*", text)[1:]:
+        value, _ = _DECODER.raw_decode(behind)
+        yield value["name"], value["arguments"]
+
+
+def _ernie(text: str) -> Iterator[tuple[Any, Any]]:
+    """Objects between closed tags; a name or arguments that lack are empty."""
+    for block in re.findall(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", text, re.DOTALL):
+        value = lenient(block)
+        yield value.get("name", ""), value.get("arguments", {})
+
+
+def _granite4(text: str) -> Iterator[tuple[Any, Any]]:
+    """Objects between tags, each of which must stand where it may."""
+    parts, within = re.split(r"(</?tool_call>)", text), False
+    for before, tag in zip(parts[::2], parts[1::2], strict=False):
+        if within == (tag == "<tool_call>"):
+            raise ValueError(f"{tag} where it may not stand")
+        within = not within
+        if not within:
+            value = lenient(before)
+            yield value["name"], value["arguments"]
+    if within:
+        raise ValueError("a call is not closed")
+
+
+def _hunyuan(text: str) -> list[tuple[Any, Any]]:
+    """The first block of JSON that no thought holds; of its list what is no call is passed over."""
+    thoughts = [one.span() for one in re.finditer(r"<think>(.*?)</think>", text, re.DOTALL)]
+    for block in re.finditer(r"<tool_calls>(.*?)</tool_calls>", text, re.DOTALL):
+        if any(begin < block.start() and block.end() < end for begin, end in thoughts):
+            continue
+        try:
+            values = lenient(block[1].strip())
+        except ValueError:
+            continue
+        calls = [one for one in values if isinstance(one, dict) and "name" in one and "arguments" in one]
+        return [(one["name"], one["arguments"]) for one in calls] if isinstance(values, list) else []
+    return []
+
+
+def _gigachat(text: str) -> list[tuple[Any, Any]]:
+    """All behind the first mark must be one object."""
+    text = text[: text.rfind("</s>")] if text.rstrip().endswith("</s>") else text
+    call = re.search(r"(?:function call<\|role_sep\|>\n|<\|function_call\|>)(.*)", text, re.DOTALL)
+    value = json.loads(call[1], strict=False) if call else None
+    if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
+        return []
+    return [(value["name"], value["arguments"])]
+
+
+def kimi(text: str, tools: Tools) -> Iterator[Call]:
+    """Sections of calls; a call is done where its mark, its section or the text ends. Arguments go on as they are."""
+    within, name, arguments = "text", "", ""
+    found: list[tuple[str, str]] = []
+    for mark, behind in _marked(text):
+        if within == "text":
+            within = "section" if mark == "tool_calls_section_begin" else within
+        elif within == "section":
+            if mark == "tool_call_begin":
+                within, name = "name", behind
+        elif within == "name":
+            if mark == "tool_call_argument_begin":
+                within, arguments = "arguments", behind
+            else:
+                name += f"<|{mark}|>{behind}"
+        elif mark in ("tool_call_end", "tool_calls_section_end"):
+            within, found = "section", [*found, (name, arguments)]
+        else:
+            arguments += f"<|{mark}|>{behind}"
+    if within in ("name", "arguments"):
+        found.append((name, arguments if within == "arguments" else ""))
+    for header, given in found:
+        if one := re.match(r".+:\d+", header.strip()):
+            yield executed(one[0].strip().partition(":")[0].removeprefix("functions."), _as_sent(given.strip() or "{}"))
+
+
+def _marked(text: str) -> Iterator[tuple[str, str]]:
+    """Each of Kimi's marks, and the text behind it."""
+    parts = re.split(r"<\|(tool_calls?_(?:section_)?(?:begin|end)|tool_call_argument_begin)\|>", text)
+    return zip(parts[1::2], parts[2::2], strict=True)
+
+
+def mistral(text: str, tools: Tools) -> Iterator[Call]:
+    """A call behind each mark: its name, and a value, whatever follows that. Arguments go on as they are."""
+    for part in text.split("[TOOL_CALLS]")[1:]:
+        head = re.match(r"(.*?)(?:\[ARGS\]|(?=\{)|\Z)", part, re.DOTALL)
+        assert head is not None, "a name may be empty"
+        given = part[head.end() :].strip()
+        try:
+            end = _DECODER.raw_decode(given)[1]
+        except (ValueError, RecursionError):
+            end = len(given)
+        if name := head[1].replace("[CALL_ID]", "").strip():
+            yield executed(name, _as_sent(given[:end] or "{}"))
+
+
+def deepseek(pattern: str) -> Reader:
+    """What a pattern finds, if the frame begins anywhere. Arguments go on as they are, also where they are no JSON."""
+    block = re.compile(pattern)
+
+    def read(text: str, tools: Tools) -> Iterator[Call]:
+        calls = [one.groupdict() for one in block.finditer(text)] if "<｜tool▁calls▁begin｜>" in text else []
+        if all(one.get("type", "function") == "function" for one in calls):
+            for one in calls:
+                yield executed(one["name"], _as_sent(one["arguments"]))
+
+    return read
+
+
+def _as_sent(text: str) -> Any:
+    try:
+        return lenient(text)
+    except ValueError:
+        return text
+
+
+LLAMA, PHI, JAMBA = _all_or_none(_llama), _all_or_none(_phi), _all_or_none(_jamba)
+INTERNLM, GRANITE, ERNIE = _all_or_none(_internlm), _all_or_none(_granite), _all_or_none(_ernie)
+GRANITE4, HUNYUAN, GIGACHAT = _all_or_none(_granite4), _all_or_none(_hunyuan), _all_or_none(_gigachat)
+DEEPSEEK_V3 = deepseek(
+    r"<｜tool▁call▁begin｜>(?P<type>.*)<｜tool▁sep｜>(?P<name>.*)\n```json\n(?P<arguments>[\s\S]*?)\n```<｜tool▁call▁end｜>"
+)
+DEEPSEEK_V31 = deepseek(r"<｜tool▁call▁begin｜>(?P<name>.*?)<｜tool▁sep｜>(?P<arguments>[\s\S]*?)<｜tool▁call▁end｜>")
