@@ -29,6 +29,7 @@ from qualgate.bench.speedup import PassTimes
 from qualgate.bench.turns import Gain, Turns
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.parted import parted
+from qualgate.pipeline.draft_trial import uncollected
 
 AT_LEAST = {
     "specqd_1": 2.0, "specqd_2": 2.7, "assistant": 1.3, "lookup": 1.3, "vllm_ngram": 1.2, "vllm_draft": 1.2,
@@ -202,7 +203,7 @@ def _cells(ground: Ground) -> tuple[list[cells.Cell], list[dict[str, Any]]]:
         told.append(pass_times(target, packed, of, (0, *cells.TOKENS), meanwhile))
         return {"mxfp4": told[-1], "ngram": replace(told[-1], draft={})}
 
-    with turns.uncollected():
+    with uncollected():
         found = cells.measure(target, ways, prompts, batches, fate, passes)
     return found, [one.shown for one in told]
 

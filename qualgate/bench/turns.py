@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from qualgate.bench.shape import told
+from qualgate.pipeline.draft_trial import uncollected
 from qualgate.records import Prompt
 
 RESAMPLES = 2000
@@ -25,17 +24,6 @@ class Turn:
     tokens: tuple[int, ...]
     seconds: float
     decoding: float | None = None
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Python collects no garbage meanwhile, which with models loaded takes a quarter of a second from who answers."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 Turns = Mapping[str, Sequence[Mapping[str, Turn]]]  # task → of each prompt: way → its turn

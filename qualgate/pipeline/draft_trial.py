@@ -118,7 +118,7 @@ def _tried(
 ) -> Tried:
     ways = {PLAIN: plain, DRAFTED: drafted, AGAIN: plain}
     units: dict[str, list[UnitEvidence]] = {way: [] for way in ways}
-    with _uncollected():
+    with uncollected():
         for arm in (plain, drafted):
             warm_up(arm, _job(arm.spec, prompts[0], 0, seed))
         for at, prompt in enumerate(prompts):
@@ -192,8 +192,8 @@ def _accepted(units: Sequence[UnitEvidence], tasks: Mapping[tuple[str, str], str
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Python collects no garbage meanwhile, which with models loaded takes longer than many an answer."""
+def uncollected() -> Iterator[None]:
+    """Python collects no garbage meanwhile, which with models loaded takes a quarter of a second from who answers."""
     gc.collect()
     gc.disable()
     try:

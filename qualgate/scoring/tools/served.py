@@ -3,7 +3,7 @@
 A server's parser reads on where the model did not keep to its dialect: calls in code fences, a last tag that is not
 closed, more keys than name and arguments, text around, values of another type than the schema's. Here is what vLLM
 0.33.0's parsers of some dialects do with a finished answer, in our own words; each was held against the parser itself
-(docs/scorers.md has the table). Where they read no call, there is none, and the text is an answer.
+(docs/dialects.md counts them). Where they read no call, there is none, and the text is an answer.
 
 A dialect that is not here has no such reading: nothing is said of it, rather than guessed.
 """

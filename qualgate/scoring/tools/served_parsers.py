@@ -15,9 +15,8 @@ from qualgate.scoring.tools import served_json
 from qualgate.scoring.tools.dialects.call import Call, Tools
 from qualgate.scoring.tools.dialects.hunyuan import part_of
 from qualgate.scoring.tools.dialects.tagged import properties, tool_names
+from qualgate.scoring.tools.served_json import Reader
 from qualgate.scoring.tools.served_values import by_first_type, coerced, executed, lenient
-
-Reader = Callable[[str, Tools], Iterator[Call]]
 
 
 @dataclass(frozen=True, slots=True)
