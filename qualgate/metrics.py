@@ -254,6 +254,22 @@ SPECULATION = (
     ),
     Formula(name="acceptance_rate", formula="accepted / proposed", meaning="of all tokens offered"),
     Formula(
+        name="accepted_of_tested",
+        formula="accepted / (accepted + rejected)",
+        meaning="where a rule accepts by probabilities; null with the default rule, by which a draw agrees or does not",
+    ),
+    Formula(
+        name="overlap",
+        formula="Σ min(p, q) / (accepted + rejected)",
+        meaning="of the same tokens: what speculative sampling accepts of them in the mean. Where it accepts more or "
+        "fewer than chance allows, an alert says so; block verification may accept more",
+    ),
+    Formula(
+        name="broken_drafts",
+        formula="drafts that ended with logits that are no numbers",
+        meaning="NaN or infinite; the target went on alone there",
+    ),
+    Formula(
         name="accepted_per_verification",
         formula="accepted / verifications",
         meaning="the target's own token (bonus or correction) left out; passes without a draft are no verifications",

@@ -14,11 +14,17 @@ CHANCES = (0.9, 0.8, 0.7, 0.6)  # that a token is accepted if those before it we
 def with_drafts(
     result: JobResult, chances: Sequence[float] = CHANCES, under: Sequence[float] = (), proposer: str = "mxfp4 draft"
 ) -> JobResult:
-    """The job's result of an arm that speculates: its answers, times and all else as they are."""
+    """The job's result of an arm that speculates: its answers, times and all else as they are. Every step is of its
+    answer's own pass, over as many sequences as the job has, and tells what its rule might have accepted."""
     steps = (
-        step
+        replace(
+            step,
+            pass_number=at,
+            sequences=len(result.completions),
+            overlap=0.75 * (step.accepted + step.rejected) if step.proposed else None,
+        )
         for said in result.completions
-        for step in steps_of(said.key, len(said.token_ids), chances, under, proposer)
+        for at, step in enumerate(steps_of(said.key, len(said.token_ids), chances, under, proposer))
     )
     return replace(result, draft_steps=tuple(steps))
 

@@ -41,6 +41,7 @@ SPECULATION = Benchmark(
         "vllm_ngram": ">= 1.2x vLLM with its n-gram speculation, bfloat16, batch 1, the same model",
         "vllm_draft": ">= 1.2x vLLM with its draft_model speculation, bfloat16, batch 1, the same models",
         "bits": "acceptance of self-drafts of 8 to 2 bits, >= 8 formats x 4 tasks; does keeping layers high help",
+        "gpu_spec": "a table: one GPU, batch 1 to 256, crossover, what verifying int4 costs",
     },
     in_parts=True,
 )

@@ -25,7 +25,7 @@ class Wrong:
     """Drafts a token that is never said, so that every pass says one token whatever is drafted."""
 
     def __init__(self, token: int) -> None:
-        self.name, self.runs_model, self._token = "wrong", False, token
+        self.name, self.runs_model, self.broken, self._token = "wrong", False, 0, token
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
         """See `Proposer`."""

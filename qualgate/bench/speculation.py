@@ -59,7 +59,7 @@ def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
     """The result of so much measuring."""
     few = None if size == FULL else f"{size.per_task} prompts a task only (--quick)"
     rounds: list[dict[str, Any]] = [{"threads": torch.get_num_threads()}]
-    rows: dict[str, dict[str, Any]] = {}
+    rows = {"gpu_spec": SPECULATION.not_run("gpu_spec", "drafts are not verified on a GPU in this version")}
     with tempfile.TemporaryDirectory() as work:
         ground = Ground(Path(work), size)
         for id, measure in _parts().items():

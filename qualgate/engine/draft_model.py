@@ -212,6 +212,8 @@ class DraftModel:
     def _pass(self, parts: Sequence[_Part]) -> dict[int, Sequence[float]]:
         """The margins of what each row says, none of rows that were read only."""
         began = perf_counter()
+        if self._drafting is not None:
+            self._drafting.begins(len(parts))
         blocks = self._blocks
         states = self._decoder.forward(batch(parts, blocks.count), blocks.states, self._threads)
         wanting = [part for part in parts if part.wants]
@@ -235,26 +237,32 @@ class DraftModel:
             elif self._ruling is None:
                 self._goes_on(part, would[first:last], margins[first:last])
             else:
-                self._goes_on(part, self._ruled(self._ruling, part, logits[first:last]), ())
+                self._goes_on(part, *self._ruled(self._ruling, part, logits[first:last]))
             first = last
         if self._drafting is not None and all(len(part.tokens) - len(part.draft) <= FEW for part in parts):
             self._drafting.passed(len(parts), sum(len(part.tokens) for part in parts), perf_counter() - began)
         return {part.stream.index: part.stream.margins[before[part.stream.index] :] for part in wanting}
 
-    def _ruled(self, ruling: Ruling, part: _Part, logits: torch.Tensor) -> Sequence[int]:
+    def _ruled(
+        self, ruling: Ruling, part: _Part, logits: torch.Tensor
+    ) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
+        """Tokens, no margins of them, and Σ min(p, q) of each of the draft below that was tested."""
         row, below = part.stream, NO_DRAFT
         if self._drafting is not None:
             below = self._drafting.offered(row.index, len(part.draft))
-        draft = ruling.drafted(row.index, (*row.round, len(row.said)), below, logits, self.name)
+        draft, overlaps = ruling.drafted(row.index, (*row.round, len(row.said)), below, logits, self.name)
         assert draft.drawn_from is not None, "a rule tells what it drew from"
         row.drawn_from.append(draft.drawn_from)
-        return draft.tokens
+        return draft.tokens, (), overlaps
 
-    def _goes_on(self, part: _Part, would: Sequence[int], margins: Sequence[float]) -> None:
+    def _goes_on(
+        self, part: _Part, would: Sequence[int], margins: Sequence[float], overlaps: Sequence[float] = ()
+    ) -> None:
         row = part.stream
         got = accepted(part.draft[: len(would) - 1], would, self._stop_ids, row.left)
         if self._drafting is not None:
-            self._drafting.said(row.index, row.first + len(row.said), len(part.draft), got.tokens, got.count)
+            at = row.first + len(row.said)
+            self._drafting.said(row.index, at, len(part.draft), got.tokens, got.count, overlaps)
         row.kept += got.tokens[: got.count]
         row.text += got.tokens
         row.said += got.tokens

@@ -62,6 +62,8 @@ class Drafting:
         self._told = drafts.rests
         self.resting = False  # nothing is drafted in this pass, nor learned of it
         self.untold: dict[int, int] = {}  # of rows, from which position on nobody said what: a token a pass
+        self._pass, self._sequences = -1, 0  # the one that is under way, and how many texts share it
+        self._resting_with = 0  # texts that shared the passes of which nobody said what
 
     def rests(self, going: int) -> bool:
         """Whether nothing is drafted in the next pass, which `going` texts share, as was found before."""
@@ -69,6 +71,7 @@ class Drafting:
         told.passes += 1
         self.resting = rest.left > 0 and going == rest.going
         if self.resting:
+            self._resting_with = going
             told.because = told.because or self.because
             told.rested += 1
             rest.left -= 1
@@ -113,23 +116,38 @@ class Drafting:
             return self._draft_by(best, best.plan, asked, going)
         return self._verified(best)
 
+    def begins(self, sequences: int) -> None:
+        """A pass that so many texts share begins."""
+        self._pass += 1
+        self._sequences = sequences
+
     def offered(self, row: int, tokens: int) -> Draft:
         """Of a row's draft so many tokens, with what they were drawn from."""
         return self._drafts.get(row, NO_DRAFT).cut(tokens)
 
-    def said(self, row: int, position: int, offered: int, tokens: Sequence[int], agreed: int) -> bool:
+    def said(
+        self,
+        row: int,
+        position: int,
+        offered: int,
+        tokens: Sequence[int],
+        agreed: int,
+        overlaps: Sequence[float] = (),
+    ) -> bool:
         """What a row says from `position` of its answer on, where `offered` tokens of its draft were verified and the
-        first `agreed` of them are what it says; whether it came back to a known answer so, for the first time."""
+        first `agreed` of them are what it says; whether it came back to a known answer so, for the first time.
+        overlaps: see `steps.step`."""
         draft = self._drafts.pop(row, NO_DRAFT) if self._drafts else NO_DRAFT
         self._plain_until(row, position)
         if not self._tokens:
             self._said[row] = position + len(tokens)
         if not draft.tokens:
             if self._steps is not None:
-                self._steps.append(Step(row, position, 0, 0, 0, 0, ""))
+                self._steps.append(Step(row, position, 0, 0, 0, 0, "", self._pass, self._sequences))
             return False
         if self._steps is not None:
-            self._steps.append(step(row, position, draft, offered, agreed, len(tokens)))
+            one = step(row, position, draft, offered, agreed, len(tokens), overlaps)
+            self._steps.append(one._replace(pass_number=self._pass, sequences=self._sequences))
         here = self._row(row)
         if draft.kind in here.read:  # what it drafted, it has read
             here.read[draft.kind] = position + agreed
@@ -146,7 +164,8 @@ class Drafting:
         """Steps of passes that rested. One by one as they went by, they would take what a pass may at most."""
         first = self.untold.pop(row, position)
         if self._steps is not None and first < position:
-            self._steps += [Step(row, at, 0, 0, 0, 0, "") for at in range(first, position)]
+            shared = self._resting_with
+            self._steps += [Step(row, at, 0, 0, 0, 0, "", None, shared) for at in range(first, position)]
 
     def ended(self, row: int, said: int = 0) -> None:
         """A row says nothing more; said: its tokens, for passes that are `untold`."""

@@ -135,7 +135,7 @@ class _Asked:
         self._arm, self._job, self._engine = arm, job, engine
         self.stops = Stops(arm.tokenizer, [prompt.until for prompt in job.prompts])
         self.steps: list[DraftStep] = []
-        self._rests = Rests()
+        self._rests, self._broken = Rests(), 0
         self._words: Vocabulary | None = None
         self._draws = None
         if job.prompts[0].sampling.drawn:
@@ -151,7 +151,7 @@ class _Asked:
         stop_ids, tasks = frozenset(self._arm.stop_ids), [prompt.key.evalset for prompt in self._job.prompts]
         with open_proposers(self._arm, self._engine, requests, stop_ids, self._draws, tasks) as levels:
             answers = self._run(requests, levels[0], watch)
-        self._rests = levels[0].rests
+        self._rests, self._broken = levels[0].rests, sum(one.proposer.broken for one in levels)
         keys = [prompt.key for prompt in self._job.prompts]
         self.steps += [
             DraftStep(key=keys[one.row], level=level, **one.counts)
@@ -191,6 +191,7 @@ class _Asked:
             drafting=self._rests.passes,
             rested=self._rests.rested,
             because=self._rests.because,
+            broken_drafts=self._broken,
         )
 
     def again(self, answers: Answers) -> Generation:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from qualgate.engine.draft_heads.loading import LoadedHead
     from qualgate.quant.stability import WeightStability
     from qualgate.speculation.lengths import Learned
+    from qualgate.speculation.ngram import Suffix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class LoadedDraft:
     arms: tuple[LoadedArm | None, ...]
     head: LoadedHead | None = None  # of the level of kind "head"
     learned: dict[int, Learned] = field(default_factory=dict)  # by level, of what pays: one job after another goes on
+    suffixes: dict[int, Suffix] = field(default_factory=dict)  # likewise, of what was said
 
 
 def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:

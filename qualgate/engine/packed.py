@@ -23,7 +23,7 @@ from qualgate.engine.handed_over import handed_over
 from qualgate.engine.head import OutputHead
 from qualgate.engine.request import Ended, Event, Read, Reason, Request, Spoken, Tally
 from qualgate.engine.room import is_short
-from qualgate.engine.ruling import Ruling
+from qualgate.engine.ruling import Ruled, Ruling
 from qualgate.engine.sampling import DEAD_END, Draws, Said, say
 from qualgate.engine.schedule import Limits, Part, Schedule, Stream, blocks_for
 from qualgate.engine.steering import Steered, Steering, choose
@@ -211,7 +211,7 @@ class _Run:
         self._engine, self._schedule, self._tell, self._draws = engine, schedule, on_event, draws
         self._drafting = None if drafts is None else Drafting(drafts)
         self._ruling = None if drafts is None or draws is None or drafts.rule == "keyed" else Ruling(drafts.rule, draws)
-        self._ruled: dict[int, int] = {}  # tokens that a rule let a row say in this pass
+        self._ruled: dict[int, Ruled] = {}  # what a rule let a row say in this pass
         self._would: dict[int, _Columns] = {}  # of answers that are being read
         self._started = perf_counter()
 
@@ -230,6 +230,8 @@ class _Run:
             self._engine.copy(schedule.copies())
             if not parts:
                 continue
+            if drafting is not None:
+                drafting.begins(len(parts))
             states = self._engine.states_of(parts)
             self._engine.tally.passes += 1
             schedule.passed(parts)
@@ -346,7 +348,8 @@ class _Run:
             draft = self._drafting.offered(index, first - start - 1)
             here = None if steered is None else steered.logits[start:first]
             ruled = ruling.said(index, (lengths[index],), draft, logits[start:first], here)
-            self._ruled[index] = count = len(ruled.tokens)
+            self._ruled[index] = ruled
+            count = len(ruled.tokens)
             said.tokens[start : start + count] = torch.tensor(ruled.tokens)
             said.logprobs[start : start + count] = torch.tensor(ruled.logprobs)
             said.margins[start : start + count] = 0.0  # there was no runner-up
@@ -356,11 +359,12 @@ class _Run:
     def _advance(self, one: Stream, draft: Sequence[int], of: _Columns, start: int) -> tuple[int, Reason | None]:
         """Say what agrees and one token more; how many tokens that is, and why it was the last of them."""
         here = slice(start, start + (len(draft) if one.forced else len(draft) + 1))
-        if ruled := self._ruled.pop(one.index, 0):
-            here = slice(start, start + ruled)
+        ruled = self._ruled.pop(one.index, None)
+        if ruled is not None:
+            here = slice(start, start + len(ruled.tokens))
         got = advance(one.request, one.said, draft, of.tokens[here], of.finite[here])
-        if 0 < ruled <= got.agreed:  # the rule's own token is not the draft's, even where it is the same
-            got = replace(got, agreed=ruled - 1)
+        if ruled is not None and len(ruled.tokens) <= got.agreed:  # its own token is not the draft's, even if the same
+            got = replace(got, agreed=len(ruled.tokens) - 1)
         one.proposed += len(draft)
         one.accepted += got.agreed
         tally = self._engine.tally
@@ -370,7 +374,8 @@ class _Run:
         if drafting is not None and drafting.resting and len(got.tokens) == 1 and not one.forced:
             drafting.untold.setdefault(one.index, len(one.said))
         elif drafting is not None:
-            tally.rejoined += drafting.said(one.index, len(one.said), len(draft), got.tokens, got.agreed)
+            overlaps = () if ruled is None else ruled.overlaps
+            tally.rejoined += drafting.said(one.index, len(one.said), len(draft), got.tokens, got.agreed, overlaps)
         self._schedule.said(one, got.tokens)
         return len(got.tokens), got.reason
 

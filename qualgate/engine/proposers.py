@@ -16,7 +16,7 @@ from qualgate.engine.draft_heads.medusa import MedusaHeads
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.head import OutputHead
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.load import LoadedArm, LoadedDraft
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.plain_decoder import FastDecoder
 from qualgate.engine.request import Request
@@ -76,6 +76,12 @@ def _reading(
         engine.reader = engine.tapped = None
 
 
+def _suffix(draft: LoadedDraft, at: int) -> Suffix:
+    """Of level `at`. By the default rule it drafts from the answers of earlier jobs too, on which no token depends; by
+    others a job's answers would depend on which jobs its worker had before."""
+    return draft.suffixes.setdefault(at, Suffix()) if draft.spec.rule == "keyed" else Suffix()
+
+
 @contextmanager
 def open_proposers(
     arm: LoadedArm,
@@ -104,7 +110,7 @@ def open_proposers(
             if level.draft.kind == "head":
                 proposer = stack.enter_context(_reading(name, arm, engine, requests, stop_ids, chances))
             elif part is None or model is None:
-                proposer = {"ngram": Ngram, "suffix": Suffix}[level.draft.kind]()
+                proposer = Ngram() if level.draft.kind == "ngram" else _suffix(arm.draft, at)
             else:
                 decoder, head = stack.enter_context(open_decoder(model.model, model.choice, part=part))
                 most = max(1, room() // (model.choice.position_bytes * SLOTS))

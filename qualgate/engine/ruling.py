@@ -7,6 +7,7 @@ Chances are known by seed, case and round, so that the same drafts give the same
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,14 +19,16 @@ from qualgate.speculation.accept import Accepted
 from qualgate.speculation.cascade import drafted
 from qualgate.speculation.chance import HashedChance
 from qualgate.speculation.propose import Draft
-from qualgate.speculation.rules import RULES
+from qualgate.speculation.rules import RULES, overlap
 
 
 class Ruled(NamedTuple):
-    """tokens: said, of the draft all but the last; logprobs: of each, nats, the model's own at temperature 1."""
+    """tokens: said, of the draft all but the last; logprobs: of each, nats, the model's own at temperature 1;
+    overlaps: Σ min(p, q) of each token of the draft that was tested."""
 
     tokens: list[int]
     logprobs: list[float]
+    overlaps: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,16 @@ class Ruling:
         here = logits[: len(got.tokens)]
         said = torch.tensor(got.tokens)
         logprobs = (here.gather(-1, said[:, None])[:, 0] - log_total(here)).clamp_(max=0.0)
-        return Ruled(list(got.tokens), logprobs.tolist())
+        return Ruled(list(got.tokens), logprobs.tolist(), _overlaps(target, draft.tokens, drawn_from, got.count))
 
-    def drafted(self, row: int, round: tuple[int, ...], below: Draft, logits: torch.Tensor, kind: str) -> Draft:
-        """What a draft model says of the draft below it, with the distributions that it was drawn from."""
-        return drafted(self.rule, self._probabilities(logits), below, self._chance(row, round), kind)
+    def drafted(
+        self, row: int, round: tuple[int, ...], below: Draft, logits: torch.Tensor, kind: str
+    ) -> tuple[Draft, list[float]]:
+        """What a draft model says of the draft below it, with the distributions that it was drawn from; and Σ min(p, q)
+        of each token of the one below that was tested."""
+        own = self._probabilities(logits)
+        said = drafted(self.rule, own, below, self._chance(row, round), kind)
+        return said, _overlaps(own, below.tokens, below.drawn_from, len(said.tokens) - 1)
 
     def _probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """float64 [n, vocabulary]: of each token to be drawn, after temperature and cuts."""
@@ -61,3 +69,12 @@ class Ruling:
 
     def _chance(self, row: int, round: tuple[int, ...]) -> HashedChance:
         return HashedChance(seed=self.draws.seed, case=int(self.draws.cases[row]), round=round)
+
+
+def _overlaps(
+    target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None, accepted: int
+) -> list[float]:
+    """Of each token tested: those that were accepted, and the first that was not."""
+    tested = min(accepted + 1, len(draft))
+    rows = None if drawn_from is None else drawn_from[:tested]
+    return overlap(target[: tested + 1], draft[:tested], rows).tolist()

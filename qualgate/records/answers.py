@@ -86,6 +86,11 @@ class DraftStep:
     or 1) is the first that the verifier says otherwise and discarded are those behind it; unverified: that were
     proposed and never offered, for the answer was over or had no room; proposed does not count them. A step without a
     draft is one, with 0 proposed.
+
+    pass_number: of its level's passes in the job, from 0, None of those that rested; sequences: that shared it, its
+    batch size; overlap: Σ min(p, q) over the tokens tested, p being what the verifier would draw from and q what the
+    draft was drawn from (one-hot: 1 at its token), so what speculative sampling accepts of them in the mean; None where
+    tokens are not accepted by probabilities. All three are None of steps that an earlier version stored.
     """
 
     key: UnitKey
@@ -96,6 +101,9 @@ class DraftStep:
     rejected: int
     unverified: int = 0
     proposer: str = ""
+    pass_number: int | None = None
+    sequences: int | None = None
+    overlap: float | None = None
 
     @property
     def discarded(self) -> int:

@@ -134,7 +134,8 @@ class Generation:
     left a baseline's they were drafted from, and rejoined: those of them that came back to it for some tokens; checked:
     tokens said once more, plainly and alone, and otherwise: those of them that came out as others; parted: passes that
     were made in parts, for want of memory; drafting: passes in which drafts might be made, and rested: those of them in
-    which none were, as they were not expected to pay, because: why, as found last. peak: the most bytes that its
+    which none were, as they were not expected to pay, because: why, as found last; broken_drafts: that ended with
+    logits that are no numbers, so that the target went on alone. peak: the most bytes that its
     process held in any job, libraries and whatever else it had loaded among them, device_peak: of its GPU; 0: unknown.
     windows: what its server counted of drafts, and uncounted: why it did not, of a job at least; "" of our own engine.
     drawing: what the log-probs that a server tells of drawn tokens say against its drawing them at all, see
@@ -152,6 +153,7 @@ class Generation:
     drafting: int = 0
     rested: int = 0
     because: str = ""
+    broken_drafts: int = 0
     peak: int = 0
     device_peak: int = 0
     windows: tuple[DraftWindow, ...] = ()
@@ -173,6 +175,7 @@ class Generation:
             drafting=self.drafting + other.drafting,
             rested=self.rested + other.rested,
             because=other.because or self.because,
+            broken_drafts=self.broken_drafts + other.broken_drafts,
             peak=max(self.peak, other.peak),
             device_peak=max(self.device_peak, other.device_peak),
             windows=joined((*self.windows, *other.windows)),

@@ -58,6 +58,9 @@ class DraftLevel:
     tokens_per_verification_with_bonus: Rate  # τ = 1 + accepted / verifications
     positions: tuple[DraftPosition, ...]
     rejection: dict[str, Rate]  # by task: rejected / tested; None below `LEAST_TESTED`
+    # Where a rule accepts by probabilities, of the tokens that it tested: accepted / tested, and Σ min(p, q) / tested.
+    accepted_of_tested: Rate | None = None
+    overlap: Rate | None = None
 
     @property
     def in_words(self) -> str:
@@ -104,6 +107,7 @@ class Speculated:
     gaps: Rate | None = None  # p95 of the answers' longest waits between tokens, s: the arm's over its target's
     rested: Rate | None = None  # passes without a draft, as none was expected to pay / all; None: not told
     because: str = ""  # why they rested, as found last
+    broken_drafts: int = 0  # that ended with logits that are no numbers: the target went on alone
     memory: dict[str, float] = field(default_factory=dict)
     alerts: tuple[str, ...] = ()
     wasted: bool = False  # the target's drafts are hardly accepted, or it surely gains nothing: alerts say why

@@ -46,6 +46,9 @@ def terms(found: Speculated) -> list[tuple[str, str]]:
         (f"gain a token, measured against {gain.against}{beside}", gain_text(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
+    if first.accepted_of_tested is not None and first.overlap is not None:
+        told.insert(1, ("accepted / tested, by chance", share_text(first.accepted_of_tested)))
+        told.insert(2, ("Σ min(p, q) / tested: what speculative sampling accepts", share_text(first.overlap)))
     if found.rested is not None:
         told.append(("drafts rested", _rested(found.rested, found.because)))
     if found.gaps is not None:

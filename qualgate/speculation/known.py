@@ -83,6 +83,7 @@ class Known:
 
     name = "known answers"
     runs_model = False
+    broken = 0
 
     def __init__(self, rows: Iterable[Sources]) -> None:
         self._rows = [_Row(sources) for sources in rows]

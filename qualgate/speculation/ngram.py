@@ -11,6 +11,7 @@ from qualgate.speculation.propose import Asked, Draft
 from qualgate.speculation.text import MOST_MATCHED, TRIED, Text, longest, repeated
 
 BREAK = -1  # stands between two answers and is no token
+REMEMBERED = 2**19  # tokens of answers that ended, the latest: with their index some 100 MB at most
 
 
 class Ngram:
@@ -18,6 +19,7 @@ class Ngram:
 
     name = "ngram"
     runs_model = False
+    broken = 0
 
     def __init__(self) -> None:
         self._texts: dict[int, Text] = {}
@@ -52,6 +54,8 @@ class Suffix(Ngram):
         text = self._texts.pop(row, None)
         if text is not None:
             self._others.tokens += [*text.tokens, BREAK]
+        if len(self._others.tokens) > REMEMBERED:
+            self._others = Text(self._others.tokens[-REMEMBERED // 2 :])
 
     def _draft(self, one: Asked) -> Draft:
         own = super()._draft(one)

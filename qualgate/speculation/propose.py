@@ -59,10 +59,11 @@ class Asked:
 
 class Proposer(Protocol):
     """Whoever drafts for the rows of a run. name: for people; runs_model: its tokens cost passes, so that it is asked
-    for no more than pay; else it tells all it has."""
+    for no more than pay; else it tells all it has; broken: drafts that ended with logits that are no numbers."""
 
     name: str
     runs_model: bool
+    broken: int
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
         """One draft for each, all of them made together."""

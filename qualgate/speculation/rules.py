@@ -92,6 +92,15 @@ def typical(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor
     return _said(draft, count, target[count], chance)
 
 
+def overlap(target: torch.Tensor, draft: Sequence[int], drawn_from: torch.Tensor | None) -> torch.Tensor:
+    """float64 [drafted]: Σ min(p, q) at each place of the draft, the chance that speculative sampling accepts its token
+    if those before it were (Leviathan et al., theorem 3.5); of a one-hot draft the target's probability of it."""
+    _check(target, draft, drawn_from)
+    if drawn_from is None:
+        return target[:-1].gather(1, torch.tensor(draft, dtype=torch.int64)[:, None])[:, 0]
+    return torch.minimum(target[:-1], drawn_from).sum(-1)
+
+
 RULES: Mapping[str, Rule] = {
     "keyed": keyed,
     "speculative_sampling": speculative_sampling,

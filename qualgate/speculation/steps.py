@@ -20,6 +20,9 @@ class Step(NamedTuple):
     rejected: int
     unverified: int
     proposer: str
+    pass_number: int | None = None
+    sequences: int | None = None
+    overlap: float | None = None
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -53,16 +56,21 @@ class Drafts:
     rests: Rests = field(default_factory=Rests)
 
 
-def step(row: int, position: int, draft: Draft, offered: int, accepted: int, said: int) -> Step:
+def step(
+    row: int, position: int, draft: Draft, offered: int, accepted: int, said: int, overlaps: Sequence[float] = ()
+) -> Step:
     """Of a draft whose first `offered` tokens were verified and whose first `accepted` were kept. said: tokens that the
-    pass said; no more than were accepted where the answer ended with one of them, behind which nothing was tested."""
+    pass said; no more than were accepted where the answer ended with one of them, behind which nothing was tested.
+    overlaps: Σ min(p, q) at each that a rule tested; none where there is no such rule."""
     proposed = accepted if said == accepted else offered
+    rejected = int(accepted < proposed)
     return Step(
         row=row,
         position=position,
         proposed=proposed,
         accepted=accepted,
-        rejected=int(accepted < proposed),
+        rejected=rejected,
         unverified=len(draft.tokens) - proposed,
         proposer=draft.kind,
+        overlap=sum(overlaps[: accepted + rejected]) if overlaps else None,
     )

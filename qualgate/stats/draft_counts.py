@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """Of one level, an entry a pass of an answer, all int [passes]; see `records.DraftStep`."""
+    """Of one level, an entry a pass of an answer, all int [passes] but for `overlap`; see `records.DraftStep`."""
 
     answer: NDArray  # 0 .. answers − 1
     proposed: NDArray
     accepted: NDArray
     rejected: NDArray  # 0 or 1
     unverified: NDArray
+    overlap: NDArray  # float, NaN where it was not told
     answers: int
 
     def by_answer(self, what: NDArray) -> NDArray:
@@ -37,6 +38,11 @@ class Passes:
     def verifies(self) -> NDArray:
         """[passes] 1 where there was a draft to verify: a pass without one is a plain step."""
         return (self.proposed > 0).astype(int)
+
+    @property
+    def known(self) -> NDArray:
+        """[passes] 1 where it is known how likely each token that was tested was to be accepted."""
+        return (~np.isnan(self.overlap)).astype(int)
 
     @property
     def longest(self) -> int:

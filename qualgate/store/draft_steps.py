@@ -18,6 +18,8 @@ from qualgate.store.tables import draft_steps, units
 Steps = Mapping[int, Sequence[tuple[Any, ...]]]  # unit_id → its rows in their order, the columns of STEP
 # Who proposes in drafted evaluation: the answers of other arms, which is no speculation and has columns of its own.
 EVALUATION = ("baseline", "sibling")
+ROUNDING = 1e-9  # by which a sum of probabilities may be more than 1
+SINCE_0020 = 7  # columns of STEP before this
 
 
 def steps_by_key(result: JobResult) -> dict[UnitKey, list[DraftStep]]:
@@ -38,6 +40,11 @@ def steps_by_key(result: JobResult) -> dict[UnitKey, list[DraftStep]]:
 
 def _fault(step: DraftStep) -> str:
     counts = step.position, step.proposed, step.accepted, step.rejected, step.discarded, step.unverified
+    if min(step.pass_number or 0, step.sequences or 0) < 0:
+        return f"is of pass {step.pass_number} over {step.sequences} sequences, which cannot be"
+    tested = step.accepted + step.rejected
+    if step.overlap is not None and not 0 <= step.overlap <= tested * (1 + ROUNDING):  # NaN is not
+        return f"has a Σ min(p, q) of {step.overlap} over {tested} tested tokens, which cannot be"
     if step.level < 1 or min(counts) < 0 or step.rejected > 1:
         return (
             f"says level {step.level}, position {step.position}, {step.proposed} proposed, {step.accepted} accepted, "
@@ -76,8 +83,11 @@ def as_records(key: UnitKey, rows: Sequence[tuple[Any, ...]]) -> tuple[DraftStep
 
 
 def digest(rows: Sequence[tuple[Any, ...]]) -> str | None:
-    """What a unit's seal takes of its steps; None where there are none."""
-    return seal.digest(rows) if rows else None
+    """What a unit's seal takes of its steps; None where there are none. Of those stored before migration 0020, which
+    told no more, their first columns."""
+    if not rows:
+        return None
+    return seal.digest([row if row[SINCE_0020:] != (None, None, None) else row[:SINCE_0020] for row in rows])
 
 
 def steps_by_unit(connection: Connection, run_id: str, of: Collection[int] | None = None) -> Steps:

@@ -30,11 +30,17 @@ def write(path: Path, table: Table, rows: Iterable[Sequence[Sequence[Any]]]) -> 
 
 
 def read(path: Path, table: Table) -> Iterator[list[tuple[Any, ...]]]:
-    """The mirror image of `write`. Only for files whose hash was compared."""
+    """The mirror image of `write`; a column that the table did not have yet is NULL in every row. Only for files whose
+    hash was compared."""
     _, pq = _arrow()
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS, columns=[column.name for column in table.columns]):
-            yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        there = set(file.schema_arrow.names)
+        names = [column.name for column in table.columns]
+        missing = {column.name for column in table.columns if column.nullable} - there
+        for batch in file.iter_batches(ROWS, columns=[name for name in names if name not in missing]):
+            columns = iter(batch.columns)
+            nothing = [None] * batch.num_rows
+            yield list(zip(*(nothing if name in missing else next(columns).to_pylist() for name in names), strict=True))
 
 
 def _schema(table: Table) -> Any:

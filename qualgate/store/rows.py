@@ -34,6 +34,9 @@ STEP = (  # likewise, of what became of a draft
     draft_steps.c.rejected,
     draft_steps.c.unverified,
     draft_steps.c.proposer,
+    draft_steps.c.pass_number,
+    draft_steps.c.sequences,
+    draft_steps.c.overlap,
 )
 MEASURED = (
     "prompt_tokens",

@@ -144,6 +144,9 @@ draft_steps = Table(  # of units whose arm speculates: what one pass made of one
     Column("rejected", Integer, nullable=False),  # 0 or 1: the first that the verifier says otherwise
     Column("unverified", Integer, nullable=False),  # beside `proposed`: never offered
     Column("proposer", String(64), nullable=False),
+    Column("pass_number", Integer),  # these three: NULL before 0020, and where nothing is to be told
+    Column("sequences", Integer),  # that shared the pass
+    Column("overlap", Float),  # Σ min(p, q) over the tokens tested
     sqlite_with_rowid=False,  # the key is the table: no index beside it
 )
 

@@ -16,7 +16,8 @@ from tests.verification import PROOFS, run_of
 ROWS = {  # goals of earlier versions keep their ids, and none is dropped but for a better one; a new row is added here
     "decode": "drafted_int8 drafted_int4 lm_eval_int8 lm_eval_int4 plain vllm_plain vllm_int8 vllm_int4 step_1 step_64 "
     "choices memory",
-    "speculation": "target_bandwidth verify specqd_1 specqd_2 law control assistant lookup vllm_ngram vllm_draft bits",
+    "speculation": "target_bandwidth verify specqd_1 specqd_2 law control assistant lookup vllm_ngram vllm_draft bits "
+    "gpu_spec",
     "exact": "exact.tokens exact.other_tokens exact.other_bits exact.padded exact.kept.tokens exact.kept.other_tokens "
     "exact.kept.other_bits",
     "lossless": "lossless.by_rounds lossless.at_once lossless.numbers lossless.known_mutants lossless.code_mutants "

@@ -67,14 +67,15 @@ def test_rounds_and_rows_have_chances_of_their_own():
 
 def test_a_draft_is_drawn_by_chances_of_its_own_and_tells_what_from():
     one = ruling("speculative_sampling", 3, Sampling(temperature=0.7))
-    draft = one.drafted(0, (0, 0), NO_DRAFT, LOGITS[:1], "draft")
+    draft, overlaps = one.drafted(0, (0, 0), NO_DRAFT, LOGITS[:1], "draft")
+    assert overlaps == []
     assert len(draft.tokens) == 1
     assert draft.drawn_from is not None
     torch.testing.assert_close(draft.drawn_from, (LOGITS[:1].double() / 0.7).softmax(-1))
     together = Counter(
         (
             ruling("speculative_sampling", seed, Sampling(temperature=50.0))
-            .drafted(0, (0, 0), NO_DRAFT, LOGITS[:1], "")
+            .drafted(0, (0, 0), NO_DRAFT, LOGITS[:1], "")[0]
             .tokens[0],
             ruling("speculative_sampling", seed, Sampling(temperature=50.0))
             .said(0, (0,), NO_DRAFT, LOGITS[:1])
@@ -84,3 +85,21 @@ def test_a_draft_is_drawn_by_chances_of_its_own_and_tells_what_from():
     )
     assert len(together) == 16
     assert sum((count - 100) ** 2 / 100 for count in together.values()) < 60  # 15 degrees: one in three million
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_what_was_tested_tells_how_likely_it_was_to_be_accepted(drawn):
+    """Of each token that was accepted and of the first that was not: Σ min(p, q), of a one-hot draft p."""
+    rows = torch.tensor([[0.1, 0.2, 0.1, 0.6], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+    draft = Draft((3, 0), "draft", 8, rows if drawn else None)
+    law = LOGITS[:2].double().softmax(-1)
+    chances = [
+        sum(map(min, law[at].tolist(), rows[at].tolist())) if drawn else law[at, token].item()
+        for at, token in enumerate(draft.tokens)
+    ]
+    counts = set()
+    for seed in range(40):
+        said = ruling("speculative_sampling", seed, Sampling(temperature=1.0)).said(0, (0,), draft, LOGITS)
+        counts.add(len(said.tokens))
+        assert said.overlaps == pytest.approx(chances[: min(len(said.tokens), 2)])
+    assert counts >= {1, 3}

@@ -15,7 +15,7 @@ from qualgate.engine.draft_heads.texts import read_texts
 from qualgate.engine.draft_heads.training import Lessons, learned
 from qualgate.engine.job import decode_first, run_job, warm_up
 from qualgate.engine.load import LoadedArm
-from qualgate.records import DraftSource, Job, JobResult, QuantizeRecipe, Sampling, Speculation
+from qualgate.records import DraftSource, DraftStep, Job, JobResult, QuantizeRecipe, Sampling, Speculation
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP
 from tests.engine.jobs import INT4, INT8, arms_under, job
 
@@ -74,7 +74,7 @@ HEADS: dict[str, tuple[Layout, int]] = {
     "parallel head": ("parallel", 3),
     "parallel head, as many as pay": ("parallel", 0),
 }
-GREEDY, DRAWN = Sampling(), Sampling(temperature=0.8, top_k=40, top_p=0.95)
+GREEDY, DRAWN = Sampling(), Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.02)
 
 
 @pytest.fixture(scope="module", params=["plain", "packed"])
@@ -178,6 +178,42 @@ def test_what_became_of_each_draft_is_told_by_case_and_level(arms):
     assert found.generation.checked > 0 == found.generation.otherwise
 
 
+def test_every_step_tells_its_pass_and_how_many_sequences_shared_it(arms):
+    _, arm = arms
+    drafted = arm("variant", speculation=WAYS["two levels"])
+    work = job(drafted, "")
+    found = run_job(drafted, work)
+    for level in (1, 2):
+        by_pass: dict[int | None, list[DraftStep]] = {}
+        for one in found.draft_steps:
+            if one.level == level:
+                by_pass.setdefault(one.pass_number, []).append(one)
+        assert None not in by_pass
+        for steps in by_pass.values():
+            assert len({one.key for one in steps}) == len(steps), "a sequence has one step a pass"
+            assert {one.sequences for one in steps} >= {len(steps)}, "who shares a pass and only reads has no step"
+    assert max(one.sequences or 0 for one in found.draft_steps) == len(work.prompts)
+    assert {one.overlap for one in found.draft_steps} == {None}, "by the default rule a draw agrees or does not"
+
+
+@pytest.mark.parametrize("way", ["self-draft", "bad draft", "three levels"])
+def test_by_a_rule_of_chance_as_many_are_accepted_as_their_distributions_overlap(arms, way):
+    _, arm = arms
+    drafted = arm("variant", speculation=replace(WAYS[way], rule="speculative_sampling"))
+    work = asked(drafted, Sampling(temperature=1.0))
+    accepted = tested = overlap = 0.0
+    for seed in range(6):
+        for one in run_job(drafted, replace(work, seed=seed)).draft_steps:
+            assert (one.overlap is None) == (not one.accepted + one.rejected)
+            if one.overlap is not None:
+                assert 0 <= one.overlap <= (one.accepted + one.rejected) * (1 + 1e-9)
+                accepted, tested, overlap = (
+                    accepted + one.accepted, tested + one.accepted + one.rejected, overlap + one.overlap,
+                )  # fmt: skip
+    assert tested > 100
+    assert abs(accepted - overlap) < 2.5 * tested**0.5  # five standard deviations at most
+
+
 def test_how_often_drafts_rested_and_why_is_told_of_a_job(arms):
     """A step of the draft was timed as dear as a hundred passes of its target."""
     _, arm = arms
@@ -199,6 +235,18 @@ def test_how_often_drafts_rested_and_why_is_told_of_a_job(arms):
     ran = run_job(fixed, job(fixed, "")).generation
     assert (ran.drafting > 0, ran.rested, ran.because) == (True, 0, "")
     assert run_job(arm(), job(arm(), "")).generation.drafting == 0
+
+
+@pytest.mark.parametrize(("rule", "remembers"), [("keyed", True), ("speculative_sampling", False)])
+def test_suffixes_draft_from_the_answers_of_earlier_jobs_where_no_token_depends_on_it(arms, rule, remembers):
+    _, arm = arms
+    drafted = arm("variant", speculation=Speculation(draft=DraftSource(kind="suffix"), tokens=4, rule=rule))
+    work = asked(drafted, DRAWN)
+    first, again = run_job(drafted, work), run_job(drafted, work)
+    assert said(first) == said(again)
+    accepted = [sum(one.accepted for one in told.draft_steps) for told in (first, again)]
+    tokens = sum(len(one.token_ids) for one in again.completions)
+    assert (accepted[1] > 0.6 * tokens > accepted[0]) if remembers else (accepted[0] == accepted[1])
 
 
 def test_without_a_draft_nothing_is_told_of_drafts(arms):

@@ -24,6 +24,7 @@ from qualgate.store.schema import metadata
 from tests.drafts import with_drafts
 from tests.store.made import make_plan, make_results, make_run
 
+NOTHING = {"pass_number": None, "sequences": None, "overlap": None}
 KNOWN = database.REVISIONS  # of this version, oldest first
 LAST = KNOWN[-1]
 AFTER = f"{int(LAST) + 1:04}"
@@ -116,9 +117,16 @@ def as_held_by(revision: str, url: str, new: Path) -> None:
             )
 
 
+def drop_columns_of_0020(connection: sqlite3.Connection) -> None:
+    for column in ("pass_number", "sequences", "overlap"):
+        connection.execute(f"alter table draft_steps drop column {column}")
+
+
 def drop_later_tables(connection: sqlite3.Connection) -> None:
-    """Those that 0014 and what comes after it made, and the column that 0018 did."""
+    """Those that 0014 and what comes after it made, and the columns that 0018 and 0020 did."""
     connection.execute("alter table units drop column thought_tokens")
+    if connection.execute("select 1 from sqlite_master where name = 'draft_steps'").fetchone():
+        drop_columns_of_0020(connection)
     later = (
         "archives",
         "digests",
@@ -247,6 +255,7 @@ def test_a_run_of_revision_0017_has_no_thoughts_counted_its_seals_hold_and_new_r
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("alter table units drop column thought_tokens")
         connection.execute("drop table archives")
+        drop_columns_of_0020(connection)
         connection.execute("update alembic_version set version_num = '0017'")
     assert f"from revision 0017 to {LAST}" in upgrade(url)
     with open_store(url) as store:
@@ -264,6 +273,34 @@ def test_a_run_of_revision_0017_has_no_thoughts_counted_its_seals_hold_and_new_r
         connection.execute("update units set thought_tokens = 1 where run_id = ? and arm = 'int8'", (new,))
     with open_store(url) as store:
         assert runs.evidence(store, new).integrity
+
+
+def test_drafts_of_revision_0019_tell_no_pass_their_seals_hold_and_new_ones_tell_some(url):
+    def drafted(plan, told):
+        run_id = runs.begin(store, plan).run_id
+        for result, scores in make_results(plan):
+            result = with_drafts(result) if result.arm == "int8" else result
+            steps = result.draft_steps if told else [replace(step, **NOTHING) for step in result.draft_steps]
+            runs.record(store, run_id, replace(result, draft_steps=tuple(steps)), scores)
+        return run_id, runs.evidence(store, run_id)
+
+    with open_store(url) as store:
+        run_id, before = drafted(make_plan(cases=3), told=False)
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        drop_columns_of_0020(connection)
+        connection.execute("update alembic_version set version_num = '0019'")
+    assert f"from revision 0019 to {LAST}" in upgrade(url)
+    with open_store(url) as store:
+        assert runs.evidence(store, run_id) == before
+        assert before.integrity == ()
+        new, found = drafted(make_plan(cases=3, seed=1), told=True)
+        assert found.integrity == ()
+    for column in NOTHING:
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            unit = "(select min(unit_id) from draft_steps join units using (unit_id) where run_id = ?)"
+            connection.execute(f"update draft_steps set {column} = 7 where step = 1 and unit_id = {unit}", (new,))
+        with open_store(url) as store:
+            assert runs.evidence(store, new).integrity, column
 
 
 def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_new_runs_have_some(url):
@@ -407,6 +444,7 @@ def test_a_store_of_revision_0016_keeps_its_runs_and_has_no_nights_until_some_ar
         for table in ("nights", "digests", "archives"):
             connection.execute(f"drop table {table}")
         connection.execute("alter table units drop column thought_tokens")
+        drop_columns_of_0020(connection)
         connection.execute("update alembic_version set version_num = '0016'")
     assert f"upgraded from revision 0016 to {LAST}" in upgrade(url)
     with open_store(url) as store:

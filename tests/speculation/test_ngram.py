@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qualgate.speculation import ngram
 from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
 from qualgate.speculation.text import Text, agreed, repeated
@@ -75,3 +76,13 @@ def test_the_longer_match_drafts_and_of_equals_the_row_s_own():
     proposer.ended(0)
     assert drafted(proposer, 1, [2, 3, 9, 2, 3], (), 1) == Draft((9,), "suffix", 2)
     assert drafted(proposer, 2, [2, 3, 9, 1, 2, 3], (), 1) == Draft((4,), "suffix", 3)
+
+
+def test_of_answers_that_ended_only_the_latest_are_remembered(monkeypatch):
+    monkeypatch.setattr(ngram, "REMEMBERED", 40)
+    drafter = Suffix()
+    for row, first in enumerate((10, 50, 90, 130)):
+        drafter.propose([Asked(row, tuple(range(first, first + 15)), (), 3)])
+        drafter.ended(row)
+    assert drafter.propose([Asked(8, (131, 132, 133), (), 3)])[0].tokens == (134, 135, 136)
+    assert drafter.propose([Asked(9, (11, 12, 13), (), 3)])[0].tokens == ()

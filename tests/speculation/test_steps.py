@@ -33,4 +33,12 @@ def test_every_token_of_a_draft_is_counted_once(offered, accepted, said, told):
 def test_a_pass_without_a_draft_is_a_step_too():
     assert step(0, 4, NO_DRAFT, 0, 0, 1).counts == {
         "position": 4, "proposed": 0, "accepted": 0, "rejected": 0, "unverified": 0, "proposer": "",
+        "pass_number": None, "sequences": None, "overlap": None,
     }  # fmt: skip
+
+
+def test_of_what_a_rule_tested_behind_the_end_of_an_answer_nothing_is_told():
+    chances = [0.9, 0.5, 0.25]
+    assert step(0, 4, FIVE, 5, 2, 3, chances).overlap == pytest.approx(1.65)  # the third was tested, and rejected
+    assert step(0, 4, FIVE, 5, 2, 2, chances).overlap == pytest.approx(1.4)  # the second ended the answer
+    assert step(0, 4, FIVE, 5, 2, 3).overlap is None

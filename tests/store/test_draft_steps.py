@@ -115,6 +115,11 @@ def test_the_same_job_again_keeps_the_first_steps_and_a_failed_one_leaves_none(s
         ({"unverified": -3}, "-3 unverified"),
         ({"proposer": "baseline"}, "which is evaluation"),
         ({"proposer": "sibling"}, "which is evaluation"),
+        ({"pass_number": -1}, "of pass -1"),
+        ({"sequences": -2}, "over -2 sequences"),
+        ({"overlap": -0.1}, "of -0.1 over"),
+        ({"overlap": 99.0}, "of 99.0 over"),
+        ({"overlap": float("nan")}, "of nan over"),
     ],
 )
 def test_a_step_that_cannot_be_is_refused_and_nothing_of_its_job_is_stored(store, begun, change, said):
@@ -147,8 +152,8 @@ def test_steps_of_another_answer_or_that_contradict_the_answers_counts_are_refus
         "update draft_steps set step = step + 100 where unit_id = {unit} and step = 0",
         "delete from draft_steps where unit_id = {unit} and step = 0",
         "delete from draft_steps where unit_id = {unit}",
-        "insert into draft_steps values ({unit}, 999, 1, 1, 1, 1, 0, 0, 'x')",
-        "insert into draft_steps values ({plain}, 0, 1, 1, 1, 1, 0, 0, 'x')",
+        "insert into draft_steps values ({unit}, 999, 1, 1, 1, 1, 0, 0, 'x', 3, 2, null)",
+        "insert into draft_steps values ({plain}, 0, 1, 1, 1, 1, 0, 0, 'x', 3, 2, null)",
     ],
 )
 def test_steps_that_were_changed_dropped_or_added_are_found(store, begun, tampering):

@@ -109,7 +109,7 @@ class MedusaHeads:
                 break
             if self._ruling is not None:
                 here = logits[place : place + 1]
-                ruled = self._ruling.drafted(one.row, (*one.round, place), NO_DRAFT, here, self.name)
+                ruled, _ = self._ruling.drafted(one.row, (*one.round, place), NO_DRAFT, here, self.name)
                 assert ruled.drawn_from is not None, "a rule tells what it drew from"
                 token = ruled.tokens[0]
                 drawn_from.append(ruled.drawn_from)

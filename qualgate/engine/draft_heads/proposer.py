@@ -218,7 +218,7 @@ class DraftHead:
                 row.over = True
 
     def _ruled(self, ruling: Ruling, row: Row, logits: torch.Tensor) -> int:
-        draft = ruling.drafted(row.index, (*row.round, len(row.said)), NO_DRAFT, logits, self.name)
+        draft, _ = ruling.drafted(row.index, (*row.round, len(row.said)), NO_DRAFT, logits, self.name)
         assert draft.drawn_from is not None, "a rule tells what it drew from"
         row.drawn_from.append(draft.drawn_from)
         return draft.tokens[0]

@@ -45,6 +45,16 @@ def learned_on(cases: int) -> str:
     )
 
 
+def broken(drafts: int) -> tuple[str, ...]:
+    """That so many ended with logits that are no numbers."""
+    if not drafts:
+        return ()
+    return (
+        f"{counted(drafts, 'draft')} ended with logits that are no numbers (NaN or infinite), and its target went on "
+        "alone: damaged weights of the draft, or values beyond its dtype",
+    )
+
+
 def _rejected(level: DraftLevel) -> str:
     tested = level.accepted + level.rejected
     proposed, accepted = level.proposed_per_verification.value, level.accepted_per_verification.value

@@ -36,7 +36,8 @@ def passes_of(steps: Sequence[tuple[int, DraftStep]], answers: int) -> Passes:
     """As arrays. steps: of one level, each with the number of its answer."""
     names = ("proposed", "accepted", "rejected", "unverified")
     columns = {name: np.array([getattr(step, name) for _, step in steps], int) for name in names}
-    return Passes(answer=np.array([answer for answer, _ in steps], int), answers=answers, **columns)
+    overlap = np.array([np.nan if step.overlap is None else step.overlap for _, step in steps], float)
+    return Passes(answer=np.array([answer for answer, _ in steps], int), answers=answers, overlap=overlap, **columns)
 
 
 def _level(
@@ -72,6 +73,8 @@ def _level(
             for place in range(1, found.longest + 1)
         ),
         rejection={task: _rejection(sums, task, alpha) for task in sorted(set(tasks))},
+        accepted_of_tested=rate("accepted by chance", "tested by chance") if found.known.any() else None,
+        overlap=rate("overlap", "tested by chance") if found.known.any() else None,
     )
 
 
@@ -82,6 +85,9 @@ def _columns(found: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
         "accepted": found.accepted,
         "verifications": found.verifies,
         "with bonus": found.accepted + found.verifies,
+        "accepted by chance": found.accepted * found.known,
+        "tested by chance": (found.accepted + found.rejected) * found.known,
+        "overlap": np.where(found.known, found.overlap, 0.0),
     }
     for place in range(1, found.longest + 1):
         columns |= {f"tested at {place}": found.tested_at(place), f"accepted at {place}": found.accepted_at(place)}

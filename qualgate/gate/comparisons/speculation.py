@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from qualgate.errors import Exit
-from qualgate.gate.causes.wasted_drafts import learned_on, wasted_drafts
+from qualgate.gate.causes.acceptance_law import off_their_law
+from qualgate.gate.causes.wasted_drafts import broken, learned_on, wasted_drafts
 from qualgate.gate.comparisons.chunk_gaps import gaps_of
 from qualgate.gate.comparisons.draft_gain import gain_of, target_of
 from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
@@ -62,6 +63,7 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
     gain = gain_of(pairs, target, names, arm.facts, alpha, spec.tokens if spec else 0)
     memory = _memory(evidence.baseline, target, arm)
     alerts, wasted = wasted_drafts(levels, gain, memory)
+    alerts = (*(off_their_law(levels, spec.rule) if spec else ()), *alerts, *broken(arm.generation.broken_drafts))
     if spec and spec.draft.learned:
         alerts = (*alerts, learned_on(spec.draft.learned))
     return Speculated(
@@ -72,6 +74,7 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
         gaps=gaps_of(pairs, alpha),
         rested=_rested(arm.generation),
         because=arm.generation.because,
+        broken_drafts=arm.generation.broken_drafts,
         memory=memory,
         alerts=alerts,
         wasted=wasted,
