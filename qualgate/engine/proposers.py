@@ -110,7 +110,7 @@ def open_proposers(
             if level.draft.kind == "head":
                 proposer = stack.enter_context(_reading(name, arm, engine, requests, stop_ids, chances))
             elif part is None or model is None:
-                proposer = Ngram() if level.draft.kind == "ngram" else _suffix(arm.draft, at)
+                proposer = Ngram() if level.draft.kind == "ngram" else _suffix(draft, at)
             else:
                 decoder, head = stack.enter_context(open_decoder(model.model, model.choice, part=part))
                 most = max(1, room() // (model.choice.position_bytes * SLOTS))
