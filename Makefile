@@ -32,7 +32,7 @@ verify: $(VENV)/.installed bubblewrap postgresql
 # A slice runs on one core, so two lists of them go side by side.
 slices-of-engines:
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification architectures determinism-report static service \
-	  served-arithmetic exact lossless quantize
+	  served-arithmetic exact combinations lossless quantize
 
 slices-of-verdicts:
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification decisions scoring served

@@ -22,6 +22,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
     match name:
         case "architectures":
             from tests.verification.references.architectures import run
+        case "combinations":
+            from tests.verification.exactness.combinations import run
         case "decisions":
             from tests.verification.verdicts.decisions import run
         case "determinism-report":

@@ -54,6 +54,7 @@ def slices() -> Iterator[Slice]:
         "static",
         "served-arithmetic",
         "exact",
+        "combinations",
         "lossless",
         "quantize",
     )

@@ -164,6 +164,16 @@ EXACT = Benchmark(
     in_parts=True,
 )
 
+COMBINATIONS = Benchmark(
+    name="combinations",
+    about="speculation with quantized weights, fewer bits of keys and values, shared prefixes: accepted, gained",
+    goals={
+        "combined.answers": "0 answers that are not the target's own without drafts, every combination",
+        "combined.gains": "a table: of each combination what is accepted, what it gains a token, and its memory",
+        "combined.prefix": "a table: times as fast with drafts, of prompts that begin alike, four side by side",
+    },
+)
+
 LOSSLESS = Benchmark(
     name="lossless",
     about="speculation leaves the distribution of answers as it is: every rule enumerated, mutants, the engine's draws",
@@ -242,6 +252,7 @@ PROOFS = {
     one.name: one
     for one in (
         ARCHITECTURES,
+        COMBINATIONS,
         DECISIONS,
         DETERMINISM_REPORT,
         EXACT,
