@@ -66,11 +66,13 @@ class Enumerating(Ruling):
     chance: type[Enumerated] = Enumerated
     by: Callable[..., Draft] | None = None
 
-    def drafted(self, row: int, round: tuple[int, ...], below: Draft, logits: torch.Tensor, kind: str) -> Draft:
+    def drafted(
+        self, row: int, round: tuple[int, ...], below: Draft, logits: torch.Tensor, kind: str
+    ) -> tuple[Draft, list[float]]:
         """See `Ruling`."""
         if self.by is None:
             return Ruling.drafted(self, row, round, below, logits, kind)
-        return self.by(self.rule, self._probabilities(logits), below, self._chance(row, round), kind)
+        return self.by(self.rule, self._probabilities(logits), below, self._chance(row, round), kind), []
 
     def _chance(self, row: int, round: tuple[int, ...]) -> Enumerated:
         return self.chance(seed=0, case=0, round=round, numbers=self.numbers)
