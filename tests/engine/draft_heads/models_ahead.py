@@ -65,16 +65,24 @@ class ModelAhead:
 
     def draft(self, text: Sequence[int], count: int) -> list[int]:
         """So many tokens behind a text, each by all of it anew."""
-        states, tokens = self.states(text)[:-1], [*text]
+        found = list[int]()
         for _ in range(count):
+            found.append(int(self.logits(text, found)[-1].argmax()))
+        return found
+
+    def logits(self, text: Sequence[int], drafted: Sequence[int]) -> torch.Tensor:
+        """float32 [drafted + 1, vocabulary], behind a text and each beginning of what was drafted behind it."""
+        states, tokens, found = self.states(text)[:-1], [*text], list[torch.Tensor]()
+        for token in (*drafted, 0):
             embedded = self._normed(functional.embedding(torch.tensor(tokens[1:]), self.embedding), "enorm")
             before = self._normed(states, "hnorm")
             pair = [before, embedded] if self.state_first else [embedded, before]
             x = functional.linear(torch.cat(pair, -1), self.outer["eh_proj"])
             out = self._normed(self._through(self.whole.model.layers[LAYERS], x[None])[0], "last")
-            tokens.append(int(functional.linear(out[-1], self.head).argmax()))
+            found.append(functional.linear(out[-1], self.head))
             states = torch.cat([states, out[-1:]])
-        return tokens[len(text) :]
+            tokens.append(token)
+        return torch.stack(found)
 
     def _normed(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.outer[name]

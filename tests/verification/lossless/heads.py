@@ -7,17 +7,24 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
+from safetensors.torch import save_file
 
+from qualgate.engine.draft_heads.ahead import LAYOUTS, Ahead
+from qualgate.engine.draft_heads.ahead_layer import AheadLayer
 from qualgate.engine.draft_heads.eagle3 import Eagle3Head, Eagle3Layer, eagle3_tensors
 from qualgate.engine.draft_heads.folder import HeadFolder, HeadShape, Layout
 from qualgate.engine.draft_heads.layer import HeadLayer, angles, head_tensors
 from qualgate.engine.draft_heads.loading import LoadedHead
 from qualgate.engine.draft_heads.medusa import block
 from qualgate.engine.draft_heads.network import Examples, HeadNetwork, MedusaNetwork, ParallelNetwork
+from qualgate.quant.shards import read_shards
+from qualgate.records.speculation import MTP
 from tests.engine.draft_heads.heads import eagle3_by_hand, random_tensors
+from tests.engine.draft_heads.models_ahead import ModelAhead
 from tests.verification.lossless.models import Tokens
 
 PLACES = 3  # tokens of a draft by heads that say each place apart
@@ -48,6 +55,24 @@ def laid_out(layout: str, shape: HeadShape, taps: tuple[int, ...] = ()) -> Loade
     if layout == "medusa":
         return LoadedHead(folder=folder, numbers=0, blocks=tuple(block(tensors, place) for place in range(PLACES)))
     return LoadedHead(folder=folder, numbers=0, layer=HeadLayer(tensors, shape))
+
+
+def laid_out_ahead(found: ModelAhead, target: Any, shape: HeadShape) -> LoadedHead:
+    """The layer that a target has for further tokens, read from a file as its folder would hold it."""
+    outer = {f"{name}.weight": one for name, one in found.outer.items()}
+    outer["shared_head.norm.weight"] = outer.pop("last.weight")
+    tensors = {**found.whole.model.layers[-1].state_dict(), **outer}
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "model.safetensors"
+        save_file({name: one.clone() for name, one in tensors.items()}, file)
+        layer = AheadLayer(
+            Ahead(layout=LAYOUTS[0], prefix="", entries=read_shards(Path(folder)).entries),
+            target,
+            torch.float32,
+            "tiny",
+        )
+    folder_ = HeadFolder(path=Path(), layout=MTP, tokens=PLACES, shape=shape, target=None, sha256="", nbytes=0)
+    return LoadedHead(folder=folder_, numbers=0, layer=layer, head=layer.head, embed=layer.embed)
 
 
 def _turned(shape: HeadShape, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:

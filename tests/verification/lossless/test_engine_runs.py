@@ -23,7 +23,7 @@ from tests.verification.lossless.ways import CONSTRAINED, HEADS, WAYS, Way
 from tests.verification.lossless.wrong_engines import WRONG
 
 ANSWERS = 400
-LIMIT = ALARM / 168
+LIMIT = ALARM / 184
 
 
 def test_the_law_is_of_every_beginning_and_cut_as_the_engine_cuts():

@@ -9,6 +9,7 @@ from qualgate.records import Sampling
 from tests.engine.engines import PACKED, Kind
 
 TEXTS, MODEL, CASCADE, FIRST_LAYERS = "texts", "model", "model < model", "first layers"
+HIGH_BITS, AHEAD = "high bits", "MTP layer"
 HEADS = {"eagle head": "eagle", "medusa heads": "medusa", "parallel head": "parallel", "eagle3 head": "eagle3"}
 """Who drafts; of heads with the layout."""
 MODELS = (MODEL, CASCADE)  # that hold weights of their own
@@ -53,6 +54,8 @@ WAYS = [
     Way("packed", CONSTRAINED, "speculative_sampling", MODEL),
     Way("plain", CONSTRAINED, "block_verification", "eagle head"),
     Way("plain", PLAIN, "speculative_sampling", FIRST_LAYERS),
+    Way("plain", PLAIN, "speculative_sampling", HIGH_BITS),
+    Way("packed", PLAIN, "block_verification", AHEAD),
     Way("plain", "top-k 3 at 0.7", "speculative_sampling", "eagle head"),
     Way("packed", PLAIN, "speculative_sampling", "medusa heads"),
     Way("packed", PLAIN, "block_verification", "parallel head"),
