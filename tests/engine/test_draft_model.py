@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qualgate.engine.batch import Batch
 from qualgate.engine.draft_blocks import OwnBlocks
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.request import Request
@@ -187,12 +188,37 @@ def test_what_breaks_otherwise_is_not_kept_silent(monkeypatch):
         drafted(model(decoder), (), 2)
 
 
-def test_a_request_that_is_aborted_leaves_no_block_at_any_level():
-    under = Drafts(model(FakeDecoder(odd=4)), 2)
-    proposer = model(FakeDecoder(odd=2), under)
-    engine = fake_engine(FakeDecoder())
-    asked = [Request(prompt=(seed, *PROMPT), max_new_tokens=40) for seed in range(1, 4)]
-    told = answered(engine, asked, proposer=proposer, tokens=4, on_event=lambda _: engine.abort(1))
-    assert told.reasons[1] == "abort"
-    assert [told.reasons[at] for at in (0, 2)] == ["length", "length"]
+class Interrupting(FakeDecoder):
+    """Calls `interrupt` in the middle of its pass number `at`."""
+
+    at = -1
+    interrupt: Callable[[], None]
+
+    def forward(self, batch: Batch, states: Any, threads: int) -> torch.Tensor:
+        if len(self.passes) == self.at:
+            self.interrupt()
+        return super().forward(batch, states, threads)
+
+
+@given(
+    st.integers(0, 2), st.integers(0, 25), st.integers(0, 3), st.sampled_from([Limits(), Limits(rows=9, sequences=2)])
+)
+@examples(120)
+def test_whenever_a_request_is_aborted_no_level_keeps_a_block_and_the_others_answer_as_ever(where, at, row, limits):
+    """In the middle of a pass of the target, of its draft, or of what drafts for that; while prompts are read, too."""
+    passing = [Interrupting(odd=odd) for odd in (0, 2, 4)]
+    under = Drafts(model(passing[2]), 2)
+    proposer = model(passing[1], under)
+    engine = fake_engine(passing[0], limits=limits)
+    passing[where].at, passing[where].interrupt = at, lambda: engine.abort(row)
+    asked = [Request(prompt=(seed, *PROMPT), max_new_tokens=24, stop_ids=frozenset()) for seed in range(1, 5)]
+    told = answered(engine, asked, proposer=proposer, tokens=4)
+    for number, request in enumerate(asked):
+        whole = plainly(request.prompt, request.max_new_tokens, 0, ())
+        aborted = told.reasons[number] == "abort"
+        assert told.tokens[number] == whole[: len(told.tokens[number])]
+        assert aborted or told.tokens[number] == whole
+        assert not aborted or (number == row and len(told.tokens[number]) < len(whole))
+    assert len(passing[where].passes) <= at or "abort" in told.reasons or len(told.tokens[row]) == 24
     assert proposer.blocks_used == under.proposer.blocks_used == 0  # pyright: ignore
+    assert engine.lend(row, 1) is None, "no run goes on"
