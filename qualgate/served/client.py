@@ -2,8 +2,9 @@
 
 The key is read from the environment variable that the gate file names, goes into one header, and into nothing else: no
 message, no log, no record. Redirects are not followed, certificates are verified, and neither a proxy nor a .netrc of
-the environment has a say in where a prompt goes. Where a run is recorded or replayed, its transport does that
-(`taping`); where its tokens are counted, each request is claimed before it is sent (`charging`).
+the environment has a say in where a prompt goes (`network`). Where a run is recorded or replayed, what stands in the
+network's place does that (`taping`); where its tokens are counted, each request is claimed before it is sent
+(`charging`).
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import asyncio
 import json
 import os
 import random
-import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-import httpx2
 from pydantic import ValidationError
 
 from qualgate.errors import InfrastructureError, UsageError
@@ -30,16 +30,16 @@ from qualgate.served.answer import Answer, Gathering
 from qualgate.served.charging import Charges, Meter
 from qualgate.served.doubt import rearranged
 from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
+from qualgate.served.network import UNSENT, Asked, Broken, Exchange, Network, Question, Response
 from qualgate.served.replies import Completed, Reply
 from qualgate.served.retries import RETRIED, TRIES, Pace, pause, retry_after
+from qualgate.served.stream import Events
 from qualgate.served.tape import Player, Recorder
-from qualgate.served.taping import EXCHANGE, Exchange, Recording, Replaying
+from qualgate.served.taping import Recording, Replaying
 
 MOST_BYTES = 2**26  # of one answer, whole or in pieces
 PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests on
 MOST_SAID = 300  # characters of a server's own words in a message
-# s: to connect, to send, and to wait for the next bytes, which a queue before a busy model may hold back for long.
-TIMEOUT = httpx2.Timeout(None, connect=10.0, write=60.0, read=600.0)
 WHOLE = 600.0  # s in which the next whole thing is to come (a head, a body, an event), however its bytes trickle
 
 Of = TypeVar("Of", bound=Reply)
@@ -72,37 +72,26 @@ class Client:
         self._pace = Pace(0.0 if replays else served.requests_per_minute / share)
         self._key = "" if replays else _key_of(name, served.api_key_env)
         self._turns = asyncio.Semaphore(at_once)
-        headers = {
+        self._headers = {
             "User-Agent": f"qualgate/{own_version()}",
             "Accept-Encoding": "identity",  # what is packed small may unpack beyond any bound
             **dict(served.extra_headers),
         }
         if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        self._http = httpx2.AsyncClient(
-            headers=headers,
-            timeout=TIMEOUT,
-            transport=self._transport(at_once),
-            follow_redirects=False,
-            trust_env=False,
-        )
+            self._headers["Authorization"] = f"Bearer {self._key}"
+        self._asked = self._network(at_once)
 
-    def _transport(self, at_once: int) -> httpx2.AsyncBaseTransport:
+    def _network(self, at_once: int) -> Asked:
         if isinstance(self._session, Player):
             return Replaying(self._session)
-        asking = httpx2.AsyncHTTPTransport(
-            limits=httpx2.Limits(max_connections=at_once, max_keepalive_connections=at_once),
-            verify=httpx2.create_ssl_context() if self._served.endpoint.startswith("https:") else False,
-            trust_env=False,
-        )
-        return asking if self._session is None else Recording(asking, self._session, self._key)
+        network = Network(at_once, secure=self._served.endpoint.startswith("https:"))
+        return network if self._session is None else Recording(network, self._session, self._key)
 
     async def __aenter__(self) -> Client:
-        await self._http.__aenter__()
         return self
 
     async def __aexit__(self, *failed: Any) -> None:
-        await self._http.__aexit__(*failed)
+        await self._asked.close()
         if isinstance(self._session, Recorder):
             (self._session.keep if failed[0] is None else self._session.drop)()
 
@@ -128,13 +117,14 @@ class Client:
         address = self._host() + path.lstrip("/")
         try:
             async with asyncio.timeout(PAGE_SECONDS), self._turns, self._sent("GET", address, None) as response:
-                raw = await _bytes(response) if response.status_code == 200 else b""
-        except (httpx2.RequestError, WireFault, NotServed, TimeoutError):
+                raw = await _bytes(response) if response.status == 200 else b""
+        except (Broken, WireFault, NotServed, TimeoutError):
             return ""
         return raw.decode("utf-8", "replace")
 
     def _host(self) -> str:
-        return str(httpx2.URL(self._served.endpoint).copy_with(raw_path=b"/"))
+        parts = urlsplit(self._served.endpoint)
+        return f"{parts.scheme}://{parts.netloc}/"
 
     async def _again(self, once: Callable[[], Awaitable[Any]], *, paced: bool = False) -> Any:
         failures = 0
@@ -157,13 +147,12 @@ class Client:
                 )
             await self._sleep(wait)
 
-    def _broken(self, error: httpx2.RequestError) -> Exception:
+    def _broken(self, error: Broken) -> Exception:
         """What a connection that fails is to whoever asked."""
-        if isinstance(error, httpx2.ConnectError) and (broken := _of_tls(error)) is not None:
-            return self._tls(broken)
-        cause = "timeout" if isinstance(error, httpx2.TimeoutException) else "connection"
-        never = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-        return WireFault(f"{type(error).__name__}: {error}", cause=cause, unanswered=never)
+        if error.tls is not None:
+            return self._tls(error.tls)
+        cause = "timeout" if error.name.endswith("Timeout") else "connection"
+        return WireFault(str(error), cause=cause, unanswered=error.name in UNSENT)
 
     def _tls(self, error: BaseException) -> NotServed:
         return NotServed(
@@ -211,7 +200,7 @@ class Client:
 
     async def _got(self, address: str, kind: type[Of]) -> Of | None:
         async with self._sent("GET", address, None) as response:
-            if response.status_code == 404:
+            if response.status == 404:
                 return None
             raw = await _bytes(response)
         try:
@@ -219,53 +208,49 @@ class Client:
         except WireFault as fault:
             raise NotServed(f"{self._where}: {fault}. {ADDRESS}.") from None
 
-    async def _pieces(self, response: httpx2.Response) -> AsyncIterator[Completed]:
+    async def _pieces(self, response: Response) -> AsyncIterator[Completed]:
         """Of a stream of server-sent events. WireFault unless it ends as it must."""
         if "text/event-stream" not in response.headers.get("content-type", ""):
             # Servers that cannot stream answer whole; what is neither says what it is.
             yield self._read(await _bytes(response), Completed)
             return
-        size, events = 0, aiter(httpx2.EventSource(response, MOST_BYTES))
-        try:
-            while (event := await _in_time(anext(events, None), "piece of its answer")) is not None:
-                if event.data == "[DONE]":
-                    return
-                if (size := size + len(event.data)) > MOST_BYTES:
-                    raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
-                yield self._read(event.data.encode(), Completed)
-        except UnicodeError as error:  # of the charset that it names
-            raise WireFault(f"its stream is no text: {error}") from None
+        size, events = 0, _events(response)
+        while (event := await _in_time(anext(events, None), "piece of its answer")) is not None:
+            if event == b"[DONE]":
+                return
+            if (size := size + len(event)) > MOST_BYTES:
+                raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
+            yield self._read(event, Completed)
         raise WireFault("its stream broke off before its end")
 
     @asynccontextmanager
     async def _sent(
         self, method: str, address: str, body: Mapping[str, Any] | None, exchange: Exchange | None = None
-    ) -> AsyncIterator[httpx2.Response]:
+    ) -> AsyncIterator[Response]:
         """The response, whose status is 200, or 404 to what is only looked for."""
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
-        headers = {"Content-Type": "application/json"} if content else None
-        head = _Head()
-        told = {"trace": head.on_event, EXCHANGE: exchange or Exchange()}
-        request = self._http.build_request(method, address, content=content, headers=headers, extensions=told)
+        headers = self._headers | ({"Content-Type": "application/json"} if content else {})
+        question = Question(
+            method=method, address=address, content=content, headers=headers, exchange=exchange or Exchange()
+        )
         try:
-            response = await _in_time(self._http.send(request, stream=True), "head of an answer")
+            response = await _in_time(self._asked.send(question), "head of an answer")
             try:
-                if head.lay_there:
+                if response.lay_there:
                     raise WireFault("an answer that nobody had asked for lay in its connection")
                 if response.headers.get("content-encoding", "identity") != "identity":
                     raise WireFault("its answer is compressed, which was not asked for")
-                status = response.status_code
-                if status != 200 and not (status == 404 and body is None):
-                    await self._refuse(response, httpx2.URL(address).path)
+                if response.status != 200 and not (response.status == 404 and body is None):
+                    await self._refuse(response, urlsplit(address).path)
                 yield response
             finally:
                 await response.aclose()
-        except httpx2.RequestError as error:
+        except Broken as error:
             raise self._broken(error) from None
 
-    async def _refuse(self, response: httpx2.Response, path: str) -> None:
-        status = response.status_code
+    async def _refuse(self, response: Response, path: str) -> None:
+        status = response.status
         if status in RETRIED:
             waits = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
             words = await self._words(response)
@@ -299,7 +284,7 @@ class Client:
             begins = self._shown(raw[:4096].decode("utf-8", "replace"))[:80]  # cut behind: half a key is not found
             raise WireFault(f"{what} ({place or 'JSON'}: {first['msg']}); it begins {begins!r}") from None
 
-    async def _words(self, response: httpx2.Response) -> str:
+    async def _words(self, response: Response) -> str:
         """A server's own words about its refusal."""
         return self._shown((await _bytes(response)).decode("utf-8", "replace")) or "no more is said"
 
@@ -309,25 +294,6 @@ class Client:
             text = text.replace(key, "***")
         told = visible_line(text)
         return told if len(told) <= MOST_SAID else f"{told[:MOST_SAID]}…"
-
-
-class _Head:
-    """Whether the head of an answer lay in the connection before its question was asked: it is another question's then,
-    come late or twice. What must be read of the network lets the event loop go on first."""
-
-    def __init__(self) -> None:
-        self.lay_there, self._waits = False, False
-
-    async def on_event(self, name: str, _: Mapping[str, Any]) -> None:
-        """What httpx2 tells of a request."""
-        if name == "http11.receive_response_headers.started":
-            self._waits = False
-            asyncio.get_running_loop().call_soon(self._goes_on)
-        elif name == "http11.receive_response_headers.complete":
-            self.lay_there = not self._waits
-
-    def _goes_on(self) -> None:
-        self._waits = True
 
 
 def _key_of(name: str, variable: str) -> str:
@@ -350,16 +316,6 @@ def _seconds(exchange: Exchange, began: float) -> float:
     return time.perf_counter() - began if exchange.told is None else exchange.told
 
 
-def _of_tls(error: BaseException) -> BaseException | None:
-    """What TLS found wrong, where that is why the connection failed."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
-    return None
-
-
 async def _in_time(coming: Awaitable[Any], what: str) -> Any:
     """What comes. WireFault where it does not come whole, however often a byte of it does."""
     try:
@@ -369,14 +325,22 @@ async def _in_time(coming: Awaitable[Any], what: str) -> Any:
         raise WireFault(f"no whole {what} came within {WHOLE:g} s", cause="timeout") from None
 
 
-async def _bytes(response: httpx2.Response) -> bytes:
+async def _events(response: Response) -> AsyncIterator[bytes]:
+    """The data of each server-sent event."""
+    events = Events(MOST_BYTES)
+    async for part in response.parts():
+        for event in events.take(part):
+            yield event
+
+
+async def _bytes(response: Response) -> bytes:
     """The whole of it. WireFault where that is too much, or does not come whole."""
     return await _in_time(_all_bytes(response), "answer")
 
 
-async def _all_bytes(response: httpx2.Response) -> bytes:
+async def _all_bytes(response: Response) -> bytes:
     parts, size = [], 0
-    async for part in response.aiter_bytes():
+    async for part in response.parts():
         parts.append(part)
         if (size := size + len(part)) > MOST_BYTES:
             raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")

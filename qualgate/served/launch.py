@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from qualgate.errors import InfrastructureError, UsageError
@@ -141,14 +142,19 @@ def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, 
 
 def _answers(port: int) -> bool:
     """Whether a server that is healthy, where it says so, lists its models."""
-    import httpx2
-
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=5.0, trust_env=False) as asking:
-            healthy = asking.get("/health").status_code in (200, 404)
-            return healthy and asking.get("/v1/models").status_code in (200, 401, 403)
-    except httpx2.RequestError:  # a reply that cannot be decoded among them
+        return _status(port, "/health") in (200, 404) and _status(port, "/v1/models") in (200, 401, 403)
+    except (OSError, HTTPException):  # a reply that cannot be read among them
         return False
+
+
+def _status(port: int, path: str) -> int:
+    asking = HTTPConnection("127.0.0.1", port, timeout=5.0)
+    try:
+        asking.request("GET", path)
+        return asking.getresponse().status
+    finally:
+        asking.close()
 
 
 def _last_lines(log: Path, arm: ArmSpec) -> str:

@@ -48,7 +48,7 @@ class Asking:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """What came back: status, headers that matter, and what came when (s since it was asked), as text that holds any
-    bytes (surrogateescape). broke: why it is not whole, the name of httpx's error and its words; None: it is."""
+    bytes (surrogateescape). broke: why it is not whole, name and words of a `network.Broken`; None: it is."""
 
     status: int = 0
     headers: Mapping[str, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,6 +109,7 @@ def scripted(
     version: Reply | None = None,
     otherwise: Callable[[dict[str, Any]], Reply] | None = None,
     probes: Callable[[dict[str, Any]], Reply] | None = None,
+    secured: ssl.SSLContext | None = None,
 ) -> Iterator[Scripted]:
     """script: what is answered in turn; otherwise: what is answered behind its end, by the request's body."""
     found: Scripted
@@ -151,8 +153,10 @@ def scripted(
 
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
+    if secured is not None:
+        httpd.socket = secured.wrap_socket(httpd.socket, server_side=True)
     found = Scripted(
-        f"http://127.0.0.1:{httpd.server_address[1]}/v1",
+        f"http{'s' if secured else ''}://127.0.0.1:{httpd.server_address[1]}/v1",
         list(script),
         models or as_json(MODELS),
         version or as_json({"version": "1.0"}),

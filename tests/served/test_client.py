@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 from dataclasses import replace
 from typing import Any
 
@@ -229,13 +232,30 @@ def test_a_connection_that_cannot_be_secured_is_refused():
     assert server.asked == []
 
 
-def test_certificates_are_verified():
-    async def verified() -> bool:
-        async with Client("x", Served(endpoint="https://127.0.0.1:1/v1"), 1) as client:
-            pool = client._http._transport._pool  # type: ignore[attr-defined]
-            return bool(pool._ssl_context.verify_mode)
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_certificate_is_trusted_where_its_authority_is_named_and_for_its_own_host(tmp_path, monkeypatch):
+    for name in ("127.0.0.1", "192.0.2.7"):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test",
+             "-addext", f"subjectAltName=IP:{name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"],
+            cwd=tmp_path, check=True, capture_output=True,
+        )  # fmt: skip
 
-    assert asyncio.run(verified())
+    def asked_of(host: str, trusted: str | None) -> str:
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        if trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / trusted))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / f"{host}.pem", tmp_path / f"{host}.key")
+        with scripted(as_json(WHOLE), secured=context) as server:
+            try:
+                return asking(server)[0].text
+            except NotServed as error:
+                return str(error)
+
+    assert asked_of("127.0.0.1", "127.0.0.1.pem") == "yes"
+    assert "certificate verify failed" in asked_of("127.0.0.1", None)
+    assert "no secure connection" in asked_of("192.0.2.7", "192.0.2.7.pem"), "it is another host's"
 
 
 def test_a_rate_is_kept_before_each_try_and_not_for_what_is_only_looked_up():

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
-import httpx2
+import aiohttp
 
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import InfrastructureError
 from qualgate.quant.model_files import read_files
 from qualgate.records import ArmSpec, Case, Job, JobResult, Prompt, Served, UnitKey
-from qualgate.served import client
+from qualgate.served import client, network
 from qualgate.served.asked import asked_of
 from qualgate.served.job import run_served
 from qualgate.served.retries import pause
@@ -97,7 +97,7 @@ def hurried() -> Iterator[None]:
         return None if wait is None else wait / 100
 
     with (
-        patch.object(client, "TIMEOUT", httpx2.Timeout(None, connect=5.0, write=5.0, read=0.5)),
+        patch.object(network, "TIMEOUT", aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=0.5)),
         patch.object(client, "WHOLE", 0.5),
         patch.object(client, "MOST_BYTES", 2**22),
         patch.object(client, "pause", soon),

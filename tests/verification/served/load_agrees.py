@@ -26,6 +26,7 @@ from qualgate.load.sent import Sent, Stage
 from qualgate.records import Served
 from qualgate.refmodel import PATH
 from qualgate.served.client import Client
+from qualgate.served.network import Asked, Question
 from tests.load import virtual
 from tests.served.server.serving import serving
 from tests.verification.goals import SERVED
@@ -105,17 +106,27 @@ async def _recorded(address: str, requests: int) -> list[Recorded]:
     return sorted(found, key=lambda one: one.began)
 
 
-class _Again(httpx2.AsyncBaseTransport, httpx2.AsyncByteStream):
+class _Again:
     """One stream's bytes, at their times."""
 
+    status, lay_there = 200, False
+
     def __init__(self, of: Recorded) -> None:
-        self._of = of
+        self._of, self.headers = of, {"content-type": "text/event-stream"}
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    async def send(self, _: Question) -> _Again:
+        """See `Asked`."""
         self._began = asyncio.get_running_loop().time()
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=self)
+        return self
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def close(self) -> None:
+        """See `Asked`."""
+
+    async def aclose(self) -> None:
+        """See `Response`."""
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """See `Response`."""
         clock = asyncio.get_running_loop().time
         for at, chunk in (*self._of.chunks, (self._of.ended, b"")):
             await asyncio.sleep(self._began + at - clock())
@@ -129,7 +140,7 @@ class _Client(Client):
         self._of = of
         super().__init__("recorded", Served(endpoint="http://recorded/v1"), 1)
 
-    def _transport(self, at_once: int) -> httpx2.AsyncBaseTransport:
+    def _network(self, at_once: int) -> Asked:
         return _Again(self._of)
 
 

@@ -47,7 +47,6 @@ def test_what_never_passes_fails_the_job_whole_and_is_answered_when_it_is_mended
     [
         (client, "rearranged", lambda *_: False, "calls", "arguments backwards"),
         (answer, "doubtful", lambda *_: False, "stream", "a piece twice"),
-        (client._Head, "_goes_on", lambda self: None, "whole", "no end"),
     ],
 )
 def test_a_client_that_is_made_worse_is_found_out(folder, where, name, worse, kind, what):

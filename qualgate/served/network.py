@@ -1,0 +1,204 @@
+"""The one place that reaches a server: aiohttp's connections, told apart from whose fault it is that they fail.
+
+Nothing is followed, unpacked, kept or taken from the environment: no redirect, no proxy, no .netrc, no cookie. Names of
+failures are those that recordings hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+import certifi
+from yarl import URL
+
+# s: to connect, and to wait for the next bytes, which a queue before a busy model may hold back for long.
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=600.0)
+IDLE = 5.0  # s after which a connection that nobody uses is closed
+AT_ONCE = 2**20  # bytes that are written without a look at what else is to be done
+UNSENT = ("ConnectError", "ConnectTimeout")  # names of failures before anything was asked
+
+
+class Broken(Exception):
+    """A connection that failed. name: how; tls: what was wrong with its certificate, where that was."""
+
+    def __init__(self, name: str, words: str, tls: ssl.SSLError | ssl.CertificateError | None = None) -> None:
+        super().__init__(f"{name}: {words}")
+        self.name, self.words, self.tls = name, words, tls
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request as its asker knows it. of: the case that it asks of, "" of none. told: s since it was asked at which
+    the last piece came, by a recording; None where a server answers now."""
+
+    of: str = ""
+    told: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A request. headers: all of them."""
+
+    method: str
+    address: str
+    content: bytes | None
+    headers: Mapping[str, str]
+    exchange: Exchange
+
+
+class Response(Protocol):
+    """What comes back."""
+
+    @property
+    def status(self) -> int:
+        """As HTTP numbers them."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By their names in small letters."""
+        ...
+
+    @property
+    def lay_there(self) -> bool:
+        """Whether its head lay in the connection before its question was asked: it is another question's then, come
+        late or twice."""
+        ...
+
+    def parts(self) -> AsyncIterator[bytes]:
+        """Its body, as it comes. Broken where it is not whole."""
+        ...
+
+    async def aclose(self) -> None:
+        """Of no more use; where it was not read to its end its connection is ended."""
+        ...
+
+
+class Asked(Protocol):
+    """Whoever answers questions: a network, a recorder before it, or a recording."""
+
+    async def send(self, question: Question) -> Response:
+        """The response, once its head is there. Broken where none comes."""
+        ...
+
+    async def close(self) -> None:
+        """Of its connections."""
+        ...
+
+
+class _Reply(aiohttp.ClientResponse):
+    """What must be read of the network lets the event loop go on first; what lay there does not."""
+
+    lay_there = False
+
+    async def start(self, connection: Any) -> Any:
+        """See `aiohttp.ClientResponse`."""
+        went_on, protocol = list[bool](), connection.protocol
+        asyncio.get_running_loop().call_soon(went_on.append, True)
+        found = await super().start(connection)
+        self.lay_there = not went_on
+        if self.lay_there and protocol is not None:
+            protocol.close()  # each further answer in it is of the question before
+        return found
+
+
+class Network:
+    """at_once: connections at most. secure: whether certificates are looked at, as those of https are."""
+
+    def __init__(self, at_once: int, *, secure: bool) -> None:
+        self._at_once, self._secure = at_once, secure
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, question: Question) -> Response:
+        """See `Asked`."""
+        body: Any = question.content
+        if body is not None and len(body) > AT_ONCE:
+            body = io.BytesIO(body)
+        try:
+            reply = await self._opened().request(
+                question.method,
+                URL(question.address, encoded=True),
+                data=body,
+                headers=question.headers,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise broken(error) from None
+        return _Received(reply)
+
+    async def close(self) -> None:
+        """See `Asked`."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """Made where its loop runs."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._at_once, ssl=_trusted() if self._secure else True, keepalive_timeout=IDLE
+                ),
+                timeout=TIMEOUT,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                response_class=_Reply,
+                trust_env=False,
+            )
+        return self._session
+
+
+class _Received:
+    def __init__(self, reply: aiohttp.ClientResponse) -> None:
+        self._reply, self.status = reply, reply.status
+        self.lay_there = bool(getattr(reply, "lay_there", False))
+        self.headers = joined(reply.headers.items())
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """See `Response`."""
+        try:
+            async for part in self._reply.content.iter_any():
+                yield part
+        except (aiohttp.ClientError, OSError) as error:
+            raise broken(error) from None
+
+    async def aclose(self) -> None:
+        """See `Response`."""
+        self._reply.close()
+
+
+def joined(headers: Any) -> dict[str, str]:
+    """Values by names in small letters; those of one name with a comma between."""
+    found = dict[str, str]()
+    for name, value in headers:
+        found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() in found else value
+    return found
+
+
+def broken(error: Exception) -> Broken:
+    """What aiohttp says of a connection, by the names that are recorded."""
+    words = str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+        inner: Any = getattr(error, "certificate_error", None) or error.os_error
+        return Broken("ConnectError", str(inner), inner)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return Broken("ConnectTimeout", words)
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
+        return Broken("ConnectError", words)
+    if isinstance(error, aiohttp.ServerTimeoutError):
+        return Broken("ReadTimeout", words)
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | aiohttp.ClientResponseError):
+        return Broken("RemoteProtocolError", words)
+    return Broken("ReadError", words)
+
+
+def _trusted() -> ssl.SSLContext:
+    """Authorities of SSL_CERT_FILE and SSL_CERT_DIR where these are named, else those that Mozilla trusts."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    return ssl.create_default_context(cafile=file or (None if folder else certifi.where()), capath=folder)

@@ -1,0 +1,46 @@
+"""Server-sent events, out of bytes as they come (WHATWG HTML, 9.2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qualgate.served.faults import WireFault
+
+BOM = b"\xef\xbb\xbf"
+
+
+class Events:
+    """Takes a stream piece by piece. most: bytes of one event; more are a WireFault."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._line, self._data = most, bytearray(), bytearray()
+        self._begun = self._returned = self._has_data = False
+
+    def take(self, part: bytes) -> Iterator[bytes]:
+        """The data of every event that ends in `part`."""
+        if self._returned and part[:1] == b"\n":  # of a line end that the piece before began
+            part = part[1:]
+        self._returned = part[-1:] == b"\r" if part else self._returned
+        *ends, rest = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for end in ends:
+            self._line += end
+            line, self._line = bytes(self._line), bytearray()
+            if not self._begun:
+                line, self._begun = line.removeprefix(BOM), True
+            yield from self._ended(line)
+        self._line += rest
+        if len(self._line) + len(self._data) > self._most:
+            raise WireFault(f"it sends more than {self._most:,} bytes")
+
+    def _ended(self, line: bytes) -> Iterator[bytes]:
+        if not line:
+            if self._has_data:
+                yield bytes(self._data)
+            self._data, self._has_data = bytearray(), False
+            return
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            if self._has_data:
+                self._data += b"\n"
+            self._data += value.removeprefix(b" ")
+            self._has_data = True

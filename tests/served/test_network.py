@@ -1,0 +1,84 @@
+"""What a network tells of a connection: an answer that lay there before its question is another's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from qualgate.served.network import Broken, Exchange, Network, Question, broken
+
+
+def reply(text: str) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text.encode())
+
+
+def heard(*script: tuple[bytes, bytes]) -> list[tuple[str, bool]]:
+    """What each question's answer is, and whether it lay there. script: what is written to each, and then unasked. The
+    next question waits until that is there."""
+
+    async def ask() -> list[tuple[str, bool]]:
+        written, script_left, found = asyncio.Event(), list(script), list[tuple[str, bool]]()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await reader.readline():
+                while await reader.readline() not in (b"\r\n", b""):
+                    pass
+                asked_for, unasked = script_left.pop(0)
+                writer.write(asked_for)
+                await writer.drain()
+                if unasked:
+                    await asyncio.wait_for(written.wait(), 10)  # its asker has read the other
+                    writer.write(unasked)
+                    await writer.drain()
+                    unasked_sent.set()
+
+        unasked_sent = asyncio.Event()
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        network = Network(1, secure=False)
+        for _, unasked in script:
+            question = Question(method="GET", address=address, content=None, headers={}, exchange=Exchange())
+            response = await network.send(question)
+            found.append((b"".join([part async for part in response.parts()]).decode(), response.lay_there))
+            await response.aclose()
+            written.set()
+            if unasked:
+                await asyncio.wait_for(unasked_sent.wait(), 10)
+                for _ in range(20):  # it arrives
+                    await asyncio.sleep(0)
+        await network.close()
+        server.close()
+        return found
+
+    return asyncio.run(ask())
+
+
+def test_an_answer_that_nobody_asked_for_is_told_and_its_connection_is_not_asked_again():
+    found = heard((reply("one"), reply("late")), (reply("two"), b""), (reply("three"), b""))
+    assert found[0] == ("one", False)
+    assert found[1] == ("late", True)
+    assert found[2][1] is False, "a new connection"
+
+
+def test_answers_in_turn_lie_nowhere():
+    assert heard(*((reply(text), b"") for text in "abc")) == [(text, False) for text in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (aiohttp.ServerDisconnectedError(), "RemoteProtocolError"),
+        (aiohttp.ClientPayloadError("not completed"), "RemoteProtocolError"),
+        (aiohttp.SocketTimeoutError("slow"), "ReadTimeout"),
+        (aiohttp.ConnectionTimeoutError("slow"), "ConnectTimeout"),
+        (aiohttp.ClientOSError(104, "reset"), "ReadError"),
+        (ConnectionResetError("reset"), "ReadError"),
+    ],
+)
+def test_failures_have_the_names_that_recordings_hold(error, name):
+    found = broken(error)
+    assert isinstance(found, Broken)
+    assert (found.name, found.tls) == (name, None)
+    assert found.words
