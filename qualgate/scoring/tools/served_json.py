@@ -14,7 +14,7 @@ from qualgate.scoring.tools.dialects.call import Call, Tools
 from qualgate.scoring.tools.served_values import executed, lenient
 
 Reader = Callable[[str, Tools], Iterator[Call]]
-_FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 _DECODER = json.JSONDecoder()
 
 
@@ -24,7 +24,7 @@ def _all_or_none(found: Callable[[str], Iterable[tuple[Any, Any]]]) -> Reader:
     def read(text: str, tools: Tools) -> Iterator[Call]:
         try:
             calls = list(found(text))
-        except _FAULTS:
+        except FAULTS:
             return
         if all(isinstance(name, str) for name, _ in calls):
             for name, arguments in calls:
@@ -200,8 +200,60 @@ def _as_sent(text: str) -> Any:
         return text
 
 
+def _xlam(text: str) -> list[tuple[Any, Any]]:
+    """The first value that is JSON: behind a thought, in a fence or between marks, or the whole text; a list's calls."""
+    value = lenient(_first_of_xlam(text))
+    calls = [one for one in value if isinstance(one, dict) and "name" in one and "arguments" in one]
+    if not isinstance(value, list) or not all(isinstance(one["arguments"], dict | str) for one in calls):
+        return []
+    return [(one["name"], _as_sent(given) if isinstance(given := one["arguments"], str) else given) for one in calls]
+
+
+def _first_of_xlam(text: str) -> str:
+    _, thought, behind = text.partition("</think>")
+    if thought and _is_json(behind.strip()):
+        return behind.strip()
+    for part in (behind.strip(), text):
+        for pattern in _XLAM_BLOCKS:
+            if block := next(filter(_is_json, pattern.findall(part)), None):
+                return block
+    return text if text.strip().startswith("[") else ""
+
+
+_XLAM_BLOCKS = tuple(
+    map(re.compile, (r"```(?:json)?\s*([\s\S]*?)```", r"\[TOOL_CALLS\]([\s\S]*?)(?=\n|$)",
+                     r"<tool_call>([\s\S]*?)</tool_call>"))
+)  # fmt: skip
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return True
+
+
+def _mistral(text: str) -> list[tuple[Any, Any]]:
+    """The first value behind a mark, or the longest list of objects there; what in it is no call is passed over."""
+    behind = next(filter(None, map(str.strip, text.split("[TOOL_CALLS]")[1:])), "")
+    try:
+        value, _ = _DECODER.raw_decode(behind)
+    except ValueError:
+        value = lenient(re.findall(r"\[{.*}\]", behind, re.DOTALL)[0])
+    calls = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = []
+    for one in calls:
+        if isinstance(one, dict) and ("name" in one or "arguments" in one):
+            name, given = one.get("name"), one.get("arguments")
+            given = {} if given is None else _as_sent(given) if isinstance(given, str) else given
+            found.append((name if isinstance(name, str) else "", given))
+    return found
+
+
 LLAMA, PHI, JAMBA = _all_or_none(_llama), _all_or_none(_phi), _all_or_none(_jamba)
 INTERNLM, GRANITE, ERNIE = _all_or_none(_internlm), _all_or_none(_granite), _all_or_none(_ernie)
+XLAM, MISTRAL = _all_or_none(_xlam), _all_or_none(_mistral)
 GRANITE4, HUNYUAN, GIGACHAT = _all_or_none(_granite4), _all_or_none(_hunyuan), _all_or_none(_gigachat)
 DEEPSEEK_V3 = deepseek(
     r"<｜tool▁call▁begin｜>(?P<type>.*)<｜tool▁sep｜>(?P<name>.*)\n```json\n(?P<arguments>[\s\S]*?)\n```<｜tool▁call▁end｜>"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qualgate.scoring.tools import served_json
+from qualgate.scoring.tools import served_json, served_python
 from qualgate.scoring.tools.dialects.call import Call, Tools
 from qualgate.scoring.tools.dialects.hunyuan import part_of
 from qualgate.scoring.tools.dialects.tagged import properties, tool_names
@@ -233,6 +233,12 @@ PARSERS = {
     "hunyuan_a13b": Parser("hunyuan_a13b", ("<tool_calls>", "<think>"), served_json.HUNYUAN),
     "gigachat3": Parser("gigachat3", (), served_json.GIGACHAT),
     "kimi_k2": Parser("kimi_k2", ("<|tool_call",), served_json.kimi),
+    "xlam": Parser("xlam", ("```", "[TOOL_CALLS]", "<tool_call>", "</think>"), served_json.XLAM),
+    "pythonic": Parser("pythonic", (), served_python.pythonic),
+    "llama4_pythonic": Parser("llama4_pythonic", (), served_python.llama4),
+    "olmo3": Parser("olmo3", (), served_python.olmo3),
+    "lfm2": Parser("lfm2", (), served_python.lfm2),
+    "mistral": Parser("mistral", (), served_json.MISTRAL),
     "mistral_v11": Parser("mistral", (), served_json.mistral),
     "minimax_m2": Parser("minimax_m2", ("parameter",), _invocations),
     "step3": Parser("step3", ("<steptml:parameter",), _step),

@@ -69,8 +69,9 @@ PARSERS = {name: name for name in (
     "mimo", "step3p5", "step5", "poolside_v1", "hy_v4", "k2_horizon",
 )} | {
     "qwen25": "hermes", "granite_20b_fc": "granite-20b-fc", "hunyuan_v3": "hy_v3", "internlm2": "internlm",
-    "phi4_mini": "phi4_mini_json", "mistral_v11": "mistral",
+    "phi4_mini": "phi4_mini_json", "mistral": "mistral", "mistral_v11": "mistral", "nemotron_v3": "qwen3_coder",
 }  # fmt: skip
+WITHOUT = {"mistral": "[ARGS]"}  # by dialect: a token that tells its tokenizer from a later one
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,10 @@ def keep(interpreter: str) -> None:
             *(typed(draw, name, MADE) if name in TAGGED else ()),
         )
     ]
-    asked = [{"parser": PARSERS[name], "text": text, "tools": TOOLS} for name, _, text in rows]
+    asked = [
+        {"parser": PARSERS[name], "text": text, "tools": TOOLS, "without": WITHOUT.get(name, "")}
+        for name, _, text in rows
+    ]
     script = Path(__file__).with_name("vllm_parsers.py")
     said = subprocess.run(
         [interpreter, str(script)], input="".join(json.dumps(one) + "\n" for one in asked), text=True, check=True,

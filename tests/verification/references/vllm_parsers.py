@@ -2,7 +2,7 @@
 
     INTERPRETER vllm_parsers.py < questions > answers
 
-A question is a JSON line {parser, text, tools}; an answer is vLLM's version in the first line, then a line for each: a
+A question is a JSON line {parser, text, tools}, and `without`, a token that the model's tokenizer does not have; an answer is vLLM's version in the first line, then a line for each: a
 list of {name, arguments}, null where the parser calls no tool, or {"raised": …}.
 """
 
@@ -44,8 +44,8 @@ class Characters:
     bos_token = bos_token_id = eos_token = eos_token_id = None
     vocab_size = max_token_id = 2_000_000
 
-    def __init__(self) -> None:
-        self.vocab = {token: number for number, token in enumerate(SPECIAL)}
+    def __init__(self, without: str = "") -> None:
+        self.vocab = {token: number for number, token in enumerate(SPECIAL) if token != without}
         self.all_special_tokens, self.all_special_ids = SPECIAL, list(range(len(SPECIAL)))
 
     def __len__(self) -> int:
@@ -84,10 +84,11 @@ def answer(parsers: Any, protocol: Any, question: dict[str, Any]) -> Any:
         model="m", messages=[{"role": "user", "content": "?"}], tools=question["tools"], tool_choice="auto"
     )
     parser = parsers.ToolParserManager.get_tool_parser(question["parser"])
+    tokenizer = Characters(question["without"])
     try:
-        one = parser(Characters(), asked.tools)
+        one = parser(tokenizer, asked.tools)
     except TypeError:
-        one = parser(Characters())
+        one = parser(tokenizer)
     said = one.extract_tool_calls(question["text"], asked)
     return [_call(call.function) for call in said.tool_calls] if said.tools_called else None
 
