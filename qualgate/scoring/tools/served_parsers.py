@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qualgate.scoring.tools import served_json, served_python
+from qualgate.scoring.tools import served_gemma, served_json, served_members, served_python
 from qualgate.scoring.tools.dialects.call import Call, Tools
 from qualgate.scoring.tools.dialects.hunyuan import part_of
 from qualgate.scoring.tools.dialects.tagged import properties, tool_names
@@ -233,6 +233,11 @@ PARSERS = {
     "hunyuan_a13b": Parser("hunyuan_a13b", ("<tool_calls>", "<think>"), served_json.HUNYUAN),
     "gigachat3": Parser("gigachat3", (), served_json.GIGACHAT),
     "kimi_k2": Parser("kimi_k2", ("<|tool_call",), served_json.kimi),
+    "granite": Parser("granite", ("tool_call",), served_members.GRANITE),
+    "inkling": Parser("inkling", ("<|content_invoke_tool_json|>",), served_members.INKLING),
+    "plamo3": Parser("plamo3", ("<|plamo:",), served_members.PLAMO),
+    "gemma4": Parser("gemma4", ("{", "["), served_gemma.gemma4),
+    "functiongemma": Parser("functiongemma", ("<start_function_call>", ":<escape>"), served_gemma.functiongemma),
     "xlam": Parser("xlam", ("```", "[TOOL_CALLS]", "<tool_call>", "</think>"), served_json.XLAM),
     "pythonic": Parser("pythonic", (), served_python.pythonic),
     "llama4_pythonic": Parser("llama4_pythonic", (), served_python.llama4),
