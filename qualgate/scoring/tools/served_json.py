@@ -251,9 +251,55 @@ def _mistral(text: str) -> list[tuple[Any, Any]]:
     return found
 
 
+def _apertus(text: str) -> list[tuple[Any, Any]]:
+    """The first value behind the first mark, whatever follows it; one that the text is cut off in as far as it goes."""
+    block = re.search(r"<\|tools_prefix\|>(.*?)(?:<\|tools_suffix\|>|$)", text, re.DOTALL)
+    if block is None:
+        return []
+    try:
+        value, _ = _DECODER.raw_decode(block[1].lstrip())
+    except json.JSONDecodeError:
+        value = _cut_off(block[1].strip())
+    calls = value if isinstance(value, list) else [value]
+    return [next(iter(one.items())) for one in calls if isinstance(one, dict) and one]
+
+
+_STRUCTURE = re.compile(r'"(?:\\.|[^"\\])*(?P<closed>")?|[{}\[\],]', re.DOTALL)
+_BROKEN = re.compile(r"\\(?:[uU][0-9a-fA-F]{0,7}|x.?)?\Z")
+_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+_NO_VALUE = re.compile(r'\s*(?:"(?:\\.|[^"\\])*(?:"\s*(?::\s*(?:-\s*)?)?)?|-)?', re.DOTALL)
+
+
+def _cut_off(text: str) -> Any:
+    """JSON that the text is cut off in: what is open is closed, a key without its value left out. ValueError for what
+    is no beginning of JSON."""
+    stack, last, whole = "", 0, text
+    for one in _STRUCTURE.finditer(text):
+        mark = one[0]
+        if mark[0] == '"':
+            whole = text if one["closed"] else _BROKEN.sub("", text) + '"'
+            continue
+        last = one.start() if mark == "," else one.end()
+        if mark in "{[":
+            stack += "}" if mark == "{" else "]"
+        elif mark in "}]":
+            stack = stack.removesuffix(mark)
+    if whole == text:
+        word = re.search(r"[-a-zA-Z]*\Z", text)
+        said = word[0] if word else ""
+        full = next((one for one in _WORDS if said and one.startswith(said) and said != "-"), said)
+        whole = re.sub(r"(?<=\d)[.eE+-]+\Z", "", text.removesuffix(said) + full)
+    try:
+        return lenient(whole + stack[::-1])
+    except ValueError:
+        if not _NO_VALUE.fullmatch(text, last + text.startswith(",", last)):
+            raise
+        return lenient(text[:last] + stack[::-1])
+
+
 LLAMA, PHI, JAMBA = _all_or_none(_llama), _all_or_none(_phi), _all_or_none(_jamba)
 INTERNLM, GRANITE, ERNIE = _all_or_none(_internlm), _all_or_none(_granite), _all_or_none(_ernie)
-XLAM, MISTRAL = _all_or_none(_xlam), _all_or_none(_mistral)
+XLAM, MISTRAL, APERTUS = _all_or_none(_xlam), _all_or_none(_mistral), _all_or_none(_apertus)
 GRANITE4, HUNYUAN, GIGACHAT = _all_or_none(_granite4), _all_or_none(_hunyuan), _all_or_none(_gigachat)
 DEEPSEEK_V3 = deepseek(
     r"<｜tool▁call▁begin｜>(?P<type>.*)<｜tool▁sep｜>(?P<name>.*)\n```json\n(?P<arguments>[\s\S]*?)\n```<｜tool▁call▁end｜>"

@@ -79,16 +79,16 @@ def _member(text: str, key: str) -> str:
                 value = text[one.end() :].lstrip(" \t\r\n")
                 if value and value[0] != "{":
                     raise ValueError("no object")
-                return value[: _closed(value, "{", "}")]
+                return value[: _closed(value, "{}")]
         else:
             depth += 1 if one[0] in "{[" else -1
     return ""
 
 
-def _closed(text: str, *kinds: str) -> int | None:
-    """Where what `text` begins with is closed; None where it is not. kinds: brackets that are counted."""
+def _closed(text: str, kinds: str, at: int = 0) -> int | None:
+    """Where the object at `at` is closed; None where it is not. kinds: brackets that are counted."""
     depth = 0
-    for one in _BRACKET.finditer(text):
+    for one in _BRACKET.finditer(text, at):
         if one[0] in kinds:
             depth = max(0, depth + (1 if one[0] in "{[" else -1))
             if not depth and one[0] == "}":
@@ -102,9 +102,9 @@ def _granite(text: str) -> Iterator[tuple[str, str]]:
     while begin := _GRANITE.search(text, at):
         at, listed = begin.end(), begin[1]
         while listed and (at := _BETWEEN.match(text, at).end()) < len(text) and text[at] == "{":  # pyright: ignore
-            end = _closed(text[at:], "{", "}", "[", "]") or len(text)
-            yield "", text[at : at + end]
-            at += end
+            end = _closed(text, "{}[]", at) or len(text)
+            yield "", text[at:end]
+            at = end
         if amiss := _MARK.match(text, at):  # it ends a list, and begins none
             at = amiss.end()
 

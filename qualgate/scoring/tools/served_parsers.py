@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qualgate.scoring.tools import served_gemma, served_json, served_members, served_python
+from qualgate.scoring.tools import (
+    served_elements,
+    served_gemma,
+    served_json,
+    served_members,
+    served_pairs,
+    served_python,
+)
 from qualgate.scoring.tools.dialects.call import Call, Tools
 from qualgate.scoring.tools.dialects.hunyuan import part_of
 from qualgate.scoring.tools.dialects.tagged import properties, tool_names
@@ -28,23 +35,19 @@ class Parser:
     read: Reader
 
 
-def _functions(value_of: Callable[[str], str]) -> Reader:
-    """Qwen's `<function=…>`, wherever it stands; an argument ends where the next begins. value_of: its text's value."""
-    head = re.compile(r"(.*?)(>|</function>|\Z)", re.DOTALL)
+def _functions(value_of: Callable[[str], str], space: str = "") -> Reader:
+    """Qwen's `<function=…>`, wherever it stands, up to its end or the next; an argument ends where the next begins.
+    value_of: its text's value. space: of the tags around."""
+    marks = rf"</parameter>|</?{space}think>"  # in a name, text
+    name = rf"((?:{marks}|(?!>|</function>|</?{space}tool_call>|<function=).)*+)"
+    block = re.compile(rf"<function={name}(?:>(.*?)(?=</function>|<function=|\Z))?", re.DOTALL)
     pair = re.compile(r"<\s*parameter\s*=\s*([^>]*)>(.*?)(?:<\s*/\s*parameter\s*>|(?=<\s*parameter\s*=))", re.DOTALL)
 
     def read(text: str, tools: Tools) -> Iterator[Call]:
-        at = 0
-        while (at := text.find("<function=", at)) >= 0:
-            begin = head.match(text, at + len("<function="))
-            assert begin is not None, "a name may be empty"
-            name, at = begin[1].strip(), begin.end()
-            end = text.find("</function>", at) if begin[2] == ">" else at
-            body = text[at : end if end >= 0 else len(text)]
+        for name, body in block.findall(text):
             given = {key: value_of(value) for key, value in pair.findall(body)}
-            if name:
+            if name := name.strip():
                 yield executed(name, coerced(given, properties(tools, name)))
-            at = end if end >= 0 else len(text)
 
     return read
 
@@ -233,10 +236,18 @@ PARSERS = {
     "hunyuan_a13b": Parser("hunyuan_a13b", ("<tool_calls>", "<think>"), served_json.HUNYUAN),
     "gigachat3": Parser("gigachat3", (), served_json.GIGACHAT),
     "kimi_k2": Parser("kimi_k2", ("<|tool_call",), served_json.kimi),
+    "apertus": Parser("apertus", (), served_json.APERTUS),
     "granite": Parser("granite", ("tool_call",), served_members.GRANITE),
     "inkling": Parser("inkling", ("<|content_invoke_tool_json|>",), served_members.INKLING),
     "plamo3": Parser("plamo3", ("<|plamo:",), served_members.PLAMO),
-    "gemma4": Parser("gemma4", ("{", "["), served_gemma.gemma4),
+    "dots": Parser("dots", ("<dots_function_call>", "<invoke", "<parameter"), served_elements.dots),
+    "minimax_m3": Parser("minimax_m3", ("<invoke",), served_elements.minimax_m3),
+    "minicpm5": Parser("minicpm5", ("<function", "<param"), served_elements.minicpm5),
+    "kimi_k3": Parser("kimi_k3", ("<|open|>",), served_pairs.kimi_k3),
+    "k2_horizon": Parser("k2_horizon", ("<ifm|",), served_pairs.k2_horizon),
+    "poolside_v1": Parser("poolside_v1", ("<tool_call>", "<arg_key>"), served_pairs.poolside),
+    "nemotron_v3": _QWEN,
+    "gemma4": Parser("gemma4", ("<|tool_call>",), served_gemma.gemma4),
     "functiongemma": Parser("functiongemma", ("<start_function_call>", ":<escape>"), served_gemma.functiongemma),
     "xlam": Parser("xlam", ("```", "[TOOL_CALLS]", "<tool_call>", "</think>"), served_json.XLAM),
     "pythonic": Parser("pythonic", (), served_python.pythonic),
@@ -255,7 +266,7 @@ PARSERS = {
     "step3p5": replace(_QWEN, name="step3p5"),
     "step5": replace(_QWEN, name="step5"),
     "mimo": replace(_QWEN, name="mimo", read=_functions(str)),
-    "seed_oss": replace(_QWEN, name="seed_oss"),
+    "seed_oss": replace(_QWEN, name="seed_oss", read=_functions(_unwrapped, "seed:")),
     "glm45": replace(_GLM, name="glm45"),
     "glm47": _GLM,
     "ling3": replace(_GLM, name="ling3"),
