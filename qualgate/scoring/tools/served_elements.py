@@ -16,10 +16,11 @@ from qualgate.scoring.tools.served_values import allowed, coerced, executed, fir
 
 def dots(text: str, tools: Tools) -> Iterator[Call]:
     """Blocks that are closed, of invocations or of an object; only of tools that are offered."""
-    invoked = re.compile(r"<invoke\s+name\s*=\s*([^>]+)>(.*?)</invoke>", re.DOTALL)
-    pair = re.compile(r"<parameter\s+name\s*=\s*([^>]+)>(.*?)</parameter>", re.DOTALL)
+    invoked = re.compile(r"<invoke\s+name\s*=([^>]+)>(.*?)</invoke>", re.DOTALL)
+    pair = re.compile(r"<parameter\s+name\s*=([^>]+)>(.*?)</parameter>", re.DOTALL)
     offered = tool_names(tools)
-    for block in re.findall(r"<dots_function_call>\s*(.*?)\s*</dots_function_call>", text, re.DOTALL):
+    for said in re.findall(r"<dots_function_call>(.*?)</dots_function_call>", text, re.DOTALL):
+        block = said.strip()
         if block.startswith("<invoke"):
             calls = [(_bare(name), _dots_arguments(pair.findall(body), _bare(name), tools))
                      for name, body in invoked.findall(block)]  # fmt: skip
@@ -41,13 +42,18 @@ def _bare(name: str) -> str:
 
 
 def _dots_arguments(pairs: list[tuple[str, str]], name: str, tools: Tools) -> dict[str, Any]:
-    function = next((tool["function"] for tool in tools if tool["function"].get("name") == name), {})
-    defs = (function.get("parameters") or {}).get("$defs")
+    defs = _parameters(tools, name).get("$defs")
     known = properties(tools, name)
     return {
         key: _dots_value(value.strip(), _dots_type(known.get(key), defs if isinstance(defs, dict) else {}) or "string")
         for key, value in ((_bare(key), value) for key, value in pairs)
     }
+
+
+def _parameters(tools: Tools, name: str) -> dict[str, Any]:
+    functions = (tool.get("function", tool) for tool in tools)
+    found = next((one.get("parameters") for one in functions if one.get("name") == name), None)
+    return found if isinstance(found, dict) else {}
 
 
 def _dots_type(schema: Any, defs: dict[str, Any], depth: int = 0) -> Any:
@@ -184,10 +190,10 @@ def _fields(elements: list[tuple[str, _Element]], schema: dict[str, Any]) -> dic
 
 
 # To MiniCPM5's names of a benchmark's tools the server gives others.
-_RENAMED = frozenset(
-    "get_details_by_phone get_details_by_name get_line_details get_line_status get_roaming_status get_plan_details "
-    "enable_roaming disable_roaming add_refueled_data add_data_to_line".split()
-)
+_RENAMED = {
+    "get_details_by_phone", "get_details_by_name", "get_line_details", "get_line_status", "get_roaming_status",
+    "get_plan_details", "enable_roaming", "disable_roaming", "add_refueled_data", "add_data_to_line",
+}  # fmt: skip
 
 
 def minicpm5(text: str, tools: Tools) -> Iterator[Call]:
@@ -210,8 +216,7 @@ def minicpm5(text: str, tools: Tools) -> Iterator[Call]:
 
 
 def _required(tools: Tools, name: str) -> list[str]:
-    function = next(tool["function"] for tool in tools if tool["function"].get("name") == name)
-    needed = (function.get("parameters") or {}).get("required", [])
+    needed = _parameters(tools, name).get("required", [])
     return needed if isinstance(needed, list) else []
 
 
@@ -243,11 +248,11 @@ def _minicpm_arguments(name: str, pairs: list[tuple[str, str]], tools: Tools) ->
     for key, text in pairs:
         inner = {key: text}
         if known and key in ("properties", "arguments") and key not in known:
-            inner = _parsed(text)
+            inner = json_or_literal(text)
             if not isinstance(inner, dict) or not inner.keys() & known.keys():
                 return None
         for one, value in inner.items():
-            if not one and one is key or one in given:
+            if (not one and one is key) or one in given:
                 return None
             if not known or one in known:
                 kind = known[one].get("type") if one in known else None
@@ -258,8 +263,4 @@ def _minicpm_arguments(name: str, pairs: list[tuple[str, str]], tools: Tools) ->
 def _minicpm_value(value: Any, kind: Any) -> Any:
     if kind == "string":
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _parsed(value) if isinstance(value, str) else value
-
-
-def _parsed(text: str) -> Any:
-    return json_or_literal(text)
+    return json_or_literal(value) if isinstance(value, str) else value

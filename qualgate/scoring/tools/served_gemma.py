@@ -15,8 +15,10 @@ from qualgate.scoring.tools.served_json import FAULTS
 from qualgate.scoring.tools.served_values import coerced, executed, lenient
 
 _MARK = '<|"|>'
-_MAX_DEPTH = 64  # of brackets; deeper takes as long for each level
-_CALL = re.compile(r"<\|tool_call>[^:]*?(?:<tool_call\|>|:(.*?)(?:<tool_call\|>|[{(](.*?)(?:<tool_call\|>|\Z)|\Z))", re.DOTALL)
+_MAX_DEPTH = 32  # of brackets; each takes as long as the text
+_CALL = re.compile(
+    r"<\|tool_call>[^:]*?(?:<tool_call\|>|:(.*?)(?:<tool_call\|>|[{(](.*?)(?:<tool_call\|>|\Z)|\Z))", re.DOTALL
+)
 _BLANK = re.compile(r"[ ,\n\t]*")
 _KEY = re.compile(r"([^:]*):[ \n\t]*")
 _TEXT = re.compile(rf"{re.escape(_MARK)}(.*?)(?:{re.escape(_MARK)}|\Z)", re.DOTALL)
@@ -88,12 +90,12 @@ def _value(text: str, at: int, cut: bool, depth: int, bare: re.Pattern[str]) -> 
 
 def _within(text: str, at: int, depth: int) -> tuple[str, int, bool]:
     """What the bracket at `at` holds, where it ends, and whether it is open."""
-    if depth > _MAX_DEPTH:
-        raise BadCall("too_much", f"brackets are nested deeper than {_MAX_DEPTH}")
     kind = "{}" if text[at] == "{" else "[]"
     level, end = 0, len(text)
     for one in _BRACKETS[kind].finditer(text, at):
         level += (one[0] == kind[0]) - (one[0] == kind[1])
+        if level + depth > _MAX_DEPTH:
+            raise BadCall("too_much", f"brackets are nested deeper than {_MAX_DEPTH}")
         if not level:
             return text[at + 1 : one.start()], one.end(), False
     return text[at + 1 : end], end, True
@@ -107,7 +109,13 @@ def functiongemma(text: str, tools: Tools) -> Iterator[Call]:
     calls = [(name or last, body or rest) for name, body, last, rest in block.findall(text)]
     try:
         read = [
-            (name, {key: _json(value) for key, value in re.findall(r"(\w+):<escape>(.*?)<escape>", body, re.DOTALL)})
+            (
+                name,
+                {
+                    key: _json(value)
+                    for key, value in re.findall(r"(?<!\w)(\w++):<escape>(.*?)<escape>", body, re.DOTALL)
+                },
+            )
             for name, body in calls
         ]
     except FAULTS:

@@ -135,7 +135,8 @@ def _gigachat(text: str) -> list[tuple[Any, Any]]:
 
 
 def kimi(text: str, tools: Tools) -> Iterator[Call]:
-    """Sections of calls; a call is done where its mark, its section or the text ends. Arguments go on as they are."""
+    """Sections of calls; a call is done where its mark, its section or the text ends. Arguments go on as they are.
+    A header that is no name with a number is the name where nothing follows it."""
     within, name, arguments = "text", "", ""
     found: list[tuple[str, str]] = []
     for mark, behind in _marked(text):
@@ -156,8 +157,10 @@ def kimi(text: str, tools: Tools) -> Iterator[Call]:
     if within in ("name", "arguments"):
         found.append((name, arguments if within == "arguments" else ""))
     for header, given in found:
-        if one := re.match(r".+:\d+", header.strip()):
-            yield executed(one[0].strip().partition(":")[0].removeprefix("functions."), _as_sent(given.strip() or "{}"))
+        one, inner = re.match(r".+:\d+", header.strip()), re.search(r'"name"\s*:\s*"([^"]*)"', given)
+        name = one[0].strip().partition(":")[0].removeprefix("functions.") if one else ""
+        if name := name or (inner[1] if inner else "" if given else header).strip():
+            yield executed(name, _as_sent(given.strip() or "{}"))
 
 
 def _marked(text: str) -> Iterator[tuple[str, str]]:
@@ -168,15 +171,14 @@ def _marked(text: str) -> Iterator[tuple[str, str]]:
 
 def mistral(text: str, tools: Tools) -> Iterator[Call]:
     """A call behind each mark: its name, and a value, whatever follows that. Arguments go on as they are."""
-    for part in text.split("[TOOL_CALLS]")[1:]:
-        head = re.match(r"(.*?)(?:\[ARGS\]|(?=\{)|\Z)", part, re.DOTALL)
-        assert head is not None, "a name may be empty"
-        given = part[head.end() :].strip()
+    block = r"\[TOOL_CALLS\](.*?)(?:\[ARGS\]|(?=\{)|\Z)(.*?)(?=\[TOOL_CALLS\]|\Z)"
+    for head, given in re.findall(block, text, re.DOTALL):
+        given = given.strip()
         try:
             end = _DECODER.raw_decode(given)[1]
         except (ValueError, RecursionError):
             end = len(given)
-        if name := head[1].replace("[CALL_ID]", "").strip():
+        if name := head.replace("[CALL_ID]", "").strip():
             yield executed(name, _as_sent(given[:end] or "{}"))
 
 
@@ -201,7 +203,7 @@ def _as_sent(text: str) -> Any:
 
 
 def _xlam(text: str) -> list[tuple[Any, Any]]:
-    """The first value that is JSON: behind a thought, in a fence or between marks, or the whole text; a list's calls."""
+    """Calls of the first value that is JSON, a list: behind a thought, in a fence, between marks, or all the text."""
     value = lenient(_first_of_xlam(text))
     calls = [one for one in value if isinstance(one, dict) and "name" in one and "arguments" in one]
     if not isinstance(value, list) or not all(isinstance(one["arguments"], dict | str) for one in calls):
@@ -240,7 +242,8 @@ def _mistral(text: str) -> list[tuple[Any, Any]]:
     try:
         value, _ = _DECODER.raw_decode(behind)
     except ValueError:
-        value = lenient(re.findall(r"\[{.*}\]", behind, re.DOTALL)[0])
+        begin, end = behind.index("[{"), behind.rindex("}]")
+        value = lenient(behind[begin : end + 2])
     calls = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
     found = []
     for one in calls:
@@ -273,17 +276,17 @@ _NO_VALUE = re.compile(r'\s*(?:"(?:\\.|[^"\\])*(?:"\s*(?::\s*(?:-\s*)?)?)?|-)?',
 def _cut_off(text: str) -> Any:
     """JSON that the text is cut off in: what is open is closed, a key without its value left out. ValueError for what
     is no beginning of JSON."""
-    stack, last, whole = "", 0, text
+    stack, last, whole = "", 0, text  # last: before the last comma, or behind the last bracket that opens
     for one in _STRUCTURE.finditer(text):
         mark = one[0]
         if mark[0] == '"':
             whole = text if one["closed"] else _BROKEN.sub("", text) + '"'
             continue
-        last = one.start() if mark == "," else one.end()
-        if mark in "{[":
-            stack += "}" if mark == "{" else "]"
-        elif mark in "}]":
-            stack = stack.removesuffix(mark)
+        if mark in "}]":
+            last, stack = -1, stack.removesuffix(mark)
+        else:
+            last = one.start() if mark == "," else one.end()
+            stack += {"{": "}", "[": "]", ",": ""}[mark]
     if whole == text:
         word = re.search(r"[-a-zA-Z]*\Z", text)
         said = word[0] if word else ""
@@ -292,7 +295,7 @@ def _cut_off(text: str) -> Any:
     try:
         return lenient(whole + stack[::-1])
     except ValueError:
-        if not _NO_VALUE.fullmatch(text, last + text.startswith(",", last)):
+        if last < 0 or not _NO_VALUE.fullmatch(text, last + text.startswith(",", last)):
             raise
         return lenient(text[:last] + stack[::-1])
 

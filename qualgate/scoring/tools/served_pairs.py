@@ -90,7 +90,7 @@ def kimi_k3(text: str, tools: Tools) -> Iterator[Call]:
     frame = re.split(rf"<\|close\|>\s*tools{sep}", text[begin.end() :], maxsplit=1)[0] if begin else ""
 
     def elements(name: str, within: str) -> list[tuple[dict[str, str], str]]:
-        one = re.compile(rf"<\|open\|>\s*{name}\s+(.*?)<\|sep\|>(.*?)<\|close\|>\s*{name}{sep}", re.DOTALL)
+        one = re.compile(rf"<\|open\|>\s*{name}\s(.*?)<\|sep\|>(.*?)<\|close\|>\s*{name}{sep}", re.DOTALL)
         return [(_attributes(said), body) for said, body in one.findall(within)]
 
     try:
@@ -104,7 +104,7 @@ def kimi_k3(text: str, tools: Tools) -> Iterator[Call]:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    said = re.findall(r'(\w+)="([^"]*)"', text)
+    said = re.findall(r'(?<!\w)(\w++)="([^"]*)"', text)
     return {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in said}
 
 

@@ -2,8 +2,9 @@
 
     INTERPRETER vllm_parsers.py < questions > answers
 
-A question is a JSON line {parser, text, tools}, and `without`, a token that the model's tokenizer does not have; an answer is vLLM's version in the first line, then a line for each: a
-list of {name, arguments}, null where the parser calls no tool, or {"raised": …}.
+A question is a JSON line {parser, text, tools, without}, the last a token that the model's tokenizer lacks, or "". An
+answer is vLLM's version in the first line, then a line for each: a list of {name, arguments}, null where the parser
+calls no tool, or {"raised": …}.
 """
 
 from __future__ import annotations
