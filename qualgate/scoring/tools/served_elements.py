@@ -210,6 +210,8 @@ def minicpm5(text: str, tools: Tools) -> Iterator[Call]:
             given = _minicpm_arguments(name, pairs, tools) if name in offered else None
             if given is not None and all(key in given for key in _required(tools, name)):
                 calls.append((name, lenient(json.dumps(given))))
+    except BadCall:
+        raise
     except FAULTS:
         return
     yield from (executed(name, given) for name, given in calls)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate.scoring.tools.dialects.call import Call, Tools
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.tagged import properties, tool_names
 from qualgate.scoring.tools.served_json import FAULTS
 from qualgate.scoring.tools.served_values import allowed, executed, finite, first_of, json_or_literal, lenient
@@ -26,6 +26,8 @@ def poolside(text: str, tools: Tools) -> Iterator[Call]:
             if head is not None:
                 name, _, body = head.partition("<")
                 calls.append((name.strip(), _poolside_arguments(body, properties(tools, name.strip()))))
+    except BadCall:
+        raise
     except FAULTS:
         return
     yield from (executed(name, given) for name, given in calls)

@@ -12,7 +12,7 @@ import json
 import keyword
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
@@ -39,7 +39,7 @@ def pythonic(text: str, tools: Tools) -> Iterator[Call]:
     """A list of calls that the text begins with, if all of the text is Python."""
     begin = _BEGINS.match(text)
     if begin and (begin[0].endswith("]") or _ENDS.search(text, begin.end())):
-        yield from _listed(lambda: _parsed(text))
+        yield from _listed(text, _parsed)
 
 
 def llama4(text: str, tools: Tools) -> Iterator[Call]:
@@ -62,25 +62,27 @@ def lfm2(text: str, tools: Tools) -> Iterator[Call]:
     _, begun, rest = text.partition("<|tool_call_start|>")
     block = rest.partition("<|tool_call_end|>")[0].strip()
     if begun and re.fullmatch(r"\[.*\]", block, re.DOTALL):
-        yield from _listed(lambda: _repaired(block))
+        yield from _listed(block, _repaired)
 
 
-def _listed(parse: Any) -> Iterator[Call]:
+def _listed(text: str, parse: Callable[[str], ast.Module]) -> Iterator[Call]:
     """The calls of the list that the tree begins with; of any other, or of one that cannot be handed on, none."""
+    if len(text) > MAX_CHARACTERS:
+        raise BadCall("too_much", f"{len(text):,} characters may be Python, and are too many to be parsed")
     try:
-        tree = parse()
+        tree = parse(text)
         found = getattr(tree.body[0], "value", None)
         if not isinstance(found, ast.List) or not all(isinstance(one, ast.Call) for one in found.elts):
             return
         calls = [(_name(one.func), _arguments(one)) for one in found.elts if isinstance(one, ast.Call)]
+    except BadCall:
+        raise
     except (*FAULTS, SyntaxError, MemoryError):
         return
     yield from (executed(name, given) for name, given in calls)
 
 
 def _parsed(text: str) -> ast.Module:
-    if len(text) > MAX_CHARACTERS:
-        raise BadCall("too_much", f"{len(text):,} characters may be Python, and are too many to be parsed")
     with warnings.catch_warnings():  # "\d" is a string all the same
         warnings.simplefilter("ignore")
         return ast.parse(text)

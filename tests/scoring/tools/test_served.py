@@ -223,9 +223,9 @@ def test_hostile_text_is_bounded():
     with pytest.raises(BadCall, match="deeper"):
         read_served("<|tool_call>call:f{" + "a:{" * 60_000, "gemma4")
     for name, text in (
-        ("pythonic", "[" + "a" * 200_000), ("pythonic", "[f(a=" + "-" * 60_000 + "1)]"), ("kimi_k3", "<|open|>tools"
+        ("pythonic", "[" + "a" * 99_999), ("pythonic", "[f(a=" + "-" * 60_000 + "1)]"), ("kimi_k3", "<|open|>tools"
         "<|sep|><|open|>call" + " a" * 100_000), ("dots", "<dots_function_call>" + " " * 200_000),
-        ("functiongemma", "<start_function_call>call:f{" + "a" * 200_000), ("apertus", "<|tools_prefix|>" + "[" * 99999),
+        ("functiongemma", "<start_function_call>call:f{" + "a" * 10**5), ("apertus", "<|tools_prefix|>" + "[" * 99999),
     ):  # fmt: skip
         assert len(read_served(text, name)) == (name == "functiongemma")
     with pytest.raises(BadCall, match="too many to be tried"):
