@@ -1,4 +1,4 @@
-"""What vLLM's parsers of tool calls and of thoughts read of texts. Run by an interpreter that has vLLM and nothing of ours:
+"""What vLLM's parsers of tool calls and of thoughts read. Run by an interpreter that has vLLM and nothing of ours:
 
     INTERPRETER vllm_parsers.py < questions > answers
 
@@ -34,8 +34,8 @@ _SPECIAL = """<think> </think> <tool_call> </tool_call> <seed:think> </seed:thin
 <｜tool▁call▁end｜> <｜tool▁sep｜> <｜DSML｜function_calls> </｜DSML｜function_calls> <｜DSML｜tool_calls>
 </｜DSML｜tool_calls> <|tool_call|> <function_call> <|action_start|> <|action_end|> <|plugin|>
 <response> </response> <0x0A> <ifm|tool_calls> </ifm|tool_calls> <ifm|tool_call> </ifm|tool_call> <ifm|arg_key>
-</ifm|arg_key> <ifm|arg_type> </ifm|arg_type> <ifm|arg_value> </ifm|arg_value> <ifm|think> </ifm|think> <ifm|think_fast> </ifm|think_fast>
-<ifm|think_faster> </ifm|think_faster> [THINK] [/THINK]"""
+</ifm|arg_key> <ifm|arg_type> </ifm|arg_type> <ifm|arg_value> </ifm|arg_value> <ifm|think> </ifm|think>
+<ifm|think_fast> </ifm|think_fast> <ifm|think_faster> </ifm|think_faster> [THINK] [/THINK]"""
 SPECIAL = sorted({*_SPECIAL.split(), "<｜DSML｜ calls>", "</｜DSML｜ calls>"}, key=lambda one: (-len(one), one))
 TOKEN = re.compile("|".join(map(re.escape, SPECIAL)) + "|.", re.DOTALL)
 
