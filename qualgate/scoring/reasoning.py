@@ -46,6 +46,8 @@ WAYS = (
     *FORMS, *(name + OPENED for name, form in FORMS.items() if form.prompted), HARMONY, INKLING, INKLING + OPENED, NONE,
 )  # fmt: skip
 
+NAMES = tuple(way for way in WAYS if not way.endswith(OPENED))
+
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"(?:^|[\s>])to=\S")
 _MESSAGE_END = re.compile(r"<\|(?:end|call|return)\|>")
@@ -138,7 +140,7 @@ def today(scorer: str, version: str) -> str:
 def faults(body: Mapping[str, Any]) -> Iterator[str]:
     """What keeps a case's `reasoning` from being read."""
     if body.get("reasoning", NONE) not in (*WAYS, AUTO):
-        yield f"`reasoning` must be one of {', '.join((*WAYS, AUTO))}; {found(body, 'reasoning')}"
+        yield f"`reasoning` must be one of {', '.join((*NAMES, AUTO))}, or NAME_opened; {found(body, 'reasoning')}"
 
 
 def of_template(prompt: str, template: str) -> tuple[str, str]:

@@ -68,11 +68,11 @@ class Form:
 
 
 FORMS = {
-    # Hunyuan A13B, ERNIE 4.5, Granite 3.3; before `think`, which it looks like
+    "think": Form("<think>", "</think>"),
+    # Hunyuan A13B, ERNIE 4.5, Granite 3.3
     "think_answer": Form(
         "<think>", "</think>", wraps=(("<answer>", "</answer>"), ("<response>", "</response>")), wrapped=True
     ),
-    "think": Form("<think>", "</think>"),
     "seed": Form("<seed:think>", "</seed:think>"),
     "mistral": Form("[THINK]", "[/THINK]"),
     "cohere": Form(
@@ -117,8 +117,9 @@ FORMS = {
 
 
 def told_by(prompt: str, template: str) -> tuple[str, bool, str] | None:
-    """The first form that a template writes: its name, whether a prompt of it opens the thought, and by what."""
-    for name, form in FORMS.items():
+    """The first form that a template writes, those with a wrap before the one that they look like: its name, whether a
+    prompt of it opens the thought, and by what."""
+    for name, form in sorted(FORMS.items(), key=lambda one: not one[1].wrapped):
         opened = form.opened_by(prompt)
         mark = form.opening.strip() if opened else form.in_template(template)
         if mark and form.meant_by(template):
