@@ -51,7 +51,7 @@ NAMES = tuple(way for way in WAYS if not way.endswith(OPENED))
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"(?:^|[\s>])to=\S")
 _MESSAGE_END = re.compile(r"<\|(?:end|call|return)\|>")
-_THINKING = "<|content_thinking|>"
+THINKING = "<|content_thinking|>"
 _KIND = re.compile(r"<\|content_(thinking|text|invoke_tool_json|invoke_tool_text|tool_error)\|>")
 _BLOCK_END = re.compile(r"<\|(?:end_message|content_model_end_sampling)\|>")
 _OF_INKLING = re.compile(rf"{_KIND.pattern}|{_BLOCK_END.pattern}|<\|message_model\|>")
@@ -84,7 +84,7 @@ def split(text: str, way: str, prompt: str = "") -> Said:
     if name == HARMONY:
         return _messages(text, _MESSAGE_END, _harmony, _OF_HARMONY)
     if name == INKLING:
-        return _messages(text, _BLOCK_END, _inkling(opened or prompt.rstrip().endswith(_THINKING)), _OF_INKLING)
+        return _messages(text, _BLOCK_END, _inkling(opened or prompt.rstrip().endswith(THINKING)), _OF_INKLING)
     return _tagged(text, FORMS[name], opened or FORMS[name].opened_by(prompt))
 
 
@@ -99,7 +99,7 @@ def way_of(body: Mapping[str, Any]) -> str:
     way, prompt = body.get("reasoning", NONE), body.get("prompt") or ""
     if way == AUTO:
         return NONE
-    opens = prompt.rstrip().endswith(_THINKING) if way == INKLING else way in FORMS and FORMS[way].opened_by(prompt)
+    opens = prompt.rstrip().endswith(THINKING) if way == INKLING else way in FORMS and FORMS[way].opened_by(prompt)
     return way + OPENED if opens else way
 
 
@@ -114,7 +114,7 @@ def written(thought: str, answer: str, calls: str, way: str) -> str:
         return "<|end|><|start|>assistant".join(part for part in parts if part)
     if way.removesuffix(OPENED) == INKLING:
         said = f"<|message_model|><|content_text|>{answer}<|end_message|>" if answer else ""
-        return f"{_THINKING}{thought}<|end_message|>{said}{calls}" if answer or calls else _THINKING + thought
+        return f"{THINKING}{thought}<|end_message|>{said}{calls}" if answer or calls else THINKING + thought
     form = FORMS[way.removesuffix(OPENED)]
     return f"{form.opening}{thought}{form.closing}\n\n{answer}{calls}" if answer or calls else form.opening + thought
 
@@ -150,9 +150,9 @@ def of_template(prompt: str, template: str) -> tuple[str, str]:
     """
     if "<|channel|>" in template and "<|message|>" in template:
         return HARMONY, "its template writes <|channel|> and <|message|>"
-    if _THINKING in template:
-        opens = prompt.rstrip().endswith(_THINKING)
-        return INKLING + OPENED * opens, f"its template {'ends a prompt in' if opens else 'writes'} {_THINKING}"
+    if THINKING in template:
+        opens = prompt.rstrip().endswith(THINKING)
+        return INKLING + OPENED * opens, f"its template {'ends a prompt in' if opens else 'writes'} {THINKING}"
     if told := told_by(prompt, template):
         name, opens, mark = told
         return name + OPENED * opens, f"its template {'ends a prompt in' if opens else 'writes'} {mark}"
