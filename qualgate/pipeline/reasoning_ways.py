@@ -10,7 +10,7 @@ from qualgate.errors import UsageError
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.tokenizer_files import chat_template
 from qualgate.records import Case, Evalset
-from qualgate.scoring.reasoning import AUTO, NONE, OPENED, WAYS, of_template
+from qualgate.scoring.reasoning import AUTO, NAMES, NONE, OPENED, of_template
 
 SERVED_AS = "think", "its server renders prompts, and a thought that it takes off is written so"
 
@@ -36,7 +36,7 @@ def _told(item: Evalset, renderer: Renderer | None, tell: Callable[[str], None])
         chat = next((case for case in _untold(item) if "messages" in case.body), None)
         way, why = of_template(renderer.text(chat) if chat else "", chat_template(renderer.files))
     if way == AUTO:
-        known = ", ".join(one for one in WAYS if one != NONE)
+        known = ", ".join(one for one in NAMES if one != NONE)
         raise UsageError(
             f"{item.name}: `reasoning: auto`: {why}, so it would be scored as the answer. Say `reasoning: none` for "
             f"that, or one of {known} if the model writes another than its template."

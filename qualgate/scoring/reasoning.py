@@ -1,19 +1,21 @@
 """A thought apart from the answer behind it: which characters of a text are which, by the way that a case declares.
 
-`think` and `seed` write the thought before the answer, between two markers:
+The ways of `reasoning_forms` write the thought before the answer, between two markers:
 
 - The thought begins with the opening marker, where that is the first thing said. Where the prompt ended in the marker
-  (`think_opened`, `seed_opened`, or a case whose own `prompt` does), it begins with the text.
+  (`think_opened`, …, or a case whose own `prompt` does), it begins with the text.
 - It ends at the first closing marker, as vLLM's and SGLang's parsers have it. What is nested in it ends there too.
 - Without an opening marker, what stands before a closing one is the thought, for the prompt may have opened it; unless
-  the whole text is one JSON value, which holds its markers in strings.
+  the whole text is one JSON value, which holds its markers in strings, or no prompt of that form ever does.
 - Without a closing marker, a thought that began never ends and there is no answer; a text without one is the answer.
 - A marker right between two quotes of one kind (", ' or `) is spoken of and is none, where the first of them opens: it
   stands at the beginning of the text, or behind a blank or one of ( [ { , : =
 - What is blank between the thought and the answer belongs to neither; the indentation of the answer's first line stays.
+- What stands around the answer alone (`<answer>`, Kimi K3's response) is taken off, unless a call stands beside it.
 
-`harmony` is messages: those on the channel `analysis` without a recipient are the thought, the others the answer; where
-one has a recipient, they stay as they are written, for the dialect to read. A message ends with its end marker alone.
+`harmony` and `inkling` are messages: those of the channel `analysis` without a recipient, or of the kind `thinking`,
+are the thought, the others the answer; where one of them is a call, they stay as they are written, for the dialect to
+read. A message ends with its end marker alone.
 
 A text is split the same way whoever asks: nothing is stored beside it. `VERSION` is part of the scorer's, so scores of
 another split are never compared.
@@ -22,30 +24,37 @@ another split are never compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any, Literal
 
 from qualgate.identity import sha256_text
 from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import found
+from qualgate.scoring.reasoning_forms import FORMS, Form, told_by
 
 VERSION = "reasoning/1"
 NONE, AUTO = "none", "auto"  # auto: told by the baseline's chat template, when a run is planned
-MARKERS = {"think": ("<think>", "</think>"), "seed": ("<seed:think>", "</seed:think>")}
-# Markers of thoughts that other families write, which no way reads: Magistral, Command A, MiniMax-M3, LongCat, Apertus,
-# Gemma 4, Kimi-K3, Inkling, PLaMo 3, K2 Horizon, Hunyuan where its tags have a part of their checkpoint.
-UNREAD = ("[THINK]", "<|START_THINKING|>", "<mm:think>", "<longcat_think>", "<|inner_prefix|>", "<|channel>",
-          "<|open|>", "<|content_thinking|>", "<|plamo:begin_think", "<ifm|think", "<think:")  # fmt: skip
+# Markers of thoughts that other families write, which no way reads: Kimi-VL, Sky-T1, Skywork, MedGemma.
+UNREAD = ("\u25c1think\u25b7", "<|begin_of_thought|>", "<thought>", "<reasoning>", "<unused94>")
 UNTOLD = "`reasoning: auto` is told by a chat template, and there is none here: name the way (think, harmony, seed, …)"
 OPENED = "_opened"  # of a way: the prompt ended in the opening marker
-HARMONY = "harmony"
-WAYS = (*MARKERS, *(name + OPENED for name in MARKERS), HARMONY, NONE)
+HARMONY, INKLING = "harmony", "inkling"
+WAYS = (
+    *FORMS, *(name + OPENED for name, form in FORMS.items() if form.prompted), HARMONY, INKLING, INKLING + OPENED, NONE,
+)  # fmt: skip
+
+NAMES = tuple(way for way in WAYS if not way.endswith(OPENED))
 
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"(?:^|[\s>])to=\S")
 _MESSAGE_END = re.compile(r"<\|(?:end|call|return)\|>")
+THINKING = "<|content_thinking|>"
+_KIND = re.compile(r"<\|content_(thinking|text|invoke_tool_json|invoke_tool_text|tool_error)\|>")
+_BLOCK_END = re.compile(r"<\|(?:end_message|content_model_end_sampling)\|>")
+_OF_INKLING = re.compile(rf"{_KIND.pattern}|{_BLOCK_END.pattern}|<\|message_model\|>")
 _OF_HARMONY = re.compile(r"<\|(?:start|channel|message|constrain|end|call|return)\|>")
 
 
@@ -71,10 +80,12 @@ def split(text: str, way: str, prompt: str = "") -> Said:
     opening marker. Linear in the text; never raises for any text."""
     if way == NONE:
         return Said(thought="", answer=text, state="none")
-    if way == HARMONY:
-        return _messages(text)
-    name = way.removesuffix(OPENED)
-    return _tagged(text, *MARKERS[name], way.endswith(OPENED) or prompt.rstrip().endswith(MARKERS[name][0]))
+    name, opened = way.removesuffix(OPENED), way.endswith(OPENED)
+    if name == HARMONY:
+        return _messages(text, _MESSAGE_END, _harmony, _OF_HARMONY)
+    if name == INKLING:
+        return _messages(text, _BLOCK_END, _inkling(opened or prompt.rstrip().endswith(THINKING)), _OF_INKLING)
+    return _tagged(text, FORMS[name], opened or FORMS[name].opened_by(prompt))
 
 
 def apart(body: Mapping[str, Any], text: str) -> Said:
@@ -88,7 +99,8 @@ def way_of(body: Mapping[str, Any]) -> str:
     way, prompt = body.get("reasoning", NONE), body.get("prompt") or ""
     if way == AUTO:
         return NONE
-    return way + OPENED if way in MARKERS and prompt.rstrip().endswith(MARKERS[way][0]) else way
+    opens = prompt.rstrip().endswith(THINKING) if way == INKLING else way in FORMS and FORMS[way].opened_by(prompt)
+    return way + OPENED if opens else way
 
 
 def written(thought: str, answer: str, calls: str, way: str) -> str:
@@ -100,8 +112,11 @@ def written(thought: str, answer: str, calls: str, way: str) -> str:
         said = f"final<|message|>{answer}" if answer else ""
         parts = (f"<|channel|>analysis<|message|>{thought}", f"<|channel|>{said}" if said else "", calls)
         return "<|end|><|start|>assistant".join(part for part in parts if part)
-    opening, closing = MARKERS[way.removesuffix(OPENED)]
-    return f"{opening}{thought}{closing}\n\n{answer}{calls}" if answer or calls else opening + thought
+    if way.removesuffix(OPENED) == INKLING:
+        said = f"<|message_model|><|content_text|>{answer}<|end_message|>" if answer else ""
+        return f"{THINKING}{thought}<|end_message|>{said}{calls}" if answer or calls else THINKING + thought
+    form = FORMS[way.removesuffix(OPENED)]
+    return f"{form.opening}{thought}{form.closing}\n\n{answer}{calls}" if answer or calls else form.opening + thought
 
 
 def parted(before: Said, after: Said) -> Literal["thought", "answer", ""]:
@@ -125,7 +140,7 @@ def today(scorer: str, version: str) -> str:
 def faults(body: Mapping[str, Any]) -> Iterator[str]:
     """What keeps a case's `reasoning` from being read."""
     if body.get("reasoning", NONE) not in (*WAYS, AUTO):
-        yield f"`reasoning` must be one of {', '.join((*WAYS, AUTO))}; {found(body, 'reasoning')}"
+        yield f"`reasoning` must be one of {', '.join((*NAMES, AUTO))}, or NAME_opened; {found(body, 'reasoning')}"
 
 
 def of_template(prompt: str, template: str) -> tuple[str, str]:
@@ -135,29 +150,32 @@ def of_template(prompt: str, template: str) -> tuple[str, str]:
     """
     if "<|channel|>" in template and "<|message|>" in template:
         return HARMONY, "its template writes <|channel|> and <|message|>"
-    for name, (opening, closing) in MARKERS.items():
-        if prompt.rstrip().endswith(opening):
-            return name + OPENED, f"its template ends a prompt in {opening}"
-        if opening in template or closing in template:
-            return name, f"its template writes {opening if opening in template else closing}"
+    if THINKING in template:
+        opens = prompt.rstrip().endswith(THINKING)
+        return INKLING + OPENED * opens, f"its template {'ends a prompt in' if opens else 'writes'} {THINKING}"
+    if told := told_by(prompt, template):
+        name, opens, mark = told
+        return name + OPENED * opens, f"its template {'ends a prompt in' if opens else 'writes'} {mark}"
     if unread := next((marker for marker in UNREAD if marker in template), ""):
         return AUTO, f"its template writes {unread}, a thought that no way reads"
     return NONE, "its template writes no marker of a thought"
 
 
-def _tagged(text: str, opening: str, closing: str, opened: bool) -> Said:
-    start = len(text) - len(text.lstrip())
-    begun = text.startswith(opening, start)
-    start = start + len(opening) if begun else 0
-    end = next(_unquoted(text, closing, start), None)
-    whole = begun or opened
-    if end is None or (not whole and _is_json(text)):
+def _tagged(text: str, form: Form, opened: bool) -> Said:
+    first = len(text) - len(text.lstrip())
+    begun = re.compile(form.begins).match(text, first)
+    start = begun.end() if begun else 0
+    end = next(_unquoted(text, form.ends, start), None)
+    whole = begun is not None or opened
+    if end is None or (not whole and (not form.prompted or _is_json(text))):
         if whole:
             return Said(thought=text[start:], answer="", state="open", spans=((start, len(text)),))
-        return Said(thought="", answer=text, state="none", leaked=_leak(text, opening, closing))
-    answer = _without_blank(text[end + len(closing) :])
-    leak = _leak(answer, opening, closing)
-    return Said(thought=text[start:end], answer=answer, state="ended", leaked=leak, spans=((start, end),))
+        answer = form.unwrapped(text)
+        return Said(thought="", answer=answer, state="none", leaked=_leak(answer, form.begins, form.ends))
+    answer = form.unwrapped(_without_blank(text[end.end() :]))
+    leak = _leak(answer, form.begins, form.ends)
+    span = (start, end.start())
+    return Said(thought=text[start : end.start()], answer=answer, state="ended", leaked=leak, spans=(span,))
 
 
 def _without_blank(text: str) -> str:
@@ -169,20 +187,20 @@ def _without_blank(text: str) -> str:
 
 @cache
 def _pattern(marker: str) -> re.Pattern[str]:
-    one = re.escape(marker)
+    one = f"(?:{marker})"
     again = "(?P=escape)(?P=quote)"
     quoted = rf"(?<![^\s(\[{{,:=])(?P<escape>\\?)(?P<quote>[\"'`]){one}{again}(?!{again})"
     return re.compile(f"{quoted}|{one}")
 
 
-def _unquoted(text: str, marker: str, start: int = 0) -> Iterator[int]:
-    """Where the marker stands from `start` on and is one."""
-    return (one.start() for one in _pattern(marker).finditer(text, start) if one["quote"] is None)
+def _unquoted(text: str, marker: str, start: int = 0) -> Iterator[re.Match[str]]:
+    """Where what the pattern `marker` finds stands from `start` on, and is one."""
+    return (one for one in _pattern(marker).finditer(text, start) if one["quote"] is None)
 
 
 def _leak(answer: str, *markers: str) -> str:
     """The first marker of a thought in an answer; what a JSON value holds is in its strings."""
-    places = [(at, marker) for marker in markers if (at := next(_unquoted(answer, marker), None)) is not None]
+    places = [(one.start(), one[0].strip()) for marker in markers for one in islice(_unquoted(answer, marker), 1)]
     return min(places)[1] if places and not _is_json(answer) else ""
 
 
@@ -194,34 +212,68 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _messages(text: str) -> Said:
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """What one message is, and its content."""
+
+    kind: Literal["thought", "call", "answer"]
+    content: str
+
+
+def _messages(text: str, ends: re.Pattern[str], read: Callable[[str, str], _Message], marks: re.Pattern[str]) -> Said:
+    """read: a message without its end marker, and that. marks: which leak into an answer."""
     thoughts: list[str] = []
     contents: list[str] = []  # of the other messages, and what is no message
     raw: list[str] = []  # the same as they are written
     spans: list[tuple[int, int]] = []
     calls, state, leaked, at = False, "none", "", 0
-    for chunk, end in _chunks(text):
-        header, separator, content = chunk.partition("<|message|>")
-        channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header) is not None
-        if channel is not None and channel[1] == "analysis" and not recipient and (separator or not end):
-            thoughts.append(content)
-            spans.append((at + len(chunk) - len(content), at + len(chunk)))
+    for chunk, end in _chunks(text, ends):
+        one = read(chunk, end)
+        if one.kind == "thought":
+            thoughts.append(one.content)
+            spans.append((at + len(chunk) - len(one.content), at + len(chunk)))
             state = "ended" if end and state != "open" else "open"
         elif chunk.strip():
-            calls |= recipient and bool(separator)
-            contents.append(content if separator else chunk)
+            calls |= one.kind == "call"
+            contents.append(one.content)
             raw.append(chunk + end)
-            if not leaked and (leak := _OF_HARMONY.search(contents[-1])):
+            if not leaked and (leak := marks.search(one.content)):
                 leaked = leak[0]
         at += len(chunk) + len(end)
     answer = "".join(raw) if calls else "\n".join(contents)
     return Said(thought="\n".join(thoughts), answer=answer, state=state, leaked=leaked, spans=tuple(spans))
 
 
-def _chunks(text: str) -> Iterator[tuple[str, str]]:
+def _harmony(chunk: str, end: str) -> _Message:
+    header, separator, content = chunk.partition("<|message|>")
+    channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header) is not None
+    if channel is not None and channel[1] == "analysis" and not recipient and (separator or not end):
+        return _Message("thought", content)
+    return _Message("call" if recipient and separator else "answer", content if separator else chunk)
+
+
+def _inkling(opened: bool) -> Callable[[str, str], _Message]:
+    """opened: the prompt began a thought, so what has no kind is one, up to the first end."""
+    first = [opened]
+
+    def read(chunk: str, end: str) -> _Message:
+        kind, begins = _KIND.search(chunk), first.pop() if first else False
+        if kind is None:
+            return _Message(
+                "thought" if begins else "answer", chunk if begins else chunk.replace("<|message_model|>", "")
+            )
+        content = chunk[kind.end() :]
+        if kind[1] == "thinking":
+            return _Message("thought", content)
+        return _Message("call" if kind[1] == "invoke_tool_json" else "answer", content)
+
+    return read
+
+
+def _chunks(text: str, ends: re.Pattern[str]) -> Iterator[tuple[str, str]]:
     """Each message without its end marker, and that; "" behind the last."""
     start = 0
-    for end in _MESSAGE_END.finditer(text):
+    for end in ends.finditer(text):
         yield text[start : end.start()], end[0]
         start = end.end()
     if text[start:].strip():

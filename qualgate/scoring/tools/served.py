@@ -2,10 +2,10 @@
 
 A server's parser reads on where the model did not keep to its dialect: calls in code fences, a last tag that is not
 closed, more keys than name and arguments, text around, values of another type than the schema's. Here is what vLLM
-0.33.0's parsers of some dialects do with a finished answer, in our own words; each was held against the parser itself
+0.33.0's parsers do with a finished answer, in our own words; each was held against the parser itself
 (docs/dialects.md counts them). Where they read no call, there is none, and the text is an answer.
 
-A dialect that is not here has no such reading: nothing is said of it, rather than guessed.
+A dialect that is not here has no such reading: nothing is said of it but why, rather than guessed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.expected import wanted_calls
-from qualgate.scoring.tools.served_parsers import PARSERS
+from qualgate.scoring.tools.served_parsers import PARSERS, UNREAD
 from qualgate.scoring.tools.served_values import SERVER
 
-SERVED = "tool_call.served/3"
+SERVED = "tool_call.served/4"
 METRIC = "tool_call.served"
+_OTHER = "another distribution's, whose parser nobody has read"
 MOST_LOOKED_AT = 2**26  # characters times markers: more could take seconds
 
 
@@ -34,7 +35,7 @@ def read_served(text: str, name: str, tools: Tools = ()) -> tuple[Call, ...]:
     `call_shape` for a call that is executed and has no object of arguments, `too_many_calls`.
     """
     if name not in PARSERS:
-        raise BadCall("no_served_reading", f"what a server executes is known of {', '.join(PARSERS)}, not of {name}")
+        raise BadCall("no_served_reading", f"what a server executes is not known of {name}: {UNREAD.get(name, _OTHER)}")
     parser = PARSERS[name]
     marks = sum(map(text.count, parser.markers))
     if (marks + 1) * len(text) > MOST_LOOKED_AT:

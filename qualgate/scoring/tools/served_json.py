@@ -14,7 +14,7 @@ from qualgate.scoring.tools.dialects.call import Call, Tools
 from qualgate.scoring.tools.served_values import executed, lenient
 
 Reader = Callable[[str, Tools], Iterator[Call]]
-_FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 _DECODER = json.JSONDecoder()
 
 
@@ -24,7 +24,7 @@ def _all_or_none(found: Callable[[str], Iterable[tuple[Any, Any]]]) -> Reader:
     def read(text: str, tools: Tools) -> Iterator[Call]:
         try:
             calls = list(found(text))
-        except _FAULTS:
+        except FAULTS:
             return
         if all(isinstance(name, str) for name, _ in calls):
             for name, arguments in calls:
@@ -135,7 +135,8 @@ def _gigachat(text: str) -> list[tuple[Any, Any]]:
 
 
 def kimi(text: str, tools: Tools) -> Iterator[Call]:
-    """Sections of calls; a call is done where its mark, its section or the text ends. Arguments go on as they are."""
+    """Sections of calls; a call is done where its mark, its section or the text ends. Arguments go on as they are.
+    A header that is no name with a number is the name where nothing follows it."""
     within, name, arguments = "text", "", ""
     found: list[tuple[str, str]] = []
     for mark, behind in _marked(text):
@@ -156,8 +157,10 @@ def kimi(text: str, tools: Tools) -> Iterator[Call]:
     if within in ("name", "arguments"):
         found.append((name, arguments if within == "arguments" else ""))
     for header, given in found:
-        if one := re.match(r".+:\d+", header.strip()):
-            yield executed(one[0].strip().partition(":")[0].removeprefix("functions."), _as_sent(given.strip() or "{}"))
+        one, inner = re.match(r".+:\d+", header.strip()), re.search(r'"name"\s*:\s*"([^"]*)"', given)
+        name = one[0].strip().partition(":")[0].removeprefix("functions.") if one else ""
+        if name := name or (inner[1] if inner else "" if given else header).strip():
+            yield executed(name, _as_sent(given.strip() or "{}"))
 
 
 def _marked(text: str) -> Iterator[tuple[str, str]]:
@@ -168,15 +171,14 @@ def _marked(text: str) -> Iterator[tuple[str, str]]:
 
 def mistral(text: str, tools: Tools) -> Iterator[Call]:
     """A call behind each mark: its name, and a value, whatever follows that. Arguments go on as they are."""
-    for part in text.split("[TOOL_CALLS]")[1:]:
-        head = re.match(r"(.*?)(?:\[ARGS\]|(?=\{)|\Z)", part, re.DOTALL)
-        assert head is not None, "a name may be empty"
-        given = part[head.end() :].strip()
+    block = r"\[TOOL_CALLS\](.*?)(?:\[ARGS\]|(?=\{)|\Z)(.*?)(?=\[TOOL_CALLS\]|\Z)"
+    for head, given in re.findall(block, text, re.DOTALL):
+        given = given.strip()
         try:
             end = _DECODER.raw_decode(given)[1]
         except (ValueError, RecursionError):
             end = len(given)
-        if name := head[1].replace("[CALL_ID]", "").strip():
+        if name := head.replace("[CALL_ID]", "").strip():
             yield executed(name, _as_sent(given[:end] or "{}"))
 
 
@@ -200,8 +202,107 @@ def _as_sent(text: str) -> Any:
         return text
 
 
+def _xlam(text: str) -> list[tuple[Any, Any]]:
+    """Calls of the first value that is JSON, a list: behind a thought, in a fence, between marks, or all the text."""
+    value = lenient(_first_of_xlam(text))
+    calls = [one for one in value if isinstance(one, dict) and "name" in one and "arguments" in one]
+    if not isinstance(value, list) or not all(isinstance(one["arguments"], dict | str) for one in calls):
+        return []
+    return [(one["name"], _as_sent(given) if isinstance(given := one["arguments"], str) else given) for one in calls]
+
+
+def _first_of_xlam(text: str) -> str:
+    _, thought, behind = text.partition("</think>")
+    if thought and _is_json(behind.strip()):
+        return behind.strip()
+    for part in (behind.strip(), text):
+        for pattern in _XLAM_BLOCKS:
+            if block := next(filter(_is_json, pattern.findall(part)), None):
+                return block
+    return text if text.strip().startswith("[") else ""
+
+
+_XLAM_BLOCKS = tuple(
+    map(re.compile, (r"```(?:json)?\s*([\s\S]*?)```", r"\[TOOL_CALLS\]([\s\S]*?)(?=\n|$)",
+                     r"<tool_call>([\s\S]*?)</tool_call>"))
+)  # fmt: skip
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return True
+
+
+def _mistral(text: str) -> list[tuple[Any, Any]]:
+    """The first value behind a mark, or the longest list of objects there; what in it is no call is passed over."""
+    behind = next(filter(None, map(str.strip, text.split("[TOOL_CALLS]")[1:])), "")
+    try:
+        value, _ = _DECODER.raw_decode(behind)
+    except ValueError:
+        begin, end = behind.index("[{"), behind.rindex("}]")
+        value = lenient(behind[begin : end + 2])
+    calls = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = []
+    for one in calls:
+        if isinstance(one, dict) and ("name" in one or "arguments" in one):
+            name, given = one.get("name"), one.get("arguments")
+            given = {} if given is None else _as_sent(given) if isinstance(given, str) else given
+            found.append((name if isinstance(name, str) else "", given))
+    return found
+
+
+def _apertus(text: str) -> list[tuple[Any, Any]]:
+    """The first value behind the first mark, whatever follows it; one that the text is cut off in as far as it goes."""
+    block = re.search(r"<\|tools_prefix\|>(.*?)(?:<\|tools_suffix\|>|$)", text, re.DOTALL)
+    if block is None:
+        return []
+    try:
+        value, _ = _DECODER.raw_decode(block[1].lstrip())
+    except json.JSONDecodeError:
+        value = _cut_off(block[1].strip())
+    calls = value if isinstance(value, list) else [value]
+    return [next(iter(one.items())) for one in calls if isinstance(one, dict) and one]
+
+
+_STRUCTURE = re.compile(r'"(?:\\.|[^"\\])*(?P<closed>")?|[{}\[\],]', re.DOTALL)
+_BROKEN = re.compile(r"\\(?:[uU][0-9a-fA-F]{0,7}|x.?)?\Z")
+_WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+_NO_VALUE = re.compile(r'\s*(?:"(?:\\.|[^"\\])*(?:"\s*(?::\s*(?:-\s*)?)?)?|-)?', re.DOTALL)
+
+
+def _cut_off(text: str) -> Any:
+    """JSON that the text is cut off in: what is open is closed, a key without its value left out. ValueError for what
+    is no beginning of JSON."""
+    stack, last, whole = "", 0, text  # last: before the last comma, or behind the last bracket that opens
+    for one in _STRUCTURE.finditer(text):
+        mark = one[0]
+        if mark[0] == '"':
+            whole = text if one["closed"] else _BROKEN.sub("", text) + '"'
+            continue
+        if mark in "}]":
+            last, stack = -1, stack.removesuffix(mark)
+        else:
+            last = one.start() if mark == "," else one.end()
+            stack += {"{": "}", "[": "]", ",": ""}[mark]
+    if whole == text:
+        word = re.search(r"[-a-zA-Z]*\Z", text)
+        said = word[0] if word else ""
+        full = next((one for one in _WORDS if said and one.startswith(said) and said != "-"), said)
+        whole = re.sub(r"(?<=\d)[.eE+-]+\Z", "", text.removesuffix(said) + full)
+    try:
+        return lenient(whole + stack[::-1])
+    except ValueError:
+        if last < 0 or not _NO_VALUE.fullmatch(text, last + text.startswith(",", last)):
+            raise
+        return lenient(text[:last] + stack[::-1])
+
+
 LLAMA, PHI, JAMBA = _all_or_none(_llama), _all_or_none(_phi), _all_or_none(_jamba)
 INTERNLM, GRANITE, ERNIE = _all_or_none(_internlm), _all_or_none(_granite), _all_or_none(_ernie)
+XLAM, MISTRAL, APERTUS = _all_or_none(_xlam), _all_or_none(_mistral), _all_or_none(_apertus)
 GRANITE4, HUNYUAN, GIGACHAT = _all_or_none(_granite4), _all_or_none(_hunyuan), _all_or_none(_gigachat)
 DEEPSEEK_V3 = deepseek(
     r"<｜tool▁call▁begin｜>(?P<type>.*)<｜tool▁sep｜>(?P<name>.*)\n```json\n(?P<arguments>[\s\S]*?)\n```<｜tool▁call▁end｜>"

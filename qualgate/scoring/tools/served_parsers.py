@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qualgate.scoring.tools import served_json
+from qualgate.scoring.tools import (
+    served_elements,
+    served_gemma,
+    served_json,
+    served_members,
+    served_pairs,
+    served_python,
+)
 from qualgate.scoring.tools.dialects.call import Call, Tools
 from qualgate.scoring.tools.dialects.hunyuan import part_of
 from qualgate.scoring.tools.dialects.tagged import properties, tool_names
@@ -28,23 +35,19 @@ class Parser:
     read: Reader
 
 
-def _functions(value_of: Callable[[str], str]) -> Reader:
-    """Qwen's `<function=…>`, wherever it stands; an argument ends where the next begins. value_of: its text's value."""
-    head = re.compile(r"(.*?)(>|</function>|\Z)", re.DOTALL)
+def _functions(value_of: Callable[[str], str], space: str = "") -> Reader:
+    """Qwen's `<function=…>`, wherever it stands, up to its end or the next; an argument ends where the next begins.
+    value_of: its text's value. space: of the tags around."""
+    marks = rf"</parameter>|</?{space}think>"  # in a name, text
+    name = rf"((?:{marks}|(?!>|</function>|</?{space}tool_call>|<function=).)*+)"
+    block = re.compile(rf"<function={name}(?:>(.*?)(?=</function>|<function=|\Z))?", re.DOTALL)
     pair = re.compile(r"<\s*parameter\s*=\s*([^>]*)>(.*?)(?:<\s*/\s*parameter\s*>|(?=<\s*parameter\s*=))", re.DOTALL)
 
     def read(text: str, tools: Tools) -> Iterator[Call]:
-        at = 0
-        while (at := text.find("<function=", at)) >= 0:
-            begin = head.match(text, at + len("<function="))
-            assert begin is not None, "a name may be empty"
-            name, at = begin[1].strip(), begin.end()
-            end = text.find("</function>", at) if begin[2] == ">" else at
-            body = text[at : end if end >= 0 else len(text)]
+        for name, body in block.findall(text):
             given = {key: value_of(value) for key, value in pair.findall(body)}
-            if name:
+            if name := name.strip():
                 yield executed(name, coerced(given, properties(tools, name)))
-            at = end if end >= 0 else len(text)
 
     return read
 
@@ -122,21 +125,18 @@ def _pairs(text: str, tools: Tools) -> Iterator[Call]:
 
 def _invocations(text: str, tools: Tools) -> Iterator[Call]:
     """MiniMax-M2's, in a frame or not; of tools that are offered alone."""
-    head = re.compile(r"""<invoke name=(?:"(.*?)">|'(.*?)'>|([^"'>][^>]*)>)""", re.DOTALL)
+    name = r"((?:</?(?:minimax:tool_call|think)>|</(?:parameter|invoke)>|(?![\"']?>).)*+)"
+    block = re.compile(rf"<invoke name=[\"']?{name}(?:[\"']?>(.*?)(?:</invoke>|\Z))?", re.DOTALL)
     pair = re.compile(
         r"""<\s*parameter\s+name\s*=\s*(?:"([^"]*)"|'([^']*)'|([^>\s]+))\s*>(.*?)"""
         r"(?:<\s*/\s*parameter\s*>|(?=<\s*parameter\s+name\s*=))",
         re.DOTALL,
     )
-    offered, at = tool_names(tools), 0
-    while begin := head.search(text, at):
-        name = (begin[1] or begin[2] or begin[3] or "").strip()
-        end = text.find("</invoke>", begin.end())
-        body = text[begin.end() : end if end >= 0 else len(text)]
+    offered = tool_names(tools)
+    for name, body in block.findall(text):
         given = {(one or two or bare).strip(): value for one, two, bare, value in pair.findall(body)}
-        if name and (not offered or name in offered):
-            yield executed(name, coerced(given, properties(tools, name)))
-        at = end if end >= 0 else len(text)
+        if (name := name.strip()) and (not offered or name in offered):
+            yield executed(name, coerced({key: given[key] for key in given if key}, properties(tools, name)))
 
 
 def _step(text: str, tools: Tools) -> Iterator[Call]:
@@ -233,6 +233,25 @@ PARSERS = {
     "hunyuan_a13b": Parser("hunyuan_a13b", ("<tool_calls>", "<think>"), served_json.HUNYUAN),
     "gigachat3": Parser("gigachat3", (), served_json.GIGACHAT),
     "kimi_k2": Parser("kimi_k2", ("<|tool_call",), served_json.kimi),
+    "apertus": Parser("apertus", (), served_json.APERTUS),
+    "granite": Parser("granite", ("tool_call",), served_members.GRANITE),
+    "inkling": Parser("inkling", ("<|content_invoke_tool_json|>",), served_members.INKLING),
+    "plamo3": Parser("plamo3", ("<|plamo:",), served_members.PLAMO),
+    "dots": Parser("dots", ("<dots_function_call>", "<invoke", "<parameter"), served_elements.dots),
+    "minimax_m3": Parser("minimax_m3", ("<invoke",), served_elements.minimax_m3),
+    "minicpm5": Parser("minicpm5", ("<function", "<param"), served_elements.minicpm5),
+    "kimi_k3": Parser("kimi_k3", ("<|open|>",), served_pairs.kimi_k3),
+    "k2_horizon": Parser("k2_horizon", ("<ifm|",), served_pairs.k2_horizon),
+    "poolside_v1": Parser("poolside_v1", ("<tool_call>", "<arg_key>"), served_pairs.poolside),
+    "nemotron_v3": _QWEN,
+    "gemma4": Parser("gemma4", ("<|tool_call>",), served_gemma.gemma4),
+    "functiongemma": Parser("functiongemma", ("<start_function_call>", ":<escape>"), served_gemma.functiongemma),
+    "xlam": Parser("xlam", ("```", "[TOOL_CALLS]", "<tool_call>", "</think>"), served_json.XLAM),
+    "pythonic": Parser("pythonic", (), served_python.pythonic),
+    "llama4_pythonic": Parser("llama4_pythonic", (), served_python.llama4),
+    "olmo3": Parser("olmo3", (), served_python.olmo3),
+    "lfm2": Parser("lfm2", (), served_python.lfm2),
+    "mistral": Parser("mistral", (), served_json.MISTRAL),
     "mistral_v11": Parser("mistral", (), served_json.mistral),
     "minimax_m2": Parser("minimax_m2", ("parameter",), _invocations),
     "step3": Parser("step3", ("<steptml:parameter",), _step),
@@ -244,7 +263,7 @@ PARSERS = {
     "step3p5": replace(_QWEN, name="step3p5"),
     "step5": replace(_QWEN, name="step5"),
     "mimo": replace(_QWEN, name="mimo", read=_functions(str)),
-    "seed_oss": replace(_QWEN, name="seed_oss"),
+    "seed_oss": replace(_QWEN, name="seed_oss", read=_functions(_unwrapped, "seed:")),
     "glm45": replace(_GLM, name="glm45"),
     "glm47": _GLM,
     "ling3": replace(_GLM, name="ling3"),
@@ -253,3 +272,13 @@ PARSERS = {
     "deepseek_v41": Parser("deepseek_v41", ("｜DSML｜",), _dsml("calls", " ", ("calls",))),
 }
 """By dialect: the parser of `SERVER` whose reading is known."""
+_OF_NONE = "vLLM 0.33.0 has no parser of it"
+UNREAD = {
+    "minimax_m1": _OF_NONE,
+    "nemotron": _OF_NONE,
+    "openai": f"{_OF_NONE}: it is what a server writes, not a model",
+    "json": _OF_NONE,
+    "cohere_command": "vLLM 0.33.0 reads it by a library of Cohere's, which is not read here",
+    "harmony": "vLLM 0.33.0 reads its tokens, not its text",
+}
+"""By shipped dialect without such a parser: why."""

@@ -71,10 +71,11 @@ def _value(value: Any, schema: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_value(inner, schema.get("items"), depth + 1) for inner in value]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return _first(text, _types(schema))
+    return first_of(text, allowed(schema))
 
 
-def _types(schema: Any, depth: int = 0) -> frozenset[str]:
+def allowed(schema: Any, depth: int = 0) -> frozenset[str]:
+    """The types that a schema allows, for all that it says; text without any."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return frozenset({"string"})
     declared = schema.get("type")
@@ -83,12 +84,12 @@ def _types(schema: Any, depth: int = 0) -> frozenset[str]:
     found |= {_OF_ENUM.get(type(value), "null") for value in (values if isinstance(values, list) else ())}
     for branch in ("anyOf", "oneOf", "allOf"):
         for choice in schema[branch] if isinstance(schema.get(branch), list) else ():
-            found |= _types(choice, depth + 1)
+            found |= allowed(choice, depth + 1)
     names = (kind.strip().lower() for kind in found)
     return frozenset(_ALIASES.get(name, name) for name in names) or frozenset({"string"})
 
 
-def _first(text: str, kinds: frozenset[str]) -> Any:
+def first_of(text: str, kinds: frozenset[str]) -> Any:
     """The first kind that `text` can be."""
     if "null" in kinds and text.lower() == "null":
         return None
@@ -140,7 +141,7 @@ def by_first_type(text: str, schema: Any) -> Any:
             return lenient(text)
         except ValueError:
             pass
-    return text if "string" in kinds else _literal(text)
+    return text if "string" in kinds else json_or_literal(text)
 
 
 def _normalized(kind: str) -> str:
@@ -158,7 +159,8 @@ _HUNYUAN = dict.fromkeys(("str", "text", "varchar", "char", "enum"), "string") |
 }  # fmt: skip
 
 
-def _literal(text: str) -> Any:
+def json_or_literal(text: str) -> Any:
+    """JSON, or a Python literal, or text. TypeError for a literal that cannot be JSON."""
     try:
         return lenient(text)
     except ValueError:

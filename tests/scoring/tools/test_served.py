@@ -11,8 +11,9 @@ from qualgate.scoring import score
 from qualgate.scoring.registry import find, in_dialect
 from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect
+from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.served import METRIC, read_served, score_served
-from qualgate.scoring.tools.served_parsers import PARSERS
+from qualgate.scoring.tools.served_parsers import PARSERS, UNREAD
 from tests.depth import examples
 from tests.scoring.tools.test_dialects import CALL, PUBLISHED, SAME, TOOLS
 
@@ -24,7 +25,8 @@ NUMBER = [{"name": "f", "parameters": {"properties": {"a": {"type": "integer"}, 
 
 
 # What vLLM's parsers of these read otherwise though it is well-formed: see docs/dialects.md.
-OTHERWISE = {"internlm2", "phi4_mini", "gigachat3", "step3", "mistral_v11"}
+OTHERWISE = {"internlm2", "phi4_mini", "gigachat3", "step3", "mistral_v11", "k2_horizon", "gemma4", "functiongemma"}
+OTHERWISE |= {"llama4_pythonic"}
 
 
 @pytest.mark.parametrize("name", [name for name in PARSERS if name not in OTHERWISE])
@@ -72,6 +74,30 @@ def test_what_is_in_the_dialect_is_read_as_strictly(name):
             "<tool_calls><tool_call>f<arg_key>a</arg_key><arg_value>(1, 'x')</arg_value></tool_call></tool_calls>",
             {"a": [1, "x"]},
         ),
+        ("pythonic", "[f(a=1, *x)]\nDone", {"a": 1}),
+        ("llama4_pythonic", "<|python_start|>[f(a={1: 2})]<|python_end|>", {"a": {"1": 2}}),
+        ("olmo3", "f(a={1: {True}})", {"a": {"1": [True]}}),
+        ("lfm2", "<|tool_call_start|>[f(b='say 'hi' to\nall', a=07)]", {"b": "say 'hi' to\nall", "a": 7}),
+        ("lfm2", "<|tool_call_start|>[f(from=1)]<|tool_call_end|>", {"from": 1}),
+        ("xlam", f"Sure:\n```json\n[5, {KEYED}]\n```", {"a": 1}),
+        ("mistral", f"[TOOL_CALLS][TOOL_CALLS] [{F}, 5]", {"a": 1}),
+        ("apertus", '<|tools_prefix|>[{"f": {"a": 1, "b": "x\\u00', {"a": 1, "b": "x"}),
+        ("granite", f"<tool_call>[{KEYED}, and more", {"a": 1}),
+        ("granite", '<tool_call>[{"name": "f", "arguments": {"a": "1"}, "more": ', {"a": 1}),
+        ("inkling", '<|content_invoke_tool_json|>{"name": "f", "arguments": {"a": 1}}', {}),
+        ("plamo3", "<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_name:plamo|>f<|plamo:end_tool", {}),
+        ("gemma4", '<|tool_call>:f(a:1,b:<|"|>x)', {"a": 1, "b": "x"}),
+        ("functiongemma", "<start_function_call>call:f{a:<escape>1<escape>,b:2", {"a": 1}),
+        ("dots", f"<dots_function_call>{KEYED}</dots_function_call>", {"a": 1}),
+        (
+            "minimax_m3",
+            "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=f>]<]minimax[>[<a>1]<]minimax[>[</a>",
+            {"a": 1},
+        ),
+        ("minicpm5", "<function name='f'>&<param name='a'>1</param></function>", {"a": 1}),
+        ("kimi_k3", '<|open|>tools<|sep|><|open|>call tool="f"<|sep|><|close|> call<|sep|>', {}),
+        ("poolside_v1", "<tool_call>f <arg_key>a</arg_key><arg_value> (1,) </arg_value></tool_call>", {"a": [1]}),
+        ("qwen3_coder", "<function=f><parameter=a>1</parameter><function=", {"a": 1}),
         ("qwen3_coder", "Sure: <function=f><parameter=a>1</parameter></function>", {"a": 1}),
         ("qwen3_coder", f"{OPEN}<function=f>\n<parameter=a>\n1\n<parameter=b>\nx\n</parameter>", {"a": 1, "b": "x"}),
         ("glm47", f"{OPEN}f<arg_key>a</arg_key><arg_value>1</arg_value> so", {"a": 1}),
@@ -145,7 +171,7 @@ def served(text: str, **more):
 def test_a_row_says_what_the_parser_forgave():
     text = '<tool_call>{"name": "ping", "arguments": {}}'
     one = served(text, dialect="hermes")
-    assert (one.value, one.scorer) == (1.0, "tool_call.served/3")
+    assert (one.value, one.scorer) == (1.0, "tool_call.served/4")
     assert one.reason is not None
     assert one.reason.startswith("vLLM 0.33.0 forgave unbalanced")
     assert served(f"{text}</tool_call>", dialect="hermes").reason is None
@@ -153,7 +179,13 @@ def test_a_row_says_what_the_parser_forgave():
     assert served('<tool_call>{"name": "ping", "arguments": [1]}', dialect="hermes").error_type == "call_shape"
 
 
-@pytest.mark.parametrize("declared", [{}, {"dialect": "auto"}, {"dialect": "gemma4"}])
+def test_every_shipped_dialect_is_read_or_says_why_not():
+    assert {*SHIPPED} == {*PARSERS} | {*UNREAD}
+    assert not {*PARSERS} & {*UNREAD}
+    assert "no parser of it" in (served("x", dialect="minimax_m1").reason or "")
+
+
+@pytest.mark.parametrize("declared", [{}, {"dialect": "auto"}, {"dialect": "harmony"}])
 def test_nothing_is_said_where_no_parser_is_known(declared):
     one = served("<tool_call>", **declared)
     assert (one.value, one.verdict, one.error_type) == (None, None, "no_served_reading")
@@ -163,7 +195,7 @@ def test_the_served_reading_is_a_mode_and_reads_a_dialect_that_is_named():
     scorer = in_dialect(find("tool_call", "served"), "hermes")
     one = scorer.function(case_of(), SET, '```\n<tool_call>{"name": "ping", "arguments": {}}')
     assert one[METRIC].verdict is True
-    assert one[METRIC].scorer == "tool_call.served/3 hermes"
+    assert one[METRIC].scorer == "tool_call.served/4 hermes"
 
 
 def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
@@ -175,7 +207,7 @@ def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
         "tool_call.served": 1.0,
         "tool_call.compat": 0.0,
     }
-    assert [row.scorer for row in rows.values()] == ["tool_call/8", "tool_call.served/3", "tool_call.compat/3"]
+    assert [row.scorer for row in rows.values()] == ["tool_call/8", "tool_call.served/4", "tool_call.compat/3"]
 
 
 def test_hostile_text_is_bounded():
@@ -188,6 +220,16 @@ def test_hostile_text_is_bounded():
     assert read_served(OPEN + '{"name": "f", "arguments": ' + "[" * 100_000, "hermes") == ()
     with pytest.raises(BadCall, match="too many"):
         read_served("<arg_value>" * 60_000, "glm47")
+    with pytest.raises(BadCall, match="deeper"):
+        read_served("<|tool_call>call:f{" + "a:{" * 60_000, "gemma4")
+    for name, text in (
+        ("pythonic", "[" + "a" * 99_999), ("pythonic", "[f(a=" + "-" * 60_000 + "1)]"), ("kimi_k3", "<|open|>tools"
+        "<|sep|><|open|>call" + " a" * 100_000), ("dots", "<dots_function_call>" + " " * 200_000),
+        ("functiongemma", "<start_function_call>call:f{" + "a" * 10**5), ("apertus", "<|tools_prefix|>" + "[" * 99999),
+    ):  # fmt: skip
+        assert len(read_served(text, name)) == (name == "functiongemma")
+    with pytest.raises(BadCall, match="too many to be tried"):
+        read_served("<|tool_call_start|>[f(a='b" + "'x', " * 10_000 + ")]", "lfm2")
 
 
 @pytest.mark.parametrize("value", ["NaN", "1e999", "[-Infinity]"])
@@ -230,7 +272,12 @@ PARTS = ["<tool_call>", "</tool_call>", "<function=", "f", ">", "<parameter=a>",
 PARTS += ["<arg_key>a</arg_key>", "<arg_value>", "</arg_value>", DSML, "｜DSML｜", "\n", '"', "{", "}", "\ud800", CALL]
 
 
-@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm47", "deepseek_v4"])
+PARTS += ["[f(a=", "'", ")]", "<|tool_call>call:f", '<|"|>', "[TOOL_CALLS]", "<tool_call>[", "<|tools_prefix|>"]
+
+
+@pytest.mark.parametrize(
+    "name", ["hermes", "qwen3_coder", "glm47", "deepseek_v4", "gemma4", "granite", "pythonic", "apertus"]
+)
 def test_no_text_raises_anything_but_a_bad_call(name):
     @examples(60)
     @given(st.lists(st.sampled_from(PARTS), max_size=9).map("".join))

@@ -64,13 +64,31 @@ def _left_as_text(ours: Calls, theirs: Calls) -> bool:
     )
 
 
+def _offered(ours: Calls, theirs: Calls) -> bool:
+    """Alike but for calls of tools that are not offered, of which one may leave all unread."""
+    known = [one for one in ours if one["name"] in {tool["function"]["name"] for tool in TOOLS}]
+    return len(known) < len(ours) and (_same(theirs, known) or not theirs)
+
+
+def _ended(ours: Calls, theirs: Calls) -> bool:
+    """Alike but for a value that goes on behind what looks like its end."""
+    if [one["name"] for one in ours] != [one["name"] for one in theirs]:
+        return False
+    pairs = [
+        (value, other["arguments"].get(key))
+        for one, other in zip(ours, theirs, strict=True)
+        for key, value in one["arguments"].items()
+    ]
+    return all("</parameter>" in str(value) for value, other in pairs if not _same(value, other))
+
+
 def _named(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
 KINDS = {
     "one block": Kind(
-        _named("apertus gigachat3 hunyuan_a13b internlm2 jamba lfm2 llama4_pythonic olmo3 phi4_mini pythonic xlam"),
+        _named("gigachat3 hunyuan_a13b internlm2 jamba lfm2 llama4_pythonic mistral olmo3 phi4_mini pythonic xlam"),
         "ours: vLLM reads one block with nothing around it (phi4_mini: up to the first `]`), or raises where there are "
         "two; the others were said, too",
         _one_block,
@@ -79,6 +97,21 @@ KINDS = {
         _named("hunyuan_v3 hy_v4 step3"),
         "ours, by the schema: vLLM leaves null as text, and with step3 lists and objects, too",
         _left_as_text,
+    ),
+    "offered": Kind(
+        _named("ling3 minimax_m2 k2_horizon"),
+        "ours: the model called a tool that is not offered; vLLM leaves that as text (k2_horizon: all of it)",
+        _offered,
+    ),
+    "ends": Kind(
+        _named("step3p5 step5"),
+        "ours: a value goes on behind a `</parameter>` that no parameter follows; vLLM ends it there and drops that",
+        _ended,
+    ),
+    "braces": Kind(
+        _named("llama3_json"),
+        "ours: vLLM takes every `{` for a call's, and calls none where one of them is no call",
+        lambda ours, theirs: not theirs,
     ),
     "keys": Kind(
         _named("functiongemma"),

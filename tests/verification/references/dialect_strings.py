@@ -55,8 +55,32 @@ TOOLS = [
 ]  # fmt: skip
 TAGGED = {
     "qwen3_coder", "mimo", "seed_oss", "glm47", "ling3", "deepseek_v32", "deepseek_v4", "minimax_m2", "step3",
-    "hunyuan_v3", "hy_v4",
+    "hunyuan_v3", "hy_v4", "dots", "minimax_m3", "minicpm5", "kimi_k3", "k2_horizon", "poolside_v1", "gemma4",
+    "functiongemma", "inkling", "granite", "plamo3",
 }  # fmt: skip
+# What lfm2's parser makes Python of, as a value and as a name.
+REPAIRED = (
+    "'two\nlines'",
+    "'a\tb'",
+    "'\x00'",
+    "07",
+    "007.5",
+    "00",
+    "1_000",
+    "-05",
+    "'sed -n '1,9p' f.py'",
+    "'it's'",
+    '"say "hi" now"',
+    "['a','b'c']",
+    "{'a': 'x'y'}",
+    "f'hi'",
+    "{1, 2}",
+    "{1: 2}",
+    "true",
+    "b'x'",
+    "1+2",
+)
+NAMES = ("city", "from", "in", "class")
 TYPED = "typed"
 WORDS = ("Paris", "São Paulo", 'a "quoted" one', "it's", "5", "true", "null", "two\nlines", "x < y", "[1]", "北京",
          "a, b", "{curly}", "", " padded ")  # fmt: skip
@@ -69,8 +93,9 @@ PARSERS = {name: name for name in (
     "mimo", "step3p5", "step5", "poolside_v1", "hy_v4", "k2_horizon",
 )} | {
     "qwen25": "hermes", "granite_20b_fc": "granite-20b-fc", "hunyuan_v3": "hy_v3", "internlm2": "internlm",
-    "phi4_mini": "phi4_mini_json", "mistral_v11": "mistral",
+    "phi4_mini": "phi4_mini_json", "mistral": "mistral", "mistral_v11": "mistral", "nemotron_v3": "qwen3_coder",
 }  # fmt: skip
+WITHOUT = {"mistral": "[ARGS]"}  # by dialect: a token that tells its tokenizer from a later one
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +135,13 @@ def typed(draw: random.Random, name: str, count: int) -> Iterator[tuple[str, str
         yield TYPED, parts[0] + "".join(one + part for one, part in zip(said, parts[1:], strict=True))
 
 
+def repaired(draw: random.Random, name: str, count: int) -> Iterator[tuple[str, str]]:
+    """Texts of lfm2 that are Python once they are repaired, or never."""
+    for _ in range(count if name == "lfm2" else 0):
+        one, other = (f"{draw.choice(NAMES)}={draw.choice(REPAIRED)}" for _ in range(2))
+        yield "repaired", f"<|tool_call_start|>[get_weather({one}, is={other.partition('=')[2]})]<|tool_call_end|>"
+
+
 def _calls(draw: random.Random) -> list[Call]:
     return [
         Call("ping", {})
@@ -143,6 +175,7 @@ def _broken(draw: random.Random, one: Dialect, text: str) -> tuple[str, str]:
         "no frame": lambda: text.replace(begin, "").replace(end, "") if begin else f"{text}\n{text}",
         "extra key": lambda: text.replace('"arguments":', '"id": "x1", "arguments":', 1),
         "cut": lambda: text[:at],
+        "begun again": lambda: text[:at] + text,
         "left out": lambda: text[:at] + text[at + draw.randint(1, 3) :],
     }
     how = draw.choice([*ways])
@@ -165,9 +198,13 @@ def keep(interpreter: str) -> None:
         for how, text in (
             *made(draw, name, MADE_SERVED if name in SERVED else MADE),
             *(typed(draw, name, MADE) if name in TAGGED else ()),
+            *repaired(draw, name, MADE_SERVED),
         )
     ]
-    asked = [{"parser": PARSERS[name], "text": text, "tools": TOOLS} for name, _, text in rows]
+    asked = [
+        {"parser": PARSERS[name], "text": text, "tools": TOOLS, "without": WITHOUT.get(name, "")}
+        for name, _, text in rows
+    ]
     script = Path(__file__).with_name("vllm_parsers.py")
     said = subprocess.run(
         [interpreter, str(script)], input="".join(json.dumps(one) + "\n" for one in asked), text=True, check=True,

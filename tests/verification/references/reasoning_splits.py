@@ -2,13 +2,21 @@
 
 The oracle is written from the definition in `qualgate.scoring.reasoning`, without its patterns. Some texts are planted:
 what they were put together from is the truth for both. Of those, verdicts with the thought and without it are compared.
+
+    python -m tests.verification.references.reasoning_splits INTERPRETER      # one that has vLLM
+
+says in how many of them vLLM's own parsers of thoughts find thought and answer as they were planted.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import score
@@ -16,8 +24,34 @@ from qualgate.scoring.reasoning import Said, split
 from tests.verification.references.agreement import Tally
 
 Split = tuple[str, str, str]  # thought, answer, state
-FORMS = ("think", "think_opened", "seed", "seed_opened", "harmony", "none")
-TAGS = {"think": ("<think>", "</think>"), "seed": ("<seed:think>", "</seed:think>")}
+# By way: how its opening and its closing marker may be spelled, the plain one first. *: a checkpoint's part.
+TAGS = {
+    "think": (["<think>"], ["</think>"]),
+    "think_answer": (["<think>"], ["</think>"]),
+    "seed": (["<seed:think>"], ["</seed:think>"]),
+    "mistral": (["[THINK]"], ["[/THINK]"]),
+    "cohere": (["<|START_THINKING|>"], ["<|END_THINKING|>"]),
+    "minimax_m3": (["<mm:think>"], ["</mm:think>"]),
+    "longcat": (["<longcat_think>"], ["</longcat_think>"]),
+    "apertus": (["<|inner_prefix|>"], ["<|inner_suffix|>"]),
+    "gemma4": (["<|channel>thought\n", "<|channel>"], ["<channel|>"]),
+    "kimi_k3": (["<|open|>think<|sep|>"], ["<|close|>think<|sep|>"]),
+    "plamo3": (["<|plamo:begin_think:plamo|>"], ["<|plamo:end_think:plamo|>"]),
+    "k2_horizon": (["<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"],
+                   ["</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>"]),
+    "hunyuan": (["<think:*>"], ["</think:*>"]),
+    "granite": (["Here is my thought process:", "Here's my thought process:"],
+                ["Here is my response:", "Here's my response:"]),
+}  # fmt: skip
+# What may stand around an answer; and with what in it, it stays as it is.
+AROUND = {
+    "think_answer": [("<answer>", "</answer>"), ("<response>", "</response>")],
+    "cohere": [("<|START_RESPONSE|>", "<|END_RESPONSE|>"), ("<|START_TEXT|>", "<|END_TEXT|>")],
+    "kimi_k3": [("<|open|>response<|sep|>", "<|close|>response<|sep|>")],
+}
+CALLS = {"cohere": "<|START_ACTION|>", "kimi_k3": "<|open|>tools<|sep|>"}
+FORMS = (*TAGS, "think_opened", "seed_opened", "gemma4_opened", "kimi_k3_opened", "harmony", "inkling",
+         "inkling_opened", "none")  # fmt: skip
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 WORDS = ("so", "A", "18", "because", "{}", "(", ":", "=", "don't", "x < y", "<", "</", "\\", '"', "'", "`", "```", "\n",
          "\n\n", "    ", "\t", "\u3000", "\U0001f642", "\ud800", "to=", "analysis", "final")  # fmt: skip
@@ -28,6 +62,9 @@ HARMONY = (*ENDS, "<|start|>", "<|start|>assistant", "<|channel|>", "<|message|>
            "<|channel|>commentary to=functions.f <|constrain|>json<|message|>", "<|channel|>commentary<|message|>",
            "<|start|>assistant<|channel|>final<|message|>", "<|start|>assistant to=functions.f<|channel|>commentary"
            "<|message|>")  # fmt: skip
+KINDS = ("thinking", "text", "invoke_tool_json", "invoke_tool_text", "tool_error")
+INKLING = (*(f"<|content_{kind}|>" for kind in KINDS), "<|end_message|>", "<|content_model_end_sampling|>",
+           "<|end_message|><|message_model|>", "<|content_thinking|>", "<|content_text|>")  # fmt: skip
 
 
 def oracle(text: str, way: str) -> Split:
@@ -36,25 +73,85 @@ def oracle(text: str, way: str) -> Split:
         return "", text, "none"
     if way == "harmony":
         return _messages(text)
-    opening, closing = TAGS[way.removesuffix("_opened")]
+    name = way.removesuffix("_opened")
+    if name == "inkling":
+        return _blocks(text, way != name)
+    openings, closings = TAGS[name]
     first = 0
     while first < len(text) and text[first].isspace():
         first += 1
-    began = text[first : first + len(opening)] == opening
-    at = first + len(opening) if began else 0
-    sure = began or way.endswith("_opened")
-    ends = [place for place in range(at, len(text)) if _is_marker(text, place, closing)]
-    if not sure and (not ends or _json(text)):
-        return "", text, "none"
+    began = max(_length(text, first, one) for one in openings)
+    if name == "gemma4" and text[first:] == "<|channel>thought":
+        began = len(text) - first
+    at = first + began if began else 0
+    sure = began > 0 or way.endswith("_opened")
+    ends = [place for place in range(at, len(text)) if any(_is_marker(text, place, one) for one in closings)]
+    if not sure and (not ends or _json(text) or name == "granite"):
+        return "", _inside(text, name), "none"
     if not ends:
         return text[at:], "", "open"
-    return text[at : ends[0]], _unblanked(text[ends[0] + len(closing) :]), "ended"
+    behind = ends[0] + max(_length(text, ends[0], one) for one in closings)
+    return text[at : ends[0]], _inside(_unblanked(text[behind:]), name), "ended"
+
+
+def _length(text: str, place: int, marker: str) -> int:
+    """How long the marker is that stands there; 0 for none."""
+    head, part, tail = marker.partition("*")
+    if text[place : place + len(head)] != head:
+        return 0
+    end = place + len(head)
+    while part and end < len(text) and not text[end].isspace() and text[end] not in "<>":
+        end += 1
+    named = not part or end > place + len(head)
+    return end + len(tail) - place if named and text[end : end + len(tail)] == tail else 0
+
+
+def _inside(answer: str, name: str) -> str:
+    """Without what stands around it."""
+    if name in CALLS and CALLS[name] in answer:
+        return answer
+    for begin, end in AROUND.get(name, ()):
+        bare = answer.lstrip()
+        if bare[: len(begin)] == begin:
+            inner = bare[len(begin) :].split(end)[0]
+        elif end in answer:
+            inner = answer[: answer.index(end)]
+        else:
+            continue
+        inner = inner[1:] if inner[:1] == "\n" else inner
+        return inner[:-1] if inner[-1:] == "\n" else inner
+    return answer
+
+
+def _blocks(text: str, opened: bool) -> Split:
+    """Inkling's: each up to its end."""
+    rest, found = text, []
+    ends = ("<|end_message|>", "<|content_model_end_sampling|>")
+    while any(end in rest for end in ends):
+        place, end = min((rest.index(end), end) for end in ends if end in rest)
+        found.append((rest[:place], end))
+        rest = rest[place + len(end) :]
+    found += [(rest, "")] if rest.strip() else []
+    thoughts, others, open_thought, calls = [], [], False, False
+    for number, (said, end) in enumerate(found):
+        marks = [(said.index(f"<|content_{kind}|>"), kind) for kind in KINDS if f"<|content_{kind}|>" in said]
+        kind = min(marks)[1] if marks else ""
+        content = said.split(f"<|content_{kind}|>", 1)[1] if kind else said
+        if kind == "thinking" or (not kind and opened and number == 0):
+            thoughts.append(content)
+            open_thought |= not end
+        elif said.strip():
+            others.append((said + end, content if kind else content.replace("<|message_model|>", "")))
+            calls |= kind == "invoke_tool_json"
+    answer = "".join(raw for raw, _ in others) if calls else "\n".join(content for _, content in others)
+    return "\n".join(thoughts), answer, "open" if open_thought else "ended" if thoughts else "none"
 
 
 def _is_marker(text: str, place: int, marker: str) -> bool:
-    if text[place : place + len(marker)] != marker:
+    length = _length(text, place, marker)
+    if not length:
         return False
-    before, behind = text[:place], text[place + len(marker) :]
+    before, behind = text[:place], text[place + length :]
     for quote in ("\\" + mark for mark in "\"'`"):
         for left in (quote, quote[1]):
             if before.endswith(left) and behind.startswith(left) and not behind.startswith(left + left):
@@ -119,12 +216,14 @@ def _channel(head: str) -> str:
 
 def made(draw: random.Random, way: str) -> str:
     """A text of up to 14 pieces; half of them begin as the form does."""
-    tags = TAGS.get(way.removesuffix("_opened"), TAGS["think"])
-    others = [tag for pair in TAGS.values() for tag in pair]
-    quoted = [f"{q}{tag}{q}" for tag in others for q in ('"', "'", "`", '\\"')]
+    name = way.removesuffix("_opened")
+    tags = [one.replace("*", draw.choice(("6124c78e", "x"))) for part in TAGS.get(name, TAGS["think"]) for one in part]
+    tags += [one for pair in AROUND.get(name, ()) for one in pair] + [one for key, one in CALLS.items() if key == name]
+    others = ["<think>", "</think>", "<seed:think>", "</seed:think>", "[/THINK]", "</think:6124c78e>", "<channel|>"]
+    quoted = [f"{q}{tag}{q}" for tag in (*others, *tags) for q in ('"', "'", "`", '\\"')]
     strings = [json.dumps({"a": f"{word}{tag}"}) for tag in tags for word in ("", "x")]
     kinds = [WORDS, WORDS, tags, quoted, BROKEN, others, strings]
-    kinds += [HARMONY] * (4 if way == "harmony" else 1)
+    kinds += [HARMONY] * (4 if way == "harmony" else 1) + [INKLING] * (4 if name == "inkling" else 0)
     pieces = [draw.choice(draw.choice(kinds)) for _ in range(draw.choice((0, 1, 2, 3, 5, 8, 14)))]
     start = draw.choice(("", "", "\n", tags[0], "<|channel|>analysis<|message|>" if way == "harmony" else tags[0]))
     return start + draw.choice(("", "", " ", "\n")).join(pieces)
@@ -139,13 +238,26 @@ def planted(draw: random.Random, way: str) -> tuple[str, str, str]:
     if way == "harmony":
         text = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>{answer}"
         return text + draw.choice(("", "<|return|>")), thought, answer
-    opening, closing = TAGS[way.removesuffix("_opened")]
+    name = way.removesuffix("_opened")
+    if name == "inkling":
+        begin = "<|content_thinking|>" if way == name else ""
+        return (
+            f"{begin}{thought}<|end_message|><|message_model|><|content_text|>{answer}<|end_message|>",
+            thought,
+            answer,
+        )
+    which = draw.randrange(len(TAGS[name][1]))
+    opening, closing = (part[min(which, len(part) - 1)].replace("*", "6124c78e") for part in TAGS[name])
+    if name in AROUND and draw.random() < 0.7:
+        around, after = draw.choice(AROUND[name])
+        answer_around = f"{around}\n{answer}" + draw.choice(("", f"\n{after}", after))
+        return f"{opening}{thought}{closing}\n{answer_around}", thought, answer
     begin = draw.choice(("", "\n")) + opening if way in TAGS or draw.random() < 0.5 else ""
     return f"{begin}{thought}{closing}{chr(10) * draw.randint(1, 3)}{answer}", thought, answer
 
 
 def differential(count: int, seed: int, ours: Callable[[str, str], Said] = split) -> Tally:
-    """`count` texts, one in four planted, over the six forms in turn. ours: what splits a text as a way has it."""
+    """`count` texts, one in four planted, over the forms in turn. ours: what splits a text as a way has it."""
     tally, draw = Tally(), random.Random(seed)
     for number in range(count):
         way = FORMS[number % len(FORMS)]
@@ -169,3 +281,35 @@ def _compare_verdicts(tally: Tally, way: str, text: str, answer: str) -> None:
     behind = score(Case(evalset="s", body={**body, "reasoning": way}), evalset, text, "eos")
     for one, other in zip(alone, behind, strict=True):
         tally.take(f"{way}: verdicts", one.verdict, other.verdict, text)
+
+
+# By way: vLLM's parser of its thoughts. ERNIE's knows `<response>` alone, not `<answer>`; Cohere's is not in vLLM.
+VLLM = {
+    "think": "qwen3", "mistral": "mistral", "minimax_m3": "minimax_m3", "gemma4": "gemma4", "kimi_k3": "kimi_k3",
+    "plamo3": "plamo3", "k2_horizon": "k2_horizon", "granite": "granite", "inkling": "inkling", "seed": "seed_oss",
+    "think_answer": "ernie45",
+}  # fmt: skip
+EFFORTS = {"<ifm|think_faster>": "low", "<ifm|think_fast>": "medium"}
+
+
+def as_vllm(interpreter: str, count: int = 100) -> dict[str, int]:
+    """By way: of `count` planted texts, how many vLLM splits as they were planted, blanks around the two aside."""
+    rows = [(way, *planted(draw, way)) for way in VLLM for draw in [random.Random(way)] for _ in range(count)]
+    asked = [
+        {"parser": VLLM[way], "text": text.lstrip(), "tools": [],
+         "thought": {"reasoning_effort": next((EFFORTS[one] for one in EFFORTS if one in text), "high")}}
+        for way, text, _, _ in rows
+    ]  # fmt: skip
+    script = Path(__file__).with_name("vllm_parsers.py")
+    said = subprocess.run([interpreter, str(script)], input="".join(json.dumps(one) + "\n" for one in asked),
+                          text=True, check=True, capture_output=True).stdout  # fmt: skip
+    _, *found = map(json.loads, said.splitlines())
+    return Counter(
+        way
+        for (way, _, *meant), read in zip(rows, found, strict=True)
+        if isinstance(read, list) and [(part or "").strip() for part in read] == [part.strip() for part in meant]
+    )
+
+
+if __name__ == "__main__":
+    print(dict(as_vllm(sys.argv[1])))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.scoring.reasoning import MARKERS, Said, split
+from qualgate.scoring.reasoning import Said, split
+from qualgate.scoring.reasoning_forms import FORMS as TAGGED
 from tests.verification.references.reasoning_splits import FORMS, differential
 
 
@@ -19,10 +20,10 @@ def test_a_slice_is_split_as_the_oracle_splits_it():
 
 
 def _at_the_last_marker(text: str, way: str) -> Said:
-    if way not in MARKERS or MARKERS[way][1] not in text:
+    if way not in TAGGED or TAGGED[way].closing not in text:
         return split(text, way)
-    thought, _, answer = text.rpartition(MARKERS[way][1])
-    return Said(thought=thought.removeprefix(MARKERS[way][0]), answer=answer.lstrip(), state="ended")
+    thought, _, answer = text.rpartition(TAGGED[way].closing)
+    return Said(thought=thought.removeprefix(TAGGED[way].opening), answer=answer.lstrip(), state="ended")
 
 
 WRONG = {

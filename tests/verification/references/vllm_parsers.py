@@ -1,9 +1,11 @@
-"""What vLLM's tool parsers read of texts. Run by an interpreter that has vLLM and nothing of ours:
+"""What vLLM's parsers of tool calls and of thoughts read. Run by an interpreter that has vLLM and nothing of ours:
 
     INTERPRETER vllm_parsers.py < questions > answers
 
-A question is a JSON line {parser, text, tools}; an answer is vLLM's version in the first line, then a line for each: a
-list of {name, arguments}, null where the parser calls no tool, or {"raised": …}.
+A question is a JSON line {parser, text, tools, without}, the last a token that the model's tokenizer lacks, or "". An
+answer is vLLM's version in the first line, then a line for each: a list of {name, arguments}, null where the parser
+calls no tool, or {"raised": …}. With `thought`, what its template was given, the parser is one of thoughts, and the
+answer is a pair: thought and rest.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _SPECIAL = """<think> </think> <tool_call> </tool_call> <seed:think> </seed:thin
 <｜tool▁call▁end｜> <｜tool▁sep｜> <｜DSML｜function_calls> </｜DSML｜function_calls> <｜DSML｜tool_calls>
 </｜DSML｜tool_calls> <|tool_call|> <function_call> <|action_start|> <|action_end|> <|plugin|>
 <response> </response> <0x0A> <ifm|tool_calls> </ifm|tool_calls> <ifm|tool_call> </ifm|tool_call> <ifm|arg_key>
-</ifm|arg_key> <ifm|arg_type> </ifm|arg_type> <ifm|arg_value> </ifm|arg_value> <ifm|think> </ifm|think>"""
+</ifm|arg_key> <ifm|arg_type> </ifm|arg_type> <ifm|arg_value> </ifm|arg_value> <ifm|think> </ifm|think>
+<ifm|think_fast> </ifm|think_fast> <ifm|think_faster> </ifm|think_faster> [THINK] [/THINK]"""
 SPECIAL = sorted({*_SPECIAL.split(), "<｜DSML｜ calls>", "</｜DSML｜ calls>"}, key=lambda one: (-len(one), one))
 TOKEN = re.compile("|".join(map(re.escape, SPECIAL)) + "|.", re.DOTALL)
 
@@ -44,8 +47,8 @@ class Characters:
     bos_token = bos_token_id = eos_token = eos_token_id = None
     vocab_size = max_token_id = 2_000_000
 
-    def __init__(self) -> None:
-        self.vocab = {token: number for number, token in enumerate(SPECIAL)}
+    def __init__(self, without: str = "") -> None:
+        self.vocab = {token: number for number, token in enumerate(SPECIAL) if token != without}
         self.all_special_tokens, self.all_special_ids = SPECIAL, list(range(len(SPECIAL)))
 
     def __len__(self) -> int:
@@ -79,15 +82,18 @@ class Characters:
         return self.vocab.get(token, len(SPECIAL) + ord(token) if len(token) == 1 else None)
 
 
-def answer(parsers: Any, protocol: Any, question: dict[str, Any]) -> Any:
-    asked = protocol.ChatCompletionRequest(
-        model="m", messages=[{"role": "user", "content": "?"}], tools=question["tools"], tool_choice="auto"
-    )
+def answer(parsers: Any, thoughts: Any, protocol: Any, question: dict[str, Any]) -> Any:
+    offered = {"tools": question["tools"], "tool_choice": "auto"} if question["tools"] else {}
+    asked = protocol.ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "?"}], **offered)
+    if "thought" in question:
+        split = thoughts.ReasoningParserManager.get_reasoning_parser(question["parser"])
+        return split(Characters(), chat_template_kwargs=question["thought"]).extract_reasoning(question["text"], asked)
     parser = parsers.ToolParserManager.get_tool_parser(question["parser"])
+    tokenizer = Characters(question["without"])
     try:
-        one = parser(Characters(), asked.tools)
+        one = parser(tokenizer, asked.tools)
     except TypeError:
-        one = parser(Characters())
+        one = parser(tokenizer)
     said = one.extract_tool_calls(question["text"], asked)
     return [_call(call.function) for call in said.tool_calls] if said.tools_called else None
 
@@ -106,11 +112,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what vLLM prints is no answer
     parsers = importlib.import_module("vllm.tool_parsers")
+    thoughts = importlib.import_module("vllm.reasoning")
     protocol = importlib.import_module("vllm.entrypoints.openai.chat_completion.protocol")
     print(json.dumps(importlib.import_module("vllm").__version__), file=answers)
     for line in sys.stdin:
         try:
-            found = answer(parsers, protocol, json.loads(line))
+            found = answer(parsers, thoughts, protocol, json.loads(line))
         except Exception as error:  # theirs, so anything
             found = {"raised": f"{type(error).__name__}: {error}"[:200]}
         print(json.dumps(found, ensure_ascii=False), file=answers, flush=True)

@@ -1,0 +1,127 @@
+"""How families of models write a thought before the answer: between which markers, and what may stand around the
+answer behind it.
+
+Told by their published chat templates and by vLLM 0.33.0's reasoning parsers. Those of Harmony and Inkling write
+messages instead (`reasoning`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A thought stands between `opening` and `closing`, as a model writes them.
+
+    openings, closings: patterns of these and of what is taken for them; "" where there is nothing else. prompted:
+    whether a prompt may end in the opening. wraps: beginning and end of what is the answer alone; wrapped: a template
+    of this form writes one of them. raw: with this in it, an answer stays as it is written, for the dialect to read.
+    told: what a chat template of it writes, where that puts its marks together from parts.
+    """
+
+    opening: str
+    closing: str
+    openings: str = ""
+    closings: str = ""
+    prompted: bool = True
+    wraps: tuple[tuple[str, str], ...] = ()
+    wrapped: bool = False
+    raw: str = ""
+    told: str = ""
+
+    @property
+    def begins(self) -> str:
+        """The pattern of what begins a thought."""
+        return self.openings or re.escape(self.opening)
+
+    @property
+    def ends(self) -> str:
+        """The pattern of what ends a thought."""
+        return self.closings or re.escape(self.closing)
+
+    def opened_by(self, prompt: str) -> bool:
+        """Whether the prompt ends in the opening."""
+        return self.prompted and re.search(rf"(?:{self.begins})\Z", prompt.rstrip()) is not None
+
+    def in_template(self, template: str) -> str:
+        """The first of its marks that a chat template writes; "" for none."""
+        mark = re.search(self.told or self.begins, template) or re.search(self.ends, template)
+        return mark[0].strip() if mark else ""
+
+    def meant_by(self, template: str) -> bool:
+        """Whether a template that writes its thoughts writes what else it should."""
+        return not self.wrapped or any(begin in template for begin, _ in self.wraps)
+
+    def unwrapped(self, answer: str) -> str:
+        """Without what stands around it."""
+        if self.raw and self.raw in answer:
+            return answer
+        for begin, end in self.wraps:
+            inner = answer.lstrip()
+            begun = inner.startswith(begin)
+            body, ended, _ = (inner.removeprefix(begin) if begun else answer).partition(end)
+            if begun or ended:
+                return body.removeprefix("\n").removesuffix("\n")
+        return answer
+
+
+FORMS = {
+    "think": Form("<think>", "</think>"),
+    # Hunyuan A13B, ERNIE 4.5, Granite 3.3
+    "think_answer": Form(
+        "<think>", "</think>", wraps=(("<answer>", "</answer>"), ("<response>", "</response>")), wrapped=True
+    ),
+    "seed": Form("<seed:think>", "</seed:think>"),
+    "mistral": Form("[THINK]", "[/THINK]"),
+    "cohere": Form(
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        wraps=(("<|START_RESPONSE|>", "<|END_RESPONSE|>"), ("<|START_TEXT|>", "<|END_TEXT|>")),
+        raw="<|START_ACTION|>",
+    ),
+    "minimax_m3": Form("<mm:think>", "</mm:think>"),
+    "longcat": Form("<longcat_think>", "</longcat_think>"),
+    "apertus": Form("<|inner_prefix|>", "<|inner_suffix|>"),
+    "gemma4": Form("<|channel>thought\n", "<channel|>", openings=r"<\|channel>(?:thought(?:\n|\Z))?"),
+    "kimi_k3": Form(
+        "<|open|>think<|sep|>",
+        "<|close|>think<|sep|>",
+        wraps=(("<|open|>response<|sep|>", "<|close|>response<|sep|>"),),
+        raw="<|open|>tools<|sep|>",
+        told=r"<\|open\|>",
+    ),
+    "plamo3": Form("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>", told=r"<\|plamo:begin_think"),
+    # by its effort
+    "k2_horizon": Form(
+        "<ifm|think>",
+        "</ifm|think>",
+        r"<ifm\|think(?:_fast(?:er)?)?>",
+        r"</ifm\|think(?:_fast(?:er)?)?>",
+        told=r"<ifm\|think",
+    ),
+    # with a part of its checkpoint
+    "hunyuan": Form(
+        "<think:opensource>", "</think:opensource>", r"<think:[^\s<>]+>", r"</think:[^\s<>]+>", told="<think:"
+    ),
+    "granite": Form(
+        "Here is my thought process:",
+        "Here is my response:",
+        r"Here(?:'s| is) my thought process:",
+        r"Here(?:'s| is) my response:",
+        prompted=False,
+    ),
+}
+"""By way: its form."""
+
+
+def told_by(prompt: str, template: str) -> tuple[str, bool, str] | None:
+    """The first form that a template writes, those with a wrap before the one that they look like: its name, whether a
+    prompt of it opens the thought, and by what."""
+    for name, form in sorted(FORMS.items(), key=lambda one: not one[1].wrapped):
+        opened = form.opened_by(prompt)
+        mark = form.opening.strip() if opened else form.in_template(template)
+        if mark and form.meant_by(template):
+            return name, opened, mark
+    return None
