@@ -58,7 +58,7 @@ DRAFTS = ("its own blocks", "blocks apart")  # of who drafts there: the target's
 LEARNED_FROM = 300  # place of the first case that the head learns on: none that is tried
 
 # Cases of each task, of those that a head learns on, and its steps.
-FULL, QUICK = (10, 60, 600), (1, 3, 8)
+FULL, QUICK = (10, 30, 200), (1, 3, 8)
 
 
 def run(quick: bool) -> dict[str, Any]:
