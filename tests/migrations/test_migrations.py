@@ -22,9 +22,9 @@ from qualgate.store.database import migrations_folder, open_store, upgrade
 from qualgate.store.nights import Night, add_night, last_nights, undelivered
 from qualgate.store.schema import metadata
 from tests.drafts import with_drafts
+from tests.migrations.older import drop_columns_of_0020, drop_later_tables
 from tests.store.made import make_plan, make_results, make_run
 
-NOTHING = {"pass_number": None, "sequences": None, "overlap": None}
 KNOWN = database.REVISIONS  # of this version, oldest first
 LAST = KNOWN[-1]
 AFTER = f"{int(LAST) + 1:04}"
@@ -115,31 +115,6 @@ def as_held_by(revision: str, url: str, new: Path) -> None:
             connection.execute(
                 f"insert into main.{table} ({', '.join(columns)}) select {', '.join(named)} from new.{table}"
             )
-
-
-def drop_columns_of_0020(connection: sqlite3.Connection) -> None:
-    for column in ("pass_number", "sequences", "overlap"):
-        connection.execute(f"alter table draft_steps drop column {column}")
-
-
-def drop_later_tables(connection: sqlite3.Connection) -> None:
-    """Those that 0014 and what comes after it made, and the columns that 0018 and 0020 did."""
-    connection.execute("alter table units drop column thought_tokens")
-    if connection.execute("select 1 from sqlite_master where name = 'draft_steps'").fetchone():
-        drop_columns_of_0020(connection)
-    later = (
-        "archives",
-        "digests",
-        "nights",
-        "judgements",
-        "refusals",
-        "submission_files",
-        "submissions",
-        "nodes",
-        "queue",
-    )
-    for table in later:
-        connection.execute(f"drop table {table}")
 
 
 def test_what_revision_0006_called_drafted_is_the_baselines_answer_and_its_seals_hold(url, tmp_path):
@@ -273,34 +248,6 @@ def test_a_run_of_revision_0017_has_no_thoughts_counted_its_seals_hold_and_new_r
         connection.execute("update units set thought_tokens = 1 where run_id = ? and arm = 'int8'", (new,))
     with open_store(url) as store:
         assert runs.evidence(store, new).integrity
-
-
-def test_drafts_of_revision_0019_tell_no_pass_their_seals_hold_and_new_ones_tell_some(url):
-    def drafted(plan, told):
-        run_id = runs.begin(store, plan).run_id
-        for result, scores in make_results(plan):
-            result = with_drafts(result) if result.arm == "int8" else result
-            steps = result.draft_steps if told else [replace(step, **NOTHING) for step in result.draft_steps]
-            runs.record(store, run_id, replace(result, draft_steps=tuple(steps)), scores)
-        return run_id, runs.evidence(store, run_id)
-
-    with open_store(url) as store:
-        run_id, before = drafted(make_plan(cases=3), told=False)
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        drop_columns_of_0020(connection)
-        connection.execute("update alembic_version set version_num = '0019'")
-    assert f"from revision 0019 to {LAST}" in upgrade(url)
-    with open_store(url) as store:
-        assert runs.evidence(store, run_id) == before
-        assert before.integrity == ()
-        new, found = drafted(make_plan(cases=3, seed=1), told=True)
-        assert found.integrity == ()
-    for column in NOTHING:
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-            unit = "(select min(unit_id) from draft_steps join units using (unit_id) where run_id = ?)"
-            connection.execute(f"update draft_steps set {column} = 7 where step = 1 and unit_id = {unit}", (new,))
-        with open_store(url) as store:
-            assert runs.evidence(store, new).integrity, column
 
 
 def test_a_run_of_revision_0011_has_no_waits_between_tokens_its_seals_hold_and_new_runs_have_some(url):

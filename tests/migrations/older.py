@@ -1,0 +1,30 @@
+"""A store as an earlier revision held it: what later ones made is taken out."""
+
+from __future__ import annotations
+
+import sqlite3
+
+
+def drop_columns_of_0020(connection: sqlite3.Connection) -> None:
+    for column in ("pass_number", "sequences", "overlap"):
+        connection.execute(f"alter table draft_steps drop column {column}")
+
+
+def drop_later_tables(connection: sqlite3.Connection) -> None:
+    """Those that 0014 and what comes after it made, and the columns that 0018 and 0020 did."""
+    connection.execute("alter table units drop column thought_tokens")
+    if connection.execute("select 1 from sqlite_master where name = 'draft_steps'").fetchone():
+        drop_columns_of_0020(connection)
+    later = (
+        "archives",
+        "digests",
+        "nights",
+        "judgements",
+        "refusals",
+        "submission_files",
+        "submissions",
+        "nodes",
+        "queue",
+    )
+    for table in later:
+        connection.execute(f"drop table {table}")
