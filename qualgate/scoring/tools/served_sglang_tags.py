@@ -35,9 +35,7 @@ def _qwen3(text: str, tools: Tools) -> Iterator[Named]:
     """Functions in closed blocks, or anywhere where none is closed; also of tools that are not offered."""
     if "<tool_call>" not in text:
         return
-    pair = re.compile(
-        r"<parameter=(.*?)(?:</parameter>|(?=<parameter=)|(?=</function>)|(?=\n?\Z))", re.DOTALL
-    )
+    pair = re.compile(r"<parameter=(.*?)(?:</parameter>|(?=<parameter=)|(?=</function>)|(?=\n?\Z))", re.DOTALL)
     for block in _blocks(text) or [text]:
         for closed, rest in re.findall(r"<function=(.*?)</function>|<function=(.*)", block, re.DOTALL):
             name, begun, body = (closed or rest).partition(">")
