@@ -15,6 +15,7 @@ from typing import Any
 from qualgate.scoring.tools import served_sglang_tags as tags
 from qualgate.scoring.tools.dialects.call import Tools
 from qualgate.scoring.tools.served_parsers import Parser
+from qualgate.scoring.tools.served_sglang_glm import GLM47
 from qualgate.scoring.tools.served_sglang_values import (
     Named,
     all_or_none,
@@ -44,18 +45,23 @@ def _qwen25(text: str, tools: Tools) -> Iterator[Named]:
         yield from offered(action, tools)
 
 
-def _internlm(text: str, tools: Tools) -> Iterator[Named]:
-    """Objects in closed blocks, a space between their marks; what is no JSON is passed over."""
-    names = {function_of(tool).get("name") for tool in tools}
-    for block in re.findall(r"<\|action_start\|> <\|plugin\|>\s*(.*?)<\|action_end\|>", text, re.DOTALL):
+def _apertus(text: str, tools: Tools) -> Iterator[Named]:
+    """Lists behind the mark, each with an end behind it, of objects whose first key is a name and its value arguments;
+    up to the first list that is none."""
+    begin, names = text.find("<|tools_prefix|>["), {function_of(tool).get("name") for tool in tools}
+    while begin >= 0:
         try:
-            action = json.loads(block.strip())
+            values, end = _DECODER.raw_decode(text, begin + len("<|tools_prefix|>"))
         except json.JSONDecodeError:
-            continue
-        name = action.get("name")
-        given = action["parameters"] if "parameters" in action else action.get("arguments")
-        if name and name in names:
-            yield name, given or {}
+            return
+        if (end := text.find("<|tools_suffix|>", end)) < 0:
+            return
+        for value in values:
+            if isinstance(value, dict) and value:
+                name, given = next(iter(value.items()))
+                if name in names:
+                    yield name, {} if given is None else given
+        begin = text.find("<|tools_prefix|>[", end)
 
 
 def _gigachat(text: str, tools: Tools) -> Iterator[Named]:
@@ -201,6 +207,8 @@ PARSERS = {
     "step3p5": _QWEN3,
     "mimo": Parser("mimo", (*_CALL, "<function=", "<parameter="), tags.MIMO),
     "glm45": Parser("glm45", _PAIRS, tags.GLM45),
+    "glm47": Parser("glm47", _PAIRS, GLM47),
+    "poolside_v1": Parser("poolside_v1", _PAIRS, tags.POOLSIDE),
     "ling3": Parser("ling3", (*_PAIRS, "\n"), tags.LING3),
     "deepseek_v3": Parser(
         "deepseekv3", _DEEPSEEK, all_or_none(lambda text, tools: _deepseek(text, tools, "\n```json\n", "\n```"))
@@ -218,7 +226,7 @@ PARSERS = {
     "mistral": _MISTRAL,
     "mistral_v11": _MISTRAL,
     "llama3_json": Parser("llama3", ("{",), all_or_none(_llama)),
-    "internlm2": Parser("interns1", ("<|action_start|>",), all_or_none(_internlm)),
+    "apertus": Parser("apertus2509", ("<|tools_prefix|>",), all_or_none(_apertus)),
     "gigachat3": Parser("gigachat3", (), all_or_none(_gigachat)),
 }
 """By dialect: the parser of SGLang whose reading is known."""

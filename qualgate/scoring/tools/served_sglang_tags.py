@@ -122,6 +122,31 @@ def _given(name: str, pairs: str, tools: Tools) -> dict[str, Any]:
     return given
 
 
+def _poolside(text: str, tools: Tools) -> Iterator[Named]:
+    """A name up to a new line or a key, and pairs; what is no string is JSON, and a Python literal if it has a type."""
+    for block in _blocks(text):
+        name = re.split("\n|<arg_key>", block, maxsplit=1)[0].strip()
+        known, given = properties(parameters(tools, name)), {}
+        pairs = re.findall(r"<arg_key>([^<]*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", block, re.DOTALL)
+        for key, value in pairs if any(offered({"name": name}, tools)) else ():
+            given[key.strip()] = _of_poolside(value.removeprefix("\n").removesuffix("\n"), known.get(key.strip()))
+        yield from offered({"name": name, "parameters": given}, tools)
+
+
+def _of_poolside(text: str, schema: Any) -> Any:
+    kind = str(standard(schema.get("type", ""))) if isinstance(schema, dict) else ""  # a list is a type of its own
+    if kind == "string":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return literal(text, ()) if kind else text
+    except (ValueError, SyntaxError, TypeError):
+        return text
+
+
 def _minimax(text: str, tools: Tools) -> Iterator[Named]:
     """Invocations in closed frames; one that is not closed goes on to the end of its frame."""
     pair = re.compile(r'<parameter name="(.*?)</parameter>|<parameter name="(.*?)(?=\n?\Z)', re.DOTALL)
@@ -145,8 +170,8 @@ def _step(text: str, tools: Tools) -> Iterator[Named]:
         if kind.strip() == "function" and one:
             known, given = properties(parameters(tools, one[1])), {}
             for key, value in re.findall('<steptml:parameter name="([^"]+)">([^<]*)</steptml:parameter>', one[2]):
-                declared = known[key].get("type") if key in known else None
-                given[key] = _json_or_literal(value.strip()) if declared not in (None, "string") else value.strip()
+                kind = standard(known[key].get("type")) if key in known else None
+                given[key] = _json_or_literal(value.strip()) if kind and kind != "string" else value.strip()
             yield from offered({"name": one[1], "arguments": given}, tools)
 
 
@@ -223,3 +248,4 @@ def _no_constant(text: str) -> Any:
 
 QWEN3, MIMO, MINIMAX, STEP = all_or_none(_qwen3), all_or_none(_mimo), all_or_none(_minimax), all_or_none(_step)
 GLM45, LING3, HUNYUAN = all_or_none(_glm45), all_or_none(_ling3), all_or_none(_hunyuan)
+POOLSIDE = all_or_none(_poolside)

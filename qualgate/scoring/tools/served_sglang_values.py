@@ -41,7 +41,7 @@ Named = tuple[Any, Any]  # a function's name and its arguments
 
 
 def all_or_none(found: Callable[[str, Tools], Iterable[Named]]) -> Reader:
-    """found: names and arguments of a text; whatever it raises, and nothing is called. Nor is anything without tools."""
+    """found: names and arguments of a text; whatever it raises, and nothing is called. Nor is without tools."""
 
     def read(text: str, tools: Tools) -> Iterator[Call]:
         try:

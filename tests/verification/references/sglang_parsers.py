@@ -3,7 +3,7 @@
     INTERPRETER sglang_parsers.py < questions > answers
 
 A question is a JSON line {parser, text, tools}; an answer is SGLang's version in the first line, then a line for each:
-[whole, pieces], what is read of the finished text and of its characters one after another. Either is a list of {name,
+[whole, pieces], what is read of the finished text and of its pieces one after another. Either is a list of {name,
 arguments}, null where no tool is called, or {"raised": …}.
 """
 
@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -26,11 +27,18 @@ def whole(parser: Any, text: str) -> Any:
 
 
 def pieces(parser: Any, text: str) -> Any:
-    """Names and arguments by the index that each piece of a call carries."""
+    """Names and arguments by the index that each piece of a call carries, and at the end what is left of the last one's
+    arguments, as its server sends them. A tag comes whole, as models write one token, everything else by characters."""
     found: dict[int, list[str]] = {}
-    for character in text:
-        _collect(found, parser.parse_stream_chunk(character)[1])
+    for piece in re.findall(r"<[^<>\s]{1,40}>|.", text, re.DOTALL):
+        _collect(found, parser.parse_stream_chunk(piece)[1])
     _collect(found, parser.parse_stream_end()[1])
+    known, sent = parser.detector.prev_tool_call_arr, parser.detector.streamed_args_for_tool
+    if known and 0 < len(known) <= len(sent):
+        given = known[-1].get("arguments", {})
+        given = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        if given.startswith(sent[len(known) - 1]):
+            found.setdefault(len(known) - 1, ["", ""])[1] += given[len(sent[len(known) - 1]) :]
     return [_call(name, given or "{}") for name, given in found.values()] or None
 
 
