@@ -74,8 +74,8 @@ class EvalsetFile(SetFile):
     """
 
     served_by: Literal["vllm", "sglang"] = ABSENT
-    """Whose parser `tool_call.served` follows, of every case that declares nothing. Without it, SGLang's where an arm is
-    served with `engine: sglang`, else vLLM's. Example: `served_by: sglang`
+    """Whose parser `tool_call.served` follows, of every case that declares nothing. Without it, SGLang's where an arm
+    is served with `engine: sglang`, else vLLM's. Example: `served_by: sglang`
     """
 
     reasoning: str = ABSENT

@@ -51,8 +51,8 @@ from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
-from qualgate.pipeline.spending import wire_of
 from qualgate.pipeline.servers_read import with_servers
+from qualgate.pipeline.spending import wire_of
 from qualgate.pipeline.taught_dialects import with_dialects
 from qualgate.pipeline.trial import tried
 from qualgate.quant.model_folder import ModelFolder, read_model_folder

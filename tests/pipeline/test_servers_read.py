@@ -62,7 +62,10 @@ def test_a_set_that_says_is_read_as_it_says(tmp_path):
 
 @pytest.mark.parametrize(
     ("engines", "why"),
-    [(("trtllm",), "trtllm, whose parsers are not known"), (("vllm", "sglang"), "sglang and vllm, whose parsers differ")],
+    [
+        (("trtllm",), "trtllm, whose parsers are not known"),
+        (("vllm", "sglang"), "sglang and vllm, whose parsers differ"),
+    ],
 )
 def test_arms_of_engines_that_are_unknown_or_differ_are_refused_before_anything_is_asked(tmp_path, engines, why):
     with pytest.raises(UsageError, match=rf"{why}.*Declare `served_by` in calls.yaml \(vllm or sglang\)"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from qualgate.scoring.json_value import identity
@@ -27,6 +28,7 @@ from qualgate.scoring.tools.served_sglang_values import (
 
 _NUMBERS = {"number": number_or_text, "integer": integer_or_text}
 _ANY = object()
+_NOWHERE = (KeyError, IndexError, TypeError, ValueError)  # where a reference leads
 
 
 def _glm47(text: str, tools: Tools) -> Iterator[Named]:
@@ -76,11 +78,8 @@ def _allowed(
         return None
     seen = (*seen, schema)
     found: list[frozenset[str] | None] = []
-    try:
-        target = _target(schema, root)
-        found.append(_allowed(target, root, key, given, value, seen))
-    except (KeyError, IndexError, TypeError, ValueError):
-        pass
+    with suppress(*_NOWHERE):
+        found.append(_allowed(_target(schema, root), root, key, given, value, seen))
     if key is not None:
         found.append(_allowed(schema.get("properties", {}).get(key), root, value=value, seen=seen))
     else:
@@ -135,10 +134,8 @@ def _depends(schema: Any) -> bool:
     def visit(node: Any) -> None:
         if isinstance(node, dict) and not any(node is one for one in nodes):
             nodes.append(node)
-            try:
+            with suppress(*_NOWHERE):
                 visit(_target(node, schema))
-            except (KeyError, IndexError, TypeError, ValueError):
-                pass
             for branch in ("anyOf", "oneOf", "allOf"):
                 for one in node[branch] if isinstance(node.get(branch), list) else ():
                     visit(one)

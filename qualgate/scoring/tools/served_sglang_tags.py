@@ -19,7 +19,6 @@ from qualgate.scoring.tools.served_sglang_values import (
     by_first_option,
     by_inferred_type,
     inferred,
-    integer_or_text,
     literal,
     number_or_text,
     offered,

@@ -81,7 +81,9 @@ def _same(one: Any, other: Any) -> bool:
 
 def table(found: Agreement) -> list[str]:
     """In Markdown: a line a dialect."""
-    lines = ["| dialect | SGLang's parser | strings | calls in | `served` as SGLang | not as vLLM | otherwise in pieces |"]
+    lines = [
+        "| dialect | SGLang's parser | strings | calls in | `served` as SGLang | not as vLLM | otherwise in pieces |"
+    ]
     lines.append("|---|---|---|---|---|---|---|")
     for name, count in found.strings.items():
         served = str(found.served[name]) if name in SGLANG.parsers else "-"

@@ -57,10 +57,7 @@ def _call(name: str | None, parameters: str) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-def answer(parsers: Any, tool: Any, question: dict[str, Any], read: Callable[[Any, str], Any]) -> Any:
-    tools = [tool(**one) for one in json.loads(json.dumps(question["tools"]))]
-    for one in tools:  # as its server does before anything else
-        parsers.normalize_json_schema_types(one.function.parameters)
+def answer(parsers: Any, tools: list[Any], question: dict[str, Any], read: Callable[[Any, str], Any]) -> Any:
     try:
         return read(parsers.FunctionCallParser(tools, question["parser"]), question["text"])
     except Exception as error:  # theirs, so anything
@@ -72,13 +69,15 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what SGLang prints is no answer
     parsers = importlib.import_module("sglang.srt.function_call.function_call_parser")
-    utils = importlib.import_module("sglang.srt.function_call.utils")
-    parsers.normalize_json_schema_types = utils.normalize_json_schema_types
+    rewrite = importlib.import_module("sglang.srt.function_call.utils").normalize_json_schema_types
     tool = importlib.import_module("sglang.srt.entrypoints.openai.protocol").Tool
     print(json.dumps(importlib.metadata.version("sglang")), file=answers)
     for line in sys.stdin:
         question = json.loads(line)
-        found = [answer(parsers, tool, question, read) for read in (whole, pieces)]
+        tools = [tool(**one) for one in question["tools"]]
+        for one in tools:  # as its server does before anything else
+            rewrite(one.function.parameters)
+        found = [answer(parsers, tools, question, read) for read in (whole, pieces)]
         print(json.dumps(found, ensure_ascii=False), file=answers, flush=True)
 
 

@@ -58,9 +58,7 @@ def asked() -> tuple[str, list[Asked]]:
     """SGLang's version, and the strings of which it was asked."""
     first, *lines = map(json.loads, READINGS.read_text(encoding="utf-8").splitlines())
     read = {at: (whole, pieces[0] if pieces else whole) for at, whole, *pieces in lines}
-    return first["sglang"], [
-        Asked(one, *read[at], vllm=one.read) for one in strings() if (at := _key(one)) in read
-    ]
+    return first["sglang"], [Asked(one, *read[at], vllm=one.read) for one in strings() if (at := _key(one)) in read]
 
 
 def keep(interpreter: str) -> None:
