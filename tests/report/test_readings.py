@@ -19,7 +19,7 @@ STRICT = {"a": (1.0, 1.0), "b": (1.0, 0.0), "c": (0.0, 0.0), "d": (None, None)}
 SERVED = {"a": (1.0, 1.0), "b": (1.0, 1.0), "c": (0.0, 1.0), "d": (1.0, 1.0)}
 
 
-def pairs(values, name="calls", scorer="tool_call/8"):
+def pairs(values, name="calls", scorer="tool_call/9"):
     return [(name, case, 0, *both, None, scorer) for case, both in values.items()]
 
 

@@ -176,7 +176,7 @@ def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
         "tool_call.compat": 0.0,
     }
     assert [row.scorer for row in rows.values()] == [
-        "tool_call/8",
+        "tool_call/9",
         "tool_call.served/4 vLLM 0.33.0",
         "tool_call.compat/3",
     ]
