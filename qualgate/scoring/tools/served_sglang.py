@@ -15,6 +15,7 @@ from typing import Any
 from qualgate.scoring.tools import served_sglang_tags as tags
 from qualgate.scoring.tools.dialects.call import Tools
 from qualgate.scoring.tools.served_parsers import Parser
+from qualgate.scoring.tools.served_sglang_gemma import GEMMA4
 from qualgate.scoring.tools.served_sglang_glm import GLM47
 from qualgate.scoring.tools.served_sglang_values import (
     Named,
@@ -227,6 +228,7 @@ PARSERS = {
     "mistral_v11": _MISTRAL,
     "llama3_json": Parser("llama3", ("{",), all_or_none(_llama)),
     "apertus": Parser("apertus2509", ("<|tools_prefix|>",), all_or_none(_apertus)),
+    "gemma4": Parser("gemma4", ("<|tool_call>",), GEMMA4),
     "gigachat3": Parser("gigachat3", (), all_or_none(_gigachat)),
 }
 """By dialect: the parser of SGLang whose reading is known."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate.scoring.tools.dialects.call import Call, Tools
+from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.hunyuan import part_of
 from qualgate.scoring.tools.served_json import Reader
 from qualgate.scoring.tools.served_sglang_values import (
@@ -142,6 +142,8 @@ def _of_poolside(text: str, schema: Any) -> Any:
         pass
     try:
         return literal(text, ()) if kind else text
+    except BadCall:  # what is not read here
+        raise
     except (ValueError, SyntaxError, TypeError):
         return text
 

@@ -46,6 +46,8 @@ def all_or_none(found: Callable[[str, Tools], Iterable[Named]]) -> Reader:
     def read(text: str, tools: Tools) -> Iterator[Call]:
         try:
             calls = list(found(text, tools)) if tools else []
+        except BadCall:  # what is not read here
+            raise
         except _FAULTS:
             return
         for name, arguments in calls:

@@ -163,6 +163,22 @@ def test_a_hostile_text_ends_soon(name):
             assert fault.error_type in ("too_much", "too_many_calls")  # noqa: PT017
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("qwen3_coder", QWEN3.format("o", "(" * 3000), "too many to be read as one"),
+        ("poolside_v1", POOLSIDE.format("o", "(" * 3000), "too many to be read as one"),
+        ("gemma4", "<|tool_call>call:f{i:[-3n:[-3,1],s:37}<tool_call|>", "never ends"),
+        ("gemma4", f"<|tool_call>call:f{{i:{'[' * 80}<tool_call|>", "nested deeper"),
+    ],
+)
+def test_nothing_is_said_where_its_reading_is_too_much_or_has_no_end(name, text, why):
+    """SGLang's own parser of Gemma 4 runs on for ever at a bracket that closes none."""
+    with pytest.raises(BadCall, match=why) as fault:
+        read(text, name)
+    assert fault.value.error_type == "too_much"
+
+
 PARTS = [
     "<tool_call>",
     "</tool_call>",
