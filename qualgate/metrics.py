@@ -85,7 +85,7 @@ METRICS: dict[str, Metric] = {
         _quality("tool_call.required", "right functions, and no call lacks an argument that is expected of it"),
         _quality("tool_call.types", "required, and every argument is of the expected value's type"),
         _quality("tool_call.correct", "types, and exactly the expected arguments: a right call for every expected one"),
-        _quality("tool_call.served", "what vLLM's parser executes, repairs included, is right as tool_call.correct is"),
+        _quality("tool_call.served", "what a server executes, repairs included, is right as tool_call.correct is"),
         _quality("tool_call.compat", "the calls are right as BFCL's checker judges them"),
         _quality(TURNS, "every turn of a trajectory is right, as tool_call.correct is; counted by trajectory"),
         _quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox"),

@@ -32,9 +32,9 @@ _TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
 OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_id")  # read where the first is there
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
-    "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "reasoning", "category",
-    "refuse", "turns", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages", "language",
-    "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
+    "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "served_by", "reasoning",
+    "category", "refuse", "turns", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages",
+    "language", "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 # What a slip of the pen may have been meant for; `name` is none of `fn_name`.
 _MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT, "fn_name", "prelude"}

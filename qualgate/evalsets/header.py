@@ -18,6 +18,7 @@ SCORED = tuple(  # by our own scorers
 
 ADDED = (
     "dialect",
+    "served_by",
     "formats",
     "reasoning",
     "packages",
@@ -70,6 +71,11 @@ class EvalsetFile(SetFile):
     dialect: str = ABSENT
     """How the tool calls of every case that declares nothing are written; `auto`: as the baseline's chat
     template teaches, and where that tells of none, any dialect that reads calls. Example: `dialect: mistral`
+    """
+
+    served_by: Literal["vllm", "sglang"] = ABSENT
+    """Whose parser `tool_call.served` follows, of every case that declares nothing. Without it, SGLang's where an arm
+    is served with `engine: sglang`, else vLLM's. Example: `served_by: sglang`
     """
 
     reasoning: str = ABSENT
@@ -181,7 +187,5 @@ def as_evalset(header: EvalsetFile) -> Evalset:
     """What the YAML alone says of the set."""
     kept: dict[str, Any] = {name: tuple(getattr(header, name)) for name in ("metrics", "lenient", "normalizers")}
     # what a case alone says of those three is read
-    kept |= {
-        name: said for name, said in added_to_cases(header).items() if name not in ("reasoning", "packages", "language")
-    }
+    kept |= {name: said for name, said in added_to_cases(header).items() if name in ("dialect", "formats")}
     return Evalset(name=header.name, version=header.version, sha256="", **kept)

@@ -36,8 +36,8 @@ OURS = {  # a key of ours → what other tools call it
     "schema": ("schema", "json_schema"),
     "max_new_tokens": ("max_new_tokens", "max_tokens", "max_completion_tokens"),
 }
-KEPT = ("task", "tags", "cluster", "tolerance", "category", "dialect", "entry_point", "test_setup_code", "fn_name",
-        "prelude", "packages", *OF_EVALPLUS)  # fmt: skip
+KEPT = ("task", "tags", "cluster", "tolerance", "category", "dialect", "served_by", "entry_point",
+        "test_setup_code", "fn_name", "prelude", "packages", *OF_EVALPLUS)  # fmt: skip
 SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant"}  # of `from` in place of `role`
 METRICS = {  # kind → what its cases are scored by
     "tools": ("tool_call.valid", "tool_call.correct"),

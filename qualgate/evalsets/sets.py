@@ -115,6 +115,9 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     faults += _hash_faults(document, header, reader.lines.sha256, path)
     if "dialect" in reader.added and not any(metric.startswith("tool_call.") for metric in reader.metrics):
         faults.append(document.fault(("dialect",), "`dialect` is of tool calls, and the set has no metric of them"))
+    if "served_by" in reader.added and "tool_call.served" not in reader.metrics:
+        said = "`served_by` is of `tool_call.served`, which is no metric of this set"
+        faults.append(document.fault(("served_by",), said))
     if "formats" in reader.added and "json.schema" not in reader.metrics:
         faults.append(document.fault(("formats",), "`formats` is of `json.schema`, which is no metric of this set"))
     if "packages" in reader.added and "code.pass" not in reader.metrics:

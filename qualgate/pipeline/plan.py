@@ -51,6 +51,7 @@ from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
+from qualgate.pipeline.servers_read import with_servers
 from qualgate.pipeline.spending import wire_of
 from qualgate.pipeline.taught_dialects import with_dialects
 from qualgate.pipeline.trial import tried
@@ -103,7 +104,7 @@ def make_plan(
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
     folders = {**tokenizers_of(arms), **folders}
-    sets = _as_taught(sets, folders.get(gate.baseline.reads), tell)
+    sets = with_servers(_as_taught(sets, folders.get(gate.baseline.reads), tell), arms, tell)
     check_arms(gate, folders, sets)
     check_drafts(gate, folders, sets)
     gate = with_heads(gate, sets)

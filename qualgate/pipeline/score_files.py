@@ -233,7 +233,8 @@ def score_files(
             rows.append(_row(case, score, answer))
             if len(rows) % PROGRESS_EVERY == 0 or len(rows) == len(answered.rows):
                 progress(scorer.name, len(rows), len(answered.rows))
-    return Scored(metric=metric, scorer=scorer.version, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
+    by = " and ".join(sorted({row.score.scorer for row in rows})) or scorer.version
+    return Scored(metric=metric, scorer=by, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
 
 
 def _reasoning_faults(body: dict[str, Any]) -> Iterator[str]:

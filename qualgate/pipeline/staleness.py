@@ -20,6 +20,7 @@ from qualgate.pipeline.plan import load_set, sampling_settings, set_refs
 from qualgate.quant.model_folder import read_model_folder, read_tokenizer_folder
 from qualgate.records import ArmIdentity, ArmSpec, Policy, RunEvidence
 from qualgate.scoring import code, reasoning, scorer_versions
+from qualgate.scoring.tools import served
 from qualgate.served.declared import identify_served
 from qualgate.store import queries
 
@@ -105,4 +106,4 @@ def of_today(metric: str, scorer: str, versions: Mapping[str, str]) -> str:
     """Name and version today of the scorer that gave a stored score; "" where there is none. versions: of ours."""
     if metric.startswith(LM_EVAL):
         return tasks.today(scorer)
-    return reasoning.today(scorer, code.today(scorer, versions.get(metric, "")))
+    return reasoning.today(scorer, served.today(scorer, code.today(scorer, versions.get(metric, ""))))

@@ -120,7 +120,7 @@ def _pairs(baseline: ArmEvidence, variant: ArmEvidence, metric: str) -> list[que
     """As the store's `scored_pairs`, without reasons."""
     before = {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit.values for unit in baseline.units}
     return [
-        (*at, before[at][metric], unit.values[metric], None)
+        (*at, before[at][metric], unit.values[metric], None, unit.scorers.get(metric) or "")
         for unit in variant.units
         if (at := (unit.key.evalset, unit.key.case_id, unit.key.repeat)) in before
         and metric in before[at]

@@ -17,6 +17,7 @@ from qualgate.scoring.outcome import found, quote
 from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
 from qualgate.scoring.structure import FORMATS, asserted
 from qualgate.scoring.text import normalize
+from qualgate.scoring.tools import served
 from qualgate.scoring.tools.dialects import registry as dialects
 from qualgate.scoring.tools.expected import ANY_CALL, as_schema, example, read_call, wanted_calls
 from qualgate.scoring.tools.strict import AUTO
@@ -177,7 +178,8 @@ def tool_notes(body: dict[str, Any]) -> Iterator[str]:
 
 
 def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    """Of tool_call: `tools` and `expected_calls`, in BFCL's shapes or JSON Schema and exact calls; `dialect`.
+    """Of tool_call: `tools` and `expected_calls`, in BFCL's shapes or JSON Schema and exact calls; `dialect`;
+    `served_by`.
 
     BFCL's categories relevance and irrelevance need no `expected_calls`.
     """
@@ -187,6 +189,8 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         return
     if "dialect" in body and body["dialect"] not in (known := (*dialects.names(), AUTO)):
         yield f"`dialect` must be one of {', '.join(known)}; {found(body, 'dialect')}"
+    if served.KEY in body and body[served.KEY] not in served.SERVERS:
+        yield f"`{served.KEY}` must be one of {', '.join(served.SERVERS)}; {found(body, served.KEY)}"
     schemas: dict[str, Any] = {}
     for index, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, dict) else None

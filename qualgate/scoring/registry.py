@@ -332,12 +332,13 @@ def in_dialect(scorer: Scorer, name: str) -> Scorer:
         )
     if name not in (known := (strict.AUTO, *dialects.names())):
         raise UsageError(unknown("dialect", name, known))
-    version, function = f"{scorer.version} {name}", scorer.written_in(name)
+    function = scorer.written_in(name)
 
     def score(case: Case, evalset: Evalset, answer: str) -> dict[str, Score]:
-        return {metric: replace(one, scorer=version) for metric, one in function(case, evalset, answer).items()}
+        scores = function(case, evalset, answer)
+        return {metric: replace(one, scorer=f"{one.scorer} {name}") for metric, one in scores.items()}
 
-    return replace(scorer, version=version, function=score, dialect=name)
+    return replace(scorer, version=f"{scorer.version} {name}", function=score, dialect=name)
 
 
 def refuse_without_effect(scorer: Scorer, normalizers: Sequence[str], lenient: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import cannot_say, right, wrong
 from qualgate.scoring.schema import CannotValidate, first_error
 
-SCORER = "json/4"
+SCORER = "json/5"
 FORMATS = ("assert", "annotate")
 
 

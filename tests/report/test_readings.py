@@ -19,16 +19,25 @@ STRICT = {"a": (1.0, 1.0), "b": (1.0, 0.0), "c": (0.0, 0.0), "d": (None, None)}
 SERVED = {"a": (1.0, 1.0), "b": (1.0, 1.0), "c": (0.0, 1.0), "d": (1.0, 1.0)}
 
 
-def pairs(values, name="calls"):
-    return [(name, case, 0, *both, None) for case, both in values.items()]
+def pairs(values, name="calls", scorer="tool_call/9"):
+    return [(name, case, 0, *both, None, scorer) for case, both in values.items()]
 
 
 def test_what_is_right_as_served_and_wrong_strictly_was_forgiven():
-    (found,) = read_by({"tool_call.served": pairs(SERVED), "tool_call.correct": pairs(STRICT)[::-1]})
-    assert readings.rows(found) == [("strict", "4", "2", "1", "0", "0"), ("served", "4", "3", "4", "0", "2")]
+    served = pairs(SERVED, scorer="tool_call.served/4 SGLang 0.5.23 reasoning/1 think")
+    (found,) = read_by({"tool_call.served": served, "tool_call.correct": pairs(STRICT)[::-1]})
+    by = "served by SGLang 0.5.23"
+    assert readings.rows(found) == [("strict", "4", "2", "1", "0", "0"), (by, "4", "3", "4", "0", "2")]
     assert readings.lines([found]) == [
-        "tool calls of calls right as read: strict 2 → 1 of 4, served 3 → 4 of 4 (forgave 0 → 2)"
+        f"tool calls of calls right as read: strict 2 → 1 of 4, {by} 3 → 4 of 4 (forgave 0 → 2)"
     ]
+
+
+def test_a_set_of_two_servers_names_both():
+    served = pairs({"a": (1.0, 1.0)}, scorer="tool_call.served/4 vLLM 0.33.0")
+    served += pairs({"b": (1.0, 1.0)}, scorer="tool_call.served/4 SGLang 0.5.23")
+    (found,) = read_by({"tool_call.served": served, "tool_call.correct": pairs(STRICT)})
+    assert found.lines[1].reading == "served by SGLang 0.5.23 and vLLM 0.33.0"
 
 
 def test_a_set_of_one_reading_has_nothing_beside_it():

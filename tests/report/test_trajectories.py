@@ -16,7 +16,7 @@ from qualgate.store.queries import gathered
 from tests.report.test_report import ATTACK
 
 ROWS = [
-    ("shop", f"{name}/{turn}", 0, before, after, "" if after else f"{name} calls no tool")
+    ("shop", f"{name}/{turn}", 0, before, after, "" if after else f"{name} calls no tool", "")
     for name, turns in {
         "a": [(1.0, 1.0), (1.0, 0.0), (1.0, 0.0)],  # lost at turn 2
         "b": [(1.0, 1.0), (1.0, 1.0)],
@@ -39,13 +39,13 @@ def test_they_are_gathered_from_scores_in_any_order():
 
 
 def test_repeats_and_sets_are_told_apart_and_cases_that_are_no_turns_left_out():
-    rows = [(name, "a/1", repeat, 1.0, float(repeat), "") for name in ("shop", "trips") for repeat in (0, 1)]
-    first, second = gathered([*rows, ("shop", "alone", 0, 1.0, 0.0, "")])
+    rows = [(name, "a/1", repeat, 1.0, float(repeat), "", "") for name in ("shop", "trips") for repeat in (0, 1)]
+    first, second = gathered([*rows, ("shop", "alone", 0, 1.0, 0.0, "", "")])
     assert (first.evalset, second.evalset, first.count, first.lost, second.lost) == ("shop", "trips", 2, 1, 1)
 
 
 def test_turns_are_in_the_order_of_their_numbers():
-    rows = [("shop", f"a/{turn}", 0, 1.0, float(turn < 10), "no call") for turn in range(1, 13)]
+    rows = [("shop", f"a/{turn}", 0, 1.0, float(turn < 10), "no call", "") for turn in range(1, 13)]
     (lost,) = gathered(rows)[0].first_lost
     assert lost.turns == tuple(range(1, 13))
     said = "a: ✓ ✓ ✓ ✓ ✓ ✓ ✓ ✓ ✓ [✗] ✗ ✗ first diverges at turn 10: no call"
@@ -55,8 +55,8 @@ def test_turns_are_in_the_order_of_their_numbers():
 @pytest.mark.parametrize("name", ["a", ATTACK])
 def test_every_format_shows_them_and_their_text_is_only_text(report: Report, name):
     rows = [
-        (name, case.replace("a/", f"{name}/"), repeat, before, after, reason and name)
-        for _, case, repeat, before, after, reason in ROWS
+        (name, case.replace("a/", f"{name}/"), repeat, before, after, reason and name, "")
+        for _, case, repeat, before, after, reason, _ in ROWS
     ]
     variant = report.verdicts[0].variant
     told = replace(report, trajectories={variant: gathered(rows)})

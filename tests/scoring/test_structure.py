@@ -111,7 +111,7 @@ def test_reasons_and_words():
     found = scored({"schema": SCHEMA}, BOTH, '{"n": "x"}')
     assert found["json.schema"].error_type == "schema"
     assert found["json.schema"].reason == "$.n: 'x' is not of type 'integer'"
-    assert found["json.schema"].scorer == "json/4"
+    assert found["json.schema"].scorer == "json/5"
     assert scored({}, ("json.valid",), '{"a":1,"a":2}')["json.valid"].error_type == "duplicate_key"
 
 

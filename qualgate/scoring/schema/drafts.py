@@ -20,6 +20,7 @@ from jsonschema import (
 from jsonschema.validators import extend
 
 from qualgate.scoring.outcome import quote
+from qualgate.scoring.schema import unevaluated
 from qualgate.scoring.schema.keywords import bounded
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -66,9 +67,10 @@ class Draft:
 
 def _draft(name: str, validator: Any, specification: Any, *keywords: str) -> Draft:
     one, many, named, references = (tuple(words.split()) for words in keywords)
+    keywords_of = {key: unevaluated.KEYWORDS.get(key, keyword) for key, keyword in validator.VALIDATORS.items()}
     before = [*_FORMATS_SINCE][: [*_FORMATS_SINCE].index(name) + 1]
     return Draft(
-        name=name, validator=_with(validator, bounded(validator.VALIDATORS)),
+        name=name, validator=_with(validator, bounded(keywords_of)),
         metaschema=validator(validator.META_SCHEMA), specification=specification,
         one=one, many=many, named=named, references=references,
         formats=frozenset(word for each in before for word in _FORMATS_SINCE[each].split()),

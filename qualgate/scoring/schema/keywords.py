@@ -16,7 +16,6 @@ from typing import Any
 
 import re2
 from jsonschema.exceptions import ValidationError
-from referencing.jsonschema import lookup_recursive_ref
 
 from qualgate.scoring.json_value import identity, size
 
@@ -75,14 +74,15 @@ def pattern(source: str) -> Any:
     return re2.compile(_in_re2(source), options)
 
 
-def _found(source: str, text: str) -> bool:
+def found(source: str, text: str) -> bool:
+    """Whether a pattern is found in `text`, charged for."""
     compiled = pattern(source)
     charge(len(text) * compiled.programsize // 1000)
     return compiled.search(text) is not None
 
 
 def _pattern(validator: Any, source: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _found(source, instance):
+    if isinstance(instance, str) and not found(source, instance):
         yield ValidationError(f"{instance!r} does not match {source!r}")
 
 
@@ -145,7 +145,7 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
     if isinstance(instance, dict):
         for source, subschema in patterns.items():
             for key, value in instance.items():
-                if _found(source, key):
+                if found(source, key):
                     yield from _descend(validator, value, subschema, key)
 
 
@@ -154,55 +154,11 @@ def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     for key, value in instance.items():
-        if key not in named and not any(_found(source, key) for source in patterns):
+        if key not in named and not any(found(source, key) for source in patterns):
             if rest is False:
                 yield ValidationError(f"the key {key!r} is not allowed")
             else:
                 yield from _descend(validator, value, rest, key)
-
-
-def _unevaluated_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if not isinstance(instance, dict):
-        return
-    evaluated = _evaluated(validator, instance, {key: schema[key] for key in schema if key != "unevaluatedProperties"})
-    for key, value in instance.items():
-        if key not in evaluated:
-            if rest is False:
-                yield ValidationError(f"the key {key!r} is not allowed")
-            else:
-                yield from validator.descend(value, rest, path=key)
-
-
-def _evaluated(validator: Any, instance: dict[str, Any], schema: Any) -> set[str]:
-    """The keys of `instance` that `schema` speaks of (2020-12, 11.3), itself or by a schema that applies in place."""
-    if isinstance(schema, bool):
-        return set()
-    charge(1 + len(schema) + len(instance))
-    found = set(schema.get("properties", {}).keys() & instance.keys())
-    if "additionalProperties" in schema or "unevaluatedProperties" in schema:
-        return set(instance)  # what they refuse is refused by them
-    for source in schema.get("patternProperties", ()):
-        found |= {key for key in instance if _found(source, key)}
-
-    def accepted(subschema: Any) -> bool:
-        return next(iter(validator.descend(instance, subschema)), None) is None
-
-    in_place: list[Any] = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key, ())]
-    in_place += [part for key, part in schema.get("dependentSchemas", {}).items() if key in instance]
-    if "if" in schema:
-        holds = accepted(schema["if"])
-        in_place += [schema["if"]] if holds else []
-        in_place += [schema[branch] for branch in (("then",) if holds else ("else",)) if branch in schema]
-    for part in in_place:
-        if accepted(part):
-            found |= _evaluated(validator, instance, part)
-    for key in ("$ref", "$dynamicRef", "$recursiveRef"):
-        if key in schema and key in validator.VALIDATORS:
-            recursive = key == "$recursiveRef"
-            target = lookup_recursive_ref(validator._resolver) if recursive else validator._resolver.lookup(schema[key])
-            there = validator.evolve(schema=target.contents, _resolver=target.resolver)
-            found |= _evaluated(there, instance, target.contents)
-    return found
 
 
 def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -251,7 +207,6 @@ _OURS = {
     "uniqueItems": _unique_items,
     "multipleOf": _multiple_of,
 }
-_OURS_SINCE_2019 = {"unevaluatedProperties": _unevaluated_properties}
 _OURS_SINCE_2020 = {"items": _items}
 _OURS_OF_4 = {"type": _type_of_draft_4}
 
@@ -271,6 +226,5 @@ def _counted(keyword: Any) -> Any:
 
 def bounded(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """A draft's keywords with ours in place of jsonschema's, all of them charged."""
-    ours = _OURS | (_OURS_SINCE_2019 if "unevaluatedProperties" in keywords else {})
-    ours |= (_OURS_SINCE_2020 if "prefixItems" in keywords else {}) | ({} if "const" in keywords else _OURS_OF_4)
+    ours = _OURS | (_OURS_SINCE_2020 if "prefixItems" in keywords else {}) | ({} if "const" in keywords else _OURS_OF_4)
     return {name: _counted(ours.get(name, keyword)) for name, keyword in keywords.items()}

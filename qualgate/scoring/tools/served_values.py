@@ -47,12 +47,12 @@ def finite(value: Any) -> bool:
     return True
 
 
-def executed(name: str, arguments: Any) -> Call:
+def executed(name: str, arguments: Any, server: str = SERVER) -> Call:
     """The call that the server makes. BadCall where what it hands on is no object, or no JSON."""
     if not isinstance(arguments, dict):
-        raise BadCall("call_shape", f"{SERVER} executes a call without an object of arguments: {quote(arguments)}")
+        raise BadCall("call_shape", f"{server} executes a call without an object of arguments: {quote(arguments)}")
     if not finite(arguments):
-        raise BadCall("call_shape", f"{SERVER} executes arguments that are no JSON: {quote(arguments)}")
+        raise BadCall("call_shape", f"{server} executes arguments that are no JSON: {quote(arguments)}")
     return Call(name, arguments)
 
 

@@ -38,7 +38,7 @@ from qualgate.scoring.tools.expected import (
 )
 from qualgate.scoring.tools.matching import perfect
 
-SCORER = "tool_call/8"
+SCORER = "tool_call/9"
 FLAGS = (
     "tool_call.parses",
     "tool_call.valid",

@@ -16,7 +16,7 @@ from qualgate.scoring.needs import tool_faults
 from qualgate.scoring.outcome import found
 from qualgate.scoring.tools import strict
 
-SCORER = "turns/2"
+SCORER = "turns/3"
 
 
 def score_turn(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:

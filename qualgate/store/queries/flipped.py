@@ -117,10 +117,11 @@ def flip_counts(store: Store, run_id: str, variant: str) -> tuple[FlipCount, ...
 
 def scored_pairs(
     store: Store, run_id: str, variant: str, metric: str
-) -> list[tuple[str, str, int, float | None, float | None, str | None]]:
-    """Evalset, case, repeat, both arms' values by one metric, and the reason of the variant's; in no order."""
-    columns = _variant.c.evalset, _variant.c.case_id, _variant.c.repeat, _before.c.value, _AFTER, _after.c.reason
-    statement = select(*columns).select_from(_SCORE_PAIRS)
+) -> list[tuple[str, str, int, float | None, float | None, str | None, str]]:
+    """Evalset, case, repeat, both arms' values by one metric, the reason of the variant's and its scorer; in no
+    order."""
+    of_units = _variant.c.evalset, _variant.c.case_id, _variant.c.repeat
+    statement = select(*of_units, _before.c.value, _AFTER, _after.c.reason, _after.c.scorer).select_from(_SCORE_PAIRS)
     statement = statement.where(_variant.c.run_id == run_id, _variant.c.arm == variant, _after.c.metric == metric)
     with store.read() as connection:
         newest = _after.c.scoring == newest_scoring(connection, run_id)

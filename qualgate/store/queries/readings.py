@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -10,13 +11,14 @@ from qualgate.store.queries.flipped import scored_pairs
 from qualgate.store.queries.trajectories import ScoredPair
 
 READINGS = {"tool_call.correct": "strict", "tool_call.served": "served", "tool_call.compat": "compat"}  # by metric
+_SERVER = re.compile(r"/\d+ (\S+ \d\S*)")  # in a scorer's version: who reads, and by which version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingLine:
     """One reading of an evalset's answers; each repeat counts."""
 
-    reading: str
+    reading: str  # with the server whose reading it is
     asked: int
     baseline: int  # right
     variant: int
@@ -40,17 +42,23 @@ def readings(store: Store, run_id: str, variant: str) -> tuple[Readings, ...]:
 def read_by(scored: Mapping[str, Iterable[ScoredPair]]) -> tuple[Readings, ...]:
     """Of both arms' scores by metric, in any order."""
     found: dict[str, dict[str, dict[tuple[str, int], tuple[float | None, float | None]]]] = {}
+    servers: dict[tuple[str, str], set[str]] = {}
     for metric, rows in scored.items():
-        for evalset, case_id, repeat, was, now, _ in rows:
+        for evalset, case_id, repeat, was, now, _, scorer in rows:
             found.setdefault(evalset, {}).setdefault(metric, {})[case_id, repeat] = was, now
+            servers.setdefault((evalset, metric), set()).update(_SERVER.findall(scorer))
     return tuple(
-        Readings(evalset=name, lines=tuple(_line(metric, by) for metric in READINGS if metric in by))
+        Readings(
+            evalset=name, lines=tuple(_line(metric, by, servers[name, metric]) for metric in READINGS if metric in by)
+        )
         for name, by in sorted(found.items())
         if len(by) > 1
     )
 
 
-def _line(metric: str, by: Mapping[str, Mapping[tuple[str, int], tuple[float | None, float | None]]]) -> ReadingLine:
+def _line(
+    metric: str, by: Mapping[str, Mapping[tuple[str, int], tuple[float | None, float | None]]], servers: set[str]
+) -> ReadingLine:
     strictly = by.get("tool_call.correct", {})
     right, forgiven = [0, 0], [0, 0]
     for answer, values in by[metric].items():
@@ -58,7 +66,7 @@ def _line(metric: str, by: Mapping[str, Mapping[tuple[str, int], tuple[float | N
             right[side] += value == 1
             forgiven[side] += value == 1 and strictly.get(answer, (None, None))[side] == 0
     return ReadingLine(
-        reading=READINGS[metric],
+        reading=" by ".join((READINGS[metric], *([" and ".join(sorted(servers))] if servers else []))),
         asked=len(by[metric]),
         baseline=right[0],
         variant=right[1],

@@ -57,8 +57,8 @@ class Trajectories:
 
 
 ScoredPair = tuple[
-    str, str, int, float | None, float | None, str | None
-]  # evalset, case, repeat, both values, the reason
+    str, str, int, float | None, float | None, str | None, str
+]  # evalset, case, repeat, both values, the reason, the scorer
 
 
 def first_wrong(turns: tuple[bool | None, ...]) -> int | None:
@@ -74,7 +74,7 @@ def trajectories(store: Store, run_id: str, variant: str) -> tuple[Trajectories,
 def gathered(rows: Iterable[ScoredPair]) -> tuple[Trajectories, ...]:
     """Of both arms' scores of single turns, in any order; what is no turn is left out."""
     found: dict[str, dict[tuple[str, int], list[tuple[int, bool | None, bool | None, str]]]] = {}
-    for evalset, case_id, repeat, was, now, reason in rows:
+    for evalset, case_id, repeat, was, now, reason, _ in rows:
         if (turn := turn_of(case_id)) is not None:
             of = found.setdefault(evalset, {}).setdefault((turn[0], repeat), [])
             of.append((turn[1], _right(was), _right(now), reason or ""))

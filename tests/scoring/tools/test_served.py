@@ -171,7 +171,7 @@ def served(text: str, **more):
 def test_a_row_says_what_the_parser_forgave():
     text = '<tool_call>{"name": "ping", "arguments": {}}'
     one = served(text, dialect="hermes")
-    assert (one.value, one.scorer) == (1.0, "tool_call.served/4")
+    assert (one.value, one.scorer) == (1.0, "tool_call.served/4 vLLM 0.33.0")
     assert one.reason is not None
     assert one.reason.startswith("vLLM 0.33.0 forgave unbalanced")
     assert served(f"{text}</tool_call>", dialect="hermes").reason is None
@@ -195,7 +195,7 @@ def test_the_served_reading_is_a_mode_and_reads_a_dialect_that_is_named():
     scorer = in_dialect(find("tool_call", "served"), "hermes")
     one = scorer.function(case_of(), SET, '```\n<tool_call>{"name": "ping", "arguments": {}}')
     assert one[METRIC].verdict is True
-    assert one[METRIC].scorer == "tool_call.served/4 hermes"
+    assert one[METRIC].scorer == "tool_call.served/4 vLLM 0.33.0 hermes"
 
 
 def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
@@ -207,7 +207,11 @@ def test_a_set_that_names_all_three_readings_gets_a_row_of_each():
         "tool_call.served": 1.0,
         "tool_call.compat": 0.0,
     }
-    assert [row.scorer for row in rows.values()] == ["tool_call/8", "tool_call.served/4", "tool_call.compat/3"]
+    assert [row.scorer for row in rows.values()] == [
+        "tool_call/9",
+        "tool_call.served/4 vLLM 0.33.0",
+        "tool_call.compat/3",
+    ]
 
 
 def test_hostile_text_is_bounded():

@@ -32,7 +32,7 @@ def test_the_right_action_is_the_expected_calls_or_none(answer, expected, verdic
     asked = case(expected_calls=expected)
     score = registry.apply(registry.find("turns"), asked, EVALSET, answer)[TURNS]
     same = registry.apply(registry.find("tool_call"), asked, EVALSET, answer)["tool_call.correct"]
-    assert (score.verdict, score.metric, score.scorer) == (verdict, TURNS, "turns/2")
+    assert (score.verdict, score.metric, score.scorer) == (verdict, TURNS, "turns/3")
     assert (score.value, score.error_type, score.reason) == (same.value, same.error_type, same.reason)
 
 

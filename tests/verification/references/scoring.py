@@ -35,6 +35,8 @@ from tests.verification.references import (
     match_rules,
     math_pairs,
     reasoning_splits,
+    sglang_agreement,
+    sglang_strings,
 )
 from tests.verification.references.agreement import NoReference
 from tests.verification.references.maskbench import maskbench
@@ -175,9 +177,14 @@ def _dialects(quick: bool) -> Part:
     version, rows = dialect_strings.kept()
     found = dialect_agreement.compared(rows)
     said = {"served": found.share_served, "unexplained": len(found.unexplained), "strings": len(rows)}
-    return [{"dialects": found.as_row() | {"vllm": version}}], [
-        SCORING.row("dialects", said, met=found.holds and len(rows) >= 1_000)
+    sglang, asked = sglang_strings.asked()
+    of_sglang = sglang_agreement.compared(asked)
+    said |= {"sglang": of_sglang.served.total(), "sglang_unexplained": len(of_sglang.unexplained)}
+    told = [
+        {"dialects": found.as_row() | {"vllm": version}},
+        {"dialects_sglang": of_sglang.as_row() | {"sglang": sglang}},
     ]
+    return told, [SCORING.row("dialects", said, met=found.holds and of_sglang.holds and len(rows) >= 1_000)]
 
 
 def _mathematics(quick: bool) -> Part:

@@ -1,0 +1,223 @@
+"""What SGLang's parsers execute of an answer: each of these was read by them, too."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qualgate.records import Case, Evalset
+from qualgate.scoring.tools.dialects import BadCall, Call
+from qualgate.scoring.tools.served import METRIC, SERVERS, read_served, score_served
+from tests.depth import examples
+
+SGLANG = SERVERS["sglang"]
+TYPES = {"i": {"type": "integer"}, "n": {"type": "number"}, "s": {"type": "string"}, "t": {"type": "boolean"},
+         "o": {"type": "object"}, "u": {"type": ["integer", "null"]}, "w": {"type": "varchar(9)"}, "x": {}}  # fmt: skip
+TOOLS = [{"name": "f", "parameters": {"properties": TYPES}}, {"name": "ping"}]
+F = '{"name": "f", "arguments": {"i": 1}}'
+UNKNOWN = '{"name": "g", "arguments": {}}'
+
+
+def read(text, name, tools=TOOLS):
+    return read_served(text, name, tools, SGLANG)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", f"<tool_call>{UNKNOWN}</tool_call><tool_call>{F}"),
+        ("qwen25", f"<tool_call>\n{F}\n</tool_call>\n<tool_call>\n{{\n</tool_call><tool_call>\n{F}"),
+        ("deepseek_v31", f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{F[26:-1]}<｜tool▁call▁end｜>"),
+        ("llama3_json", f"Hm.<|python_tag|>{F} so"),
+        ("llama3_json", "{'name': 'f', 'arguments': {'i': 1}}"),
+        ("mistral", f'[TOOL_CALLS] [{F.replace("arguments", "parameters")}] Done.'),
+        ("mistral_v11", '[TOOL_CALLS]f[ARGS]{"i": 1} Done.'),
+        ("apertus", '<|tools_prefix|>[{"f": {"i": 1}}, {"g": {}}, 5]<|tools_suffix|>'),
+        ("kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>0<|tool_call_argument_begin|>"
+                    '{"i": 1}<|tool_call_end|>'),
+        ("glm45", "<tool_call>f\n<arg_key>i</arg_key>\\n<arg_value>1</arg_value></tool_call>"),
+        ("qwen3_coder", "<tool_call><function=f><parameter=i>\n1\n"),
+        ("mimo", "<tool_call><function=f><parameter=i>&#49;</parameter></function></tool_call>"),
+    ],
+)  # fmt: skip
+def test_it_repairs_in_ways_of_its_own(name, text):
+    assert read(text, name) == (Call("f", {"i": 1}),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen25", f"<tool_call>{F}</tool_call>"),
+        ("glm47", "<tool_call>f\n<arg_key>i</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
+        ("mimo", "<tool_call><function=f><parameter=i>1</parameter></function>"),
+        ("minimax_m2", '<minimax:tool_call><invoke name="f"></invoke>'),
+        ("llama3_json", f"Sure: {F}"),
+        ("step3", "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>"
+                  '<steptml:invoke name="ping"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>'),
+        ("deepseek_v32", '<｜DSML｜function_calls><｜DSML｜invoke name="f"></｜DSML｜invoke>'),
+        ("hermes", f"<tool_call>{F}</tool_call><tool_call>{F[:-1]}</tool_call>"),
+        ("hermes", f"<tool_call>{UNKNOWN}</tool_call>"),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_read_is_an_answer_though_vllm_calls_some_of_it(name, text):
+    assert read(text, name) == ()
+
+
+def test_a_tool_that_is_not_offered_is_called_by_the_parsers_that_do_not_look():
+    assert read("<tool_call><function=g></function></tool_call>", "qwen3_coder") == (Call("g", {}),)
+    assert read("<tool_call><function=g></function></tool_call>", "mimo") == ()
+    assert read("<tool_call><function=g></function></tool_call>", "qwen3_coder", ()) == ()
+
+
+QWEN3 = "<tool_call><function=f><parameter={}>{}</parameter></function></tool_call>"
+GLM47 = "<tool_call>f<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_call>"
+GLM45 = "<tool_call>f\n<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_call>"
+MINIMAX = '<minimax:tool_call><invoke name="f"><parameter name="{}">{}</parameter></invoke></minimax:tool_call>'
+POOLSIDE = "<tool_call>f<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "key", "text", "value"),
+    [
+        ("qwen3_coder", QWEN3, "i", "1_000", 1000),
+        ("qwen3_coder", QWEN3, "t", "yes", False),
+        ("qwen3_coder", QWEN3, "s", "NULL", None),
+        ("qwen3_coder", QWEN3, "o", "{'a': (1,)}", {"a": [1]}),
+        ("qwen3_coder", QWEN3, "w", "5", "5"),
+        ("qwen3_coder", QWEN3, "n", "1e999", "call_shape"),
+        ("glm47", GLM47, "i", '"5"', 5),
+        ("glm47", GLM47, "s", "'5'", "5"),
+        ("glm47", GLM47, "s", "5", "5"),
+        ("glm47", GLM47, "u", "null", None),
+        ("glm47", GLM47, "x", "5", 5),
+        ("glm45", GLM45, "s", "true", "True"),
+        ("glm45", GLM45, "s", '{"a": 1}', '{"a": 1}'),
+        ("glm45", GLM45, "i", '{\\"a\\": 1}', {"a": 1}),
+        ("minimax_m2", MINIMAX, "t", "on", True),
+        ("minimax_m2", MINIMAX, "u", "7", None),
+        ("poolside_v1", POOLSIDE, "i", "(1, 2)", [1, 2]),
+        ("poolside_v1", POOLSIDE, "x", "(1, 2)", "(1, 2)"),
+    ],
+)
+def test_values_are_what_its_parsers_make_of_them(name, form, key, text, value):
+    if value == "call_shape":
+        with pytest.raises(BadCall, match=r"SGLang 0\.5\.23 executes arguments that are no JSON"):
+            read(form.format(key, text), name)
+    else:
+        assert read(form.format(key, text), name) == (Call("f", {key: value}),)
+
+
+def test_other_arguments_choose_the_branch_by_which_glm_types_one():
+    kinds = [
+        {"properties": {"k": {"const": name}, "v": {"type": kind}}}
+        for name, kind in (("a", "string"), ("b", "integer"))
+    ]
+    tools = [{"name": "f", "parameters": {"oneOf": kinds}}]
+    pair = "<arg_key>k</arg_key><arg_value>{}</arg_value><arg_key>v</arg_key><arg_value>5</arg_value>"
+    for name, value in (("a", "5"), ("b", 5)):
+        [call] = read(f"<tool_call>f{pair.format(name)}</tool_call>", "glm47", tools)
+        assert call.arguments == {"k": name, "v": value}
+
+
+def test_a_row_names_the_server_and_what_it_forgave():
+    tools = [{"name": "f", "parameters": {"properties": {"i": {"type": "integer"}}}}]
+    body = {"id": "c", "task": "tool_call", "tools": tools, "dialect": "hermes", "served_by": "sglang"}
+    evalset = Evalset(name="s", version="1", metrics=(METRIC,), cases=(), sha256="0" * 64)
+
+    def row(text, **more):
+        wanted = {"expected_calls": [{"name": "f", "arguments": {"i": 1}}]}
+        return score_served(Case(evalset="s", body=body | wanted | more), evalset, text)[METRIC]
+
+    one = row(f"<tool_call>{F}")
+    assert (one.value, one.scorer) == (1.0, "tool_call.served/4 SGLang 0.5.23")
+    assert (one.reason or "").startswith("SGLang 0.5.23 forgave unbalanced")
+    assert row(F, dialect="jamba").error_type == "no_served_reading"
+    other = row(f"<tool_call>{F}", served_by="tgi")
+    assert (other.value, other.error_type) == (None, "no_served_reading")
+    assert "vllm, sglang" in (other.reason or "")
+
+
+@pytest.mark.parametrize("name", SGLANG.parsers)
+def test_a_hostile_text_ends_soon(name):
+    """Openings that nothing closes, spaces and brackets: bounded by what is looked at, or linear."""
+    for part in (
+        "<tool_call>",
+        "<tool_call>f\n",
+        "<arg_key>",
+        "[TOOL_CALLS]f[ARGS]{",
+        "{",
+        "\n ",
+        '<invoke name="',
+        "[",
+        "<parameter=",
+        "<function=",
+        "<|tool_call_begin|>0 ",
+        "<｜tool▁call▁begin｜>",
+        '<｜DSML｜invoke name="f">',
+    ):
+        text = "<tool_call><minimax:tool_call><tool_calls>" + part * (2**17 // len(part))
+        try:
+            read(text, name)
+        except BadCall as fault:
+            assert fault.error_type in ("too_much", "too_many_calls")  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("qwen3_coder", QWEN3.format("o", "(" * 3000), "too many to be read as one"),
+        ("poolside_v1", POOLSIDE.format("o", "(" * 3000), "too many to be read as one"),
+        ("gemma4", "<|tool_call>call:f{i:[-3n:[-3,1],s:37}<tool_call|>", "never ends"),
+        ("gemma4", f"<|tool_call>call:f{{i:{'[' * 80}<tool_call|>", "nested deeper"),
+    ],
+)
+def test_nothing_is_said_where_its_reading_is_too_much_or_has_no_end(name, text, why):
+    """SGLang's own parser of Gemma 4 runs on for ever at a bracket that closes none."""
+    with pytest.raises(BadCall, match=why) as fault:
+        read(text, name)
+    assert fault.value.error_type == "too_much"
+
+
+PARTS = [
+    "<tool_call>",
+    "</tool_call>",
+    "\n",
+    "f",
+    F,
+    "<function=f>",
+    "<parameter=o>",
+    "{'a': {1}}",
+    "</parameter>",
+    "<arg_key>i</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "{",
+    "[",
+    '"',
+    "\ud800",
+    '<｜DSML｜invoke name="f">',
+    "</｜DSML｜invoke>",
+    "1" * 5000,
+    "NaN",
+    "<|python_tag|>",
+    "\\",
+    "<arg_key>x</arg_key>",
+]
+
+
+@pytest.mark.parametrize(
+    "name", ["hermes", "qwen3_coder", "mimo", "glm45", "glm47", "mistral", "llama3_json", "deepseek_v4"]
+)
+def test_no_text_raises_anything_but_a_bad_call(name):
+    @examples(60)
+    @given(st.lists(st.sampled_from(PARTS), max_size=9).map("".join))
+    def check(text):
+        try:
+            assert all(isinstance(call, Call) for call in read(text, name))
+        except BadCall as fault:
+            assert fault.error_type in ("call_shape", "too_much")  # noqa: PT017
+
+    check()
