@@ -16,18 +16,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
-from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, serve
+from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, import_engine, serve
 
 MAX_ATTEMPTS = 3
 NAMED = 5  # cases of a job that is set apart
 Body = Callable[[Connection, WorkerSettings], None]
 START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
+_AHEAD: ContextVar[list[Hired]] = ContextVar("hired ahead", default=[])
 POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker is busy
 
 
@@ -212,7 +214,16 @@ class _Here:
     settings: WorkerSettings
 
     def hire(self, count: int) -> Iterator[Hired]:
-        return (spawn(self.body, self.settings) for _ in range(count))
+        return (self._taken() or spawn(self.body, self.settings) for _ in range(count))
+
+    def _taken(self) -> Hired | None:
+        waiting = _AHEAD.get()
+        if self.body is not serve or not waiting:
+            return None
+        process, pipe = waiting.pop()
+        with contextlib.suppress(OSError):  # it died: the next receive notices
+            pipe.send(self.settings)
+        return process, pipe
 
     def close(self) -> None:
         """Nobody else is told."""
@@ -275,8 +286,9 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
         worker.process.join()
 
 
-def spawn(body: Body, settings: WorkerSettings) -> Hired:
-    """A process of this machine that runs `body`, and the pipe to it; it ends with the process that calls this."""
+def spawn(body: Body, settings: WorkerSettings | None) -> Hired:
+    """A process of this machine that runs `body`, and the pipe to it; it ends with the process that calls this.
+    settings: None where they are sent later."""
     context = multiprocessing.get_context(START)
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(body, theirs, settings), daemon=True)
@@ -286,8 +298,25 @@ def spawn(body: Body, settings: WorkerSettings) -> Hired:
     return process, ours
 
 
-def _begin(body: Body, pipe: Connection, settings: WorkerSettings) -> None:
-    """In the worker: it ends at once with the coordinator, in the middle of a job too."""
+@contextlib.contextmanager
+def hired_ahead() -> Iterator[None]:
+    """One worker starts now and imports the engine, which takes as long as a plan does; the first pool that wants one
+    on this machine takes it. Nobody's ends here."""
+    waiting = [spawn(serve, None)]
+    token = _AHEAD.set(waiting)
+    try:
+        yield
+    finally:
+        _AHEAD.reset(token)
+        for process, pipe in waiting:
+            process.kill()
+            process.join()
+            pipe.close()
+
+
+def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> None:
+    """In the worker: it ends at once with the coordinator, in the middle of a job too. None: hired ahead, its settings
+    come when they are known."""
     coordinator = multiprocessing.parent_process()
     assert coordinator is not None, "it was spawned"
 
@@ -297,6 +326,9 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings) -> None:
 
     threading.Thread(target=end_with_it, daemon=True).start()
     try:
+        if settings is None:
+            import_engine()
+            settings = pipe.recv()
         body(pipe, settings)
     except Exception as error:
         with contextlib.suppress(OSError):
