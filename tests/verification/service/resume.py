@@ -24,7 +24,12 @@ from tests.tiny_models import END, save_tiny_model
 from tests.verification.goals import SERVICE
 
 UNITS, UNITS_QUICK, ARMS = 20_000, 4_000, 4
-SHARE, SHARE_QUICK, AGAIN, LONGEST = 0.99, 0.9, 0.01, 5.0  # stored when it is killed; generated from then on, at most; s
+SHARE, SHARE_QUICK, AGAIN, LONGEST = (
+    0.99,
+    0.9,
+    0.01,
+    5.0,
+)  # stored when it is killed; generated from then on, at most; s
 GATE_FILE = """\
 version: 1
 baseline: {model: ./model, dtype: float32}

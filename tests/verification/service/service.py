@@ -13,6 +13,7 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ingest", ("ingest", "writers")),
     ("pages", ("pages",)),
     ("resume", ("resume",)),
+    ("kills", ("kills",)),
     ("overhead", ("overhead.ray",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
