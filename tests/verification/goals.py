@@ -215,6 +215,8 @@ SERVICE = Benchmark(
         "resume": "killed at 99 % of 20,000 units: <= 1 % generated again, its next answer stored in < 5 s, none lost",
         "kills": "R1-R5, R7, R8, R11, R14 over files and PostgreSQL, 200 workers, 20 coordinators, 20 writers, 5 seeds: 0 "
         "answers lost, 0 doubled, the same bytes of the report",
+        "migrations": "from every released revision, files and PostgreSQL, >= 100,000 rows, killed midway: each row and "
+        "seal as it was",
         "overhead.ray": "Ray on one node <= 10 % over the local pool, from the first outcome to the last",
     },
 )

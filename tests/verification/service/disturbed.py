@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import text
 
-from qualgate.config import load_gate_file
 from qualgate.pipeline.handing_over import submission_of
 from qualgate.records import SubmissionState
 from qualgate.store import submissions

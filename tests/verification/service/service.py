@@ -14,6 +14,7 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pages", ("pages",)),
     ("resume", ("resume",)),
     ("kills", ("kills",)),
+    ("migrations", ("migrations",)),
     ("overhead", ("overhead.ray",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
