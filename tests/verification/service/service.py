@@ -15,6 +15,7 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("resume", ("resume",)),
     ("kills", ("kills",)),
     ("migrations", ("migrations",)),
+    ("scale", ("scale",)),
     ("overhead", ("overhead.ray",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
