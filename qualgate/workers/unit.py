@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -117,11 +118,8 @@ def _prepare() -> None:
 def import_engine() -> None:
     """What answering imports whatever the job: seconds, of which a plan that is being made beside it knows nothing."""
     _prepare()
-    import transformers.models.auto.modeling_auto
-    import transformers.modeling_utils  # noqa: F401
-
-    import qualgate.engine.job
-    import qualgate.engine.load  # noqa: F401
+    for module in ("transformers.modeling_utils", "qualgate.engine.job", "qualgate.engine.load"):
+        import_module(module)
 
 
 class _Arms:

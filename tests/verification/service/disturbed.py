@@ -90,11 +90,12 @@ class Ground:
             "worker", "--name", name, "--lease", f"{LEASE:g}", "--folder", str(self.folder / name), **said
         )
 
-    def to_the_end(self, most: int = 20) -> None:
-        """Run it as often as a user would who is told to."""
+    def to_the_end(self, begun: subprocess.Popen[str] | None = None, most: int = 20) -> None:
+        """Run it as often as a user would who is told to, until one ends with a verdict. begun: the first of them."""
         for _ in range(most):
-            if self.run().wait(PATIENCE) in ENDS:
+            if (begun or self.run()).wait(PATIENCE) in ENDS:
                 return
+            begun = None
         raise AssertionError(f"no verdict after {most} runs: {self.last_words()}")
 
     def submit(self) -> str:
@@ -114,6 +115,14 @@ class Ground:
     def answers(self) -> int:
         """In the store."""
         return self.asked("SELECT count(*) FROM units WHERE status = 'done'")[0][0]
+
+    def grown(self, before: int, process: subprocess.Popen[str], submission: str = "") -> None:
+        """Waits until there are more answers than before, or there will be no more."""
+        until(
+            lambda: (
+                self.answers() > before or process.poll() is not None or (submission and self.state(submission).ended)
+            )
+        )
 
     def asked(self, query: str) -> list[tuple[Any, ...]]:
         with open_store(self.url) as store, store.read() as connection:
@@ -146,7 +155,7 @@ class Ground:
 def alone(folder: Path, cases: int) -> Ground:
     """The workspace, with what its run says where nothing disturbs it."""
     ground = Ground(workspace(folder, cases), f"sqlite:///{folder / 'alone.db'}")
-    ground.to_the_end(1)
+    ground.to_the_end(most=1)
     return replace(ground, left_alone=ground.evidence())
 
 

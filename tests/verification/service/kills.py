@@ -1,7 +1,7 @@
 """Row `kills`: real processes killed, stopped, cut off and starved in the middle of runs, over files and PostgreSQL.
 
-Each trial is held against the run that nothing disturbs: no answer lost, none doubled, the same verdicts, the same bytes
-of the report. Workers answer by script, all else is the program's own; a worker's 16 answers take 30 ms.
+Each trial is held against the run that nothing disturbs: no answer lost, none doubled, the same verdicts, the same
+bytes of the report. Workers answer by script, all else is the program's own; a worker's 16 answers take 30 ms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from qualgate.bench.shape import told
 from tests.postgresql import server
 from tests.verification.goals import SERVICE
 from tests.verification.service.cut_log import cut_log
-from tests.verification.service.disturbed import LEASE, Ground, alone, children, ground_like, stop, until
+from tests.verification.service.disturbed import ENDS, LEASE, Ground, alone, children, ground_like, stop, until
 from tests.verification.service.scripted import POINTS
 from tests.verification.service.stores import kinds_of_stores
 
@@ -96,35 +96,31 @@ def _trials(counts: Counts, kinds: list[str]) -> Iterator[tuple[str, str, int, D
 
 def kill_workers(ground: Ground, rng: random.Random, most: int) -> int:
     """One after the other, whichever is there; the run is started again where it gave up on a job."""
-    killed, process = 0, ground.run()
-    while killed < most:
+    killed, process = 0, ground.run(SCRIPTED_SECONDS=SLOW)
+    while killed < most and process.poll() not in ENDS:
         if process.poll() is not None:
-            if process.returncode in (0, 10, 11, 12):
-                return killed
-            process = ground.run()
+            process = ground.run(SCRIPTED_SECONDS=SLOW)
         time.sleep(rng.uniform(0.0, 0.25))
         if there := children(process.pid, SPAWNED):
             _kill(rng.choice(sorted(there)))
             killed += 1
-    process.wait()
-    ground.to_the_end()
+    ground.to_the_end(process)
     return killed
 
 
 def kill_coordinators(ground: Ground, rng: random.Random, most: int) -> int:
     """Each a random while after it began to store, a few of them before."""
-    killed = 0
-    while killed < most:
-        process, before = ground.run(), ground.answers()
+    for killed in range(most):
+        process, before = ground.run(SCRIPTED_SECONDS=SLOW), ground.answers()
         if rng.random() < 0.8:
-            until(lambda: process.poll() is not None or ground.answers() > before)
+            ground.grown(before, process)
         time.sleep(rng.uniform(0.0, 0.1))
         if process.poll() is not None:
-            break
+            ground.to_the_end(process)
+            return killed
         stop(process)
-        killed += 1
     ground.to_the_end()
-    return killed
+    return most
 
 
 def kill_nodes(ground: Ground, rng: random.Random, most: int) -> int:
@@ -132,8 +128,8 @@ def kill_nodes(ground: Ground, rng: random.Random, most: int) -> int:
     that was set apart for it is handed over again."""
     submission, killed = ground.submit(), 0
     while killed < most:
-        node, before = ground.node(f"n{killed}"), ground.answers()
-        until(lambda: node.poll() is not None or ground.answers() > before or ground.state(submission).ended)
+        node, before = ground.node(f"n{killed}", SCRIPTED_SECONDS=SLOW), ground.answers()
+        ground.grown(before, node, submission)
         time.sleep(rng.uniform(0.0, 0.1))
         if (status := ground.state(submission).status) == "done":
             stop(node)
@@ -191,8 +187,8 @@ def ask_to_stop(ground: Ground, rng: random.Random) -> int:
         (signal.SIGINT, 1, 130, 3.0),
         (signal.SIGINT, 2, 130, 3.0),
     ):
-        process, before = ground.run(), ground.answers()
-        until(lambda: ground.answers() > before)
+        process, before = ground.run(SCRIPTED_SECONDS=SLOW), ground.answers()
+        ground.grown(before, process)
         began = time.monotonic()
         for _ in range(times):
             process.send_signal(how)
@@ -242,7 +238,7 @@ def poison(ground: Ground, rng: random.Random) -> int:
 
 def cut_connections(ground: Ground, rng: random.Random, most: int) -> int:
     """All to the store at once, time and again; every tenth time the server goes down as by a crash."""
-    process, cut = ground.run(), 0
+    process, cut = ground.run(SCRIPTED_SECONDS=SLOW), 0
     until(lambda: ground.answers() > 0)
     while process.poll() is None and cut < most:
         time.sleep(rng.uniform(0.05, 0.3))
@@ -252,7 +248,7 @@ def cut_connections(ground: Ground, rng: random.Random, most: int) -> int:
         else:
             server().end_sessions(ground.url)
         cut += 1
-    assert process.wait(120) in (0, 10, 11, 12), ground.last_words()
+    assert process.wait(120) in ENDS, ground.last_words()
     return cut
 
 
@@ -271,7 +267,8 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", default=Counts().kinds, choices=Counts().kinds)
     parser.add_argument("--only", nargs="+", default=(), metavar="TRIAL", help="such as 'R1 workers' R14")
     asked = vars(parser.parse_args())
-    rounds, [row] = measure(False, Counts(**asked | {name: tuple(asked[name]) for name in ("kinds", "only")}))
+    lists = {"kinds": tuple(asked.pop("kinds")), "only": tuple(asked.pop("only"))}
+    rounds, [row] = measure(False, replace(Counts(**lists), **asked))
     print(json.dumps({"rounds": rounds, "goals": [row]}, indent=2))
     return int(row["met"] is False)
 

@@ -12,11 +12,11 @@ from tests.postgresql import server
 
 
 @contextmanager
-def kinds_of_stores() -> Iterator[dict[str, Callable[[], str]]]:
+def kinds_of_stores() -> Iterator[dict[str, Callable[..., str]]]:
     """Kind → what gives the address of a new one. Where no PostgreSQL is installed there is no such kind."""
     numbers = count()
     with tempfile.TemporaryDirectory() as folder:
-        kinds: dict[str, Callable[[], str]] = {"file": lambda: f"sqlite:///{Path(folder) / f'{next(numbers)}.db'}"}
+        kinds: dict[str, Callable[..., str]] = {"file": lambda: f"sqlite:///{Path(folder) / f'{next(numbers)}.db'}"}
         try:
             kinds["postgresql"] = server().new_database
         except BaseException as error:  # pytest's own word for a test that is skipped
