@@ -7,6 +7,7 @@ bytes of the report. Workers answer by script, all else is the program's own; a 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -253,10 +254,8 @@ def cut_connections(ground: Ground, rng: random.Random, most: int) -> int:
 
 
 def _kill(process: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def main() -> int:
@@ -266,7 +265,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=getattr(Counts(), name))
     parser.add_argument("--kinds", nargs="+", default=Counts().kinds, choices=Counts().kinds)
     parser.add_argument("--only", nargs="+", default=(), metavar="TRIAL", help="such as 'R1 workers' R14")
-    asked = vars(parser.parse_args())
+    asked: dict[str, Any] = vars(parser.parse_args())
     lists = {"kinds": tuple(asked.pop("kinds")), "only": tuple(asked.pop("only"))}
     rounds, [row] = measure(False, replace(Counts(**lists), **asked))
     print(json.dumps({"rounds": rounds, "goals": [row]}, indent=2))

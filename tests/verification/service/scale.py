@@ -14,7 +14,7 @@ import random
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -47,15 +47,15 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return [], [SERVICE.row("scale", found, met=found["of the ideal"] >= LEAST, unmet_because=few)]
 
 
-def simulated(units: int, nodes: int, seed: int) -> dict[str, float]:
-    """Share of the ideal time, and what the coordinator was busy for, in s of this machine."""
+def simulated(units: int, nodes: int, seed: int, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
+    """Share of the ideal time, and what the coordinator was busy for, in s of this machine. clock: by which it was."""
     variants = {f"v{number}": 0.0 for number in range(1, ARMS)}
     plan = make_plan(cases=-(-units // (ARMS * SETS)), wrong=variants, job_rows=JOB_ROWS)
-    cluster = Cluster(nodes, random.Random(f"scale {seed}"), sum(len(job.prompts) for job in plan.jobs))
+    cluster = Cluster(nodes, random.Random(f"scale {seed}"), len(plan.expected), clock)
     with tempfile.TemporaryDirectory() as folder, open_store(f"sqlite:///{folder}/q.db") as store:
-        began = time.perf_counter()
+        began = clock()
         record = runs.begin(store, plan)
-        begin = time.perf_counter() - began
+        begin = clock() - began
         settling = Settling(plan, record, store, {})
         with patch.object(pool, "wait", cluster.wait), patch.object(pool, "time", cluster):
             for outcome in pool.run_jobs(plan.jobs, _settings(cluster, folder), nodes * DEVICES, needed=settling.wants):
@@ -112,10 +112,10 @@ class Device:
 class Cluster:
     """A place for workers, and the clock. As a crew it hires as one on Ray does: so many as there is room for."""
 
-    def __init__(self, nodes: int, rng: random.Random, units: int) -> None:
-        self._rng, self._room = rng, [DEVICES] * nodes
+    def __init__(self, nodes: int, rng: random.Random, units: int, clock: Callable[[], float]) -> None:
+        self._clock, self._rng, self._room = clock, rng, [DEVICES] * nodes
         self._slow = {node: rng.uniform(0.95, 1.05) for node in range(nodes)}
-        self._began, self._jumped, self._left_out = time.perf_counter(), 0.0, 0.0
+        self._began, self._jumped, self._left_out = clock(), 0.0, 0.0
         self._due: list[tuple[float, int, Device | int, Any]] = []
         self._numbers = itertools.count()
         self._hired = list[Device]()
@@ -127,7 +127,7 @@ class Cluster:
     # ---- the clock
 
     def monotonic(self) -> float:
-        return self._jumped + time.perf_counter() - self._began - self._left_out
+        return self._jumped + self._clock() - self._began - self._left_out
 
     def wait(self, pipes: Sequence[Device], timeout: float) -> list[Device]:
         """Who of them has something to say: at once, or when the next of all devices has, until the timeout."""
@@ -143,9 +143,9 @@ class Cluster:
 
     def uncounted(self, made: Any) -> Any:
         """What it makes, the clock standing still meanwhile."""
-        began = time.perf_counter()
+        began = self._clock()
         found = made() if callable(made) else made
-        self._left_out += time.perf_counter() - began
+        self._left_out += self._clock() - began
         return found
 
     # ---- the crew
@@ -164,7 +164,7 @@ class Cluster:
             yield one, one
 
     def close(self) -> None:
-        self.busy = time.perf_counter() - self._began - self._left_out
+        self.busy = self._clock() - self._began - self._left_out
 
     # ---- what happens
 
