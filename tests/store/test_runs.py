@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, select, text
+from sqlalchemy import select, text
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.gate.verdict import decide_plain
@@ -446,15 +446,3 @@ def test_what_jobs_found_beyond_the_dtype_adds_up_in_any_order_and_is_sealed(sto
     assert evidence.integrity == ()
     execute(store, "update arms set footprint_json = replace(footprint_json, '\"c\"', '\"d\"')")
     assert any("arm" in line for line in runs.evidence(store, begun).integrity)
-
-
-def test_a_jobs_units_are_found_by_their_names_and_not_by_reading_all_that_an_arm_has(tmp_path):
-    asked = []
-    with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store:
-        run_id = runs.begin(store, SMALL).run_id
-        event.listen(store.engine, "before_cursor_execute", lambda *all: asked.append(all[2:4]))
-        runs.record(store, run_id, *next(make_results(SMALL)))
-        [found] = [one for one in asked if "units.case_hash" in one[0] and one[0].startswith("SELECT")]
-        with store.read() as connection:
-            told = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {found[0]}", found[1]).all()
-    assert told and all("case_id=?" in row[3] for row in told), told

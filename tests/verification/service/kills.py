@@ -15,7 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -266,8 +266,8 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", default=Counts().kinds, choices=Counts().kinds)
     parser.add_argument("--only", nargs="+", default=(), metavar="TRIAL", help="such as 'R1 workers' R14")
     asked: dict[str, Any] = vars(parser.parse_args())
-    lists = {"kinds": tuple(asked.pop("kinds")), "only": tuple(asked.pop("only"))}
-    rounds, [row] = measure(False, replace(Counts(**lists), **asked))
+    asked |= {name: tuple(asked[name]) for name in ("kinds", "only")}
+    rounds, [row] = measure(False, Counts(**asked))
     print(json.dumps({"rounds": rounds, "goals": [row]}, indent=2))
     return int(row["met"] is False)
 

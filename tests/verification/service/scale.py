@@ -1,8 +1,8 @@
-"""Row `scale`: one run on a cluster of 64 nodes x 8 devices whose times are modelled, by the real pool and the real store.
+"""Row `scale`: one run on a cluster of 64 nodes x 8 devices whose times are modelled, by the real pool and store.
 
-Nobody computes: a device's job takes as long as the model says. The pool's clock is the model's, and goes on by what this
-machine takes besides, so that a pool or a store that is too slow shows as devices that wait. What making an answer up
-takes is left out: that is the devices' work. Ideal is all work, spread evenly over all devices, without a loss, a
+Nobody computes: a device's job takes as long as the model says. The pool's clock is the model's, and goes on by what
+this machine takes besides, so that a pool or a store that is too slow shows as devices that wait. What making an answer
+up takes is left out: that is the devices' work. Ideal is all work, spread evenly over all devices, without a loss, a
 straggler, a model's loading or a wait.
 """
 
