@@ -28,7 +28,6 @@ Errors are `QualgateError`; each has the `exit` code of the command line. A gate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,12 +154,11 @@ def run_gate(
     `Outcome.exit` is the exit code of `qualgate run`. Interrupted after Ctrl-C or SIGTERM; UsageError as `make_plan`.
     Workers are new processes, so a script calls this under `if __name__ == "__main__":`.
     """
-    from qualgate.workers.pool import hired_ahead
+    from qualgate.pipeline.first_worker import first_worker
 
     gate = _loaded(gate)
-    here = gate.ray is None and any(arm.served is None for arm in (gate.baseline, *gate.variants))
-    with hired_ahead() if here else nullcontext():
-        from qualgate import run
+    with first_worker(gate):
+        from qualgate import run  # a second of imports
 
         return run.run_gate(
             gate, progress, blame=blame, four_arm=four_arm, warn=warn, planning=planning, observe=observe
