@@ -27,7 +27,7 @@ from tests.verification.goals import SERVICE
 from tests.verification.service.cut_log import cut_log
 from tests.verification.service.disturbed import ENDS, LEASE, Ground, alone, children, ground_like, stop, until
 from tests.verification.service.scripted import POINTS
-from tests.verification.service.stores import kinds_of_stores
+from tests.verification.service.stores import KINDS, kinds_of_stores
 
 CASES, SEEDS = 400, 5
 SPAWNED = "spawn_main"  # in the command line of a pool's workers
@@ -44,7 +44,7 @@ class Counts:
     cuts: int = 20
     seeds: int = SEEDS
     points: tuple[str, ...] = POINTS
-    kinds: tuple[str, ...] = ("file", "postgresql")
+    kinds: tuple[str, ...] = KINDS
     only: tuple[str, ...] = ()  # trials; (): all
 
 
@@ -56,7 +56,7 @@ def measure(quick: bool, counts: Counts | None = None) -> tuple[list[dict[str, A
     """quick: a few workers alone, one seed, a file, without a verdict."""
     counts = counts or (FEW if quick else Counts())
     rounds = list[dict[str, Any]]()
-    with tempfile.TemporaryDirectory() as name, kinds_of_stores() as available:
+    with tempfile.TemporaryDirectory() as name, kinds_of_stores(counts.kinds) as available:
         kinds = [kind for kind in counts.kinds if kind in available]
         (folder := Path(name) / "alone").mkdir()
         base = alone(folder, CASES)

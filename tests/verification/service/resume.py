@@ -23,7 +23,7 @@ from tests.gated_model import write_evalset
 from tests.tiny_models import END, save_tiny_model
 from tests.verification.goals import SERVICE
 
-UNITS, UNITS_QUICK, ARMS = 20_000, 4_000, 4
+UNITS, UNITS_QUICK, ARMS = 20_000, 2_000, 4
 SHARE, SHARE_QUICK, AGAIN, LONGEST = (
     0.99,
     0.9,
@@ -45,7 +45,7 @@ workers: {backend: local, count: 1}
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """quick: a fifth of the units, killed earlier, without a verdict."""
+    """quick: a tenth of the units, killed earlier, without a verdict."""
     count = UNITS_QUICK if quick else UNITS
     few = f"{count:,} units only (--quick)" if quick else None
     with tempfile.TemporaryDirectory() as folder:
