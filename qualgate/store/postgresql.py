@@ -209,7 +209,10 @@ def is_lost(error: DBAPIError) -> bool:
     if state in _GONE or state.startswith("08") or error.connection_invalidated:
         return True
     said = str(error.orig)
-    away = ("refused", "is the server running", "starting up", "shutting down", "timeout expired", "closed the conn")
+    away = (
+        "refused", "is the server running", "starting up", "shutting down", "in recovery", "not yet accepting",
+        "timeout expired", "closed the conn",
+    )  # fmt: skip
     return not state and any(sign in said.lower() for sign in away)
 
 
