@@ -154,11 +154,15 @@ def run_gate(
     `Outcome.exit` is the exit code of `qualgate run`. Interrupted after Ctrl-C or SIGTERM; UsageError as `make_plan`.
     Workers are new processes, so a script calls this under `if __name__ == "__main__":`.
     """
-    from qualgate import run
+    from qualgate.pipeline.first_worker import first_worker
 
-    return run.run_gate(
-        _loaded(gate), progress, blame=blame, four_arm=four_arm, warn=warn, planning=planning, observe=observe
-    )
+    gate = _loaded(gate)
+    with first_worker(gate):
+        from qualgate import run  # a second of imports
+
+        return run.run_gate(
+            gate, progress, blame=blame, four_arm=four_arm, warn=warn, planning=planning, observe=observe
+        )
 
 
 def judge(

@@ -161,12 +161,8 @@ class Claim:
 
     def keep(self) -> None:
         """Hold it again where the connection was lost. InfrastructureError where another has it by now."""
-        try:
-            self._held.exec_driver_sql("SELECT 1")
+        if self._is_held():
             return
-        except DBAPIError as error:
-            if not is_lost(error):
-                raise
         self.release()
         self._held = self._connected()
         taken: Callable[[], bool] = lambda: self._take() or _raise(TimeoutError())  # noqa: E731
@@ -179,9 +175,19 @@ class Claim:
             ) from None
 
     def release(self) -> None:
-        """Let others have it."""
-        self._held.invalidate()  # its session ends, and the lock with it
-        self._held.close()
+        """Let others have it. Releasing twice does no harm."""
+        if not self._held.closed:
+            self._held.invalidate()  # its session ends, and the lock with it
+            self._held.close()
+
+    def _is_held(self) -> bool:
+        """Whether its session is there; after a try to hold it again that failed, too, it is not."""
+        try:
+            return not self._held.closed and bool(self._held.exec_driver_sql("SELECT 1"))
+        except DBAPIError as error:
+            if not is_lost(error):
+                raise
+            return False
 
     def _connected(self) -> Connection:
         held = connect(self._engine, self._patience).execution_options(isolation_level="AUTOCOMMIT")
@@ -203,7 +209,10 @@ def is_lost(error: DBAPIError) -> bool:
     if state in _GONE or state.startswith("08") or error.connection_invalidated:
         return True
     said = str(error.orig)
-    away = ("refused", "is the server running", "starting up", "shutting down", "timeout expired", "closed the conn")
+    away = (
+        "refused", "is the server running", "starting up", "shutting down", "in recovery", "not yet accepting",
+        "timeout expired", "closed the conn",
+    )  # fmt: skip
     return not state and any(sign in said.lower() for sign in away)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, tuple_, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from qualgate.errors import IntegrityError
 from qualgate.identity import content_hash
@@ -357,17 +357,20 @@ def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -
 
 
 def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:
-    wanted = [(key.evalset, key.case_id, key.repeat) for key in keys if key.arm == arm]
+    wanted = [key for key in keys if key.arm == arm]
     found: dict[UnitKey, AnyRow] = {}
     for start in range(0, len(wanted), 200):
+        some = set(wanted[start : start + 200])
+        # By the two names each, and not by the pair: of pairs SQLite makes a scan over all units of the arm.
         rows = connection.execute(
             select(*KEY, units.c.unit_id, units.c.case_hash, units.c.status, units.c.answer_sha256).where(
                 units.c.run_id == run_id,
                 units.c.arm == arm,
-                tuple_(units.c.evalset, units.c.case_id, units.c.repeat).in_(wanted[start : start + 200]),
+                units.c.evalset.in_(sorted({key.evalset for key in some})),
+                units.c.case_id.in_(sorted({key.case_id for key in some})),
             )
         )
-        found.update((UnitKey(*row[:4]), row) for row in rows)
+        found.update((key, row) for row in rows if (key := UnitKey(*row[:4])) in some)
     return found
 
 

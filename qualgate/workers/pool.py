@@ -16,18 +16,22 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
-from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, serve
+from qualgate.workers.queue import Queue
+from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, import_engine, serve
 
 MAX_ATTEMPTS = 3
 NAMED = 5  # cases of a job that is set apart
 Body = Callable[[Connection, WorkerSettings], None]
 START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
+_AHEAD: ContextVar[list[Hired]] = ContextVar("hired ahead", default=[])  # noqa: B039  # nobody adds to it
+HIRE_SECONDS = 30.0  # between two looks for room, where there are fewer workers than there were to be
 POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker is busy
 
 
@@ -90,63 +94,6 @@ class _Deaths:
         return died
 
 
-@dataclass(slots=True)
-class Queue:
-    """Jobs that wait. A variant's job is ready once the baseline's job of the same index has left its artifact; of what
-    is ready, an earlier stage comes first. Timed jobs of one stage are a turn, which one worker takes whole."""
-
-    waiting: list[Job]
-    baseline_open: set[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.baseline_open = {job.index for job in self.waiting if job.arm.is_baseline}
-
-    def take(self, loaded: str | None, elsewhere: set[str | None]) -> list[Job]:
-        """The next turn as it is laid out; or the next ready job: of the arm already in memory, else of an arm no other
-        worker holds, else any. [] where nothing is ready."""
-        if self.waiting and self.waiting[0].timed:
-            stage = self.waiting[0].stage
-            turn = [job for job in self.waiting if job.stage == stage]
-            self.waiting = [job for job in self.waiting if job.stage != stage]
-            return turn
-        ready = [
-            job
-            for job in self.waiting
-            if job.arm.is_baseline or not job.artifact or job.index not in self.baseline_open
-        ]
-        if not ready:
-            return []
-        job = min(
-            ready,
-            key=lambda job: (
-                job.stage,
-                job.arm.name != loaded,
-                not job.arm.is_baseline and job.arm.name in elsewhere,
-            ),
-        )
-        self.waiting.remove(job)
-        return [job]
-
-    def keep(self, needed: Callable[[Job], bool]) -> None:
-        """Drop the jobs that are not needed."""
-        self.waiting = [job for job in self.waiting if needed(job)]
-
-    def give_back(self, jobs: Sequence[Job]) -> None:
-        """Put jobs that did not end before all others."""
-        self.waiting[:0] = jobs
-
-    def finished(self, job: Job) -> None:
-        """Note what has left its artifact."""
-        if job.arm.is_baseline:
-            self.baseline_open.discard(job.index)
-
-    def blocked_by(self, failed: Job) -> list[Job]:
-        """Takes out the variants' jobs that a failed baseline job leaves without an artifact."""
-        orphans = [job for job in self.waiting if failed.arm.is_baseline and job.index == failed.index and job.artifact]
-        self.waiting = [job for job in self.waiting if job not in orphans]
-        return orphans
-
-
 def run_jobs(
     jobs: Sequence[Job],
     settings: WorkerSettings,
@@ -166,16 +113,21 @@ def run_jobs(
     queue = Queue(list(jobs))
     deaths = _Deaths()
     workers: list[_Worker] = []
+    most, hired = min(count, len(jobs)), time.monotonic()
     crew = _crew(jobs, body, settings, count)
     try:
-        workers.extend(_Worker(*hired) for hired in crew.hire(min(count, len(jobs))))
+        workers.extend(_Worker(*one) for one in crew.hire(most))
         while not stop():
             queue.keep(needed)
+            if len(workers) < most and time.monotonic() - hired > HIRE_SECONDS:  # a node may have come back
+                workers.extend(_Worker(*one) for one in crew.hire(most - len(workers)))
+                hired = time.monotonic()
+            held = {worker.arm for worker in workers}
             for worker in workers:
                 if not worker.jobs:
-                    _hand_out(worker, queue, workers)
+                    _hand_out(worker, queue, held)
             busy = [worker for worker in workers if worker.jobs]
-            if not busy or not (queue.waiting or any(needed(job) for worker in busy for job in worker.jobs)):
+            if not busy or not (queue or any(needed(job) for worker in busy for job in worker.jobs)):
                 return
             _end_late(busy, settings.job_seconds)
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
@@ -183,7 +135,7 @@ def run_jobs(
                 outcome = _heard(worker, deaths, settings)
                 if isinstance(outcome, _Died):
                     workers.remove(worker)
-                    workers.extend(_Worker(*hired) for hired in crew.hire(1))
+                    workers.extend(_Worker(*one) for one in crew.hire(1))
                     outcome = _after_death(worker, outcome, queue)
                 if outcome is None:
                     continue
@@ -212,7 +164,16 @@ class _Here:
     settings: WorkerSettings
 
     def hire(self, count: int) -> Iterator[Hired]:
-        return (spawn(self.body, self.settings) for _ in range(count))
+        return (self._taken() or spawn(self.body, self.settings) for _ in range(count))
+
+    def _taken(self) -> Hired | None:
+        waiting = _AHEAD.get()
+        if self.body is not serve or not waiting:
+            return None
+        process, pipe = waiting.pop()
+        with contextlib.suppress(OSError):  # it died: the next receive notices
+            pipe.send(self.settings)
+        return process, pipe
 
     def close(self) -> None:
         """Nobody else is told."""
@@ -275,8 +236,9 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
         worker.process.join()
 
 
-def spawn(body: Body, settings: WorkerSettings) -> Hired:
-    """A process of this machine that runs `body`, and the pipe to it; it ends with the process that calls this."""
+def spawn(body: Body, settings: WorkerSettings | None) -> Hired:
+    """A process of this machine that runs `body`, and the pipe to it; it ends with the process that calls this.
+    settings: None where they are sent later."""
     context = multiprocessing.get_context(START)
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(body, theirs, settings), daemon=True)
@@ -286,8 +248,25 @@ def spawn(body: Body, settings: WorkerSettings) -> Hired:
     return process, ours
 
 
-def _begin(body: Body, pipe: Connection, settings: WorkerSettings) -> None:
-    """In the worker: it ends at once with the coordinator, in the middle of a job too."""
+@contextlib.contextmanager
+def hired_ahead() -> Iterator[None]:
+    """One worker starts now and imports the engine, which takes as long as a plan does; the first pool that wants one
+    on this machine takes it. Nobody's ends here."""
+    waiting = [spawn(serve, None)]
+    token = _AHEAD.set(waiting)
+    try:
+        yield
+    finally:
+        _AHEAD.reset(token)
+        for process, pipe in waiting:
+            process.kill()
+            process.join()
+            pipe.close()
+
+
+def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> None:
+    """In the worker: it ends at once with the coordinator, in the middle of a job too. None: hired ahead, its settings
+    come when they are known."""
     coordinator = multiprocessing.parent_process()
     assert coordinator is not None, "it was spawned"
 
@@ -297,11 +276,16 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings) -> None:
 
     threading.Thread(target=end_with_it, daemon=True).start()
     try:
-        body(pipe, settings)
+        body(pipe, settings or _told_late(pipe))
     except Exception as error:
         with contextlib.suppress(OSError):
             pipe.send(_Broken(one_line(error)))
         raise
+
+
+def _told_late(pipe: Connection) -> WorkerSettings:
+    import_engine()
+    return pipe.recv()
 
 
 @contextlib.contextmanager
@@ -317,11 +301,13 @@ def _ctrl_c_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def _hand_out(worker: _Worker, queue: Queue, workers: list[_Worker]) -> None:
-    jobs = queue.take(worker.arm, {other.arm for other in workers if other is not worker})
+def _hand_out(worker: _Worker, queue: Queue, held: set[str | None]) -> None:
+    """held: the arms that workers have in memory; this one's is put there too."""
+    jobs = queue.take(worker.arm, held)
     if not jobs:
         return
     worker.jobs, worker.arm, worker.since = jobs, jobs[-1].arm.name, time.monotonic()
+    held.add(worker.arm)
     with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and they are handed out again
         worker.pipe.send(tuple(jobs))
 

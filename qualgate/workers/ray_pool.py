@@ -136,6 +136,8 @@ class Engines:
 
         self._seats = [seat for seat in self._seats if seat.exitcode is None]
         room = self._room()
+        if self._seats:  # they would wait for what others hold now
+            room = min(room, _free(self._needs))
         if room <= 0 and self._seats:  # a node was lost: fewer go on
             return
         engine = ray.remote(Engine).options(
@@ -324,6 +326,14 @@ def _unshared(node: str, on: OnRay, why: str) -> str:
 def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
     """How many engines a node could hold, were it free."""
     return min(int(node["Resources"].get(kind, 0) // amount) for kind, amount in needs.items() if amount)
+
+
+def _free(needs: Mapping[str, int]) -> int:
+    """How many engines the cluster could hold beside all that is on it, at most."""
+    import ray
+
+    free = ray.available_resources()
+    return min(int(free.get(kind, 0) // amount) for kind, amount in needs.items() if amount)
 
 
 def _no_room(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ _CLEAR_ROW = "\r\x1b[2K"
 def say_above_the_bar() -> None:
     """Have each line that this process writes take the bar's row, in place of going on behind it; the bar is drawn
     again below. Before anything is imported that keeps stderr for its log."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty() and not isinstance(sys.stderr, _Clearing):
         sys.stderr = cast(TextIO, _Clearing(sys.stderr))
 
 

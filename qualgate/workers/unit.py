@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -86,12 +87,7 @@ class Refused:
 def serve(pipe: Connection, settings: WorkerSettings) -> None:
     """Answer every job that arrives on `pipe`, some at a time, with a JobResult, a JobFailure or a Refused, until it
     closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    say_above_the_bar()
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-    # torch's idle threads would spin for milliseconds after each of its operations, on cores that our kernels want.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    _prepare()
     import torch
 
     torch.set_num_threads(settings.threads)
@@ -107,6 +103,23 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
                 pipe.send(answer)
         except BrokenPipeError:
             return
+
+
+def _prepare() -> None:
+    """What holds in a worker from its first import on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    say_above_the_bar()
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    # torch's idle threads would spin for milliseconds after each of its operations, on cores that our kernels want.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def import_engine() -> None:
+    """What answering imports whatever the job: seconds, of which a plan that is being made beside it knows nothing."""
+    _prepare()
+    for module in ("transformers.modeling_utils", "qualgate.engine.job", "qualgate.engine.load"):
+        import_module(module)
 
 
 class _Arms:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import event, select, text
+from sqlalchemy.exc import OperationalError
 
 from qualgate.errors import Exit, InfrastructureError, IntegrityError
 from qualgate.records import Verdict
@@ -202,3 +203,24 @@ def test_who_lost_a_run_to_another_process_writes_nothing_more_to_it(store, url,
         with other.sole("a run"), pytest.raises(InfrastructureError, match="has taken this run over"):
             runs.begin(impatient, SMALL)
     assert queries.count_runs(store) == 0
+
+
+def test_a_run_is_held_again_where_the_connection_is_lost_once_more_while_it_is_taken_up(pg, url, store, no_pause):
+    with store.sole("a run"), open_store(url) as other:
+        pg.end_sessions(url)
+        cut = cut_at(store, pg, "SELECT set_config('tcp_keepalives_idle'")
+        run_id = runs.begin(store, SMALL).run_id
+        assert cut
+        assert queries.list_runs(other)[0].run_id == run_id
+        with pytest.raises(InfrastructureError, match="this very run"), other.sole("a run"):
+            pass
+
+
+@pytest.mark.parametrize(
+    "said", ["the database system is starting up", "the database system is not yet accepting connections"]
+)
+def test_a_server_that_comes_up_after_a_crash_is_away_and_not_unwilling(said):
+    refused = OperationalError(None, None, Exception(f'connection to server on socket "s" failed: FATAL:  {said}'))
+    assert postgresql.is_lost(refused)
+    refused = OperationalError(None, None, Exception('connection failed: FATAL:  role "ada" does not exist'))
+    assert not postgresql.is_lost(refused)

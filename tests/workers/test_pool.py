@@ -14,6 +14,7 @@ import pytest
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.pipeline.batches import in_turns
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult, Prompt, QuantizeRecipe, UnitKey
+from qualgate.workers import pool
 from qualgate.workers.pool import MAX_ATTEMPTS, Queue, run_jobs
 from qualgate.workers.unit import WorkerSettings
 from tests.workers import fake_worker
@@ -252,3 +253,16 @@ def test_ctrl_c_is_ignored_from_a_workers_first_moment_and_only_there(tmp_path):
     with pytest.raises(UsageError, match="ignored"):
         run(tmp_path, fake_worker.telling_of_ctrl_c)
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_worker_hired_ahead_is_taken_by_the_next_pool_and_one_that_nobody_takes_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "serve", fake_worker.answering)
+    with pool.hired_ahead():
+        [(unwanted, _)] = pool._AHEAD.get()
+        with pool.hired_ahead():
+            [(wanted, _)] = pool._AHEAD.get()
+            outcomes = run(tmp_path, fake_worker.answering)
+            assert pool._AHEAD.get() == []
+        assert (wanted.exitcode, unwanted.exitcode) == (0, None)
+    assert unwanted.exitcode == -signal.SIGKILL
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)

@@ -12,6 +12,10 @@ from tests.verification.goals import SERVICE
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ingest", ("ingest", "writers")),
     ("pages", ("pages",)),
+    ("resume", ("resume",)),
+    ("kills", ("kills",)),
+    ("migrations", ("migrations",)),
+    ("scale", ("scale",)),
     ("overhead", ("overhead.ray",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""

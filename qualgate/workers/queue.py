@@ -1,0 +1,93 @@
+"""Jobs that wait for a worker, and which of them is next: a question whose answer takes as long for ten million answers
+as for ten, so that 512 workers do not wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+from qualgate.records import Job
+
+Placed = tuple[int, Job]  # the place in the order of handing out, which no other job has
+Lane = tuple[int, str]  # stage, arm
+
+
+class Queue:
+    """A variant's job is ready once the baseline's job of the same index has left its artifact; of what is ready, an
+    earlier stage comes first. Timed jobs of one stage are a turn, which one worker takes whole."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._baseline_open = {job.index for job in jobs if job.arm.is_baseline}
+        self._ready: dict[Lane, list[Placed]] = {}  # heaps, none of them empty
+        self._behind: dict[int, list[Placed]] = {}  # the baseline's job of that index
+        self._examples: dict[Lane, Job] = {}
+        self._before = count(-1, -1)  # places before all others
+        for place, job in enumerate(jobs):
+            self._put(place, job)
+
+    def __bool__(self) -> bool:
+        return bool(self._ready or self._behind)
+
+    def take(self, loaded: str | None, elsewhere: Container[str | None]) -> list[Job]:
+        """The next turn as it is laid out; or the next ready job: of the arm already in memory, else of an arm no other
+        worker holds, else any. [] where nothing is ready."""
+        if not self._ready:
+            return []
+        _, job = min(heap[0] for heap in self._ready.values())
+        if job.timed:
+            turn = [placed for lane in list(self._ready) if lane[0] == job.stage for placed in self._ready.pop(lane)]
+            return [job for _, job in sorted(turn)]
+
+        def rank(lane: Lane) -> tuple[int, bool, bool, int]:
+            place, job = self._ready[lane][0]
+            return job.stage, job.arm.name != loaded, not job.arm.is_baseline and job.arm.name in elsewhere, place
+
+        lane = min(self._ready, key=rank)
+        _, job = heappop(self._ready[lane])
+        if not self._ready[lane]:
+            del self._ready[lane]
+        return [job]
+
+    def keep(self, needed: Callable[[Job], bool]) -> None:
+        """Drop the jobs that are not needed. Asked of one job of each arm and stage, for all of them."""
+        gone = {lane for lane, job in self._examples.items() if not needed(job)}
+        if gone:
+            self._drop(lambda job: (job.stage, job.arm.name) in gone)
+            for lane in gone:
+                del self._examples[lane]
+
+    def give_back(self, jobs: Sequence[Job]) -> None:
+        """Put jobs that did not end before all others."""
+        for job in reversed(jobs):
+            self._put(next(self._before), job)
+
+    def finished(self, job: Job) -> None:
+        """Note what has left its artifact."""
+        if job.arm.is_baseline:
+            self._baseline_open.discard(job.index)
+            for place, follower in self._behind.pop(job.index, ()):
+                self._put(place, follower)
+
+    def blocked_by(self, failed: Job) -> list[Job]:
+        """Takes out the variants' jobs that a failed baseline job leaves without an artifact."""
+        if not failed.arm.is_baseline:
+            return []
+        return self._drop(lambda job: job.index == failed.index and bool(job.artifact))
+
+    def _put(self, place: int, job: Job) -> None:
+        lane = job.stage, job.arm.name
+        self._examples.setdefault(lane, job)
+        if job.timed or job.arm.is_baseline or not job.artifact or job.index not in self._baseline_open:
+            heappush(self._ready.setdefault(lane, []), (place, job))
+        else:
+            self._behind.setdefault(job.index, []).append((place, job))
+
+    def _drop(self, unwanted: Callable[[Job], bool]) -> list[Job]:
+        """Those that are dropped, in their order."""
+        every = [placed for held in (*self._ready.values(), *self._behind.values()) for placed in held]
+        self._ready, self._behind = {}, {}
+        for place, job in every:
+            if not unwanted(job):
+                self._put(place, job)
+        return [job for _, job in sorted(placed for placed in every if unwanted(placed[1]))]
