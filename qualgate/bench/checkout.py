@@ -9,7 +9,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 PROOFS = (
-    "architectures", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring",
+    "architectures", "combinations", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring",
     "served", "served-arithmetic", "service", "static",
 )  # fmt: skip
 NOT_HERE = (

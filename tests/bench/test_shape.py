@@ -22,6 +22,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "exact.kept.other_bits",
     "lossless": "lossless.by_rounds lossless.at_once lossless.numbers lossless.known_mutants lossless.code_mutants "
     "lossless.lossy_rules lossless.engine lossless.wrong_engines lossless.seconds",
+    "combinations": "combined.answers combined.gains combined.prefix",
     "commands": "help gate_20000_scores gate_100k gate_files_100k dashboard_first_page",
     "determinism-report": "deterministic",
     "architectures": "tokens let_through",
