@@ -60,17 +60,17 @@ def score_code(
     """
     if sandbox is None:
         return {METRIC: cannot_say(METRIC, SCORER, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")}
-    if not text.strip():
-        return {METRIC: wrong(METRIC, SCORER, "no_code", "the answer is empty")}
-    program = program_of(case_body.get("prompt") or "", text, case_body.get("entry_point"), lenient)
+    version = SCORER
     try:
-        program.encode("utf-8")
-        equipped, version = _equipped(case_body, sandbox)
+        equipped, version = _equipped(case_body, sandbox)  # first: whatever the answer, the version names them
+        if not text.strip():
+            return {METRIC: wrong(METRIC, version, "no_code", "the answer is empty")}
+        program = program_of(case_body.get("prompt") or "", text, case_body.get("entry_point"), lenient)
+        if (fault := _no_text(program)) is not None:
+            return {METRIC: wrong(METRIC, version, "syntax", f"the program is not text: {fault}", program)}
         verdict, error_type, reason = _said(case_body, program, equipped)
-    except UnicodeEncodeError as error:
-        return {METRIC: wrong(METRIC, SCORER, "syntax", f"the program is not text: {error.reason}", program)}
     except BadTests as error:
-        return {METRIC: cannot_say(METRIC, SCORER, "tests", str(error))}
+        return {METRIC: cannot_say(METRIC, version, "tests", str(error))}
     except NoPackages as error:
         return {METRIC: cannot_say(METRIC, SCORER, "no_packages", str(error))}
     if verdict is None:
@@ -79,6 +79,14 @@ def score_code(
         return {METRIC: absent}
     score = right(METRIC, version, program) if verdict else wrong(METRIC, version, error_type, reason, program)
     return {METRIC: score}
+
+
+def _no_text(program: str) -> str | None:
+    try:
+        program.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return error.reason
+    return None
 
 
 def _equipped(body: Mapping[str, Any], sandbox: Sandbox) -> tuple[Sandbox, str]:

@@ -386,7 +386,8 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
     way = case.body.get("reasoning", reasoning.NONE)
     if len(answer) > MAX_ANSWER:
         said = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
-        scores = _all(scorer, wrong, "too_long", said)
+        named = scorer.function(case, evalset, "")  # as any answer to this case: with a server, or packages
+        scores = {metric: wrong(metric, named[metric].scorer, "too_long", said) for metric in scorer.metrics}
     elif way == reasoning.AUTO:
         return _all(scorer, cannot_say, "reasoning_auto", reasoning.UNTOLD)
     elif way == reasoning.NONE or scorer.whole:

@@ -45,6 +45,12 @@ def test_a_declared_package_is_imported_and_named_by_the_score(sandbox, squares)
     assert score_code(body, reads, sandbox=sandbox)[METRIC].verdict is True
 
 
+@pytest.mark.parametrize("answer", ["", "x = '\ud800'", "def f(x): return 1\n"])
+def test_every_answer_is_scored_by_one_version(sandbox, squares, answer):
+    score = judged(sandbox, answer)
+    assert (score.verdict, score.scorer) == (False, judged(sandbox, USES).scorer)
+
+
 def test_a_package_that_is_not_declared_is_the_model_s_fault_once_any_is(sandbox, squares):
     score = judged(sandbox, "import pandas\ndef f(x): return x * x\n")
     assert (score.verdict, score.error_type) == (False, "exception")

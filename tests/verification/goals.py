@@ -100,14 +100,14 @@ SCORING = Benchmark(
         "choice": ">= 99.9 % of answers in 40 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
         "judge": "scripted judges: planted tastes for place, length, format all named, of a fair one <= alpha; "
         "6 useless ones never believed, P(believed at its floor) <= alpha; style approves and blocks <= alpha",
-        "dialects": ">= 95 % of the strings kept for 51 dialects read in `served` as vLLM's parsers read them; of >= "
-        "1,000 for 42 dialects none read strictly as they do not, but for kinds that are listed; pieces = whole on all",
+        "dialects": ">= 95 % of >= 1,000 strings for 51 dialects read in `served` as vLLM's parsers read them, for 24 "
+        "as SGLang's do; strictly none otherwise, but for kinds that are listed; pieces = whole on all",
         "math": ">= 99.5 % of 5,120 made pairs as math-verify judges them; where both are known to part, as listed",
         "math_hostile": "0 hangs over 5 s, 0 crashes, 0 right: 10,000 hostile expressions",
         "math_speed": ">= 2,000 plain answers/s on one core",
         "hostile_outputs": "0 crashes, 0 hangs over 1 s, 10,000 seeded mutants to every scorer",
         "tool_call_speed": ">= 100,000 simple tool-call checks/s on one core, compat mode, calls already decoded",
-        "schema_speed": ">= 20,000 schema checks/s on one core",
+        "schema_speed": ">= 50,000 schema checks/s on one core",
         "lm_eval_speed": ">= 5x lm-eval's scoring of the same log",
     }
     | SANDBOX

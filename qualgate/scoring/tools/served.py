@@ -58,15 +58,22 @@ def today(scorer: str, version: str) -> str:
     return f"{version} {name}"
 
 
+def unread(name: str, server: Server) -> str:
+    """Why nothing is known of the server's parser of the dialect `name`; "" where it is."""
+    if name == strict.AUTO:
+        return f"no dialect is declared, and {server.name} reads one that it is told"
+    why = server.unread.get(name) or f"only of {', '.join(server.parsers)}"
+    return "" if name in server.parsers else f"what {server.name} executes is not known of {name}: {why}"
+
+
 def read_served(text: str, name: str, tools: Tools = (), server: Server = SERVERS["vllm"]) -> tuple[Call, ...]:
     """The calls that the server's parser of the dialect `name` executes; none where it takes the text for an answer.
 
     BadCall: `no_served_reading` for a dialect that is not read here, `too_much` for a text that is too long for it,
     `call_shape` for a call that is executed and has no object of arguments, `too_many_calls`.
     """
-    if name not in server.parsers:
-        why = server.unread.get(name) or f"only of {', '.join(server.parsers)}"
-        raise BadCall("no_served_reading", f"what {server.name} executes is not known of {name}: {why}")
+    if why := unread(name, server):
+        raise BadCall("no_served_reading", why)
     parser = server.parsers[name]
     marks = sum(map(text.count, parser.markers))
     if (marks + 1) * len(text) > MOST_LOOKED_AT:

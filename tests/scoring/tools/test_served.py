@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import score
-from qualgate.scoring.registry import find, in_dialect
+from qualgate.scoring.needs import served_notes, tool_faults
+from qualgate.scoring.registry import MAX_ANSWER, apply, find, in_dialect
 from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.dialects.shipped import SHIPPED
@@ -189,6 +190,29 @@ def test_every_shipped_dialect_is_read_or_says_why_not():
 def test_nothing_is_said_where_no_parser_is_known(declared):
     one = served("<tool_call>", **declared)
     assert (one.value, one.verdict, one.error_type) == (None, None, "no_served_reading")
+
+
+def test_where_no_dialect_is_declared_the_reason_says_so():
+    assert "no dialect is declared" in (served("x", dialect="auto").reason or "")
+
+
+def test_a_set_tells_of_how_many_cases_the_served_reading_is_null():
+    cases = [case_of(dialect="harmony"), case_of(dialect="harmony"), case_of(dialect="hermes"), case_of()]
+    assert [*served_notes(cases)] == [
+        "tool_call.served is null in 2 cases: what vLLM 0.33.0 executes is not known of harmony: vLLM 0.33.0 reads its "
+        "tokens, not its text"
+    ]
+
+
+def test_a_server_that_is_no_name_is_a_fault():
+    [fault] = tool_faults(case_of(served_by=["vllm"], expected_calls=[]).body, SET)
+    assert "must be one of vllm, sglang" in fault
+
+
+def test_an_answer_that_is_too_long_is_scored_by_the_same_server():
+    scorer, case = find("tool_call", "served"), case_of(dialect="hermes")
+    short, long = (apply(scorer, case, SET, text)[METRIC] for text in ("No.", " " * (MAX_ANSWER + 1)))
+    assert (long.error_type, long.scorer) == ("too_long", short.scorer)
 
 
 def test_the_served_reading_is_a_mode_and_reads_a_dialect_that_is_named():

@@ -223,7 +223,7 @@ def _speeds(quick: bool) -> Part:
         others = {name: per_second(check) for name, check in checks().items()}
         rounds.append({"tool_call_speed": right, "tool_call_mutated": mutated, **others})
     found = []
-    for id, limit in (("tool_call_speed", 100_000), ("schema_speed", 20_000)):
+    for id, limit in (("tool_call_speed", 100_000), ("schema_speed", 50_000)):
         taken = [one[id] for one in rounds]
         middle = statistics.median(taken)
         found.append(SCORING.row(id, middle, spread=[min(taken), max(taken)], met=middle >= limit))
