@@ -1,4 +1,4 @@
-"""Drift where it matters: at tool names, JSON keys, digits, and where the answer ends.
+"""Drift where it matters: in thoughts, at tool names, JSON keys, digits, and where the answer ends.
 
 Places are character spans of the baseline's text; a token counts for a place when one of its characters lies in it. One
 token may count for several. `end` is the position after the last character: the token that ends the turn.
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qualgate.errors import UsageError
 
-PLACES = ("tool_name", "json_key", "digit", "end", "elsewhere")
+PLACES = ("thought", "tool_name", "json_key", "digit", "end", "elsewhere")
 
 Span = tuple[int, int]  # characters [start, stop)
 
@@ -125,11 +125,14 @@ def kinds_of(spans: Sequence[Span], found: dict[str, tuple[Span, ...]], length: 
 
 
 def marked_tokens(
-    tokens: Sequence[bytes], text: str, tool_names: Sequence[str] = ()
+    tokens: Sequence[bytes], text: str, tool_names: Sequence[str] = (), thoughts: Sequence[Span] = ()
 ) -> dict[str, NDArray[np.bool_]] | None:
-    """Kind of place → which tokens of the answer count for it, [tokens]. None when the tokens do not spell the text."""
+    """Kind of place → which tokens of the answer count for it, [tokens]. None when the tokens do not spell the text.
+    thoughts: where the text's thoughts stand."""
     spans = token_spans(tokens, text)
-    return None if spans is None else kinds_of(spans, places(text, tool_names), len(text))
+    if spans is None:
+        return None
+    return kinds_of(spans, {"thought": tuple(thoughts)} | places(text, tool_names), len(text))
 
 
 def drift_where(

@@ -18,6 +18,7 @@ from qualgate.errors import IntegrityError, UsageError
 from qualgate.quant.model_files import read_files, readable
 from qualgate.quant.tokenizer_files import tokenizer_content
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
+from qualgate.scoring.reasoning import apart
 from qualgate.stats.intervals import clustered_percentile, clustered_share
 from qualgate.stats.kl_error_bound import kl_error
 from qualgate.store import queries, runs
@@ -57,6 +58,9 @@ class VariantDrift:
     overall: DriftNumbers
     where: dict[str, DriftNumbers]  # kind of place → its positions; {} where `DriftReport.unavailable` says why
     unplaced: int  # answers whose tokens do not spell their text: in `overall` alone
+    # Of answers that begin with a thought and part from the baseline's: where they would first say another token.
+    parted_in_thought: int = 0
+    parted_in_answer: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +129,9 @@ def _speller(folder: Path, baseline: ArmEvidence) -> tuple[Spelled | None, str]:
 
 def _marks(answer: queries.Said, spelled: Spelled) -> dict[str, NDArray[np.bool_]] | None:
     tokens = spelled(answer.token_ids)
-    return None if tokens is None else marked_tokens(tokens, answer.text, _tool_names(answer.body))
+    if tokens is None:
+        return None
+    return marked_tokens(tokens, answer.text, _tool_names(answer.body), apart(answer.body, answer.text).spans)
 
 
 def _tool_names(body: dict[str, Any]) -> list[str]:
@@ -148,7 +154,7 @@ def _variant(
     labels = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     kl = [np.array(unit.kl) for unit in measured]
     of = [np.full(len(unit.kl), labels[cluster]) for unit, cluster in zip(measured, clusters, strict=True)]
-    where, unplaced = {}, 0
+    where, unplaced, parted = {}, 0, [0, 0]
     if placed:
         found = [marks.get((u.key.evalset, u.key.case_id, u.key.repeat)) for u in measured]
         fitting = [
@@ -157,6 +163,10 @@ def _variant(
             if mark is not None and len(mark["end"]) == len(values)
         ]
         unplaced = len(measured) - len(fitting)
+        for unit, mark in zip(measured, found, strict=True):
+            at = unit.first_divergence
+            if mark is not None and at is not None and len(mark["thought"]) == len(unit.kl) and mark["thought"].any():
+                parted[not mark["thought"][at:].any()] += 1
         where = {
             kind: _numbers(
                 [values[mark[kind]] for values, _, _, mark in fitting],
@@ -173,6 +183,8 @@ def _variant(
         overall=_numbers(kl, [_agreement(unit) for unit in measured], of),
         where=where,
         unplaced=unplaced,
+        parted_in_thought=parted[0],
+        parted_in_answer=parted[1],
     )
 
 

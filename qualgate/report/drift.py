@@ -15,8 +15,8 @@ from qualgate.formatting import counted
 if TYPE_CHECKING:
     from qualgate.pipeline.run_drift import DriftNumbers, DriftReport
 
-NAMES = {"tool_name": "tool names", "json_key": "JSON keys", "digit": "digits", "end": "end of turn",
-         "elsewhere": "elsewhere"}  # fmt: skip
+NAMES = {"thought": "thoughts", "tool_name": "tool names", "json_key": "JSON keys", "digit": "digits",
+         "end": "end of turn", "elsewhere": "elsewhere"}  # fmt: skip
 PERCENT_FROM = 18  # the table's values from here on are shares, printed in percent
 HEAD = (
     f"  {'KL in nats':<11}{'positions':>10}{'mean ± error':>21}{'p99':>10}{'max':>10}{'same top-1':>16}"  # 80 columns
@@ -35,7 +35,14 @@ def drift_lines(found: DriftReport) -> list[str]:
         ]
         if not one.answers:
             continue
-        lines += [HEAD, _line("all", one.overall), *(_line(NAMES[kind], one.where[kind]) for kind in one.where)]
+        lines += [HEAD, _line("all", one.overall)]
+        shown = (kind for kind, numbers in one.where.items() if kind != "thought" or numbers.positions)
+        lines += [_line(NAMES[kind], one.where[kind]) for kind in shown]
+        if one.parted_in_thought or one.parted_in_answer:
+            lines.append(
+                f"  of answers with a thought that part, {one.parted_in_thought:,} part in the thought, "
+                f"{one.parted_in_answer:,} behind it"
+            )
         low, high = (
             "…" if bound is None else f"{bound:.4g}" for bound in (one.overall.p99_lower, one.overall.p99_upper)
         )

@@ -113,6 +113,7 @@ def test_each_token_counts_where_its_characters_lie():
     text = '{"name": "f", "n": 12}'
     answer = drift_where(np.arange(9.0), [True] * 8 + [False], tokens, text, ("f",))
     assert {kind: kl.tolist() for kind, (kl, _) in answer.items()} == {
+        "thought": [],
         "tool_name": [4],
         "json_key": [0, 1, 5],
         "digit": [6, 7],
@@ -161,6 +162,6 @@ def test_tokens_of_a_sentencepiece_vocabulary_spell_their_text():
     drifted = drift_where(np.arange(13.0), np.ones(13), spelled, text)
     assert drifted is not None
     assert {kind: kl.tolist() for kind, (kl, _) in drifted.items() if kind != "elsewhere"} == {
-        "tool_name": [], "json_key": [5.0], "digit": [8.0, 9.0], "end": [12.0]
+        "thought": [], "tool_name": [], "json_key": [5.0], "digit": [8.0, 9.0], "end": [12.0]
     }  # fmt: skip
     assert token_spans([token_bytes(token) for token in tokens], text) is None

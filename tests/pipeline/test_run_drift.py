@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 
 from qualgate.cli import app
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.pipeline import run_drift
 from qualgate.pipeline.run_drift import DriftNumbers, drift_report
 from qualgate.quant.model_files import read_files
 from qualgate.quant.tokenizer_files import tokenizer_content
 from qualgate.refmodel import PATH
 from qualgate.report.drift import drift_lines
-from qualgate.store import runs
+from qualgate.scoring.reasoning import split
+from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 from tests.store.made import make_identity, make_plan, make_results
 
@@ -30,7 +32,7 @@ WRONG = {"int8": 0.0, "int2": 0.2}
 OF_OLD = {"int8"}  # as a version stored it that kept a whole answer's agreement alone
 END = 2.0  # KL that a token of each place is given
 TOOL, KEY, DIGIT, ELSEWHERE = 1.0, 0.5, 0.25, 0.0625
-KINDS = ("tool_name", "json_key", "digit", "end", "elsewhere")
+KINDS = ("thought", "tool_name", "json_key", "digit", "end", "elsewhere")
 
 
 def place_of(said: str, start: int, stop: int) -> float:
@@ -157,8 +159,8 @@ def test_the_share_of_the_same_most_likely_token_stands_beside_it(made):
 
 def test_a_store_from_before_knows_the_share_of_whole_answers_and_says_so_of_places(made):
     old, new = drift_report(*made[:2]).variants
-    assert [one.same_top for one in old.where.values()] == [None] * 5
-    assert [one.same_top_error for one in old.where.values()] == [None] * 5
+    assert [one.same_top for one in old.where.values()] == [None] * len(KINDS)
+    assert [one.same_top_error for one in old.where.values()] == [None] * len(KINDS)
     assert [one.mean for one in old.where.values()] == [one.mean for one in new.where.values()]
     assert (old.overall.same_top, old.overall.same_top_error) == pytest.approx(
         (new.overall.same_top, new.overall.same_top_error)
@@ -186,6 +188,34 @@ def test_the_table_fits_a_terminal_of_80_columns(made):
     assert any(line.split() == ["end", "of", "turn", *shown.split()] for line in lines)
 
 
+@pytest.mark.parametrize(("thought", "which"), [(6, "answer"), (600, "thought")])  # characters of each answer
+def test_thoughts_are_a_place_and_what_parts_in_them_is_counted(made, monkeypatch, thought, which):
+    monkeypatch.setattr(
+        run_drift, "apart", lambda body, said: replace(split(said, "none"), spans=((0, min(thought, len(said))),))
+    )
+    with open_store(made[0]) as store:
+        units = runs.evidence(store, made[1]).variants[1].units
+    found = drift_report(*made[:2]).variants[1]
+    tokenizer = Tokenizer.from_file(str(PATH / "tokenizer.json"))
+    with open_store(made[0]) as store:
+        said = queries.baseline_said(store, made[1])
+    within = {  # tokens that begin within it
+        question: sum(start < thought for start, _ in tokenizer.encode(one.text, add_special_tokens=False).offsets)
+        for question, one in said.items()
+    }
+    expected = {"thought": 0, "answer": 0}
+    for unit in units:
+        if unit.first_divergence is not None:
+            in_thought = unit.first_divergence < within[unit.key.evalset, unit.key.case_id, unit.key.repeat]
+            expected["thought" if in_thought else "answer"] += 1
+    assert (found.parted_in_thought, found.parted_in_answer) == tuple(expected.values())
+    assert expected[which] == max(expected.values()) > 0
+    assert found.where["thought"].positions == sum(within.values())
+    shown = "\n".join(drift_lines(drift_report(*made[:2])))
+    assert f"{expected['thought']} part in the thought, {expected['answer']} behind it" in shown
+    assert "thoughts" in shown
+
+
 def test_text_and_json_say_it(made):
     shown = CliRunner().invoke(app, ["drift", "--store", made[0]])
     assert shown.exit_code == 0, shown.output
@@ -194,6 +224,7 @@ def test_text_and_json_say_it(made):
     said = json.loads(CliRunner().invoke(app, ["drift", "--store", made[0], "--run", made[1], "--json"]).stdout)
     assert said["unavailable"] is None
     assert said["variants"][0]["where"]["end"]["mean"] == END
+    assert "thoughts" not in shown.output, "there are none"
     assert CliRunner().invoke(app, ["drift", "--store", made[0]]).stdout == shown.stdout
 
 
