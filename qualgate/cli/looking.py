@@ -47,7 +47,7 @@ def flips(
     as_json: JsonOption = False,
 ) -> None:
     """Show a variant's answers that were right and are wrong: prompt, reference, both answers and where they part."""
-    from qualgate.report.diff import parts_in
+    from qualgate.report.diff import hashes_of, parts_in
     from qualgate.report.flip_list import print_flips
     from qualgate.store import queries
     from qualgate.store.database import open_store
@@ -62,7 +62,7 @@ def flips(
         found = queries.flips(opened, run, variant, metric=metric, evalset=evalset, direction=way, limit=limit)
         counts = queries.flip_counts(opened, run, variant)
     if as_json:
-        _say_json([{**asdict(flip), "parts_in": parts_in(flip)} for flip in found])
+        _say_json([{**asdict(flip), "parts_in": parts_in(flip), "sha256": hashes_of(flip)} for flip in found])
         return
     fits = [one for one in counts if metric in (None, one.metric) and evalset in (None, one.evalset)]
     if not fits:

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from html import escape
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from qualgate.escaping import visible
 from qualgate.store.queries import Flip
+
+if TYPE_CHECKING:
+    from qualgate.scoring.reasoning import Said
 
 MOST = 3000  # pieces of both answers between their common beginning and end
 
@@ -52,12 +56,26 @@ def parted(before: str, after: str) -> tuple[str, str, str]:
 
 def parts_in(flip: Flip) -> str:
     """`thought` or `answer`, whichever differs first; "" where the case does not say how thoughts are written."""
-    from qualgate.scoring.reasoning import WAYS, split  # what reads no such set need not wait for the scorers
-    from qualgate.scoring.reasoning import parted as differing
+    from qualgate.scoring.reasoning import parted as differing  # what reads no such set need not wait for the scorers
+
+    return differing(*said) if (said := _apart(flip)) else ""
+
+
+def hashes_of(flip: Flip) -> dict[str, dict[str, str]]:
+    """sha256 of either side's thought and of its answer, each by itself; {} likewise. So one sees which answers are the
+    same behind other thoughts."""
+    return {
+        side: dict(zip(("thought", "answer"), said.hashes, strict=True))
+        for side, said in zip(("baseline", "variant"), _apart(flip), strict=False)
+    }
+
+
+def _apart(flip: Flip) -> tuple[Said, ...]:
+    from qualgate.scoring.reasoning import WAYS, split
 
     if flip.reasoning not in WAYS:
-        return ""
-    return differing(*(split(text, flip.reasoning, flip.prompt) for text in (flip.baseline, flip.variant)))
+        return ()
+    return tuple(split(text, flip.reasoning, flip.prompt) for text in (flip.baseline, flip.variant))
 
 
 def marked(before: str, after: str, most: int = MOST) -> tuple[str, str]:

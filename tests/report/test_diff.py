@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.escaping import visible
-from qualgate.report.diff import EMPTY, MOST, difference, marked, parts_in
+from qualgate.report.diff import EMPTY, MOST, difference, hashes_of, marked, parts_in
 from qualgate.store.queries import Flip
 
 TAGS = re.compile(r"</?(del|ins)>")
@@ -69,3 +69,10 @@ def test_of_two_answers_with_thoughts_it_is_told_which_part_differs_first(way, v
         variant=variant, reason="", first_divergence=None, reasoning=way,
     )  # fmt: skip
     assert parts_in(flip) == where
+    hashes = hashes_of(flip)
+    assert bool(hashes) == (way == "think")
+    same = {part for part in ("thought", "answer") if hashes and hashes["baseline"][part] == hashes["variant"][part]}
+    assert (
+        same
+        == {"thought": {"answer"} if variant.endswith("A") else {"thought"}, "answer": {"thought"}, "": set()}[where]
+    )
