@@ -387,7 +387,8 @@ def apply(scorer: Scorer, case: Case, evalset: Evalset, answer: str) -> dict[str
     if len(answer) > MAX_ANSWER:
         said = f"the answer has {len(answer):,} characters, {MAX_ANSWER:,} are read"
         named = scorer.function(case, evalset, "")  # as any answer to this case: with a server, or packages
-        scores = {metric: wrong(metric, named[metric].scorer, "too_long", said) for metric in scorer.metrics}
+        versions = {metric: named[metric].scorer if metric in named else scorer.version for metric in scorer.metrics}
+        scores = {metric: wrong(metric, version, "too_long", said) for metric, version in versions.items()}
     elif way == reasoning.AUTO:
         return _all(scorer, cannot_say, "reasoning_auto", reasoning.UNTOLD)
     elif way == reasoning.NONE or scorer.whole:
