@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -106,7 +106,7 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
                 asked.read(baseline, agreement)
             _refuse_broken(arm, job, answers, engine.overflow)
             _refuse_unsayable(arm, job, answers)
-            drifts = agreement.drifts(job, answers)
+            drifts = agreement.drifts(job, answers, ruled=asked.ruled)
             if job.drafted:
                 proposed = [len(answer) for answer in baseline.answers]
                 # What both agree on behind the variant's own end was never said.
@@ -141,6 +141,12 @@ class _Asked:
         if job.prompts[0].sampling.drawn:
             cases = noise_cases([prompt.key for prompt in job.prompts], torch.device("cpu"))
             self._draws = Draws(seed=job.seed, cases=cases, sampling=job.prompts[0].sampling)
+
+    @property
+    def ruled(self) -> bool:
+        """Whether drafts have a say in what is drawn: no other pass over the same text draws the same."""
+        draft = self._arm.draft
+        return draft is not None and draft.spec.rule != "keyed" and self._draws is not None
 
     def decode(self, watch: Callable[[Spoken | Read], None] | None = None) -> Answers:
         """Every token, none of them drafted but by who drafts for the arm."""
@@ -198,9 +204,7 @@ class _Asked:
         """A few tokens of one answer once more, plainly and alone, which must be those that were said: drawn by the
         job, so that another run draws the same. Padded batches do not claim it of their bits, nor rules of acceptance
         by which a draft has a say in what is drawn: these are not tried."""
-        draft = self._arm.draft
-        ruled = draft is not None and draft.spec.rule != "keyed" and self._draws is not None
-        if self._engine.name != "packed" or ruled:
+        if self._engine.name != "packed" or self.ruled:
             return UNTOLD
         drawn = random.Random(f"{self._job.seed} {self._job.arm.name} {self._job.index}")
         row = drawn.randrange(len(answers.tokens))
@@ -282,20 +286,29 @@ class _Agreement:
             self._agrees[row].append(agrees)
             self._same_top[row].append(same_top)
 
-    def drifts(self, job: Job, answers: Answers) -> tuple[Drift, ...]:
-        """Of every prompt."""
+    def drifts(self, job: Job, answers: Answers, *, ruled: bool = False) -> tuple[Drift, ...]:
+        """Of every prompt. ruled: see `_Asked`: what it would have drawn at a place is not known then, so that it parts
+        from the baseline where its answer does."""
         return tuple(
             Drift(
                 key=prompt.key,
                 kl=tuple(self._kl[row]),
                 top1_agreement=sum(self._same_top[row]) / len(self._same_top[row]),
-                first_divergence=self._agrees[row].index(False) if False in self._agrees[row] else None,
+                first_divergence=_parts_at(self._baseline.answers[row], answers.tokens[row])
+                if ruled
+                else next((place for place, agrees in enumerate(self._agrees[row]) if not agrees), None),
                 length_ratio=len(answers.tokens[row]) / len(self._baseline.answers[row]),
                 kl_eta=self._baseline.eta(row),
                 top1_differs=tuple(place for place, same in enumerate(self._same_top[row]) if not same),
             )
             for row, prompt in enumerate(job.prompts)
         )
+
+
+def _parts_at(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The first place at which two answers differ, or one of them is over; None: they are the same."""
+    shared = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return None if shared == len(one) == len(other) else shared
 
 
 def _refuse_unsayable(arm: LoadedArm, job: Job, answers: Answers) -> None:

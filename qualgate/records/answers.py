@@ -69,7 +69,9 @@ class Drift:
     key: UnitKey  # of the variant's unit
     kl: tuple[float, ...]  # KL(p_baseline || p_variant) in nats, float64 log-softmax, >= 0; or its lower bound
     top1_agreement: float  # share of positions where both find the same token likeliest
-    first_divergence: int | None  # first position at which the variant would say another token; None = never
+    # First position at which the variant would say another token, or, where its drafts have a say in what is drawn, at
+    # which its answer does; None = never.
+    first_divergence: int | None
     length_ratio: float | None  # variant tokens / baseline tokens
     kl_eta: float = (
         0.0  # nats the baseline's log-probs may be off by: certifies `kl` (stats/kl_error_bound.py); 0 = exact

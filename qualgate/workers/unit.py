@@ -96,7 +96,7 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
     while True:
         try:
             jobs: tuple[Job, ...] = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the latter where nobody has read that it is ready
             return
         try:
             for answer in _answers(arms, jobs):

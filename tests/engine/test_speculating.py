@@ -270,6 +270,30 @@ def test_an_arm_speculates_whichever_comes_first_and_is_weighed_as_any_other(arm
     assert later.draft_steps == first.steps
 
 
+@pytest.mark.parametrize("rule", ["keyed", "speculative_sampling"])
+def test_an_arm_whose_drafts_have_a_say_in_what_is_drawn_parts_where_its_answers_do(arms, tmp_path, rule):
+    """What it would have drawn on the baseline's text is not known: other chances drew there."""
+    _, arm = arms
+    drawn = Sampling(temperature=1.0)
+    base, drafted = arm(), arm("variant", INT2, speculation=replace(WAYS["self-draft"], rule=rule))
+    artifact = tmp_path / "job-0.safetensors"
+
+    def work(one: LoadedArm) -> Job:
+        given = job(one, artifact)
+        return replace(given, prompts=tuple(replace(prompt, sampling=drawn) for prompt in given.prompts), seed=3)
+
+    said, found = run_job(base, work(base)), run_job(drafted, work(drafted))
+    ours = [one.token_ids for one in said.completions]
+    theirs = [one.token_ids for one in found.completions]
+    parted = 0
+    for one, other, drift in zip(ours, theirs, found.drifts, strict=True):
+        at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+        if at is not None:
+            parted += 1
+            assert drift.first_divergence == at
+    assert parted > 8
+
+
 RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
 
 
