@@ -22,6 +22,7 @@ from qualgate.store.database import open_store
 from tests.gated_model import write_evalset
 from tests.tiny_models import END, save_tiny_model
 
+ROOT = Path(__file__).parents[3]  # where a process finds `tests`
 ENDS = (0, 10, 11, 12)  # the exit codes of a verdict
 PATIENCE, LOOK = 300.0, 0.02  # s
 LEASE = 3.0  # s, the shortest that `worker` takes
@@ -67,7 +68,8 @@ class Ground:
 
     def start(self, *words: str, **said: str) -> subprocess.Popen[str]:
         """A command of the scripted program, in a session of its own. said: to its environment."""
-        notes = {"SCRIPTED_FOLDER": str(self.folder), "QUALGATE_LOG": "json"}
+        found = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        notes = {"SCRIPTED_FOLDER": str(self.folder), "QUALGATE_LOG": "json", "PYTHONPATH": found}
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.verification.service.scripted", *words, "--store", self.url],
             cwd=self.folder,
