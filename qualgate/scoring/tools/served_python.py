@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from qualgate.scoring.tools.dialects.call import BadCall, Call, Tools
-from qualgate.scoring.tools.dialects.pythonic import MAX_CHARACTERS
+from qualgate.scoring.tools.dialects.pythonic import MAX_CHARACTERS, dotted
 from qualgate.scoring.tools.served_json import FAULTS
 from qualgate.scoring.tools.served_values import executed, lenient
 
@@ -98,13 +98,9 @@ def _arguments(call: ast.Call) -> dict[str, Any]:
 
 
 def _name(node: ast.expr) -> str:
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
+    if not (name := dotted(node)):
         raise ValueError("what is called has no name")
-    return ".".join((node.id, *reversed(parts)))
+    return name
 
 
 def _value(node: ast.expr) -> Any:

@@ -83,13 +83,18 @@ def _call(node: ast.expr) -> Call:
 
 
 def _name(node: ast.expr) -> str:
+    if not (name := dotted(node)):
+        raise BadCall("call_shape", "what is called has no name")
+    return name
+
+
+def dotted(node: ast.expr) -> str:
+    """The name that is called, `a.b.c`; "" where it is none."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
         node = node.value
-    if not isinstance(node, ast.Name):
-        raise BadCall("call_shape", "what is called has no name")
-    return ".".join((node.id, *reversed(parts)))
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
 def _value(node: ast.expr) -> Any:
