@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from qualgate.errors import UsageError
+from numpy.typing import NDArray
 
 PLACES = ("thought", "tool_name", "json_key", "digit", "end", "elsewhere")
 
@@ -28,16 +25,6 @@ _NAME = re.compile(r'"(?:name|function)"\s*+:\s*+"((?:[^"\\]|\\.)*+)"', re.DOTAL
 _TAGGED = re.compile(r"(?:<function=|\[TOOL_CALLS\]\s*+)([\w.-]++)")
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _DIGITS = re.compile(r"[0-9]++")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drifted:
-    """Drift over the positions of one kind of place. None where there is none."""
-
-    positions: int
-    kl_mean: float | None  # nats
-    kl_max: float | None
-    top1_agreement: float | None  # share of positions where both would say the same token
 
 
 def places(text: str, tool_names: Sequence[str] = ()) -> dict[str, tuple[Span, ...]]:
@@ -133,33 +120,3 @@ def marked_tokens(
     if spans is None:
         return None
     return kinds_of(spans, {"thought": tuple(thoughts)} | places(text, tool_names), len(text))
-
-
-def drift_where(
-    kl: ArrayLike, same_top: ArrayLike, tokens: Sequence[bytes], text: str, tool_names: Sequence[str] = ()
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]] | None:
-    """One answer's KL and top-1 agreement at each kind of place: kind → (kl, same_top) of its tokens.
-
-    kl, same_top: one value a token of the baseline's answer. None when the tokens do not spell the text. UsageError
-    when there is not one value a token.
-    """
-    kl, same_top = np.asarray(kl, np.float64), np.asarray(same_top, np.bool_)
-    if not len(kl) == len(same_top) == len(tokens):
-        raise UsageError(f"{len(kl)} KL values and {len(same_top)} agreements for {len(tokens)} tokens")
-    marked = marked_tokens(tokens, text, tool_names)
-    return None if marked is None else {kind: (kl[marked[kind]], same_top[marked[kind]]) for kind in PLACES}
-
-
-def summarise(answers: Sequence[dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]]) -> dict[str, Drifted]:
-    """Pooled over the positions of all answers, by kind of place."""
-    found = {}
-    for kind in PLACES:
-        kl = np.concatenate([np.zeros(0), *(answer[kind][0] for answer in answers)])
-        same = np.concatenate([np.zeros(0, bool), *(answer[kind][1] for answer in answers)])
-        found[kind] = Drifted(
-            positions=len(kl),
-            kl_mean=float(kl.mean()) if len(kl) else None,
-            kl_max=float(kl.max()) if len(kl) else None,
-            top1_agreement=float(same.mean()) if len(kl) else None,
-        )
-    return found

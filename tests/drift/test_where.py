@@ -6,19 +6,24 @@ import json
 import time
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.drift.where import drift_where, places, summarise, token_bytes, token_spans
-from qualgate.errors import UsageError
+from qualgate.drift.where import marked_tokens, places, token_bytes, token_spans
 from qualgate.refmodel import PATH
 from tests.depth import examples
 
 
 def found(text: str, kind: str, tools: tuple[str, ...] = ()) -> list[str]:
     return [text[start:stop] for start, stop in places(text, tools)[kind]]
+
+
+def counted(tokens: list[bytes], text: str, *how) -> dict[str, list[int]]:
+    """Kind of place → the numbers of the tokens that count for it."""
+    marked = marked_tokens(tokens, text, *how)
+    assert marked is not None
+    return {kind: of_kind.nonzero()[0].tolist() for kind, of_kind in marked.items()}
 
 
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", "days": 3}}</tool_call>'
@@ -88,8 +93,7 @@ def test_tokens_cover_the_characters_they_hold_a_byte_of(text, data):
 @pytest.mark.parametrize("tokens", [[b"ab"], [b"a", b"b", b"x"], [b"  ab", b"c"], [b"<s>", b"abc"], []])
 def test_tokens_that_do_not_spell_the_text_say_nothing(tokens):
     assert token_spans(tokens, "abc") is None
-    values = np.zeros(len(tokens))
-    assert drift_where(values, values, tokens, "abc") is None
+    assert marked_tokens(tokens, "abc") is None
 
 
 def test_bytes_of_the_reference_models_tokens_spell_its_text():
@@ -111,8 +115,7 @@ def test_bytes_of_the_reference_models_tokens_spell_its_text():
 def test_each_token_counts_where_its_characters_lie():
     tokens = [b'{"na', b"me", b'":', b' "', b"f", b'", "n":', b" 1", b"2}", b"<end>"]
     text = '{"name": "f", "n": 12}'
-    answer = drift_where(np.arange(9.0), [True] * 8 + [False], tokens, text, ("f",))
-    assert {kind: kl.tolist() for kind, (kl, _) in answer.items()} == {
+    assert counted(tokens, text, ("f",)) == {
         "thought": [],
         "tool_name": [4],
         "json_key": [0, 1, 5],
@@ -120,22 +123,13 @@ def test_each_token_counts_where_its_characters_lie():
         "end": [8],
         "elsewhere": [2, 3],
     }
-    pooled = summarise([answer, answer])
-    assert pooled["json_key"].positions == 6
-    assert (pooled["json_key"].kl_mean, pooled["json_key"].kl_max, pooled["json_key"].top1_agreement) == (2, 5, 1)
-    assert pooled["end"].top1_agreement == 0
-    assert summarise([])["end"].kl_mean is None
+    in_thought = counted(tokens, text, ("f",), [(1, 7)])  # `"name"`
+    assert (in_thought["thought"], in_thought["elsewhere"]) == ([0, 1, 2], [3])
 
 
 def test_an_answer_of_nothing_but_its_end_has_one_position():
-    answer = drift_where([0.5], [True], [b"<end>"], "")
-    assert summarise([answer])["end"].kl_mean == 0.5
-    assert sum(place.positions for place in summarise([answer]).values()) == 1
-
-
-def test_one_value_a_token_is_needed():
-    with pytest.raises(UsageError, match="2 KL values"):
-        drift_where([0.1, 0.2], [True, True], [b"a"], "a")
+    found = counted([b"<end>"], "")
+    assert {kind: places for kind, places in found.items() if places} == {"end": [0]}
 
 
 @pytest.mark.parametrize(
@@ -159,9 +153,7 @@ def test_tokens_of_a_sentencepiece_vocabulary_spell_their_text():
     assert [text[start:stop] for start, stop in spans] == [
         "", "Größe", ":", " {", '"', "n", '":', " ", "1", "2", "}", "\n", ""
     ]  # fmt: skip
-    drifted = drift_where(np.arange(13.0), np.ones(13), spelled, text)
-    assert drifted is not None
-    assert {kind: kl.tolist() for kind, (kl, _) in drifted.items() if kind != "elsewhere"} == {
-        "thought": [], "tool_name": [], "json_key": [5.0], "digit": [8.0, 9.0], "end": [12.0]
-    }  # fmt: skip
+    marked = counted(spelled, text)
+    del marked["elsewhere"]
+    assert marked == {"thought": [], "tool_name": [], "json_key": [5], "digit": [8, 9], "end": [12]}
     assert token_spans([token_bytes(token) for token in tokens], text) is None
