@@ -189,7 +189,10 @@ def broken(error: Exception) -> Broken:
         return Broken("ConnectError", str(inner), inner)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return Broken("ConnectTimeout", words)
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
+    if isinstance(error, aiohttp.ClientConnectorError):  # its own words speak of ssl where there is none
+        found = error.os_error
+        return Broken("ConnectError", f"{error.host}, port {error.port}: {found.strerror or found}")
+    if isinstance(error, aiohttp.InvalidURL):
         return Broken("ConnectError", words)
     if isinstance(error, aiohttp.ServerTimeoutError):
         return Broken("ReadTimeout", words)

@@ -66,6 +66,21 @@ def test_answers_in_turn_lie_nowhere():
     assert heard(*((reply(text), b"") for text in "abc")) == [(text, False) for text in "abc"]
 
 
+def test_a_server_that_is_not_there_is_told_by_host_and_port_and_nothing_of_ssl():
+    async def ask() -> None:
+        network = Network(1, secure=False)
+        address = "http://127.0.0.1:9/"  # nobody listens there
+        question = Question(method="GET", address=address, content=None, headers={}, exchange=Exchange())
+        try:
+            await network.send(question)
+        finally:
+            await network.close()
+
+    with pytest.raises(Broken, match=r"^ConnectError: 127\.0\.0\.1, port 9: Connect call failed") as found:
+        asyncio.run(ask())
+    assert "ssl" not in str(found.value)
+
+
 @pytest.mark.parametrize(
     ("error", "name"),
     [
