@@ -31,7 +31,7 @@ SINGLES = 4  # prompts of a task that are answered one after the other
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """tokens: γ, AUTO as many as pay; gain: plain seconds over its own, from the first tokens on; foretold: by the law,
-    None of AUTO, which has no one γ; unlike: answers that are not plain decoding's."""
+    None where it was not asked and of AUTO, which has no one γ; unlike: answers that are not plain decoding's."""
 
     by: str
     tokens: int
@@ -74,8 +74,8 @@ def measure(
     passes: Callable[[Sequence[int], Callable[[], None]], Mapping[str, PassTimes]],
 ) -> list[Cell]:
     """All cells. drafted: by who drafts and γ; prompts: of each task, as many for a batch as go on side by side, and
-    some for a batch of one; passes: measures what passes over so many sequences take while something is done, by who
-    drafts."""
+    some for a batch of one; fate: empty where nothing is to be foretold; passes: measures what passes over so many
+    sequences take while something is done, by who drafts."""
     cells: list[Cell] = []
     places = [(batch, task) for batch in batches for task in prompts]
     for at in told("speculation, cells", range(len(places)), lambda at: f"{places[at][1]} by {places[at][0]}"):
@@ -84,7 +84,9 @@ def measure(
         around = partial(_in_turns, {PLAIN: plain, **drafted}, _groups(prompts[task], batch), at, runs)
         times = passes([count for count in batches if count <= batch], around)
         cells += [
-            _cell(way, batch, task, (runs[PLAIN], runs[way]), (fate[way[0], task, batch], times[way[0]]))
+            _cell(
+                way, batch, task, (runs[PLAIN], runs[way]), (fate[way[0], task, batch], times[way[0]]) if fate else None
+            )
             for way in drafted
         ]
     return cells
@@ -115,13 +117,13 @@ def _cell(
     batch: int,
     task: str,
     runs: tuple[Sequence[Told], Sequence[Told]],
-    known: tuple[Sequence[Accepted], PassTimes],
+    known: tuple[Sequence[Accepted], PassTimes] | None,
 ) -> Cell:
     plain, own = runs
-    fate, times = known
     seconds = sum(map(_seconds, plain))
     foretold = None
-    if way[1] != AUTO:
+    if way[1] != AUTO and known:
+        fate, times = known
         expected, left = 0.0, iter(fate)
         for one in plain:
             lengths, mine = [len(said) for said in one.tokens], list(islice(left, len(one.tokens)))

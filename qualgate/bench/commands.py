@@ -68,12 +68,8 @@ def run(quick: bool) -> dict[str, Any]:
     assert (scores, many) == (20_000, 100_000)
 
     def large_row(key: str) -> dict[str, Any]:
-        largest = max(one[f"{key}_bytes"] for one in rounds)
-        of_processor = [one[f"{key}_cpu"] for one in rounds]
-        return row(key, key, 5.0, met=largest < MOST_BYTES) | {
-            "peak_bytes": largest,
-            "processor_seconds": of_processor,
-        }
+        largest, seconds = max(one[f"{key}_bytes"] for one in rounds), [one[f"{key}_cpu"] for one in rounds]
+        return row(key, key, 5.0, met=largest < MOST_BYTES) | {"peak_bytes": largest, "processor_seconds": seconds}
 
     return COMMANDS.result(
         rounds=rounds,
@@ -149,13 +145,7 @@ def _plan(cases: int) -> Plan:
             version="1",
             sha256=f"{number:064d}",
             metrics=METRICS,
-            cases=tuple(
-                Case(
-                    evalset=f"set{number}",
-                    body={"id": f"case-{case:04d}", "prompt": f"{number} {case}", "max_new_tokens": 64, "answer": "1"},
-                )
-                for case in range(cases)
-            ),
+            cases=tuple(Case(evalset=f"set{number}", body=_case(number, case)) for case in range(cases)),
         )
         for number in range(SETS)
     )
@@ -171,12 +161,7 @@ def _plan(cases: int) -> Plan:
         Job(
             index=number,
             arm=arm,
-            prompts=tuple(
-                Prompt(
-                    key=UnitKey(arm.name, item.name, case.id), case_hash=case.hash, token_ids=(1,), max_new_tokens=64
-                )
-                for case in item.cases
-            ),
+            prompts=tuple(_prompt(arm, case) for case in item.cases),
             artifact="",
             drafted=True,
         )
@@ -193,30 +178,34 @@ def _plan(cases: int) -> Plan:
         gate_file="",
         policy=Policy(rules=rules),
         arms=arms,
-        identities={arm.name: _identity(arm) for arm in arms},
+        identities={
+            arm.name: ArmIdentity(weights=arm.name, config="c", tokenizer="t", template="p", sampling="s", engine="e")
+            for arm in arms
+        },
         evalsets=evalsets,
         jobs=jobs,
         artifacts="",
     )
 
 
-def _identity(arm: ArmSpec) -> ArmIdentity:
-    return ArmIdentity(weights=arm.name, config="c", tokenizer="t", template="p", sampling="s", engine="e")
+def _case(number: int, case: int) -> dict[str, Any]:
+    return {"id": f"case-{case:04d}", "prompt": f"{number} {case}", "max_new_tokens": 64, "answer": "1"}
+
+
+def _prompt(arm: ArmSpec, case: Case) -> Prompt:
+    key = UnitKey(arm.name, case.evalset, case.id)
+    return Prompt(key=key, case_hash=case.hash, token_ids=(1,), max_new_tokens=64)
 
 
 def _completion(prompt: Prompt, rng: random.Random) -> Completion:
     return Completion(
-        key=prompt.key,
-        case_hash=prompt.case_hash,
+        key=prompt.key, case_hash=prompt.case_hash,
         token_ids=tuple(rng.randrange(768) for _ in range(POSITIONS)),
         text="".join(rng.choice('abcdef {}":') for _ in range(120)),
-        finish_reason="eos",
-        prompt_tokens=150,
+        finish_reason="eos", prompt_tokens=150, ttft=rng.random(), e2e=1 + rng.random(),
         logprobs=tuple(-rng.random() for _ in range(POSITIONS)),
         margins=tuple(10 * rng.random() for _ in range(POSITIONS)),
-        ttft=rng.random(),
-        e2e=1 + rng.random(),
-    )
+    )  # fmt: skip
 
 
 def _scores(completion: Completion, rng: random.Random) -> tuple[Score, ...]:
@@ -229,15 +218,11 @@ def _scores(completion: Completion, rng: random.Random) -> tuple[Score, ...]:
 def _result(job: Job, plan: Plan, completions: tuple[Completion, ...], rng: random.Random) -> JobResult:
     drifts = tuple(
         Drift(
-            key=completion.key,
-            kl=tuple(0.02 * rng.random() for _ in range(POSITIONS)),
-            top1_agreement=0.975,
-            first_divergence=None,
-            length_ratio=1.0,
+            key=one.key, kl=tuple(0.02 * rng.random() for _ in range(POSITIONS)),
+            top1_agreement=0.975, first_divergence=None, length_ratio=1.0,
         )
-        for completion in completions
-        if not job.arm.is_baseline
-    )
+        for one in completions if not job.arm.is_baseline
+    )  # fmt: skip
     return JobResult(
         index=job.index,
         arm=job.arm.name,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qualgate.bench.race import Contender
+from qualgate.engine.device import Device
 from qualgate.engine.job import run_job
 from qualgate.engine.load import LoadedArm, load_arm
 from qualgate.pipeline.batches import batches
@@ -16,10 +17,10 @@ from qualgate.records import ArmSpec, Completion, Job, Prompt
 Jobs = dict[str, list[tuple[Job, list[int]]]]  # kind → each of its jobs, and where its prompts stand among the kind's
 
 
-def load(name: str, model: str | Path, cache: str | Path, recipe: object = None) -> LoadedArm:
-    """An arm of `model`, on the CPU. recipe: as in a gate file; None runs the folder as it is."""
+def load(name: str, model: str | Path, cache: str | Path, recipe: object = None, device: Device = "cpu") -> LoadedArm:
+    """An arm of `model`. recipe: as in a gate file; None runs the folder as it is."""
     spec = ArmSpec(name=name, model=str(model), quantize=None if recipe is None else parse_recipe(recipe))
-    return load_arm(spec, cache, {}, device="cpu")
+    return load_arm(spec, cache, {}, device=device)
 
 
 def jobs(arm: ArmSpec, prompts: Mapping[str, Sequence[Prompt]], artifacts: Path | None, *, drafted: bool) -> Jobs:

@@ -27,6 +27,7 @@ from qualgate.bench.speculating import Level, answered, drafted, fates, short
 from qualgate.bench.speculation_ground import Ground, Size
 from qualgate.bench.speedup import PassTimes
 from qualgate.bench.turns import Gain, Turns
+from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.parted import parted
 from qualgate.pipeline.draft_trial import uncollected
@@ -40,6 +41,8 @@ OVER_BEST, OF_PLAIN = 1.05, 0.98
 TWO_LEVELS = ("both", "small under")  # n-grams, or the un-widened model, under the self-draft
 TOKENS = 7  # γ of a self-draft: eight rows to verify, which is what the kernels take at a time
 BATCHES = (1, 4, 16)
+GPU: Device = "cuda"
+ON_GPU = (1, 4, 16, 64, 256)  # batches there
 LONGEST = 64  # tokens of an answer in a cell
 LOOKED_UP = (3, 10)  # tokens that transformers' prompt lookup is tried with
 VLLM_NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}
@@ -59,14 +62,14 @@ def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
     """The result of so much measuring."""
     few = None if size == FULL else f"{size.per_task} prompts a task only (--quick)"
     rounds: list[dict[str, Any]] = [{"threads": torch.get_num_threads()}]
-    rows = {"gpu_spec": SPECULATION.not_run("gpu_spec", "drafts are not verified on a GPU in this version")}
+    rows = dict[str, Any]()
     with tempfile.TemporaryDirectory() as work:
         ground = Ground(Path(work), size)
         for id, measure in _parts().items():
             if only and id not in only:
                 rows[id] = SPECULATION.not_run(id, "not asked for (--only)")
                 continue
-            if id.startswith("vllm") and (why := vllm_peer.missing()):
+            if why := _missing(id):
                 rows[id] = SPECULATION.not_run(id, why)
                 continue
             try:
@@ -77,6 +80,13 @@ def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
             rounds += of_rounds
             rows[id] = row if few is None else row | {"met": None, "reason": few}
     return SPECULATION.result(rounds=rounds, rows=[rows[id] for id in SPECULATION.goals])
+
+
+def _missing(id: str) -> str:
+    """Why a row cannot be measured on this machine; "" where it can."""
+    if id == "gpu_spec":
+        return "" if torch.device(GPU).type != "cuda" or torch.cuda.is_available() else "torch sees no GPU here"
+    return vllm_peer.missing() if id.startswith("vllm") else ""
 
 
 def _parts() -> dict[str, Callable[[Ground, str], Found]]:
@@ -92,6 +102,7 @@ def _parts() -> dict[str, Callable[[Ground, str], Found]]:
         "vllm_ngram": _vllm,
         "vllm_draft": _vllm,
         "bits": _bits,
+        "gpu_spec": _gpu_spec,
     }
 
 
@@ -324,4 +335,22 @@ def _bits(ground: Ground, id: str) -> Found:
     return [{"bits": told}], SPECULATION.row(id, measured, met=enough) | {
         "keeping_layers_high": kept,
         "helps": [name for name, ratio in kept.items() if ratio > 1],
+    }
+
+
+def _gpu_spec(ground: Ground, id: str) -> Found:
+    """On one GPU: the gain of a self-draft and of n-grams by batch, and v(8) of the target in int4."""
+    on, batches = Ground(ground.work, ground.size, GPU), [one for one in ON_GPU if one <= 16 * ground.size.of_cells]
+    prompts = {task: short(mine, LONGEST) for task, mine in on.prompts(batches[-1]).items()}
+    target, int4 = on.target(), pass_times(on.target("int4"), None, batches, (0, TOKENS))
+    drafts = {"mxfp4": Level(by=on.target("mxfp4"), tokens=TOKENS), "ngram": Level(by="ngram", tokens=TOKENS)}
+    ways = {(by, TOKENS): drafted(target, level) for by, level in drafts.items()}
+    found = cells.measure(target, ways, prompts, batches, {}, lambda _, meanwhile: meanwhile() or {})
+    gains = {by: {batch: exp(mean(log(one.gain) for one in found if (one.by, one.batch) == (by, batch)))
+                  for batch in batches} for by in drafts}  # fmt: skip
+    unlike = sum(one.unlike for one in found)
+    return [{"gpu_cells": [one.shown for one in found]}], SPECULATION.row(id, gains, met=not unlike) | {
+        "pays_up_to": {by: max((one for one, gain in of.items() if gain > 1), default=0) for by, of in gains.items()},
+        "verify_int4": {batch: int4.seconds(batch, TOKENS) / int4.seconds(batch, 0) for batch in batches},
+        "answers_with_other_tokens": unlike,
     }

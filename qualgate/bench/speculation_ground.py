@@ -14,6 +14,7 @@ from qualgate.bench.questions import MODEL, asked_of
 from qualgate.bench.speculating import Told, answered
 from qualgate.bench.turns import Turn
 from qualgate.bench.widened import LEAST, write_widened
+from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
 from qualgate.records import Prompt
 
@@ -38,8 +39,9 @@ class Size:
 class Ground:
     """Arms, prompts, and what was measured once for two rows. told: every run of each contender of ours."""
 
-    def __init__(self, work: Path, size: Size) -> None:
+    def __init__(self, work: Path, size: Size, device: Device = "cpu") -> None:
         self.work, self.size = work, size
+        self._device: Device = device
         self.told: dict[str, list[Told]] = {}
         self._arms: dict[str, LoadedArm] = {}
         self._folders: dict[str, Path] = {}
@@ -78,7 +80,7 @@ class Ground:
     def _arm(self, folder: Path, recipe: Any) -> LoadedArm:
         key = f"{folder} {json.dumps(recipe)}"
         if key not in self._arms:
-            self._arms[key] = ours.load("baseline", folder, self.work / "cache", recipe)
+            self._arms[key] = ours.load("baseline", folder, self.work / "cache", recipe, self._device)
         return self._arms[key]
 
     def dequantized(self, which: Literal["widened", "reference"]) -> Path:

@@ -140,7 +140,8 @@ def _layer(kind: str, side: int, random: torch.Generator) -> Layer | str:
 
 def _cost(kind: str, layers: Sequence[Layer], threads: int, rounds: int) -> Cost:
     """Each round walks all layers once for every number of rows and once to read them; who begins changes."""
-    side, bytes_of = layers[0].shape[1], [_bytes(one) for one in layers]
+    side = layers[0].shape[1]
+    bytes_of = [one.values if isinstance(one, PreparedDense) else one.codes for one in layers]
     generator = torch.Generator().manual_seed(threads)
     rows_of_x = {rows: torch.randn(rows, side, generator=generator) for rows in ROWS}
     whole = layers[0].nbytes / bytes_of[0].nbytes  # scales are read as well
@@ -161,10 +162,6 @@ def _cost(kind: str, layers: Sequence[Layer], threads: int, rounds: int) -> Cost
         format=kind, threads=threads, nbytes=layers[0].nbytes, weights=layers[0].shape[0] * side,
         passes={rows: counted[rows] for rows in ROWS}, read=counted["read"], multiply_add=counted["fuse"],
     )  # fmt: skip
-
-
-def _bytes(layer: Layer) -> torch.Tensor:
-    return layer.values if isinstance(layer, PreparedDense) else layer.codes
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -103,7 +103,7 @@ def _timed(runs: Runs, part: Part, shapes: Sequence[tuple[int, int]], threads: i
             taken = list[float]()
             for _ in range(1 + TIMES):  # the first makes what it keeps
                 began = perf_counter()
-                greedy(head.logits(decoder.forward(batch(parts, seen + most), states, threads)))
+                greedy(head.logits(decoder.forward(batch(parts, seen + most), states, threads))).tokens.tolist()
                 taken.append(perf_counter() - began)
             found[count, rows] = min(taken[1:])
             if found[count, rows] > LONGEST:

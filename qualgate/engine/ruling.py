@@ -48,7 +48,7 @@ class Ruling:
         if drawn_from is not None:  # a draft may have fewer tokens
             drawn_from = torch.nn.functional.pad(drawn_from, (0, target.shape[1] - drawn_from.shape[1]))
         got: Accepted = RULES[self.rule](target, draft.tokens, drawn_from, self._chance(row, round))
-        here = logits[: len(got.tokens)]
+        here = logits[: len(got.tokens)].cpu()
         said = torch.tensor(got.tokens)
         logprobs = (here.gather(-1, said[:, None])[:, 0] - log_total(here)).clamp_(max=0.0)
         return Ruled(list(got.tokens), logprobs.tolist(), _overlaps(target, draft.tokens, drawn_from, got.count))
@@ -63,9 +63,10 @@ class Ruling:
         return said, _overlaps(own, below.tokens, below.drawn_from, len(said.tokens) - 1)
 
     def _probabilities(self, logits: torch.Tensor) -> torch.Tensor:
-        """float64 [n, vocabulary]: of each token to be drawn, after temperature and cuts."""
+        """float64 [n, vocabulary] on the CPU, token by token a rule is Python: of each token to be drawn, after
+        temperature and cuts."""
         sampling = self.draws.sampling
-        return cut(logits.double() / sampling.temperature, sampling).softmax(-1)
+        return cut(logits.cpu().double() / sampling.temperature, sampling).softmax(-1)
 
     def _chance(self, row: int, round: tuple[int, ...]) -> HashedChance:
         return HashedChance(seed=self.draws.seed, case=int(self.draws.cases[row]), round=round)

@@ -27,6 +27,7 @@ from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt, Speculation
 from qualgate.records.speculation import MTP, OWN
 
+ON_CPU = ("head", "early_exit", "high_bits")  # kinds of drafts whose passes are made in C
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -72,11 +73,8 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
     """Raise UsageError for a draft that cannot be made, or whose tokens are not its target's; NotInThisVersion for one
     that this version does not run. folders: by `ArmSpec.model`, drafts' too."""
     for arm in (arm for arm in gate.variants if arm.served is None):
-        if arm.speculation is not None and choose_device(gate.devices) != "cpu":
-            raise NotInThisVersion(
-                f"{gate.path.name}: {arm.name} speculates, and drafts are not verified on a GPU in this version. "
-                "Write `workers: {devices: cpu}`, or take `speculation` out."
-            )
+        if choose_device(gate.devices) != "cpu":
+            _check_on_gpu(arm, gate.path.name)
         verifier, layers = arm, folders[arm.model].layers
         verifies = WHOLE
         for level, model, part in zip(levels(arm.speculation), draft_arms(arm), parts(arm.speculation), strict=True):
@@ -98,6 +96,15 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
                 check_leaks(model.quantize, sets)
                 check_calibration(model.quantize.calibration, folders[model.model], f"the draft of {arm.name}")
             verifier, layers = model, folders[model.model].layers
+
+
+def _check_on_gpu(arm: ArmSpec, file: str) -> None:
+    """Whole models and texts draft there; what reads states or parts of a model passes through C."""
+    if alone := [level.names[0] for level in levels(arm.speculation) if level.draft.kind in ON_CPU]:
+        raise NotInThisVersion(
+            f"{file}: {arm.name} drafts by {alone[0]}, which runs on a CPU alone in this version. Write `workers: "
+            "{devices: cpu}`, or draft by `quantize`, another `model`, `ngram` or `suffix`."
+        )
 
 
 def with_heads(gate: GateFile, sets: Sequence[Evalset]) -> GateFile:

@@ -88,3 +88,17 @@ def test_a_vllm_that_does_not_come_up_says_why(monkeypatch):
     monkeypatch.setenv(vllm_peer.INTERPRETER, "python")
     monkeypatch.setattr(speculation, "_vllm", down)
     assert rows(measured(TINY, ["vllm_draft"]))["vllm_draft"]["reason"] == "no draft models on this machine"
+
+
+@pytest.mark.proof
+def test_on_a_gpu_gains_are_shown_by_batch_and_elsewhere_why_not(monkeypatch):
+    asked = ["gpu_spec"]
+    monkeypatch.setattr(speculation.torch.cuda, "is_available", lambda: False)
+    assert rows(measured(TINY, asked))["gpu_spec"]["reason"] == "torch sees no GPU here"
+    monkeypatch.setattr(speculation, "GPU", "cpu")
+    monkeypatch.setattr(speculation, "ON_GPU", (1, 2))
+    found = rows(measured(TINY, asked))["gpu_spec"]
+    assert {by: set(gains) for by, gains in found["measured"].items()} == {"mxfp4": {1, 2}, "ngram": {1, 2}}
+    assert set(found["pays_up_to"]) == {"mxfp4", "ngram"}
+    assert set(found["verify_int4"]) == {1, 2}
+    assert found["answers_with_other_tokens"] == 0

@@ -9,19 +9,21 @@ from dataclasses import replace
 import pytest
 from triton.runtime import interpreter
 
+from qualgate.bench.speculating import Level, answered, drafted
 from qualgate.engine import norms, row_check
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.choice import choose_engine, open_decoder, open_engine
 from qualgate.engine.dense import DenseLinear, lay_out
 from qualgate.engine.kernels import choose_kernels
 from qualgate.engine.request import Request, Spoken
-from qualgate.records import QuantizeRecipe
+from qualgate.records import Prompt, UnitKey
 from qualgate_kernels import availability
 from qualgate_kernels.dense import HeldDense
+from tests.engine.jobs import INT4, loaded
 from tests.engine.tiny_architectures import quantized, tiny
 from tests.kernels.interpreted_paged import RowByRow
+from tests.tiny_models import save_tiny_model
 
-INT4 = QuantizeRecipe(method="int4", group_size=32)
 ONE = {"num_hidden_layers": 1}
 WINDOW = {"sliding_window": 16}
 
@@ -85,6 +87,27 @@ def test_other_models_too(arch, more, quick, gpu):
     found = choose_engine(model := tiny(arch, **ONE, **more))
     assert found.kind == "packed"
     assert answers(model, found) == expected
+
+
+@pytest.fixture
+def arms(tmp_path, quick, gpu):
+    """A model and its int4 cast on a GPU's kernels."""
+    model = save_tiny_model(tmp_path / "model", layers=1)
+    gpu()
+    return loaded(model, tmp_path), loaded(model, tmp_path, "int4", INT4)
+
+
+@pytest.mark.proof
+def test_drafts_are_verified_on_them_and_change_no_answer(arms):
+    """By a self-draft in the target's own blocks, in which n-grams draft for it."""
+    target, draft = arms
+    assert (target.choice.kind, draft.kernel) == ("packed", "triton")
+    asked = [Prompt(key=UnitKey("a", "s", str(at)), case_hash="", token_ids=(5, 6, 7, 5, 6, 7)[at:], max_new_tokens=6)
+             for at in range(2)]  # fmt: skip
+    expected = answered(target, asked, batch=2)
+    told = answered(drafted(target, Level(by=draft, tokens=3), Level(by="ngram", tokens=2)), asked, batch=2)
+    assert told.tokens == expected.tokens
+    assert len(told.passes) < len(expected.passes)  # some of them said more than one token
 
 
 def logits_of(model, choice, what):
