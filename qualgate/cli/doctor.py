@@ -125,7 +125,7 @@ def _device() -> Finding:
 
     if torch.cuda.is_available():
         return Finding(what="device", ok=True, detail=f"cuda: {torch.cuda.get_device_name(0)}")
-    return Finding(what="device", ok=True, detail="cpu; arithmetic in float32 whatever the weights' dtype")
+    return Finding(what="device", ok=True, detail="cpu; arithmetic in float32 where a gate file says no other")
 
 
 def _kernels() -> Finding:

@@ -59,6 +59,7 @@ class GateFile:
     store_url: str
     workers: int  # on a cluster: of all its nodes
     devices: str  # "auto" or "cpu"
+    arithmetic_said: bool = True  # else it is that of the device
     job_timeout: float = JOB_TIMEOUT  # s in which a batch is to be answered, with the loading of its arm
     ray: str | None = None  # the address of the cluster whose nodes generate, "" to start one; None: this machine does
     load: Load = field(default_factory=Load)  # how `qualgate load` asks served arms; no verdict reads it
@@ -117,6 +118,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         store_url=placed(model.store, path.parent),
         workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
         devices=model.workers.devices,
+        arithmetic_said="arithmetic" in model.model_fields_set,
         job_timeout=model.workers.job_timeout,
         ray=(model.workers.address or "") if model.workers.backend == "ray" else None,
         load=as_load(model.load, path.parent),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from qualgate.engine.device import Device, packs
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.model_files import ModelFiles
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmSpec
+from qualgate.records.arms import Arithmetic
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 def check_arithmetic(spec: ArmSpec, folder: ModelFolder) -> None:
     """Raise UsageError where `spec` is to be computed as served, and the dtype in which a server would store what it
     computes is float32, in which nothing is rounded, or not that of its weights here."""
-    stored = stored_in(spec, folder)
+    stored = stored_in(spec, folder.files)
     if spec.arithmetic == "float32" or stored == spec.dtype != "float32":
         return
     if stored == "float32":
@@ -33,9 +37,17 @@ def check_arithmetic(spec: ArmSpec, folder: ModelFolder) -> None:
     )
 
 
-def stored_in(spec: ArmSpec, folder: ModelFolder) -> str:
-    """The dtype in which a server stores activations: what the gate file says, else what the folder does."""
-    return spec.dtype if spec.dtype_said else folder.files.dtype or spec.dtype
+def stored_in(spec: ArmSpec, files: ModelFiles) -> str:
+    """The dtype in which a server stores activations: what the gate file says, else what the model's folder does."""
+    return spec.dtype if spec.dtype_said else files.dtype or spec.dtype
+
+
+def default_arithmetic(device: Device, arms: Iterable[tuple[ArmSpec, ModelFiles]]) -> Arithmetic:
+    """Of a run whose gate file does not say: a GPU computes as servers do there, where its kernels are installed and
+    every arm has a dtype to round to; float32 is a CPU's."""
+    dtypes = [(stored_in(arm, files), arm.dtype) for arm, files in arms]
+    as_served = all(stored == dtype != "float32" for stored, dtype in dtypes)
+    return "served" if device != "cpu" and packs(device) and dtypes and as_served else "float32"
 
 
 def with_arithmetic(spec: ArmSpec, model: PreTrainedModel, choice: Choice, stored: str) -> Choice:

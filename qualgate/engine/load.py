@@ -265,7 +265,7 @@ def _loaded(
     if adapter is not None and found.beside:
         keep_apart(model, adapter, dtype)
     floats = weights_held(model, dtype)
-    stored = stored_in(spec, folder)
+    stored = stored_in(spec, folder.files)
     choice = _keeping(spec, folder, with_arithmetic(spec, model, choose_engine(model), stored))
     left_out = {name: count for name, count in found.left_out.items() if not (choice.scales and is_cache_scale(name))}
     return LoadedArm(

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from qualgate.config import GateFile
+from qualgate.engine.arithmetic import default_arithmetic
+from qualgate.engine.device import choose_device
 from qualgate.engine.own_cache import with_own_cache
 from qualgate.errors import UsageError
 from qualgate.gate.peers.nel_policy import as_text
@@ -22,6 +24,7 @@ def as_run(gate: GateFile, *, blame: bool = False, four_arm: bool = False) -> Ga
 
     UsageError for what does not go together.
     """
+    gate = with_default_arithmetic(gate)
     if four_arm or gate.four_arm is not None:
         gate = as_four_arms(gate)
         if blame:
@@ -64,6 +67,21 @@ def with_own_caches(gate: GateFile, files_of: Callable[[ArmSpec], ModelFiles]) -
     """The gate file with keys and values of each arm as its folder declares them, where it says nothing itself."""
     arms = (gate.baseline, *gate.variants)
     baseline, *variants = (arm if arm.served else with_own_cache(arm, files_of(arm)) for arm in arms)
+    return replace(gate, baseline=baseline, variants=tuple(variants))
+
+
+def with_default_arithmetic(gate: GateFile) -> GateFile:
+    """The gate file with the arithmetic of the device that it runs on, where it says none. A folder that cannot be read
+    has none to say: whoever reads it next tells why."""
+    if gate.arithmetic_said:
+        return gate
+    arms = (gate.baseline, *gate.variants)
+    try:
+        files = [(arm, read_files(Path(arm.model), CONFIG_FILES)) for arm in arms if arm.served is None]
+    except UsageError:
+        return gate
+    found = default_arithmetic(choose_device(gate.devices), files)
+    baseline, *variants = (arm if arm.served else replace(arm, arithmetic=found) for arm in arms)
     return replace(gate, baseline=baseline, variants=tuple(variants))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.arithmetic import check_arithmetic
-from qualgate.engine.device import choose_device
+from qualgate.engine.device import choose_device, packs
 from qualgate.engine.load import check_weights
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import NotInThisVersion, UsageError
@@ -22,12 +22,13 @@ from qualgate.records import ArmSpec, Evalset, Prompt, Rule
 
 def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
     if arm.kv_cache != "float32" or arm.arithmetic != "float32":
-        if choose_device(gate.devices) == "cpu":
+        if packs(choose_device(gate.devices)):
             return
         asked = "`arithmetic: served`" if arm.arithmetic != "float32" else f"`kv_cache: {arm.kv_cache}`"
         raise NotInThisVersion(
-            f"{gate.path.name}: {arm.name} is to run with {asked}, and models run in padded batches on a GPU in this "
-            "version, which do not have it. Write `workers: {devices: cpu}`, or `float32`."
+            f"{gate.path.name}: {arm.name} is to run with {asked}, and models run in padded batches on a GPU "
+            "without `qualgate[kernels]`, which do not have it. Install that, or write `workers: {devices: cpu}`, or "
+            "`float32`."
         )
 
 

@@ -16,6 +16,7 @@ from qualgate.engine.identity import engine_version, identify
 from qualgate.errors import UsageError
 from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
+from qualgate.pipeline.arms import with_default_arithmetic
 from qualgate.pipeline.plan import load_set, sampling_settings, set_refs
 from qualgate.quant.model_folder import read_model_folder, read_tokenizer_folder
 from qualgate.records import ArmIdentity, ArmSpec, Policy, RunEvidence
@@ -27,6 +28,7 @@ from qualgate.store import queries
 
 def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     """What the gate file names today and the run did not judge, one line each."""
+    gate = with_default_arithmetic(gate)
     then = {arm.name: arm for arm in run.arms if "@" not in arm.name}
     now = {arm.name: arm for arm in (gate.baseline, *gate.variants)}
     changes = [f"{name} is in the gate file and was not in run {run.run_id}" for name in now if name not in then]

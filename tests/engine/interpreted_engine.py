@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from triton.runtime import interpreter
 
 from qualgate.bench.speculating import Level, answered, drafted
 from qualgate.engine import norms, row_check
 from qualgate.engine.attention import KeysValues
-from qualgate.engine.choice import choose_engine, open_decoder, open_engine
+from qualgate.engine.choice import choose_engine, open_decoder, open_engine, rounding
 from qualgate.engine.dense import DenseLinear, lay_out
 from qualgate.engine.kernels import choose_kernels
 from qualgate.engine.request import Request, Spoken
@@ -87,6 +88,23 @@ def test_other_models_too(arch, more, quick, gpu):
     found = choose_engine(model := tiny(arch, **ONE, **more))
     assert found.kind == "packed"
     assert answers(model, found) == expected
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_as_served_too(dtype, quick, gpu):
+    """By its own modules in that dtype, on either side."""
+
+    def served():
+        model = tiny("llama", **ONE)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(getattr(torch, dtype)).float()
+        found = rounding(model, replace(choose_engine(model), kind="packed"), dtype)
+        return answers(model, found), held_by_its_kernels(model)
+
+    expected, _ = served()
+    gpu()
+    assert served() == (expected, True)
 
 
 @pytest.fixture

@@ -52,6 +52,27 @@ def test_a_folder_that_declares_its_cache_is_served_so_unless_the_gate_file_says
     assert held(models, "  kv: {kv_cache: fp8}\n") == {"baseline": "", "kv": "fp8"}
 
 
+@pytest.mark.parametrize(
+    ("device", "kernels", "baseline", "found"),
+    [
+        ("cuda", True, "{model: ./model}", "served"),
+        ("cuda", False, "{model: ./model}", "float32"),
+        ("cuda", True, "{model: ./model, dtype: float32}", "float32"),
+        ("cuda", True, "{model: ./model}\narithmetic: float32", "float32"),
+        ("cpu", True, "{model: ./model}", "float32"),
+    ],
+    ids=["a GPU", "without our kernels", "nothing to round to", "said", "a CPU"],
+)
+def test_a_gpu_computes_as_servers_do_where_the_gate_file_does_not_say(
+    models, monkeypatch, device, kernels, baseline, found
+):
+    for module in ("arms", "checks"):
+        monkeypatch.setattr(f"qualgate.pipeline.{module}.choose_device", lambda devices: device)
+    monkeypatch.setattr("qualgate.engine.arithmetic.packs", lambda device: kernels)
+    plan = make_plan(as_run(gate(models, "  int8: {quantize: int8}\n", baseline=baseline)))
+    assert {arm.arithmetic for arm in plan.arms} == {found}
+
+
 def test_scales_that_cannot_be_stop_the_plan(models):
     with pytest.raises(UsageError, match=r"model\.safetensors: tensor \S+k_scale is -0\.5, expected a positive number"):
         make_plan(as_run(gate(models, "  same: {model: ./broken}\n")))
@@ -77,7 +98,11 @@ def test_blame_runs_a_variant_with_the_baselines_cache_too(models):
     [("  kv: {kv_cache: int8}\n", "kv_cache: int8"), (DECLARING, "kv_cache: fp8")],
     ids=["said", "declared"],
 )
-def test_a_cache_that_a_gpu_does_not_hold_is_refused_where_the_plan_is_made(models, monkeypatch, more, said):
+def test_a_cache_that_a_gpu_without_our_kernels_does_not_hold_is_refused_where_the_plan_is_made(
+    models, monkeypatch, more, said
+):
     monkeypatch.setattr("qualgate.pipeline.checks.choose_device", lambda devices: "cuda")
+    assert make_plan(as_run(gate(models, more)))
+    monkeypatch.setattr("qualgate.pipeline.checks.packs", lambda device: False)
     with pytest.raises(NotInThisVersion, match=rf"is to run with `{said}`, and models run in padded batches on a GPU"):
         make_plan(as_run(gate(models, more)))
