@@ -14,7 +14,7 @@ from qualgate.config.budget import BudgetEntry, as_budget
 from qualgate.config.contradictions import ROLES, contradictions, roles
 from qualgate.config.judge import as_judge
 from qualgate.config.load import as_load
-from qualgate.config.model import JOB_TIMEOUT, GateFileModel
+from qualgate.config.model import JOB_TIMEOUT, GateFileModel, Workers
 from qualgate.config.paths import SHIPPED_MODEL, expanded
 from qualgate.config.prices import load_prices
 from qualgate.config.rules import RuleEntry
@@ -58,7 +58,7 @@ class GateFile:
     policy: Policy
     store_url: str
     workers: int  # on a cluster: of all its nodes
-    devices: str  # "auto" or "cpu"
+    devices: str | tuple[int, ...]  # "auto", "cpu" or numbers of GPUs
     arithmetic_said: bool = True  # else it is that of the device
     job_timeout: float = JOB_TIMEOUT  # s in which a batch is to be answered, with the loading of its arm
     ray: str | None = None  # the address of the cluster whose nodes generate, "" to start one; None: this machine does
@@ -116,7 +116,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         seed=model.generation.seed,
         policy=_policy(model, document, path.parent),
         store_url=placed(model.store, path.parent),
-        workers=usable_cores() if model.workers.count == "auto" else model.workers.count,
+        workers=_workers(model.workers),
         devices=model.workers.devices,
         arithmetic_said="arithmetic" in model.model_fields_set,
         job_timeout=model.workers.job_timeout,
@@ -136,6 +136,12 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         subset=model.gate.subset or "",
         models=_models(model),
     )
+
+
+def _workers(said: Workers) -> int:
+    if isinstance(said.devices, tuple):
+        return len(said.devices)
+    return usable_cores() if said.count == "auto" else said.count
 
 
 def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:

@@ -120,10 +120,37 @@ class Generation(Written):
         return Sampling(temperature=self.temperature, **cuts, **penalties)
 
 
+MOST_GPUS = 64
+DEVICES = {
+    "oneOf": [
+        {"enum": ["auto", "cpu"]},
+        {
+            "type": "array", "minItems": 1, "uniqueItems": True,
+            "items": {"type": "integer", "minimum": 0, "exclusiveMaximum": MOST_GPUS},
+        },
+    ]
+}  # fmt: skip
+
+
 def _count(count: Any) -> Any:
     if count != "auto" and (type(count) is not int or not 1 <= count <= 256):
         raise stated(f"`workers.count` is a whole number from 1 to 256, or auto; found {quote(count)}")
     return count
+
+
+def _devices(devices: Any) -> Any:
+    if isinstance(devices, str):
+        if devices.startswith(("cuda", "mps", "xpu", "gpu")):
+            raise planned(f"`devices: {devices[:20]}`")
+        if devices not in ("auto", "cpu"):
+            raise stated(f"unknown devices {quote(devices)}{nearest(devices, ['auto', 'cpu'])}")
+        return devices
+    numbers = isinstance(devices, list) and all(type(one) is int and 0 <= one < MOST_GPUS for one in devices)
+    if not numbers or not devices or len(set(devices)) < len(devices):
+        raise stated(
+            f"`workers.devices` is auto, cpu, or the numbers of GPUs, each once, as in [0, 1]; found {quote(devices)}"
+        )
+    return tuple(devices)
 
 
 class Workers(Written):
@@ -150,8 +177,10 @@ class Workers(Written):
     """How many processes generate, on a cluster in all; `auto` is one for each core this process may use. Example:
     `count: 2`
     """
-    devices: Annotated[str, Field(json_schema_extra={"enum": ["auto", "cpu"]})] = "auto"
-    """`auto` takes a GPU where torch sees one, `cpu` never. Example: `devices: cpu`"""
+    devices: Annotated[Any, AfterValidator(_devices), WithJsonSchema(DEVICES)] = "auto"
+    """`auto` takes a GPU where torch sees one, `cpu` never; numbers are GPUs of one kind, as nvidia-smi counts them,
+    each with a process of its own. Example: `devices: [0, 1]`
+    """
     job_timeout: Annotated[float, Field(ge=1, le=MOST_JOB_TIMEOUT)] = JOB_TIMEOUT
     """Seconds in which a process is to answer a batch, loading its model included. One that hangs for longer is ended,
     and its batch tried again, three times at most. Example: `job_timeout: 3600`
@@ -178,14 +207,20 @@ class Workers(Written):
             raise stated("`workers.address` is that of a Ray cluster; add `backend: ray`, or leave it out")
         return self
 
-    @field_validator("devices")
-    @classmethod
-    def _processor(cls, value: str) -> str:
-        if value.startswith(("cuda", "mps", "xpu", "gpu")):
-            raise planned(f"`devices: {value[:20]}`")
-        if value not in ("auto", "cpu"):
-            raise stated(f"unknown devices {quote(value)}{nearest(value, ['auto', 'cpu'])}")
-        return value
+    @model_validator(mode="after")
+    def _one_a_device(self) -> Workers:
+        if not isinstance(self.devices, tuple):
+            return self
+        if self.backend == "ray":
+            raise stated(
+                "`workers.devices` names GPUs of this machine, and on a cluster Ray gives them out: leave it out"
+            )
+        if "count" in self.model_fields_set and self.count != len(self.devices):
+            raise stated(
+                f"`workers.count` is {self.count}, and each of the {len(self.devices)} `devices` has a process of its "
+                "own: leave `count` out"
+            )
+        return self
 
 
 class GateFileModel(Written):

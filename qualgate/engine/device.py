@@ -8,19 +8,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from qualgate.errors import UsageError
+
 Device = Literal["cpu", "cuda"]
+Devices = str | tuple[int, ...]
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def choose_device(devices: str) -> Device:
-    """Where a run computes, decided once, without torch. devices: the gate file's "auto" or "cpu".
+def choose_device(devices: Devices) -> Device:
+    """Where a run computes, decided once, without torch. devices: the gate file's "auto", "cpu" or numbers of GPUs.
 
     "cuda" where a GPU's device file is visible and torch was built for it; should torch then not find it usable,
-    loading says so.
+    loading says so. UsageError where numbers are said and there is none.
     """
     if devices == "cpu":
         return "cpu"
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    hidden = os.environ.get(VISIBLE) in ("", "-1")
     gpu = Path("/dev/nvidiactl").exists() and not hidden and "+cpu" not in version("torch")
+    if isinstance(devices, tuple) and not gpu:
+        why = f"{VISIBLE} hides them" if hidden else "this torch is built for CPUs, or there is no NVIDIA driver"
+        raise UsageError(f"`workers.devices` names GPUs, and none can be used here: {why}. Write `devices: auto`.")
     return "cuda" if gpu else "cpu"
 
 

@@ -9,6 +9,7 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.engine.arithmetic import check_arithmetic
 from qualgate.engine.device import choose_device, packs
+from qualgate.engine.gpus import check_alike
 from qualgate.engine.load import check_weights
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import NotInThisVersion, UsageError
@@ -36,6 +37,8 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
     """Raise UsageError for an arm whose weights cannot be run as it asks, that would be asked other questions than the
     baseline, or whose calibration knows the cases or cannot be read by the baseline."""
     checked: set[str] = {""}
+    if isinstance(gate.devices, tuple):
+        check_alike(gate.devices)
     for arm in (gate.baseline, *gate.variants):
         if bool(arm.reads) != bool(gate.baseline.reads):
             by_messages, by_tokens = (arm, gate.baseline) if gate.baseline.reads else (gate.baseline, arm)

@@ -10,6 +10,7 @@ from qualgate.config import GateFile
 from qualgate.config.gate_file import usable_cores
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_models, levels
+from qualgate.engine.gpus import gpus_of
 from qualgate.formatting import counted
 from qualgate.harness import tasks
 from qualgate.identity import is_whole
@@ -36,6 +37,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         cache_dir=str(artifacts_folder(gate.store_url, gate.path.parent) / "packed"),
         sampling=sampling_settings(gate),
         device=device,
+        gpus=gpus_of(gate.devices) if isinstance(gate.devices, tuple) else (),
         job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
         workers=workers_for(gate, plan),

@@ -54,9 +54,9 @@ def workers_for(gate: GateFile, plan: Plan) -> int:
 
 def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
     """What the plan needs at least of what this machine gives it. What a cluster gives is known when it is reached."""
-    return memory_need(
-        plan, workers_for(gate, plan), 0 if gate.ray is not None else memory(choose_device(gate.devices))
-    )
+    devices = len(gate.devices) if isinstance(gate.devices, tuple) else 1
+    here = 0 if gate.ray is not None else memory(choose_device(gate.devices)) * devices
+    return memory_need(plan, workers_for(gate, plan), here)
 
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:

@@ -15,12 +15,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from qualgate.engine.gpus import as_environment
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
 from qualgate.workers.queue import Queue
@@ -162,9 +163,18 @@ class _Here:
 
     body: Body
     settings: WorkerSettings
+    on: dict[str, Any] = field(default_factory=dict)  # by GPU, the process that has it
 
     def hire(self, count: int) -> Iterator[Hired]:
-        return (self._taken() or spawn(self.body, self.settings) for _ in range(count))
+        hire = self._on_gpu if self.settings.gpus else lambda: self._taken() or spawn(self.body, self.settings)
+        return (hire() for _ in range(count))
+
+    def _on_gpu(self) -> Hired:
+        """With a GPU that nobody alive has."""
+        gpu = next(one for one in self.settings.gpus if one not in self.on or self.on[one].exitcode is not None)
+        hired = spawn(self.body, self.settings, as_environment(gpu))
+        self.on[gpu] = hired[0]
+        return hired
 
     def _taken(self) -> Hired | None:
         waiting = _AHEAD.get()
@@ -236,13 +246,13 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
         worker.process.join()
 
 
-def spawn(body: Body, settings: WorkerSettings | None) -> Hired:
+def spawn(body: Body, settings: WorkerSettings | None, environment: Mapping[str, str] | None = None) -> Hired:
     """A process of this machine that runs `body`, and the pipe to it; it ends with the process that calls this.
-    settings: None where they are sent later."""
+    settings: None where they are sent later; environment: beside this process's own."""
     context = multiprocessing.get_context(START)
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(body, theirs, settings), daemon=True)
-    with _ctrl_c_ignored():
+    with _ctrl_c_ignored(), _beside(environment or {}):
         process.start()
     theirs.close()
     return process, ours
@@ -286,6 +296,21 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> Non
 def _told_late(pipe: Connection) -> WorkerSettings:
     import_engine()
     return pipe.recv()
+
+
+@contextlib.contextmanager
+def _beside(environment: Mapping[str, str]) -> Iterator[None]:
+    """A process inherits it, before it imports anything."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -387,6 +387,11 @@ def test_a_rule_that_cannot_be_meant_is_refused(faults, rule, message):
         ("workers: {count: true}", "from 1 to 256"),
         ("workers: {devices: 'cuda:0'}", "not in this version"),
         ("workers: {devices: tpu}", "unknown devices"),
+        ("workers: {devices: []}", "as in [0, 1]; found []"),
+        ("workers: {devices: [0, 0]}", "each once"),
+        ("workers: {devices: [true]}", "the numbers of GPUs"),
+        ("workers: {devices: [0, 1], count: 3}", "leave `count` out"),
+        ("workers: {devices: [0, 1], backend: ray}", "Ray gives them out"),
         ("wrokers: {count: 2}", "did you mean 'workers'?"),
     ],
 )

@@ -50,7 +50,8 @@ def corpus() -> list[str]:
         "workers: {address: auto}",
         "workers: {backend: ray, address: 'ray://h:1'}", "workers: {backend: ray, address: h}",
         "workers: {backend: local, address: auto}",
-        "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {}", "gates: {}",
+        "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {devices: [0, 1]}",
+        "workers: {devices: [1, 1]}", "workers: {devices: [-1]}", "workers: {devices: []}", "workers: {}", "gates: {}",
     ]  # fmt: skip
     gates = [
         "{nel_policy: nel.yaml}", "{nel_policy: nel.yaml, alpha: 0.1}", "{}", "{alpha: 0.1}",

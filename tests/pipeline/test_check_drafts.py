@@ -294,22 +294,6 @@ def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):
             planned(room, "{draft: {quantize: mxfp4}}", text)
 
 
-@pytest.mark.parametrize(
-    ("draft", "by"),
-    [("{early_exit: 1}", "early exit after 1"), ("{quantize: int8, under: {draft: {high_bits: 4}}}", "high 4 bits")],
-)
-def test_what_passes_in_c_alone_drafts_on_no_gpu(room, monkeypatch, draft, by):
-    monkeypatch.setattr("qualgate.pipeline.check_drafts.choose_device", lambda devices: "cuda")
-    with pytest.raises(NotInThisVersion, match=rf"drafted drafts by {by}, which runs on a CPU alone.*`workers: "):
-        planned(room, f"{{draft: {draft}, tokens: 4}}")
-
-
-@pytest.mark.parametrize("draft", ["{quantize: int8}", "{model: ./small, under: {draft: ngram}}"])
-def test_models_and_texts_draft_on_a_gpu(room, monkeypatch, draft):
-    monkeypatch.setattr("qualgate.pipeline.check_drafts.choose_device", lambda devices: "cuda")
-    assert planned(room, f"{{draft: {draft}}}").identities["drafted"].speculation
-
-
 def test_another_template_padding_and_stop_tokens_of_a_draft_are_its_own_affair(room):
     (room / "small" / "chat_template.jinja").write_text("{{ messages }} of another kind")
     edit(room / "small" / "generation_config.json", eos_token_id=[3])

@@ -158,3 +158,10 @@ def dying_on_the_first_job(pipe: Connection, settings: WorkerSettings) -> None:
 def _count(settings: WorkerSettings) -> None:
     with (Path(settings.cache_dir) / "started").open("a") as file:
         file.write("x")
+
+
+def seeing_a_gpu(pipe: Connection, settings: WorkerSettings) -> None:
+    """Leaves a file with what it may see; and dies as `dying_once` does."""
+    seen = f"{os.environ['CUDA_VISIBLE_DEVICES']} {os.environ['CUDA_DEVICE_ORDER']}"
+    (Path(settings.cache_dir) / f"gpu-{os.getpid()}").write_text(seen)
+    dying_once(pipe, settings)

@@ -52,6 +52,17 @@ def units(outcomes) -> Counter:
     return Counter(completion.key for outcome in outcomes for completion in outcome.completions)
 
 
+def test_each_worker_sees_a_gpu_of_its_own_and_who_comes_for_a_dead_one_sees_its(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-7,5")
+    gpus = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cuda", gpus=("3", "GPU-7"))
+    outcomes = list(run_jobs(jobs(tmp_path), gpus, 2, body=fake_worker.seeing_a_gpu))
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+    seen = Counter(file.read_text() for file in tmp_path.glob("gpu-*"))
+    assert sorted(seen.values()) == [1, 2]
+    assert set(seen) == {"3 PCI_BUS_ID", "GPU-7 PCI_BUS_ID"}
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,GPU-7,5"
+
+
 def test_every_job_is_answered_once_and_variants_wait_for_their_baseline(tmp_path):
     outcomes = run(tmp_path, fake_worker.answering)
     assert all(isinstance(outcome, JobResult) for outcome in outcomes)
