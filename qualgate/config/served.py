@@ -33,7 +33,7 @@ _WITH = (
     "engine", "tokenizer", "api_key_env", "concurrency", "requests_per_minute", "price", "stream", "prompt_logprobs",
     "extra_body", "extra_headers",
 )  # fmt: skip
-READ_BY = ("vllm", "qualgate")  # engines that tell a prompt's log-probs in vLLM's form
+READ_BY = ("vllm", "sglang", "qualgate")  # engines that tell a prompt's log-probs in a form that is read
 
 # For the editor's schema: what does not stand beside each other, as `ServedKeys` refuses it.
 IN_PROCESS: Any = {"properties": dict.fromkeys(("endpoint", "serve", *_WITH), False)}
@@ -177,7 +177,7 @@ class ServedKeys(AskedKeys):
     ] = ABSENT
     """How many of the likeliest tokens the server is to list at each place of the baseline's answers, -1 for all: what
     this arm's drift is read from, and its own answer up to where it leaves the baseline's. For servers that tell
-    `prompt_logprobs` as vLLM does, and arms with a `tokenizer`. Example: `prompt_logprobs: 20`
+    `prompt_logprobs` as vLLM does, SGLang (`engine: sglang`), and arms with a `tokenizer`. Example: `prompt_logprobs: 20`
     """
 
     @property
@@ -207,9 +207,11 @@ class ServedKeys(AskedKeys):
             raise stated("`prompt_logprobs` needs `tokenizer`: what is read is the tokens of the baseline's answer")
         if self.engine is not None and self.engine not in READ_BY:
             raise stated(
-                f"`prompt_logprobs` is read as vLLM tells it (`engine: vllm` or `qualgate`, or none named); of "
-                f"{quote(self.engine)} it is not in this version"
+                f"`prompt_logprobs` is read as vLLM tells it (`engine: vllm` or `qualgate`, or none named), or SGLang; "
+                f"of {quote(self.engine)} it is not in this version"
             )
+        if self.engine == "sglang" and self.prompt_logprobs < 1:
+            raise stated("SGLang lists no whole vocabulary: say how many, as in `prompt_logprobs: 20`")
 
 
 def as_served(entry: ServedKeys, folder: Path, budget: BudgetEntry | None = None) -> Served | None:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from qualgate.records import ArmSpec, Case, Prompt, Served
+from qualgate.served import sglang
 from qualgate.served.engines import tells_tokens
 from qualgate.served.told_odds import TOLD
 
@@ -63,14 +64,17 @@ def reading_of(prompt: Prompt, answer: Sequence[int], arm: ArmSpec) -> tuple[str
     """The same for reading an answer behind the prompt. vLLM says a token at least, which is thrown away."""
     served = arm.served
     assert served is not None, "asked of served arms alone"
+    tokens, more = [*prompt.token_ids, *answer], json.loads(served.extra_body or "{}")
+    if served.engine == "sglang":
+        return sglang.PATH, sglang.reading(tokens, len(prompt.token_ids), served.prompt_logprobs) | more
     body: dict[str, Any] = {
         "model": arm.model,
-        "prompt": [*prompt.token_ids, *answer],
+        "prompt": tokens,
         "max_tokens": 0 if served.engine == "qualgate" else 1,
         "temperature": 0.0,
         "prompt_logprobs": served.prompt_logprobs,
     }
-    return "/completions", body | json.loads(served.extra_body or "{}")
+    return "/completions", body | more
 
 
 def _sampling(prompt: Prompt, seed: int) -> dict[str, Any]:

@@ -27,12 +27,17 @@ ASKED = ("prompt", "messages", "tools", "response_format")  # what of a body a m
 
 def prompt_most(body: Mapping[str, Any]) -> int:
     """Tokens of a request's prompt: exactly, where it is token ids; else at most."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, list):
-        return len(prompt)
+    tokens = _tokens(body)
+    if tokens is not None:
+        return len(tokens)
     return len(
         json.dumps({name: body[name] for name in ASKED if name in body}, ensure_ascii=False).encode("utf-8", "replace")
     )
+
+
+def _tokens(body: Mapping[str, Any]) -> list[int] | None:
+    prompt = body.get("input_ids", body.get("prompt"))  # SGLang's own name, where its own way is asked
+    return prompt if isinstance(prompt, list) else None
 
 
 def answer_most(body: Mapping[str, Any]) -> int:
@@ -70,7 +75,7 @@ class Meter:
     def took(self, body: Mapping[str, Any]) -> tuple[int, int, int]:
         """(prompt, answer, estimated): tokens, and of these those that nobody counted credibly."""
         most_read, most_said = prompt_most(body), answer_most(body)
-        exact = isinstance(body.get("prompt"), list)
+        exact = _tokens(body) is not None
         least_read = most_read if exact else ceil(most_read / LONGEST)
         prompt, guessed = _credible(self.told_prompt, least_read, most_read)
         answer, guessed_too = _credible(self.told_answer, max(self.ids, ceil(self.characters / LONGEST)), most_said)

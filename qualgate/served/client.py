@@ -26,6 +26,7 @@ from qualgate.errors import InfrastructureError, UsageError
 from qualgate.escaping import visible_line
 from qualgate.identity import own_version
 from qualgate.records import Served
+from qualgate.served import sglang
 from qualgate.served.answer import Answer, Gathering
 from qualgate.served.charging import Charges, Meter
 from qualgate.served.doubt import rearranged
@@ -182,8 +183,10 @@ class Client:
     ) -> AsyncGenerator[Completed, None]:
         """What comes back to a request that is sent once, at once, piece by piece; whoever closes this early ends the
         connection. WireFault where it is not whole; NotServed and RequestRefused as of `ask`."""
-        async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body, exchange) as response:
-            if body.get("stream"):
+        async with self._sent("POST", sglang.address(self._served.endpoint, path), body, exchange) as response:
+            if path == sglang.PATH:
+                yield self._read(await _bytes(response), sglang.Generated).completed
+            elif body.get("stream"):
                 async for piece in self._pieces(response):
                     yield piece
             else:

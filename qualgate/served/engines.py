@@ -55,7 +55,7 @@ PROFILES = (
     ),
     EngineProfile(
         name="sglang", serve="python -m sglang.launch_server --model-path MODEL --port {port}",
-        prompt_logprobs="/generate with logprob_start_len", counters_by="--enable-metrics",
+        token_ids=True, prompt_logprobs="/generate with logprob_start_len", counters_by="--enable-metrics",
         counters=Counters(verifications="sglang:spec_verify_calls"),
     ),
     EngineProfile(

@@ -1,0 +1,83 @@
+"""SGLang's own `/generate`, which lists log-probs of a prompt's tokens where its OpenAI API does not.
+
+Beside the API, not below it: `http://HOST/v1` has it at `http://HOST/generate`. Read as SGLang 0.5.23 writes it
+(`LogprobResultProcessor`, `detokenize_logprob_tokens`): from `logprob_start_len` on, no log-prob at the first place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import model_validator
+
+from qualgate.served.replies import Choice, Completed, Count, Ranked, Reply, Token, Usage
+
+PATH = "/generate"
+Listed = tuple[float | None, Token, Any]  # nats, the token, its text or null
+
+
+def reading(tokens: Sequence[int], begins: int, likeliest: int) -> dict[str, Any]:
+    """The body of a request that reads tokens, and lists those from `begins` on with so many likeliest at each."""
+    return {
+        "input_ids": list(tokens),
+        "sampling_params": {"temperature": 0.0, "max_new_tokens": 0},
+        "return_logprob": True,
+        "logprob_start_len": begins - 1,  # whose own log-prob is not told
+        "top_logprobs_num": likeliest,
+    }
+
+
+def address(endpoint: str, path: str) -> str:
+    """Where a request goes to."""
+    base = endpoint.rstrip("/")
+    return (base.removesuffix("/v1") if path == PATH else base) + path
+
+
+class Meta(Reply):
+    """What is told beside the text; lists that go on from one place to the prompt's last."""
+
+    prompt_tokens: Count
+    completion_tokens: Count = 0
+    input_token_logprobs: list[Listed]
+    input_top_logprobs: list[list[Listed] | None]
+
+    @model_validator(mode="after")
+    def _of_one_text(self) -> Meta:
+        if not 0 < len(self.input_token_logprobs) == len(self.input_top_logprobs) <= self.prompt_tokens:
+            raise ValueError("lists of unlike lengths")
+        return self
+
+
+class Generated(Reply):
+    """An answer of `/generate`, whole."""
+
+    text: str
+    meta_info: Meta
+
+    @property
+    def completed(self) -> Completed:
+        """The same in the words of OpenAI's API and vLLM's lists."""
+        meta = self.meta_info
+        told = [
+            _place(own, likeliest)
+            for own, likeliest in zip(meta.input_token_logprobs, meta.input_top_logprobs, strict=True)
+        ]
+        before = [None] * (meta.prompt_tokens - len(told))
+        return Completed(
+            choices=[Choice(text=self.text, finish_reason="length", prompt_logprobs=[*before, *told])],
+            usage=Usage(prompt_tokens=meta.prompt_tokens, completion_tokens=meta.completion_tokens),
+        )
+
+
+def _place(own: Listed, likeliest: Sequence[Listed] | None) -> dict[str, Ranked] | None:
+    """A token that is not among the likeliest has an unknown rank behind them: two on, for the next would be told as
+    the likeliest of all that are not listed."""
+    if own[0] is None or likeliest is None:
+        return None
+    found = {
+        str(token): Ranked(logprob=logprob, rank=rank)
+        for rank, (logprob, token, _) in enumerate(likeliest, start=1)
+        if logprob is not None
+    }
+    return found | ({} if str(own[1]) in found else {str(own[1]): Ranked(logprob=own[0], rank=len(likeliest) + 2)})
