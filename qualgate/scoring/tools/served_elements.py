@@ -13,7 +13,6 @@ from qualgate.scoring.tools.dialects.tagged import properties, tool_names
 from qualgate.scoring.tools.served_json import FAULTS
 from qualgate.scoring.tools.served_values import allowed, coerced, executed, first_of, json_or_literal, lenient
 
-
 _INVOKED = re.compile(r"<invoke\s+name\s*=([^>]+)>(.*?)</invoke>", re.DOTALL)
 _PAIR = re.compile(r"<parameter\s+name\s*=([^>]+)>(.*?)</parameter>", re.DOTALL)
 

@@ -30,7 +30,7 @@ _IN_STRING = re.compile(r"\\.|[\n\r\t\0]", re.DOTALL)
 _NUMBER = re.compile(rf"{_STRING}|[^\W\d]\w*|(?<!\.)(?P<number>\d[\d_]*)(?![.eEjJ])|\d[\d_]*", re.DOTALL)
 _ARGUMENT = re.compile(rf"{_STRING}|(?P<before>[(,]\s*)(?P<name>[^\W\d]\w*)(?=\s*=(?!=))", re.DOTALL)
 _AFTER_STRING = re.compile(r"\s*[,)\]}:]")
-_RENAMED = "_is_a_word_of_python"
+_RENAMED = "_pyreservedkw_"  # as the servers have it: where strings are repaired, it may become part of one
 MOST_PARSED = 2**20  # characters, over all ways to close a string: a second
 NAMES = {"null": None, "true": True, "false": False}
 

@@ -1,8 +1,8 @@
 """SGLang's parsers, by the dialect that they read: what each makes of a finished answer, in our own words.
 
-Here are those whose calls are JSON; the others are in the modules beside, by what their calls are. Each was held against
-SGLang's own (docs/dialects.md). Nearly all of them drop a call of a tool that is not offered, and read `parameters`
-before `arguments`.
+Here are those whose calls are JSON; the others are in the modules beside, by what their calls are. Each was held
+against SGLang's own (docs/dialects.md). Nearly all of them drop a call of a tool that is not offered, and read
+`parameters` before `arguments`.
 """
 
 from __future__ import annotations

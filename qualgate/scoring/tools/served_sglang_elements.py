@@ -194,7 +194,8 @@ class _Open:
     __slots__ = ("listed", "schema", "tag", "value")
 
     def __init__(self, tag: str, schema: Any, value: Any) -> None:
-        self.tag, self.schema, self.value = tag, schema, value
+        self.tag, self.schema = tag, schema
+        self.value: Any = value
         self.listed = False  # a list that no schema asks for
 
     def begin(self, tag: str) -> None:
@@ -268,7 +269,7 @@ def _child(parent: _Open, tag: str) -> Any:
     if "array" in _kinds(schema) and tag == "item":
         return _item(schema, len(parent.value) if isinstance(parent.value, list) else 0)
     known, others = properties(schema), schema.get("additionalProperties")
-    found = known[tag] if tag in known else others
+    found = known.get(tag, others)
     return found if isinstance(found, dict) else None
 
 

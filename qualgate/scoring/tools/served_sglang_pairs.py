@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate.scoring.tools.dialects.call import Tools
+from qualgate.scoring.tools.dialects.call import BadCall, Tools
 from qualgate.scoring.tools.served_pairs import k3_calls
 from qualgate.scoring.tools.served_sglang_values import (
+    SERVER,
     Named,
     all_or_none,
     inferred,
@@ -143,13 +144,21 @@ def _inkling(text: str, tools: Tools) -> list[Named]:
     """Every message that invokes, whatever its tool; where one is amiss, the last object alone, if that is a call."""
     found: list[Named] = []
     for mark, body, end in _INVOKED.findall(text):
-        call = ("", {"text": _CONTROL.sub("", body)}) if mark == _TEXT else _invoked(body, no_constant)
+        call = ("", {"text": _cleaned(body)}) if mark == _TEXT else _invoked(body, no_constant)
         if not end or call is None:
             last = text.rpartition(_JSON)
-            call = _invoked(_CONTROL.sub("", last[2].partition(_END)[0])) if last[1] else None
+            call = _invoked(_cleaned(last[2].partition(_END)[0])) if last[1] else None
             return [call] if call and call[0] else []
         found.append(call)
     return found
+
+
+def _cleaned(text: str) -> str:
+    """Without marks. BadCall where one stands within another: which of them goes first is the process's chance."""
+    cleaned = _CONTROL.sub("", text)
+    if left := _CONTROL.search(cleaned):
+        raise BadCall("no_served_reading", f"{SERVER} reads a mark within a mark ({left[0]}) now so, now otherwise")
+    return cleaned
 
 
 def _invoked(body: str, constant: Any = None) -> Named | None:

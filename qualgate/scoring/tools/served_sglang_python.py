@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -69,26 +70,28 @@ def _lfm2(text: str, tools: Tools) -> Iterator[Named]:
         block = _short(block.strip())
         found: list[Named] = []
         if block.startswith(("[{", "{")):
-            try:
+            with contextlib.suppress(json.JSONDecodeError):
                 found = list(offered(json.loads(block), tools))
-            except json.JSONDecodeError:
-                pass
         yield from found or _python(block, tools, parse)
 
 
-_Parse = Callable[[str], ast.Module]
+_Parse = Callable[[str], ast.Module | None]
 
 
 def _counted() -> _Parse:
-    """Parses up to MOST_PARSED characters in all: repairs are tried one by one. BadCall `too_much` for more."""
+    """Parses up to MOST_PARSED characters in all: repairs are tried one by one. None for what is no Python, BadCall
+    `too_much` for more characters."""
     left = MOST_PARSED
 
-    def parse(text: str) -> ast.Module:
+    def parse(text: str) -> ast.Module | None:
         nonlocal left
         left -= len(text)
         if left < 0:
             raise BadCall("too_much", f"its repairs are more than {MOST_PARSED:,} characters to parse")
-        return parsed(text)
+        try:
+            return parsed(text)
+        except (SyntaxError, ValueError):
+            return None
 
     return parse
 
@@ -108,10 +111,8 @@ def _python(block: str, tools: Tools, parse: _Parse) -> list[Named]:
 def _tree(text: str, parse: _Parse) -> tuple[ast.Module, bool] | None:
     """The first of a text and its repairs that is Python, and whether arguments have other names there."""
     for way, restore in _ways(text, parse):
-        try:
-            return parse(way), restore
-        except (SyntaxError, ValueError):
-            continue
+        if tree := parse(way):
+            return tree, restore
     return None
 
 
@@ -120,11 +121,8 @@ def _ways(text: str, parse: _Parse) -> Iterator[tuple[str, bool]]:
     wanted = len(_parts(text := tidied(text), strings=False))
 
     def fits(way: str) -> bool:
-        try:
-            tree = parse(escaped(way))
-        except (SyntaxError, ValueError):
-            return False
-        return wanted < 2 or _count(tree) >= wanted
+        tree = parse(escaped(way))
+        return tree is not None and (wanted < 2 or _count(tree) >= wanted)
 
     ways = [text, *([escaped(way)] if (way := requoted(text, fits)) else [])]
     yield from ((way, False) for way in ways)
