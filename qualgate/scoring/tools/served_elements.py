@@ -198,10 +198,24 @@ def _fields(elements: list[tuple[str, _Element]], schema: dict[str, Any]) -> dic
     return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
-# To MiniCPM5's names of a benchmark's tools the server gives others.
-_RENAMED = {
-    "get_details_by_phone", "get_details_by_name", "get_line_details", "get_line_status", "get_roaming_status",
-    "get_plan_details", "enable_roaming", "disable_roaming", "add_refueled_data", "add_data_to_line",
+# MiniCPM5's names of a benchmark's tools, where they are not offered and others are: to which of those the server gives
+# the call, and by argument whose value it takes for it, the first that says something.
+_BY_LINE = {"id": ("line_id", "id")}
+_BIRTH, _LINE = ("date_of_birth", "dob"), {"line_id": ("line_id", "id")}
+_REFUEL = _LINE | {"amount_gb": ("amount_gb", "gb", "gb_amount", "amount")}
+_RENAMED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
+    "get_details_by_phone": ("get_customer_by_phone", {"phone_number": ("phone_number", "phone")}),
+    "get_details_by_name": (
+        "get_customer_by_name", {"full_name": ("full_name", "name"), "date_of_birth": _BIRTH, "dob": _BIRTH}
+    ),
+    "get_line_details": ("get_details_by_id", _BY_LINE),
+    "get_line_status": ("get_details_by_id", _BY_LINE),
+    "get_roaming_status": ("get_details_by_id", _BY_LINE),
+    "get_plan_details": ("get_details_by_id", {"id": ("plan_id", "id")}),
+    "enable_roaming": ("toggle_roaming", _LINE),
+    "disable_roaming": ("toggle_roaming", _LINE),
+    "add_refueled_data": ("refuel_data", _REFUEL),
+    "add_data_to_line": ("refuel_data", _REFUEL),
 }  # fmt: skip
 
 
@@ -214,9 +228,9 @@ def minicpm5(text: str, tools: Tools) -> Iterator[Call]:
     try:
         for block in re.findall(r"<function.*?</function>", text, re.DOTALL):
             name, pairs = _of_xml(block) or of_marks(block)
-            if name in _RENAMED and name not in offered:
-                raise BadCall("no_served_reading", f"the server gives {name} another name, which is not read here")
-            given = _minicpm_arguments(name, pairs, tools) if name in offered else None
+            given = _minicpm_arguments(name, pairs, tools) if name in offered or name in _RENAMED else None
+            if given is not None and name not in offered:
+                name, given = _renamed(name, given, offered)
             if given is not None and all(key in given for key in _required(tools, name)):
                 calls.append((name, lenient(json.dumps(given))))
     except BadCall:
@@ -224,6 +238,18 @@ def minicpm5(text: str, tools: Tools) -> Iterator[Call]:
     except FAULTS:
         return
     yield from (executed(name, given) for name, given in calls)
+
+
+def _renamed(name: str, given: dict[str, Any], offered: frozenset[str]) -> tuple[str, dict[str, Any] | None]:
+    """The call that the server makes of one by another name; None where it makes none."""
+    target, taken = _RENAMED[name]
+    chosen = {key: next(filter(None, map(given.get, names)), given.get(names[-1])) for key, names in taken.items()}
+    found = {key: value for key, value in chosen.items() if value is not None}
+    if target == "toggle_roaming" and found:
+        found["enabled"] = name == "enable_roaming"
+    elif target == "refuel_data" and "customer_id" in given:
+        found["customer_id"] = given["customer_id"]
+    return target, found if found and target in offered else None
 
 
 def _required(tools: Tools, name: str) -> list[str]:
