@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from qualgate.records import Score
@@ -18,12 +19,24 @@ def right(metric: str, scorer: str, extracted: str | None = None) -> Score:
 
 
 def all_right(metrics: tuple[str, ...], scorer: str, extracted: str | None) -> dict[str, Score]:
-    """`right` for each of the metrics; what was extracted is looked at once."""
-    kept = _storable(extracted)
-    return {
-        name: Score(metric=name, value=1.0, verdict=True, extracted=kept, scorer=scorer)
-        for name in metrics
-    }  # fmt: skip
+    """`right` for each of the metrics, its slots filled one by one: a frozen record's own constructor takes twice as
+    long, and six of them longer than the calls take to judge."""
+    kept, found = _storable(extracted), {}
+    for metric in metrics:
+        score = found[metric] = Score.__new__(Score)
+        _METRIC(score, metric)
+        _VALUE(score, 1.0)
+        _VERDICT(score, True)
+        _ERROR_TYPE(score, "")
+        _EXTRACTED(score, kept)
+        _REASON(score, "")
+        _SCORER(score, scorer)
+    return found
+
+
+_METRIC, _VALUE, _VERDICT, _ERROR_TYPE, _EXTRACTED, _REASON, _SCORER = (
+    getattr(Score, one.name).__set__ for one in fields(Score)
+)
 
 
 def wrong(metric: str, scorer: str, error_type: str, reason: str, extracted: str | None = None) -> Score:

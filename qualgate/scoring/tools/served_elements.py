@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,17 +13,16 @@ from qualgate.scoring.tools.dialects.tagged import properties, tool_names
 from qualgate.scoring.tools.served_json import FAULTS
 from qualgate.scoring.tools.served_values import allowed, coerced, executed, first_of, json_or_literal, lenient
 
+_INVOKED = re.compile(r"<invoke\s+name\s*=([^>]+)>(.*?)</invoke>", re.DOTALL)
+_PAIR = re.compile(r"<parameter\s+name\s*=([^>]+)>(.*?)</parameter>", re.DOTALL)
+
 
 def dots(text: str, tools: Tools) -> Iterator[Call]:
     """Blocks that are closed, of invocations or of an object; only of tools that are offered."""
-    invoked = re.compile(r"<invoke\s+name\s*=([^>]+)>(.*?)</invoke>", re.DOTALL)
-    pair = re.compile(r"<parameter\s+name\s*=([^>]+)>(.*?)</parameter>", re.DOTALL)
     offered = tool_names(tools)
-    for said in re.findall(r"<dots_function_call>(.*?)</dots_function_call>", text, re.DOTALL):
-        block = said.strip()
+    for block in dots_blocks(text):
         if block.startswith("<invoke"):
-            calls = [(_bare(name), _dots_arguments(pair.findall(body), _bare(name), tools))
-                     for name, body in invoked.findall(block)]  # fmt: skip
+            calls = [(name, _dots_arguments(pairs, name, tools)) for name, pairs in dots_invoked(block)]
         else:
             try:
                 value = lenient(block)
@@ -36,6 +35,17 @@ def dots(text: str, tools: Tools) -> Iterator[Call]:
                 yield executed(name, arguments)
 
 
+def dots_blocks(text: str) -> list[str]:
+    """What is in closed blocks."""
+    return list(map(str.strip, re.findall(r"<dots_function_call>(.*?)</dots_function_call>", text, re.DOTALL)))
+
+
+def dots_invoked(block: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Names of a block's invocations, each with its pairs."""
+    for name, body in _INVOKED.findall(block):
+        yield _bare(name), [(_bare(key), value.strip()) for key, value in _PAIR.findall(body)]
+
+
 def _bare(name: str) -> str:
     name = name.strip()
     return name[1:-1] if len(name) >= 2 and name[0] == name[-1] and name[0] in "\"'" else name
@@ -44,10 +54,8 @@ def _bare(name: str) -> str:
 def _dots_arguments(pairs: list[tuple[str, str]], name: str, tools: Tools) -> dict[str, Any]:
     defs = _parameters(tools, name).get("$defs")
     known = properties(tools, name)
-    return {
-        key: _dots_value(value.strip(), _dots_type(known.get(key), defs if isinstance(defs, dict) else {}) or "string")
-        for key, value in ((_bare(key), value) for key, value in pairs)
-    }
+    defs = defs if isinstance(defs, dict) else {}
+    return {key: dots_value(value, dots_type(known.get(key), defs) or "string", lenient) for key, value in pairs}
 
 
 def _parameters(tools: Tools, name: str) -> dict[str, Any]:
@@ -56,7 +64,7 @@ def _parameters(tools: Tools, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _dots_type(schema: Any, defs: dict[str, Any], depth: int = 0) -> Any:
+def dots_type(schema: Any, defs: dict[str, Any], depth: int = 0) -> Any:
     """A schema's own type, or the first that it refers to or allows."""
     if not isinstance(schema, dict) or depth > 10:
         return None
@@ -64,16 +72,17 @@ def _dots_type(schema: Any, defs: dict[str, Any], depth: int = 0) -> Any:
         return schema["type"]
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        return _dots_type(defs.get(reference.rsplit("/", 1)[-1]), defs, depth + 1)
+        return dots_type(defs.get(reference.rsplit("/", 1)[-1]), defs, depth + 1)
     for word in ("anyOf", "oneOf", "allOf"):
         for choice in schema[word] if isinstance(schema.get(word), list) else ():
             null = isinstance(choice, dict) and choice.get("type") == "null"
-            if not null and (found := _dots_type(choice, defs, depth + 1)) is not None:
+            if not null and (found := dots_type(choice, defs, depth + 1)) is not None:
                 return found
     return None
 
 
-def _dots_value(text: str, kind: Any) -> Any:
+def dots_value(text: str, kind: Any, read: Callable[[str], Any]) -> Any:
+    """A text by its type: text, a number, what is no `true` false; of every other what `read` makes of it, JSON."""
     if text.lower() == "null":
         return None
     kind = str(next((one for one in kind if one != "null"), "string") if isinstance(kind, list) else kind).lower()
@@ -87,7 +96,7 @@ def _dots_value(text: str, kind: Any) -> Any:
         if kind in ("number", "float"):
             number = float(text)
             return int(number) if number.is_integer() else number
-        return lenient(text)
+        return read(text)
     except ValueError:
         return text
 
@@ -189,10 +198,24 @@ def _fields(elements: list[tuple[str, _Element]], schema: dict[str, Any]) -> dic
     return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
-# To MiniCPM5's names of a benchmark's tools the server gives others.
-_RENAMED = {
-    "get_details_by_phone", "get_details_by_name", "get_line_details", "get_line_status", "get_roaming_status",
-    "get_plan_details", "enable_roaming", "disable_roaming", "add_refueled_data", "add_data_to_line",
+# MiniCPM5's names of a benchmark's tools, where they are not offered and others are: to which of those the server gives
+# the call, and by argument whose value it takes for it, the first that says something.
+_BY_LINE = {"id": ("line_id", "id")}
+_BIRTH, _LINE = ("date_of_birth", "dob"), {"line_id": ("line_id", "id")}
+_REFUEL = _LINE | {"amount_gb": ("amount_gb", "gb", "gb_amount", "amount")}
+_RENAMED: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
+    "get_details_by_phone": ("get_customer_by_phone", {"phone_number": ("phone_number", "phone")}),
+    "get_details_by_name": (
+        "get_customer_by_name", {"full_name": ("full_name", "name"), "date_of_birth": _BIRTH, "dob": _BIRTH}
+    ),
+    "get_line_details": ("get_details_by_id", _BY_LINE),
+    "get_line_status": ("get_details_by_id", _BY_LINE),
+    "get_roaming_status": ("get_details_by_id", _BY_LINE),
+    "get_plan_details": ("get_details_by_id", {"id": ("plan_id", "id")}),
+    "enable_roaming": ("toggle_roaming", _LINE),
+    "disable_roaming": ("toggle_roaming", _LINE),
+    "add_refueled_data": ("refuel_data", _REFUEL),
+    "add_data_to_line": ("refuel_data", _REFUEL),
 }  # fmt: skip
 
 
@@ -204,10 +227,10 @@ def minicpm5(text: str, tools: Tools) -> Iterator[Call]:
     offered, calls = tool_names(tools), []
     try:
         for block in re.findall(r"<function.*?</function>", text, re.DOTALL):
-            name, pairs = _of_xml(block) or _of_marks(block)
-            if name in _RENAMED and name not in offered:
-                raise BadCall("no_served_reading", f"the server gives {name} another name, which is not read here")
-            given = _minicpm_arguments(name, pairs, tools) if name in offered else None
+            name, pairs = _of_xml(block) or of_marks(block)
+            given = _minicpm_arguments(name, pairs, tools) if name in offered or name in _RENAMED else None
+            if given is not None and name not in offered:
+                name, given = _renamed(name, given, offered)
             if given is not None and all(key in given for key in _required(tools, name)):
                 calls.append((name, lenient(json.dumps(given))))
     except BadCall:
@@ -217,12 +240,27 @@ def minicpm5(text: str, tools: Tools) -> Iterator[Call]:
     yield from (executed(name, given) for name, given in calls)
 
 
+def _renamed(name: str, given: dict[str, Any], offered: frozenset[str]) -> tuple[str, dict[str, Any] | None]:
+    """The call that the server makes of one by another name; None where it makes none."""
+    target, taken = _RENAMED[name]
+    chosen = {key: next(filter(None, map(given.get, names)), given.get(names[-1])) for key, names in taken.items()}
+    found = {key: value for key, value in chosen.items() if value is not None}
+    if target == "toggle_roaming" and found:
+        found["enabled"] = name == "enable_roaming"
+    elif target == "refuel_data" and "customer_id" in given:
+        found["customer_id"] = given["customer_id"]
+    return target, found if found and target in offered else None
+
+
 def _required(tools: Tools, name: str) -> list[str]:
     needed = _parameters(tools, name).get("required", [])
     return needed if isinstance(needed, list) else []
 
 
-def _of_xml(block: str) -> tuple[str, list[tuple[str, str]]] | None:
+_Pairs = list[tuple[str | None, str]]  # None: one without a name
+
+
+def _of_xml(block: str) -> tuple[str, _Pairs] | None:
     try:
         root = ElementTree.fromstring(block)  # a block begins with its element: it declares no entity
     except (ElementTree.ParseError, ValueError):
@@ -231,20 +269,21 @@ def _of_xml(block: str) -> tuple[str, list[tuple[str, str]]] | None:
     if function is None or not (name := (function.get("name") or "").strip()):
         return None
     nodes = function.findall("param") or function.findall("arguments[1]/param")
-    return name, [(node.get("name") or "", node.text or "") for node in nodes]
+    return name, [(node.get("name") or None, node.text or "") for node in nodes]
 
 
-def _of_marks(block: str) -> tuple[str, list[tuple[str, str]]]:
+def of_marks(block: str) -> tuple[str, _Pairs]:
+    """A function's name, "" without one, and its pairs, as their marks say."""
     name = re.search(r"<function\s+name=['\"]([^'\"]+)['\"][^>]*>", block)
-    pairs = [
+    pairs: _Pairs = [
         (key.strip(), value[9:-3] if value.startswith("<![CDATA[") and value.endswith("]]>") else value.strip())
         for key, value in re.findall(r"<param\s+name=['\"]([^'\"]+)['\"]>([\s\S]*?)</param>", block)
     ]
     nameless = re.search(r"<param(?![^>]*\bname=)[^>]*>", block)
-    return name[1].strip() if name else "", [*pairs, ("", "")] if nameless else pairs
+    return name[1].strip() if name else "", [*pairs, (None, "")] if nameless else pairs
 
 
-def _minicpm_arguments(name: str, pairs: list[tuple[str, str]], tools: Tools) -> dict[str, Any] | None:
+def _minicpm_arguments(name: str, pairs: _Pairs, tools: Tools) -> dict[str, Any] | None:
     """What is known of what is given; None where a name lacks or is said twice."""
     known, given = properties(tools, name), {}
     for key, text in pairs:

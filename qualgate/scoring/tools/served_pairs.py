@@ -86,23 +86,31 @@ def _k2_call(body: str, tools: Tools) -> tuple[str, dict[str, Any]]:
 
 
 def kimi_k3(text: str, tools: Tools) -> Iterator[Call]:
-    """Closed calls of the first frame, which may be open; blanks in a mark do not matter."""
-    sep = r"\s*<\|sep\|>"
-    begin = re.search(rf"<\|open\|>\s*tools{sep}", text)
-    frame = re.split(rf"<\|close\|>\s*tools{sep}", text[begin.end() :], maxsplit=1)[0] if begin else ""
-
-    def elements(name: str, within: str) -> list[tuple[dict[str, str], str]]:
-        one = re.compile(rf"<\|open\|>\s*{name}\s(.*?)<\|sep\|>(.*?)<\|close\|>\s*{name}{sep}", re.DOTALL)
-        return [(_attributes(said), body) for said, body in one.findall(within)]
-
+    """Blanks in a mark do not matter."""
     try:
-        calls = [
-            (said.get("tool"), {one.get("key", ""): _k3_value(one, value) for one, value in elements("argument", body)})
-            for said, body in elements("call", frame)
-        ]
+        calls = k3_calls(text, r"\s*")
     except FAULTS:
         return
-    yield from (executed(name, given) for name, given in calls if name)
+    yield from (executed(name, given) for name, given in calls)
+
+
+def k3_calls(text: str, blank: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Closed calls of the first frame, which may be open. blank: a pattern of what may stand in a mark. What JSON's
+    reader raises, for what is not broken and yet not read."""
+    sep = rf"{blank}<\|sep\|>"
+    begin = re.search(rf"<\|open\|>{blank}tools{sep}", text)
+    frame = re.split(rf"<\|close\|>{blank}tools{sep}", text[begin.end() :], maxsplit=1)[0] if begin else ""
+
+    def elements(name: str, within: str) -> list[tuple[dict[str, str], str]]:
+        said = r"((?:(?!<\|sep\|>).)*+)<\|sep\|>"
+        one = re.compile(rf"<\|open\|>{blank}{name}\s{said}(.*?)<\|close\|>{blank}{name}{sep}", re.DOTALL)
+        return [(_attributes(said), body) for said, body in one.findall(within)]
+
+    return [
+        (name, {one.get("key", ""): _k3_value(one, value) for one, value in elements("argument", body)})
+        for said, body in elements("call", frame)
+        if (name := said.get("tool"))
+    ]
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -30,16 +30,16 @@ _IN_STRING = re.compile(r"\\.|[\n\r\t\0]", re.DOTALL)
 _NUMBER = re.compile(rf"{_STRING}|[^\W\d]\w*|(?<!\.)(?P<number>\d[\d_]*)(?![.eEjJ])|\d[\d_]*", re.DOTALL)
 _ARGUMENT = re.compile(rf"{_STRING}|(?P<before>[(,]\s*)(?P<name>[^\W\d]\w*)(?=\s*=(?!=))", re.DOTALL)
 _AFTER_STRING = re.compile(r"\s*[,)\]}:]")
-_RENAMED = "_is_a_word_of_python"
-_MOST_PARSED = 2**20  # characters, over all ways to close a string: a second
-_NAMES = {"null": None, "true": True, "false": False}
+_RENAMED = "_pyreservedkw_"  # as the servers have it: where strings are repaired, it may become part of one
+MOST_PARSED = 2**20  # characters, over all ways to close a string: a second
+NAMES = {"null": None, "true": True, "false": False}
 
 
 def pythonic(text: str, tools: Tools) -> Iterator[Call]:
     """A list of calls that the text begins with, if all of the text is Python."""
     begin = _BEGINS.match(text)
     if begin and (begin[0].endswith("]") or _ENDS.search(text, begin.end())):
-        yield from _listed(text, _parsed)
+        yield from _listed(text, parsed)
 
 
 def llama4(text: str, tools: Tools) -> Iterator[Call]:
@@ -82,7 +82,8 @@ def _listed(text: str, parse: Callable[[str], ast.Module]) -> Iterator[Call]:
     yield from (executed(name, given) for name, given in calls)
 
 
-def _parsed(text: str) -> ast.Module:
+def parsed(text: str) -> ast.Module:
+    """SyntaxError, or ValueError, for what is no Python."""
     with warnings.catch_warnings():  # "\d" is a string all the same
         warnings.simplefilter("ignore")
         return ast.parse(text)
@@ -91,10 +92,7 @@ def _parsed(text: str) -> ast.Module:
 def _arguments(call: ast.Call) -> dict[str, Any]:
     given = {one.arg: _value(one.value) for one in call.keywords}
     written = lenient(json.dumps(given))  # keys become text
-    return {
-        key.removesuffix(_RENAMED) if keyword.iskeyword(key.removesuffix(_RENAMED)) else key: value
-        for key, value in written.items()
-    }
+    return {own_name(key): value for key, value in written.items()}
 
 
 def _name(node: ast.expr) -> str:
@@ -114,8 +112,8 @@ def _value(node: ast.expr) -> Any:
             return {key.value: _value(value) for key, value in zip(keys, values, strict=True)}  # pyright: ignore
         case ast.JoinedStr(values=parts) if all(isinstance(part, ast.Constant) for part in parts):
             return "".join(str(part.value) for part in parts)  # pyright: ignore
-        case ast.Name(id=name) if name in _NAMES:
-            return _NAMES[name]
+        case ast.Name(id=name) if name in NAMES:
+            return NAMES[name]
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
             number = _value(operand)
             if type(number) in (int, float):
@@ -126,21 +124,26 @@ def _value(node: ast.expr) -> Any:
 def _repaired(text: str) -> ast.Module:
     """The first of the text and its repairs that is Python, each a step from the one before."""
     try:
-        return _parsed(text)
+        return parsed(text)
     except (SyntaxError, ValueError):
         pass
-    ways = [_escaped(_NUMBER.sub(_without_zeros, text))]
-    if requoted := _requoted(ways[0]):
-        ways.append(_escaped(requoted))
-    for way in (*ways, _ARGUMENT.sub(_renamed, ways[-1])):
+    ways = [tidied(text)]
+    if way := requoted(ways[0], _is_python):
+        ways.append(escaped(way))
+    for way in (*ways, renamed(ways[-1])):
         try:
-            return _parsed(way)
+            return parsed(way)
         except (SyntaxError, ValueError):
             continue
     raise ValueError("no Python")
 
 
-def _escaped(text: str) -> str:
+def tidied(text: str) -> str:
+    """Whole numbers without zeros before them, and strings as `escaped` has them."""
+    return escaped(_NUMBER.sub(_without_zeros, text))
+
+
+def escaped(text: str) -> str:
     """Characters of control in strings as escapes."""
     return re.sub(
         _STRING,
@@ -158,27 +161,39 @@ def _without_zeros(token: re.Match[str]) -> str:
     return str(int(digits)) if digits.startswith("0") and digits.strip("0") else token[0]
 
 
+def renamed(text: str) -> str:
+    """Arguments that are called as Python's own words under other names; `own_name` gives theirs back."""
+    return _ARGUMENT.sub(_renamed, text)
+
+
+def own_name(key: str) -> str:
+    """What an argument was called before `renamed`."""
+    before = key.removesuffix(_RENAMED)
+    return before if keyword.iskeyword(before) else key
+
+
 def _renamed(token: re.Match[str]) -> str:
     reserved = token["name"] is not None and keyword.iskeyword(token["name"])
     return token[0] + _RENAMED if reserved else token[0]
 
 
-def _requoted(text: str) -> str:
-    """The first string that its first quote cannot close, closed by the only one that can; "" where none, or several,
-    can."""
+def requoted(text: str, fits: Callable[[str], bool]) -> str:
+    """The first string that its first quote cannot close, closed by the only one with which the text `fits`; "" where
+    none, or several, do."""
     at = 0
     while begin := re.compile("[\"']").search(text, at):
-        quotes = [one.start() for one in re.compile(rf"\\.|{begin[0]}", re.DOTALL).finditer(text, begin.end())
-                  if one[0] == begin[0]]  # fmt: skip
-        if not quotes:
+        quoted = re.compile(rf"\\.|{begin[0]}", re.DOTALL)
+        unescaped = (one.start() for one in quoted.finditer(text, begin.end()) if one[0] == begin[0])
+        if (first := next(unescaped, None)) is None:
             return ""
-        if _AFTER_STRING.match(text, quotes[0] + 1):
-            at = quotes[0] + 1
+        if _AFTER_STRING.match(text, first + 1):
+            at = first + 1
             continue
+        quotes = [first, *unescaped]
         ends = [index for index, quote in enumerate(quotes) if _AFTER_STRING.match(text, quote + 1)]
-        if len(ends) * len(text) > _MOST_PARSED:
+        if len(ends) * len(text) > MOST_PARSED:
             raise BadCall("too_much", f"{len(ends):,} quotes may close one string, and are too many to be tried")
-        found = [way for end in ends if _is_python(way := _closed_at(text, quotes[: end + 1]))]
+        found = [way for end in ends if fits(way := _closed_at(text, quotes[: end + 1]))]
         return found[0] if len(found) == 1 else ""
     return ""
 
@@ -191,7 +206,7 @@ def _closed_at(text: str, quotes: list[int]) -> str:
 
 def _is_python(text: str) -> bool:
     try:
-        _parsed(_escaped(text))
+        parsed(escaped(text))
     except (SyntaxError, ValueError):
         return False
     return True

@@ -1,8 +1,8 @@
 """SGLang's parsers, by the dialect that they read: what each makes of a finished answer, in our own words.
 
-Here are those whose calls are JSON; those of calls between tags are in `served_sglang_tags`. Each was held against
-SGLang's own (docs/dialects.md). Nearly all of them drop a call of a tool that is not offered, and read `parameters`
-before `arguments`.
+Here are those whose calls are JSON; the others are in the modules beside, by what their calls are. Each was held
+against SGLang's own (docs/dialects.md). Nearly all of them drop a call of a tool that is not offered, and read
+`parameters` before `arguments`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from qualgate.scoring.tools import served_sglang_elements as elements
+from qualgate.scoring.tools import served_sglang_pairs as pairs
+from qualgate.scoring.tools import served_sglang_python as python
 from qualgate.scoring.tools import served_sglang_tags as tags
 from qualgate.scoring.tools.dialects.call import Tools
 from qualgate.scoring.tools.served_parsers import Parser
@@ -201,6 +204,7 @@ _CALL = ("<tool_call>",)
 _PAIRS = (*_CALL, "<arg_key>", "</arg_key>")
 _DEEPSEEK = ("<｜tool▁call▁begin｜>",)
 _DSML = ("｜DSML｜",)
+_PYTHONIC = Parser("pythonic", (), python.PYTHONIC)
 PARSERS = {
     "hermes": Parser("hermes", _CALL, all_or_none(_hermes)),
     "qwen25": Parser("qwen25", _CALL, all_or_none(_qwen25)),
@@ -230,5 +234,14 @@ PARSERS = {
     "apertus": Parser("apertus2509", ("<|tools_prefix|>",), all_or_none(_apertus)),
     "gemma4": Parser("gemma4", ("<|tool_call>",), GEMMA4),
     "gigachat3": Parser("gigachat3", (), all_or_none(_gigachat)),
+    "kimi_k3": Parser("kimi_k3", ("<|open|>",), pairs.KIMI_K3),
+    "k2_horizon": Parser("k2_horizon", ("<ifm|", "</ifm|"), pairs.K2_HORIZON),
+    "inkling": Parser("inkling", (), pairs.INKLING),
+    "dots": Parser("dots", ("<dots_function_call>", "<invoke", "<parameter"), elements.DOTS),
+    "minicpm5": Parser("minicpm5", ("<function", "<param"), elements.MINICPM5),
+    "minimax_m3": Parser("minimax-m3", ("<tool_call>", "<invoke"), elements.MINIMAX_M3),
+    "lfm2": Parser("lfm2", ("<|tool_call_start|>",), python.LFM2),
+    "pythonic": _PYTHONIC,
+    "llama4_pythonic": _PYTHONIC,
 }
 """By dialect: the parser of SGLang whose reading is known."""

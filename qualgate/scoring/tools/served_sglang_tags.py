@@ -20,6 +20,7 @@ from qualgate.scoring.tools.served_sglang_values import (
     by_inferred_type,
     inferred,
     literal,
+    no_constant,
     number_or_text,
     offered,
     parameters,
@@ -210,7 +211,7 @@ def dsml(frame: str, space: str = "") -> Reader:
 
     def arguments(body: str) -> dict[str, Any]:
         if body.strip().startswith("{"):
-            given = json.loads(body.strip(), parse_constant=_no_constant)
+            given = json.loads(body.strip(), parse_constant=no_constant)
             if not isinstance(given, dict):
                 raise ValueError("no object")
             return given
@@ -221,7 +222,7 @@ def dsml(frame: str, space: str = "") -> Reader:
 
     def value(said: str, text: str) -> Any:
         try:
-            return text.strip() if said == "true" else json.loads(text.strip(), parse_constant=_no_constant)
+            return text.strip() if said == "true" else json.loads(text.strip(), parse_constant=no_constant)
         except ValueError:
             return text.strip()
 
@@ -241,10 +242,6 @@ def dsml(frame: str, space: str = "") -> Reader:
                 yield executed(name, handed, SERVER)
 
     return read
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
 
 
 QWEN3, MIMO, MINIMAX, STEP = all_or_none(_qwen3), all_or_none(_mimo), all_or_none(_minimax), all_or_none(_step)

@@ -35,20 +35,26 @@ _ALIASES = {one: one for one in _STANDARD} | {
 }
 _BEGUN = re.compile(r"(?:(int|uint|long|short|unsigned)|(num|float)|(list)|dict)(?=[0-9\[<( \t]|\Z)")
 _OF_PYTHON = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-_FAULTS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, MemoryError)
+FAULTS = (
+    ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, MemoryError,
+    SyntaxError,
+)  # fmt: skip
 
 Named = tuple[Any, Any]  # a function's name and its arguments
 
 
-def all_or_none(found: Callable[[str, Tools], Iterable[Named]]) -> Reader:
-    """found: names and arguments of a text; whatever it raises, and nothing is called. Nor is without tools."""
+def all_or_none(found: Callable[[str, Tools], Iterable[Named]], without_tools: bool = False) -> Reader:
+    """found: names and arguments of a text; whatever it raises, and nothing is called.
+
+    without_tools: whether anything is called where no tool is offered.
+    """
 
     def read(text: str, tools: Tools) -> Iterator[Call]:
         try:
-            calls = list(found(text, tools)) if tools else []
+            calls = list(found(text, tools)) if tools or without_tools else []
         except BadCall:  # what is not read here
             raise
-        except _FAULTS:
+        except FAULTS:
             return
         for name, arguments in calls:
             yield executed(name, arguments, SERVER)
@@ -132,19 +138,27 @@ def literal(text: str, unread: tuple[type[Exception], ...] = (ValueError, Syntax
     """A Python literal as it is handed on, a tuple as a list; text that is none.
 
     unread: what leaves it text; another error, and TypeError for a literal that JSON cannot hold, ends the reading.
-    BadCall `too_much` for a text that is too long for it.
+    BadCall as of `evaluated`.
     """
+    try:
+        value = evaluated(text)
+    except BadCall:  # what is not read here
+        raise
+    except unread:
+        return text
+    return json.loads(json.dumps(value))
+
+
+def evaluated(text: str) -> Any:
+    """A Python literal's value. What `ast.literal_eval` raises for text that is none; BadCall `too_much` for one that
+    is too long for it."""
     if len(text) > MOST_LITERAL:
         raise BadCall(
             "too_much", f"{len(text):,} characters may be a Python literal, and are too many to be read as one"
         )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes that Python does not know
-            value = ast.literal_eval(text)
-    except unread:
-        return text
-    return json.loads(json.dumps(value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes that Python does not know
+        return ast.literal_eval(text)
 
 
 def by_inferred_type(text: str, kind: str) -> Any:
@@ -255,3 +269,8 @@ def integer_or_text(text: str) -> Any:
     """A whole number."""
     integer = _number(int, text)
     return text if integer is None else integer
+
+
+def no_constant(text: str) -> Any:
+    """For a reader of JSON that takes no NaN and no Infinity. ValueError."""
+    raise ValueError(f"{text} is no JSON")

@@ -50,7 +50,7 @@ FLAGS = (
 HERMES = "hermes"
 AUTO = "auto"  # no dialect: whichever reads the answer, hermes first
 MAX_BLAMED = 2**14  # characters: a longer answer is not tried in every dialect
-_SHOWN = json.JSONEncoder(ensure_ascii=False)
+_SHOWN = json.JSONEncoder(ensure_ascii=False, check_circular=False)  # what was read from text has no circles
 MAX_REMEMBERED = 2**16  # bytes of what a case documents or expects; more is read anew for each answer
 MAX_COMPARED = 500_000  # values: every call is held against every value of every expected call
 
@@ -59,7 +59,7 @@ MAX_COMPARED = 500_000  # values: every call is held against every value of ever
 class Judged:
     """What an answer's calls are, held against the tools and the calls expected."""
 
-    flags: dict[str, bool | None]  # by metric, in order; None: cannot be said
+    flags: Mapping[str, bool | None]  # by metric, in order; None: cannot be said
     error_type: str = ""  # why the first flag that is not true is not
     reason: str = ""
 
@@ -98,14 +98,14 @@ def judge(
     except CannotValidate as failure:
         return _unknown("schema_unusable", str(failure))
     if expected_calls == ANY_CALL:
-        return _judged(len(FLAGS), "", "")
+        return _RIGHT
     if fault := _other_functions(calls, expected):
         return _judged(2, *fault)
     if len(calls) * values > MAX_COMPARED:
         return _unknown("too_many_calls", f"{len(calls)} calls and {values} expected values are too many to match")
     by_value = partial(_against_values, rel_tol=rel_tol)
     if (reason := _unmatched(calls, expected, by_value)) is None:  # a right answer needs this step alone
-        return _judged(len(FLAGS), "", "")
+        return _RIGHT
     verdict = _judged(5, "wrong_arguments", reason)
     for passed, error_type, against in ((4, "wrong_type", _against_types), (3, "missing_argument", _against_required)):
         if (reason := _unmatched(calls, expected, against)) is None:
@@ -215,7 +215,7 @@ def read_calls(values: Any) -> tuple[Call, ...]:
     """Decoded calls of any of these shapes; BadCall for anything else."""
     if not isinstance(values, list):
         raise BadCall("call_shape", f"the calls are {quote(values)}, not a list")
-    return tuple(_read(number, value) for number, value in enumerate(values, start=1))
+    return tuple([_read(number, value) for number, value in enumerate(values, start=1)])
 
 
 def openai_call(value: Any) -> tuple[str, Any] | None:
@@ -228,19 +228,20 @@ def openai_call(value: Any) -> tuple[str, Any] | None:
 
 
 def _read(number: int, value: Any) -> Call:
-    if wrapped := openai_call(value):
-        name, arguments = wrapped
-        try:
-            value = {"name": name, "arguments": read_json(arguments) if isinstance(arguments, str) else arguments}
-        except BadCall as error:
-            raise BadCall(error.error_type, f"the arguments of call {number}: {error}") from None
     match value:
         case {"name": str() as name, "arguments": dict() as arguments} if len(value) == 2:
             return Call(name, arguments)
-        case dict() if len(value) == 1:
-            ((name, arguments),) = value.items()
-            if isinstance(name, str) and isinstance(arguments, dict):
-                return Call(name, arguments)
+    if wrapped := openai_call(value):
+        name, arguments = wrapped
+        try:
+            arguments = read_json(arguments) if isinstance(arguments, str) else arguments
+        except BadCall as error:
+            raise BadCall(error.error_type, f"the arguments of call {number}: {error}") from None
+        value = {name: arguments}
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, arguments),) = value.items()
+        if isinstance(name, str) and isinstance(arguments, dict):
+            return Call(name, arguments)
     raise BadCall("call_shape", f"call {number} is {quote(value)}, not a name and an arguments object")
 
 
@@ -250,7 +251,7 @@ def _score(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
 
 
 def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
-    if all(judged.flags.values()):
+    if judged is _RIGHT:
         return all_right(FLAGS, SCORER, shown)
     scores = {}
     for flag, holds in judged.flags.items():
@@ -263,13 +264,14 @@ def _scores(judged: Judged, shown: str | None) -> dict[str, Score]:
     return scores
 
 
-_HELD: list[dict[str, bool | None]] = [
+_HELD: list[Mapping[str, bool | None]] = [
     {flag: place < passed for place, flag in enumerate(FLAGS)} for passed in range(len(FLAGS) + 1)
 ]
+_RIGHT = Judged(_HELD[-1])
 
 
 def _judged(passed: int, error_type: str, reason: str) -> Judged:
-    return Judged(_HELD[passed].copy(), error_type, reason)
+    return Judged(_HELD[passed], error_type, reason)
 
 
 def _unknown(error_type: str, reason: str) -> Judged:

@@ -121,6 +121,23 @@ def test_a_servers_parser_repairs_what_strictly_is_a_fault(name, text, arguments
     assert strictly != (Call("f", arguments),)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "call"),
+    [
+        ("get_line_status", {"line_id": 0, "id": 7}, ("get_details_by_id", {"id": 7})),
+        ("disable_roaming", {"id": 7}, ("toggle_roaming", {"line_id": 7, "enabled": False})),
+        ("add_data_to_line", {"gb": 2, "customer_id": "null"}, ("refuel_data", {"amount_gb": 2, "customer_id": None})),
+        ("get_details_by_phone", {"phone": 5}, None),
+        ("enable_roaming", {"line": 5}, None),
+    ],
+)
+def test_a_call_by_minicpm5s_own_name_of_a_tool_is_one_of_the_tool_that_is_offered(name, given, call):
+    tools = [{"name": one} for one in ("get_details_by_id", "toggle_roaming", "refuel_data")]
+    pairs = "".join(f'<param name="{key}">{value}</param>' for key, value in given.items())
+    found = read_served(f'<function name="{name}">{pairs}</function>', "minicpm5", tools)
+    assert found == ((Call(*call),) if call else ())
+
+
 def test_a_thought_hides_what_is_in_no_frame_where_the_parser_knows_thoughts():
     bare, frame = DSML.format(""), "<｜DSML｜tool_calls>"
     assert read_served(f"<think>{bare}</think>No.", "deepseek_v4") == ()

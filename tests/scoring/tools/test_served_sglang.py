@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from qualgate.records import Case, Evalset
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.served import METRIC, SERVERS, read_served, score_served
+from qualgate.scoring.tools.served_sglang_list import listed
 from tests.depth import examples
 
 SGLANG = SERVERS["sglang"]
@@ -17,6 +21,20 @@ TYPES = {"i": {"type": "integer"}, "n": {"type": "number"}, "s": {"type": "strin
 TOOLS = [{"name": "f", "parameters": {"properties": TYPES}}, {"name": "ping"}]
 F = '{"name": "f", "arguments": {"i": 1}}'
 UNKNOWN = '{"name": "g", "arguments": {}}'
+
+
+K3 = "<|open|>tools<|sep|>" + (
+    '<|open|>call tool="{}"<|sep|><|open|>argument key="i" type="number"<|sep|>1<|close|>argument<|sep|>'
+    "<|close|>call<|sep|>"
+)
+M3 = ']<]minimax[><tool_call>]<]minimax[><invoke name="f">{}]<]minimax[></invoke>]<]minimax[></tool_call>'.replace(
+    "[>", "[>["
+)
+CPM = '<function name="f"><param name="{}">{}</param></function>'
+INVOKE = "<|content_invoke_tool_json|>"
+QUOTES = "'b'c',"
+LFM = "<|tool_call_start|>{}<|tool_call_end|>"
+K2 = "<ifm|tool_call>f<ifm|arg_key>{}</ifm|arg_key><ifm|arg_value>{}</ifm|arg_value></ifm|tool_call>"
 
 
 def read(text, name, tools=TOOLS):
@@ -39,6 +57,21 @@ def read(text, name, tools=TOOLS):
         ("glm45", "<tool_call>f\n<arg_key>i</arg_key>\\n<arg_value>1</arg_value></tool_call>"),
         ("qwen3_coder", "<tool_call><function=f><parameter=i>\n1\n"),
         ("mimo", "<tool_call><function=f><parameter=i>&#49;</parameter></function></tool_call>"),
+        ("kimi_k3", K3.format("f")),
+        ("minimax_m3", M3.format("]<]minimax[>[ <i>1]<]minimax[>[</i>")),
+        ("dots", f"<dots_function_call>{{</dots_function_call><dots_function_call>{F}</dots_function_call>"),
+        ("minicpm5", CPM.format("i", "1<!-- 2 -->")),
+        ("minicpm5", "<function name='f'>&<param name='i'>1</param></function>"),
+        ("inkling", f"{INVOKE}{{<|end_message|>{INVOKE}{F.replace('arguments', 'args')}"),
+        ("lfm2", LFM.format("f(i=1)")),
+        ("lfm2", LFM.format(F)),
+        ("lfm2", LFM.format("[f(i=1), f(i=!)]")),
+        ("lfm2", LFM.format("[g(), f(5), f(i=x), f(**{'i': 1})]")),
+        ("pythonic", "Sure: [f(i=1), g(), f(i=-1)] so"),
+        ("pythonic", "[f(i=1,)] and ) ]"),
+        ("llama4_pythonic", "<|python_start|>[f(i=1)]<|python_end|>"),
+        ("k2_horizon", K2.format("i", "1")),
+        ("k2_horizon", f"<ifm|tool_calls><ifm|tool_call>{F}</ifm|tool_call>"),
     ],
 )  # fmt: skip
 def test_it_repairs_in_ways_of_its_own(name, text):
@@ -58,6 +91,13 @@ def test_it_repairs_in_ways_of_its_own(name, text):
         ("deepseek_v32", '<｜DSML｜function_calls><｜DSML｜invoke name="f"></｜DSML｜invoke>'),
         ("hermes", f"<tool_call>{F}</tool_call><tool_call>{F[:-1]}</tool_call>"),
         ("hermes", f"<tool_call>{UNKNOWN}</tool_call>"),
+        ("minimax_m3", M3.format("]<]minimax[>[<i>1]<]minimax[>[</n>")),
+        ("minicpm5", CPM.format("unknown", "1")),
+        ("dots", f"<dots_function_call>{F}"),
+        ("lfm2", "<|tool_call_start|>[f(i=1)]"),
+        ("pythonic", "[f(i=(1,))]"),
+        ("k2_horizon", f"<ifm|think>{K2.format('i', '1')}"),
+        ("k2_horizon", f"<ifm|tool_calls>so {K2.format('i', '1')}</ifm|tool_calls>"),
     ],
 )  # fmt: skip
 def test_what_it_does_not_read_is_an_answer_though_vllm_calls_some_of_it(name, text):
@@ -98,6 +138,12 @@ POOLSIDE = "<tool_call>f<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_cal
         ("minimax_m2", MINIMAX, "u", "7", None),
         ("poolside_v1", POOLSIDE, "i", "(1, 2)", [1, 2]),
         ("poolside_v1", POOLSIDE, "x", "(1, 2)", "(1, 2)"),
+        ("minicpm5", CPM, "s", " 5 ", "5"),
+        ("minicpm5", CPM, "o", "{'a': (1,)}", {"a": [1]}),
+        ("k2_horizon", K2, "s", "5", "5"),
+        ("k2_horizon", K2, "x", "true", True),
+        ("k2_horizon", K2, "i", "x", "x"),
+        ("k2_horizon", K2, "n", "NaN", "call_shape"),
     ],
 )
 def test_values_are_what_its_parsers_make_of_them(name, form, key, text, value):
@@ -155,8 +201,15 @@ def test_a_hostile_text_ends_soon(name):
         "<|tool_call_begin|>0 ",
         "<｜tool▁call▁begin｜>",
         '<｜DSML｜invoke name="f">',
+        "<|open|>call ",
+        "]<]minimax[>[<a>",
+        "<function ",
+        "f(a=",
+        "'b'c',",
+        "<ifm|arg_key>",
     ):
-        text = "<tool_call><minimax:tool_call><tool_calls>" + part * (2**17 // len(part))
+        begins = "<tool_call><minimax:tool_call><tool_calls><|open|>tools<|sep|><dots_function_call>[f(a=1, b="
+        text = begins + "]<]minimax[>[<tool_call><|tool_call_start|><ifm|tool_call>" + part * (2**17 // len(part))
         try:
             read(text, name)
         except BadCall as fault:
@@ -170,13 +223,45 @@ def test_a_hostile_text_ends_soon(name):
         ("poolside_v1", POOLSIDE.format("o", "(" * 3000), "too many to be read as one"),
         ("gemma4", "<|tool_call>call:f{i:[-3n:[-3,1],s:37}<tool_call|>", "never ends"),
         ("gemma4", f"<|tool_call>call:f{{i:{'[' * 80}<tool_call|>", "nested deeper"),
+        ("pythonic", f"[f(i=1{', i=1' * 31})]", r"2\^31 ways"),
+        ("pythonic", f"[f(i=1{') f(i=1' * 31}", r"2\^31 ways"),
+        ("lfm2", LFM.format(f"[{'1,' * 2**16}]"), "too many to be parsed"),
+        ("lfm2", LFM.format(f"[f(s={QUOTES * 200})]") * 30, "to parse"),
     ],
 )
 def test_nothing_is_said_where_its_reading_is_too_much_or_has_no_end(name, text, why):
-    """SGLang's own parser of Gemma 4 runs on for ever at a bracket that closes none."""
+    """SGLang's own parser of Gemma 4 runs on for ever at a bracket that closes none; its pattern of Python's lists
+    takes a power of two in arguments."""
     with pytest.raises(BadCall, match=why) as fault:
         read(text, name)
     assert fault.value.error_type == "too_much"
+
+
+def test_a_mark_within_a_mark_is_not_guessed():
+    """SGLang removes Inkling's marks in the order of a set, which changes with each process."""
+    with pytest.raises(BadCall, match="now so, now otherwise"):
+        read(f"{INVOKE}{F[:-1]}<|end_<|message_user|>message|>", "inkling")
+
+
+def test_without_tools_minimax_m3_alone_calls():
+    assert read(M3.format(""), "minimax_m3", ()) == (Call("f", {}),)
+    assert read(K2.format("i", "1"), "k2_horizon", ()) == ()
+
+
+def test_the_list_is_the_one_that_trying_every_way_finds():
+    """By the grammar that `served_sglang_list` says, in a backtracking engine."""
+    arg, name = r"[a-zA-Z]\w*=.*", r"[a-zA-Z]\w*\("
+    first, last = rf"{name}(?:{arg},\s*)*(?:{arg}\s)?\)", rf"{name}(?:{arg},\s*)*(?:{arg}\s*)?\)"
+    pattern = re.compile(rf"\[(?:{first},\s*)*(?:{last}\s*)+\]", re.DOTALL)
+    parts = ["[", "f(", ")", "]", ",", " ", "a=", "1", "f()", "f(),", ", ", ",)]", "),", " )", "[f(", "a=1,", " ),",
+             "[f(a=1, b=2)]", ",)", "),f(a="]  # fmt: skip
+    draw, found = random.Random(9), 0
+    for _ in range(1_500):
+        text = "[f(" + "".join(draw.choice(parts) for _ in range(draw.randint(1, 14))) + draw.choice(("", ")]"))
+        theirs = pattern.search(text)
+        assert listed(text) == (theirs[0] if theirs else ""), text
+        found += theirs is not None
+    assert found > 300
 
 
 PARTS = [
@@ -205,12 +290,24 @@ PARTS = [
     "<|python_tag|>",
     "\\",
     "<arg_key>x</arg_key>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "[f(x=",
+    "**{b'': 1j}",
+    ")]",
+    "<ifm|tool_call>",
+    "<ifm|arg_key>x</ifm|arg_key><ifm|arg_value>",
+    "</ifm|arg_value></ifm|tool_call>",
+    "<function name='f'><param name='x'>",
+    "</param></function>",
+    "{(1,): {2}}",
 ]
 
 
 @pytest.mark.parametrize(
-    "name", ["hermes", "qwen3_coder", "mimo", "glm45", "glm47", "mistral", "llama3_json", "deepseek_v4"]
-)
+    "name", ["hermes", "qwen3_coder", "mimo", "glm45", "glm47", "mistral", "llama3_json", "deepseek_v4", "lfm2",
+             "pythonic", "k2_horizon", "minicpm5"],
+)  # fmt: skip
 def test_no_text_raises_anything_but_a_bad_call(name):
     @examples(60)
     @given(st.lists(st.sampled_from(PARTS), max_size=9).map("".join))
