@@ -94,6 +94,11 @@ class EvalsetFile(SetFile):
     with versions or without, of which wheels are installed once for the sandbox. Example: `packages: [numpy==2.3.4]`
     """
 
+    simulation: str = Field(default=ABSENT, min_length=1)
+    """The Python file beside the YAML, or the folder of them, whose classes are the simulated tools that `turns.state`
+    runs in the sandbox. Example: `simulation: tools.py`
+    """
+
     language: str = ABSENT
     """What `format.same_language` holds every answer to whose case declares none: a code such as `en`, `es`, `zh`.
     Example: `language: es`
