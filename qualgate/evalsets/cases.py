@@ -60,7 +60,7 @@ class CaseReader:
         if self._set:
             self._set = replace(self._set, simulation=simulation)
         self.metrics: tuple[str, ...] = self._set.metrics if self._set else ()
-        self.added = added_to_cases(header) | ({"simulation": content_hash(simulation)} if simulation else {})
+        self.added = added_to_cases(header, simulation)
         self._scorers = scorers_of(self.metrics)
         self._calls = any(metric.startswith("tool_call.") or metric in BY_TRAJECTORY for metric in self.metrics)
         self._weighed = any(

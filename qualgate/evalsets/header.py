@@ -7,6 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from qualgate.documents import ABSENT, Written, nearest, quote, stated
+from qualgate.evalsets.simulation import Sources
+from qualgate.identity import content_hash
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
 from qualgate.records import Evalset
 
@@ -181,11 +183,13 @@ def _refuse_twice(kind: str, names: list[str]) -> None:
         raise stated(f"the {kind} {twice[0]!r} twice")
 
 
-def added_to_cases(header: SetFile) -> dict[str, Any]:
-    """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash."""
+def added_to_cases(header: SetFile, simulation: Sources = ()) -> dict[str, Any]:
+    """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash. Of its
+    simulated tools that is their hash."""
     if not isinstance(header, EvalsetFile):
         return {}
-    return {name: said for name in ADDED if (said := getattr(header, name))}
+    added = {name: said for name in ADDED if (said := getattr(header, name))}
+    return added | {"simulation": content_hash(simulation)} if simulation else added
 
 
 def as_evalset(header: EvalsetFile) -> Evalset:

@@ -65,8 +65,8 @@ def added_beside(cases: Path) -> dict[str, Any]:
 
     UsageError for an evalset's YAML that adds something and has faults.
     """
-    header = _header_beside(cases, ADDED)
-    return added_to_cases(header) if header else {}
+    header = _header_beside(cases, (*ADDED, "simulation"))
+    return added_to_cases(header, simulation_beside(cases)) if header else {}
 
 
 def forgiven_beside(cases: Path) -> dict[str, tuple[str, ...]]:

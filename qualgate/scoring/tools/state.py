@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from qualgate.errors import close_names
+from qualgate.identity import content_hash
 from qualgate.metrics import STATE
 from qualgate.records import Case, Evalset, Score, turn_of
 from qualgate.sandbox import Ended, Sandbox, SandboxFailed
@@ -306,6 +307,8 @@ def _world_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     if not evalset.simulation:
         yield f"{STATE} needs `simulation: tools.py` in the set's YAML, the file or folder with its simulated tools"
         return
+    if body.get("simulation", "") != _identity(evalset.simulation):
+        yield f"`simulation` of a case has no effect, the set's YAML names it; {found(body, 'simulation')}"
     state = body.get("state")
     classes = state.get("classes") if isinstance(state, dict) else None
     if not isinstance(state, dict) or not isinstance(classes, list) or not classes:
@@ -326,6 +329,11 @@ def _world_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
             near = close_names(name, known) if isinstance(name, str) else ()
             meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known[:5]) or 'none'}"
             yield f"state.classes[{place}]: the simulation has no class {quote(name)}{meant}"
+
+
+@lru_cache(maxsize=8)
+def _identity(sources: tuple[tuple[str, str], ...]) -> str:
+    return content_hash(sources)
 
 
 @lru_cache(maxsize=8)

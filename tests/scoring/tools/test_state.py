@@ -7,13 +7,14 @@ import json
 import pytest
 
 from qualgate.evalsets import read_turns, read_whole
+from qualgate.identity import content_hash
 from qualgate.metrics import STATE
 from qualgate.records import Case, Evalset
 from qualgate.sandbox import Limits, Sandbox
 from qualgate.scoring import registry
 from qualgate.scoring.tools import state
 
-BANK = '''
+BANK = """
 import os, random, sys
 class Same:
     def __init__(self, value): self.value = value
@@ -36,7 +37,7 @@ class Bank:
     def grow(self):
         self.log = [[0] * 1000 for _ in range(3000)]
     def draw(self): return random.random()
-'''
+"""
 NAMES = ("pay", "look", "keep", "note", "run", "wait", "grow", "draw")
 TOOLS = [{"name": name, "parameters": {"type": "object", "properties": {}}} for name in NAMES]
 EVALSET = Evalset(name="bank", version="1", sha256="", metrics=(STATE,), simulation=(("tools.py", BANK),))
@@ -57,7 +58,8 @@ TURNS = [
 
 def row(turns=TURNS, **more):
     world = {"classes": ["Bank"], "initial": {"Bank": {"balance": 10}}}
-    return {"id": "b", "max_new_tokens": 9, "tools": TOOLS, "turns": turns, "state": world} | more
+    named = {"id": "b", "max_new_tokens": 9, "tools": TOOLS, "simulation": content_hash(EVALSET.simulation)}
+    return named | {"turns": turns, "state": world} | more
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +74,13 @@ def judged(number, calls, **body):
     bodies, faults = read_turns(row(**body))
     assert not faults
     case = Case(evalset="bank", body=bodies[number - 1])
-    return registry.find("state").decoded(case, EVALSET, calls)[STATE]
+    return state.score_state(case, EVALSET, calls, registry._sandbox())[STATE]
 
 
 def whole(calls, turns=TURNS, simulation=BANK):
     (body,), _ = read_whole(row(turns))
     evalset = Evalset(name="b", version="1", sha256="", metrics=(STATE,), simulation=(("tools.py", simulation),))
-    return registry.find("state", "compat").decoded(Case(evalset="bank", body=body), evalset, calls)[STATE]
+    return state.score_transcript(Case(evalset="bank", body=body), evalset, calls, registry._sandbox())[STATE]
 
 
 NOTE = call("note", text="paid")
@@ -137,7 +139,7 @@ def test_where_nothing_is_to_be_called_nothing_may_be():
 
 
 FORGED = (
-    "[os.write(fd, b'{\"nonce\": \"0\", \"value\": \"{}\"}\\n') for fd in range(1, 30)"
+    '[os.write(fd, b\'{"nonce": "0", "value": "{}"}\\n\') for fd in range(1, 30)'
     " if os.path.exists(f'/proc/self/fd/{fd}')]"
 )
 
@@ -168,14 +170,15 @@ def test_what_calls_do_to_their_own_sandbox_changes_no_verdict(calls, error):
     ("simulation", "calls", "why"),
     [
         (BANK.replace("balance=0", "balance=0, name=1/0"), [PAY], "cannot be made"),
-        (BANK.replace('"nan")', 'random.random())'), [PAY], "Bank.rate"),
+        (BANK.replace('"nan")', "random.random())"), [PAY], "Bank.rate"),
         (BANK.replace("import os", "while True: pass\nimport os"), [PAY], "CPU time"),
         (BANK.replace("return {", "return {random.random(): 1, "), [PAY], "the next time"),
     ],
 )
 def test_tools_that_cannot_be_relied_on_judge_nobody(simulation, calls, why):
     score = whole([[*calls, NOTE], [LOOK]], simulation=simulation)
-    assert score.verdict is None and score.error_type == "simulation" and why in score.reason
+    assert (score.verdict, score.error_type) == (None, "simulation")
+    assert why in score.reason
 
 
 def test_without_a_sandbox_only_the_recorded_action_is_judged(monkeypatch):
@@ -188,7 +191,7 @@ def test_a_text_is_read_as_tool_calls_are():
     bodies, _ = read_turns(row())
     written = "".join(f"<tool_call>\n{json.dumps(one)}\n</tool_call>" for one in (LOOK, PAY))
     score = registry.apply(registry.find("state"), Case(evalset="bank", body=bodies[0]), EVALSET, written)[STATE]
-    assert score.verdict and score.scorer == "state/1"
+    assert (score.verdict, score.scorer) == (True, "state/1")
 
 
 @pytest.mark.parametrize(
@@ -209,8 +212,15 @@ def test_what_a_row_lacks_is_told_before_anything_runs(world, said):
     assert not list(registry.find("state").unscorable(read_turns(row())[0][0], EVALSET))
 
 
+def test_a_row_names_no_simulation_of_its_own():
+    (fault,) = registry.find("state").unscorable(read_turns(row(simulation="tools.py"))[0][0], EVALSET)
+    assert "`simulation` of a case has no effect" in fault
+
+
 def test_calls_that_a_row_claims_were_recorded_are_not_taken_for_such():
     body = read_turns(row())[0][0]
     (fault,) = registry.find("state").unscorable(body | {"recorded": [[[]]]}, EVALSET)
     assert "runs the recorded calls" in fault
-    assert "simulation: tools.py" in "\n".join(state.state_faults(body, Evalset(name="b", version="1", sha256="", metrics=())))
+    assert "simulation: tools.py" in "\n".join(
+        state.state_faults(body, Evalset(name="b", version="1", sha256="", metrics=()))
+    )
