@@ -17,7 +17,7 @@ from qualgate.scoring.tools.state import score_state
 TOOLS = [{"name": "look", "parameters": {"type": "object", "properties": {}}}]
 TURN = {"user": "Left?", "expected_calls": [{"name": "look", "arguments": {}}], "results": ["7"]}
 ROW = {"id": "a", "max_new_tokens": 9, "tools": TOOLS, "turns": [TURN, TURN]}
-SHOP = "class Shop:\n    def __init__(self, left=7):\n        self.left = left\n    def look(self):\n        return self.left\n"
+SHOP = "class Shop:\n  def __init__(self, left=7):\n    self.left = left\n  def look(self):\n    return self.left\n"
 
 
 def shop(folder, source=SHOP, named="tools.py", state=None, metrics=STATE):
@@ -69,7 +69,8 @@ def test_a_folder_is_its_modules_whose_classes_are_named_with_them(tmp_path):
 )
 def test_what_cannot_be_used_is_told_at_its_line(tmp_path, change, said):
     (fault,) = evalsets.check(shop(tmp_path, **change))
-    assert fault.line == 4 and said in fault.message
+    assert fault.line == 4
+    assert said in fault.message
 
 
 def test_whole_transcripts_are_scored_from_a_file(tmp_path):

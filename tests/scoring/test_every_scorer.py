@@ -89,7 +89,7 @@ def test_code_is_run_in_a_sandbox_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_every_shipped_scorer_is_tried_here():
-    tried = {what.partition(",")[0] for what in RIGHT_AND_WRONG} | {"code"}
+    tried = {what.partition(",")[0] for what in RIGHT_AND_WRONG} | {"code", "state"}  # state: tools/test_state.py
     assert tried == {scorer.name for scorer in registry.SHIPPED}
 
 
