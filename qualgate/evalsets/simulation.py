@@ -31,6 +31,8 @@ def _texts(place: Path) -> Iterator[tuple[str, str]]:
     left = MAX_BYTES
     for number, file in enumerate(files):
         name = str(file.relative_to(place if place.is_dir() else place.parent))
+        if not file.resolve().is_relative_to(place):
+            raise UsageError(f"{name} leads out of the folder, to {file.resolve()}")
         try:
             text = file.read_text(encoding="utf-8")
             ast.parse(text)
