@@ -92,8 +92,9 @@ class EvalsetFile(SetFile):
     """
 
     packages: list[str] = Field(default=ABSENT, min_length=1)
-    """What programs of every case that declares nothing, and simulated tools, may import beside the standard library: names of packages,
-    with versions or without, of which wheels are installed once for the sandbox. Example: `packages: [numpy==2.3.4]`
+    """What programs of every case that declares nothing, and simulated tools, may import beside the standard library:
+    names of packages, with versions or without, of which wheels are installed once for the sandbox. Example:
+    `packages: [numpy==2.3.4]`
     """
 
     simulation: str = Field(default=ABSENT, min_length=1)

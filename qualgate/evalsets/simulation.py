@@ -1,4 +1,4 @@
-"""The simulated tools of a set, as text: one Python file beside its YAML, or a folder of them. Nothing of it runs here."""
+"""The simulated tools of a set, as text: one Python file beside its YAML, or a folder of them. Nothing runs here."""
 
 from __future__ import annotations
 
