@@ -303,7 +303,7 @@ def test_a_mistake_in_a_case_is_met_with_what_was_found_and_what_to_write(name, 
 
 WRONG_NAMES = [
     (lambda: registry.find("exact"), "f1, f1.drop, refusal, ifeval, reasoning. Did you mean exact_match?"),
-    (lambda: registry.find("f1", "compat"), "f1 has no compat mode, only: strict. With one: exact_match, tool_call, state."),
+    (lambda: registry.find("f1", "compat"), "no compat mode, only: strict. With one: exact_match, tool_call, state."),
     (lambda: registry.filtered(registry.find("numeric"), "flexible_extract"), "Did you mean flexible-extract?"),
     (
         lambda: registry.filtered(registry.find("numeric"), "regex_pos"),
