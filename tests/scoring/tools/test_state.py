@@ -94,6 +94,7 @@ NOTE = call("note", text="paid")
         (1, [call("pay", amount=30), PAY], ""),  # what raises is an answer like any other
         (1, [NOTE, PAY], ""),  # on to the next action of the same turn, in another order
         (2, [call("note", text="pai" + "d"), LOOK], ""),
+        (1, [LOOK] * 900 + [PAY], ""),
         (1, [LOOK], "state"),
         (1, [PAY, PAY], "state"),
         (1, [call("pay", amount=1), call("pay", amount=2)], ""),  # another way to the same end

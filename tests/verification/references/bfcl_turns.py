@@ -7,7 +7,7 @@ Nothing of it is kept here. Its simulated tools and its checker run in an interp
 
 A transcript is the reference's calls with one change, or none. BFCL compares states and returns after each turn of the
 user's; ours asks for the recorded calls in their order. So whatever ours calls right must be right for BFCL, and what
-BFCL takes beyond that is counted by kind. `turns.state` runs the same tools in our sandbox, whole transcripts, and is to
+BFCL takes beyond that is counted by kind. `turns.state` runs the same tools in our sandbox, whole transcripts: it is to
 say what BFCL says. With --write, the entries become a set: rows with `turns` whose results their tools gave, those left
 out whose own schema refuses a call of the reference's, with the tools beside them.
 """
@@ -31,8 +31,8 @@ from qualgate.evalsets import read_turns
 from qualgate.evalsets.simulation import Sources
 from qualgate.sandbox import Sandbox, packages
 from qualgate.scoring.tools import strict
-from qualgate.scoring.tools.state import BadSimulation, World, first_fault
 from qualgate.scoring.tools.dialects import Call
+from qualgate.scoring.tools.state import BadSimulation, World, first_fault
 
 CATEGORIES = ("multi_turn_base", "multi_turn_miss_param", "multi_turn_miss_func", "multi_turn_long_context")
 MORE = "There are more tools now. Try it again."  # said where a turn asks for nothing: only its tools are new
@@ -242,7 +242,7 @@ def measure(bfcl: Path, each: int, write: Path | None, most: int, shard: tuple[i
     for category in CATEGORIES:
         for place, (entry, truth) in enumerate(entries(bfcl, category)):
             if place >= most / len(CATEGORIES) or place % shard[1] != shard[0]:
-                continue
+                continue  # a sample, or another process's
             world = World(sandbox, sources_of(bfcl), json.dumps(state_of(entry)))
             tools = tools_of(bfcl, entry, theirs.files)
             known = offered(entry, tools)
