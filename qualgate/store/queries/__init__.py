@@ -41,14 +41,7 @@ from qualgate.store.queries.summary import (
     run_summary,
 )
 from qualgate.store.queries.times import AnswerTime, answer_times
-from qualgate.store.queries.trajectories import (
-    ScoredPair,
-    Trajectories,
-    Trajectory,
-    TurnLine,
-    gathered,
-    trajectories,
-)
+from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajectory, TurnLine, gathered, trajectories
 
 __all__ = [
     "READINGS",
