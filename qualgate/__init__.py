@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from qualgate.pipeline.score_files import Scored
     from qualgate.records import Comparison, Evalset, Plan, Policy, Rule, RunEvidence, Verdict
     from qualgate.report.summary import Report
-    from qualgate.scoring.registry import Scorer
+    from qualgate.scoring.scorer import Scorer
 
 __all__ = [
     "Comparison",

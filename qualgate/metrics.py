@@ -67,7 +67,9 @@ BY_LIKELIHOOD = ("multiple_choice.acc_bytes", "multiple_choice.acc_norm", "multi
 
 THOUGHT = "reasoning.tokens"  # no scorer can tell it from a text: whoever generates counts them
 
-TURNS = "turns.correct"  # scored by turn, compared by trajectory
+TURNS = "turns.correct"
+STATE = "turns.state"
+BY_TRAJECTORY = (TURNS, STATE)  # scored by turn, compared by trajectory
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -88,6 +90,7 @@ METRICS: dict[str, Metric] = {
         _quality("tool_call.served", "what a server executes, repairs included, is right as tool_call.correct is"),
         _quality("tool_call.compat", "the calls are right as BFCL's checker judges them"),
         _quality(TURNS, "every turn of a trajectory is right, as tool_call.correct is; counted by trajectory"),
+        _quality(STATE, "the calls of every turn bring simulated tools to the recorded state; counted by trajectory"),
         _quality("code.pass", "the answer's program passes the case's unit tests, run in a sandbox"),
         _quality("multiple_choice", "the answer names the right choice, by its letter or its text"),
         _quality("multiple_choice.acc", "the choice that the model finds likeliest is the right one"),

@@ -16,8 +16,9 @@ from qualgate.evalsets.sets import (
     load_calibration,
     notes,
     read,
+    simulation_beside,
 )
-from qualgate.evalsets.trajectories import read_turns
+from qualgate.evalsets.trajectories import read_turns, read_whole
 
 __all__ = [
     "NAME",
@@ -39,6 +40,8 @@ __all__ = [
     "notes",
     "read",
     "read_turns",
+    "read_whole",
     "shipped",
     "shipped_folder",
+    "simulation_beside",
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qualgate.documents import Fault, is_own, misspelt, quote
 from qualgate.evalsets.header import EvalsetFile, SetFile, added_to_cases, as_evalset
+from qualgate.evalsets.simulation import Sources
 from qualgate.evalsets.trajectories import read_turns
 from qualgate.identity import content_hash, question_hash
-from qualgate.metrics import BY_LIKELIHOOD, TURNS
+from qualgate.metrics import BY_LIKELIHOOD, BY_TRAJECTORY, TURNS
 from qualgate.records import Case
 
 MAX_LINE = 8 * 2**20  # bytes
@@ -34,10 +36,11 @@ READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "served_by", "reasoning",
     "category", "refuse", "turns", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages",
+    "simulation", "state", "recorded",
     "language", "instruction_id_list", "kwargs", *OURS_TO_MAKE, *WITHOUT_EFFECT,
 })  # fmt: skip
 # What a slip of the pen may have been meant for; `name` is none of `fn_name`.
-_MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT, "fn_name", "prelude"}
+_MEANT = READ - {*_TESTS[1:], *OURS_TO_MAKE, *WITHOUT_EFFECT, "fn_name", "prelude", "simulation", "recorded"}
 _EITHER = (_TESTS, ("messages", "prompt"))  # where one is there, none of the others is missing
 
 
@@ -47,17 +50,19 @@ class CaseReader:
     added: what the YAML says in place of every case that does not say it itself; it is part of the case from here on.
     """
 
-    def __init__(self, path: Path, header: SetFile) -> None:
+    def __init__(self, path: Path, header: SetFile, simulation: Sources = ()) -> None:
         from qualgate.scoring.json_lines import JsonLines
         from qualgate.scoring.registry import scorers_of
 
         self.lines = JsonLines(path, MAX_LINE)
         self.name = header.name
         self._set = as_evalset(header) if isinstance(header, EvalsetFile) else None  # None: nothing scores its cases
+        if self._set:
+            self._set = replace(self._set, simulation=simulation)
         self.metrics: tuple[str, ...] = self._set.metrics if self._set else ()
-        self.added = added_to_cases(header)
+        self.added = added_to_cases(header, simulation)
         self._scorers = scorers_of(self.metrics)
-        self._calls = any(metric.startswith("tool_call.") or metric == TURNS for metric in self.metrics)
+        self._calls = any(metric.startswith("tool_call.") or metric in BY_TRAJECTORY for metric in self.metrics)
         self._weighed = any(
             metric in BY_LIKELIHOOD for metric in self.metrics
         )  # its choices are read, nothing is written

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from qualgate.documents import ABSENT, Written, nearest, quote, stated
+from qualgate.evalsets.simulation import Sources
+from qualgate.identity import content_hash
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, PLANNED
 from qualgate.records import Evalset
 
@@ -90,8 +92,14 @@ class EvalsetFile(SetFile):
     """
 
     packages: list[str] = Field(default=ABSENT, min_length=1)
-    """What programs of every case that declares nothing may import beside the standard library: names of packages,
-    with versions or without, of which wheels are installed once for the sandbox. Example: `packages: [numpy==2.3.4]`
+    """What programs of every case that declares nothing, and simulated tools, may import beside the standard library:
+    names of packages, with versions or without, of which wheels are installed once for the sandbox. Example:
+    `packages: [numpy==2.3.4]`
+    """
+
+    simulation: str = Field(default=ABSENT, min_length=1)
+    """The Python file beside the YAML, or the folder of them, whose classes are the simulated tools that `turns.state`
+    runs in the sandbox. Example: `simulation: tools.py`
     """
 
     language: str = ABSENT
@@ -176,11 +184,13 @@ def _refuse_twice(kind: str, names: list[str]) -> None:
         raise stated(f"the {kind} {twice[0]!r} twice")
 
 
-def added_to_cases(header: SetFile) -> dict[str, Any]:
-    """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash."""
+def added_to_cases(header: SetFile, simulation: Sources = ()) -> dict[str, Any]:
+    """What the YAML says in place of every case that does not say it itself: part of the case, and of its hash. Of its
+    simulated tools that is their hash."""
     if not isinstance(header, EvalsetFile):
         return {}
-    return {name: said for name in ADDED if (said := getattr(header, name))}
+    added = {name: said for name in ADDED if (said := getattr(header, name))}
+    return added | {"simulation": content_hash(simulation)} if simulation else added
 
 
 def as_evalset(header: EvalsetFile) -> Evalset:

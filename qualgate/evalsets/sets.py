@@ -14,7 +14,9 @@ from qualgate.errors.misplaced import nearest_path, not_json_lines, unreadable
 from qualgate.evalsets.cases import CaseReader, unread_keys
 from qualgate.evalsets.header import ADDED, CalibrationFile, EvalsetFile, SetFile, added_to_cases, as_evalset
 from qualgate.evalsets.places import is_path, kind_of, locate, shipped_folder
+from qualgate.evalsets.simulation import Sources, read_simulation
 from qualgate.formatting import counted
+from qualgate.metrics import STATE
 from qualgate.records import CalibrationSet, Case, Evalset
 
 FORGIVEN = ("lenient", "normalizers")  # keys of an evalset's YAML by which scorers forgive, in every case
@@ -63,14 +65,20 @@ def added_beside(cases: Path) -> dict[str, Any]:
 
     UsageError for an evalset's YAML that adds something and has faults.
     """
-    header = _header_beside(cases, ADDED)
-    return added_to_cases(header) if header else {}
+    header = _header_beside(cases, (*ADDED, "simulation"))
+    return added_to_cases(header, simulation_beside(cases)) if header else {}
 
 
 def forgiven_beside(cases: Path) -> dict[str, tuple[str, ...]]:
     """`lenient` and `normalizers` of that YAML, () where it does not say; as `added_beside`."""
     header = _header_beside(cases, FORGIVEN)
     return {name: tuple(getattr(header, name, ())) for name in FORGIVEN}
+
+
+def simulation_beside(cases: Path) -> Sources:
+    """The simulated tools that this YAML names, () where it names none; as `added_beside`."""
+    header = _header_beside(cases, ("simulation",))
+    return read_simulation(cases.with_suffix(".yaml"), header.simulation) if header and header.simulation else ()
 
 
 def _header_beside(cases: Path, said: Sequence[str]) -> EvalsetFile | None:
@@ -104,7 +112,14 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     if not data.is_file():
         faults.append(document.fault((), f"no {data.name} beside it{_of_other_form(data)}"))
         return None, faults
-    reader = CaseReader(data, header)
+    try:
+        simulation = (
+            read_simulation(path, header.simulation) if isinstance(header, EvalsetFile) and header.simulation else ()
+        )
+    except UsageError as error:
+        faults.append(document.fault(("simulation",), f"simulation: {error}"))
+        return None, faults
+    reader = CaseReader(data, header, simulation)
     try:
         cases = tuple(reader.cases())
     except OSError as error:
@@ -120,8 +135,12 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
         faults.append(document.fault(("served_by",), said))
     if "formats" in reader.added and "json.schema" not in reader.metrics:
         faults.append(document.fault(("formats",), "`formats` is of `json.schema`, which is no metric of this set"))
-    if "packages" in reader.added and "code.pass" not in reader.metrics:
-        faults.append(document.fault(("packages",), "`packages` is of `code.pass`, which is no metric of this set"))
+    if "packages" in reader.added and not {"code.pass", STATE} & {*reader.metrics}:
+        said = f"`packages` is of `code.pass` and `{STATE}`, and neither is a metric of this set"
+        faults.append(document.fault(("packages",), said))
+    if simulation and STATE not in reader.metrics:
+        said = f"`simulation` is of `{STATE}`, which is no metric of this set"
+        faults.append(document.fault(("simulation",), said))
     common: dict[str, Any] = {
         "name": header.name,
         "version": header.version,
@@ -132,7 +151,7 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
     }
     if isinstance(header, EvalsetFile):
         faults += _effect_faults(document, header)
-        return replace(as_evalset(header), **common), faults
+        return replace(as_evalset(header), simulation=simulation, **common), faults
     return CalibrationSet(**common), faults
 
 

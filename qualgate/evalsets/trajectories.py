@@ -34,6 +34,25 @@ def read_turns(row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[s
     return ((), faults) if faults else (tuple(_cases(row)), ())
 
 
+def read_whole(row: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """The same of a row whose transcripts are judged whole: one case, which carries all recorded calls."""
+    faults = tuple(_faults(row))
+    return ((), faults) if faults else (({**row, "recorded": _by_turn_of_users(row)},), ())
+
+
+def _by_turn_of_users(row: dict[str, Any]) -> tuple[list[list[list[Any]]], ...]:
+    """All recorded calls, [name, arguments], by turn of the user's and action. A tuple: no row of a file holds one."""
+    from qualgate.scoring.tools.expected import example, read_call
+
+    found: list[list[list[list[Any]]]] = []
+    for turn in row["turns"]:
+        if "user" in turn or not found:
+            found.append([])
+        calls = [read_call("", call) for call in turn["expected_calls"]]
+        found[-1].append([[call.name, example(call, lambda key, value: True)] for call in calls])
+    return tuple(found)
+
+
 def _faults(row: dict[str, Any]) -> Iterator[str]:
     turns = row["turns"]
     if not isinstance(turns, list) or not turns:
@@ -102,6 +121,8 @@ def _cases(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     messages = [*row.get("messages", ())]
     common = {key: value for key, value in row.items() if key not in ("turns", "messages")}
     common["cluster"] = row.get("cluster", row.get("id"))
+    if "state" in row:
+        common["recorded"] = _by_turn_of_users(row)
     tools = row.get("tools", [])
     for number, turn in enumerate(row["turns"], start=1):
         if "user" in turn:

@@ -41,7 +41,7 @@ from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import decide_plain, judge, prepare, without
 from qualgate.identity import content_hash
-from qualgate.metrics import METRICS, TURNS
+from qualgate.metrics import BY_TRAJECTORY, METRICS
 from qualgate.records import (
     ArmEvidence,
     Case,
@@ -309,7 +309,7 @@ def in_sequence(rule: Rule) -> bool:
     """Can the rule be asked at every look? The others have a test for one look alone."""
     return (
         METRICS[rule.metric].kind == "quality"
-        and rule.metric != TURNS  # cases come one by one, and a trajectory counts whole
+        and rule.metric not in BY_TRAJECTORY  # cases come one by one, and a trajectory counts whole
         and rule.max_drop is not None
         and rule.repeats == "mean"
     )

@@ -17,8 +17,16 @@ from typing import Any
 from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
-from qualgate.evalsets import added_beside, forgiven_beside, identity_faults, misspelt_keys, read_turns
-from qualgate.metrics import TURNS
+from qualgate.evalsets import (
+    added_beside,
+    forgiven_beside,
+    identity_faults,
+    misspelt_keys,
+    read_turns,
+    read_whole,
+    simulation_beside,
+)
+from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score, turn_of
 from qualgate.scoring import reasoning
 from qualgate.scoring.code import pass_at_k
@@ -122,19 +130,19 @@ class Scored:
 
     @property
     def rate(self) -> Rate | None:
-        """None when no row has a value. Of `turns.correct` the rate of trajectories."""
-        if self.metric == TURNS:
+        """None when no row has a value. Of `turns.*` the rate of trajectories."""
+        if self.metric in BY_TRAJECTORY:
             whole = [(case, verdict) for case, verdicts in self.judged for verdict in verdicts]
             return Rate.of([(float(verdict), case) for case, verdict in whole if verdict is not None])
         return Rate.of([(row.score.value, row.case) for row in self.rows if row.score.value is not None])
 
     @property
     def judged(self) -> list[tuple[Case, list[bool | None]]]:
-        """Each case with the verdict of each repeat; of `turns.correct` each trajectory, by its first turn: right where
+        """Each case with the verdict of each repeat; of `turns.*` each trajectory, by its first turn: right where
         all turns of the repeat are, None where nobody could judge one and none is wrong."""
         found: dict[str, tuple[Case, list[list[bool | None]]]] = {}
         for place, row in enumerate(self.rows):
-            turn = turn_of(row.case.id) if self.metric == TURNS else None
+            turn = turn_of(row.case.id) if self.metric in BY_TRAJECTORY and "turns" not in row.case.body else None
             first = row.case, [[] for _ in range(self.repeats)]
             found.setdefault(turn[0] if turn else row.case.id, first)[1][place % self.repeats].append(row.score.verdict)
         return [
@@ -198,12 +206,13 @@ def score_files(
     metric = metric or scorer.metrics[-1]
     if metric not in scorer.metrics:
         raise UsageError(f"the scorer {scorer.name} has no metric {quote(metric)}{nearest(metric, scorer.metrics)}")
-    forgiven = forgiven_beside(cases)
+    forgiven, simulation = forgiven_beside(cases), simulation_beside(cases)
     judged_by = Evalset(
         name=cases.stem,
         version="",
         sha256="",
         metrics=(metric,),
+        simulation=simulation,
         lenient=tuple(lenient) or forgiven["lenient"],
         normalizers=tuple(normalizers) or forgiven["normalizers"],
     )
@@ -211,7 +220,7 @@ def score_files(
     asked = _read(cases, "case", lambda body: (
         *identity_faults(body), *misspelt_keys(body, scorer.needs), *_reasoning_faults(added | body),
         *scorer.unscorable(added | body, judged_by),
-    ), of_turns=metric == TURNS or metric.startswith("tool_call."))  # fmt: skip
+    ), turns=_expansion(scorer, metric))  # fmt: skip
     answered = _read(outputs, "output", lambda body: tuple(_answer_faults(body, scorer)), said_by_model=True)
     faults = [*asked.faults, *answered.faults]
     if not faults:  # else a line that cannot be read would be called missing as well
@@ -235,6 +244,13 @@ def score_files(
                 progress(scorer.name, len(rows), len(answered.rows))
     by = " and ".join(sorted({row.score.scorer for row in rows})) or scorer.version
     return Scored(metric=metric, scorer=by, mode=scorer.mode, rows=tuple(rows), repeats=repeats)
+
+
+def _expansion(scorer: Scorer, metric: str) -> Any:
+    """What a row with `turns` is to this scorer: a case, a case for each turn as an evalset has it, or None: a row."""
+    if scorer.transcripts:
+        return read_whole
+    return read_turns if metric in BY_TRAJECTORY or metric.startswith("tool_call.") else None
 
 
 def _reasoning_faults(body: dict[str, Any]) -> Iterator[str]:
@@ -293,16 +309,16 @@ def _read(
     faults_of: Callable[[dict[str, Any]], Iterable[str]],
     *,
     said_by_model: bool = False,
-    of_turns: bool = False,
+    turns: Callable[[dict[str, Any]], tuple[tuple[dict[str, Any], ...], tuple[str, ...]]] | None = None,
 ) -> _File:
-    """of_turns: a row with `turns` is a case for each, as an evalset has it."""
+    """turns: makes cases, or faults, of a row with `turns`."""
     lines, rows = JsonLines(path, MAX_LINE, said_by_model=said_by_model), {}
     try:
         for row in lines:
             before, faults = len(lines.faults), ()
             bodies: tuple[dict[str, Any], ...] = (row,)
-            if of_turns and "turns" in row:
-                bodies, faults = read_turns(row)
+            if turns and "turns" in row:
+                bodies, faults = turns(row)
             for message in dict.fromkeys((*faults, *(message for body in bodies for message in faults_of(body)))):
                 lines.fault(message)
             for body in bodies or (row,):
@@ -340,6 +356,8 @@ def _answer_faults(body: dict[str, Any], scorer: Scorer) -> Iterator[str]:
     elif "calls" in body:
         if scorer.decoded is None:
             yield f"the scorer {scorer.name} ({scorer.mode}) reads `text`, not `calls`"
+    elif scorer.transcripts:
+        yield f"a transcript needs `calls`, a list of calls for each turn of the user's; {found(body, 'calls')}"
     elif not isinstance(body.get("text"), str):
         either = "`text`" if scorer.decoded is None else "`text`, or `calls` already decoded"
         as_text = " (the answer as it was written, a JSON string)" if "text" in body else ""

@@ -99,6 +99,7 @@ class Evalset:
     normalizers: tuple[str, ...] = ()  # applied to both sides by exact_match, in order
     dialect: str = ""  # of tool calls, which the YAML adds to cases that declare none; it is in `sha256`
     formats: str = ""  # what `format` in their schemas does, which the YAML adds likewise
+    simulation: tuple[tuple[str, str], ...] = ()  # simulated tools, path and text, which are in `sha256` too
     description: str = ""
     path: str = ""
     cases: tuple[Case, ...] = ()

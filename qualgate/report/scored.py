@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
-from qualgate.metrics import TURNS
+from qualgate.metrics import BY_TRAJECTORY
 
 if TYPE_CHECKING:
     from qualgate.pipeline.score_files import PassAt, Scored
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def scored_lines(found: Scored, ks: Sequence[int] = ()) -> list[str]:
     """The rate with its interval, pass@k and pass^k for each of `ks`, and what was wrong how often."""
-    rate, rows, trajectories = found.rate, len(found.rows), found.metric == TURNS
+    rate, rows, trajectories = found.rate, len(found.rows), found.metric in BY_TRAJECTORY
     of = (
         counted(len(found.judged), "trajectory", "trajectories") if trajectories else counted(len(found.judged), "case")
     )
@@ -42,7 +42,7 @@ def scored_lines(found: Scored, ks: Sequence[int] = ()) -> list[str]:
 
 
 def scored_json(found: Scored, ks: Sequence[int] = ()) -> dict[str, Any]:
-    """The same for machines; pass@k and pass^k (`pass_all`) by k, each with its rate over cases (`turns.correct`:
+    """The same for machines; pass@k and pass^k (`pass_all`) by k, each with its rate over cases (`turns.*`:
     trajectories), or with the reason why there is none."""
     counts = _counts(found)
     return {

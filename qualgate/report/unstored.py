@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qualgate.identity import content_hash
-from qualgate.metrics import METRICS, TURNS
+from qualgate.metrics import BY_TRAJECTORY, METRICS
 from qualgate.records import ArmEvidence, ArmSpec, Policy, RunEvidence, Verdict
 from qualgate.report.source import Source, source_of
 from qualgate.report.summary import FLIPS_SHOWN, Report
@@ -109,7 +109,7 @@ def report_of(
 
 def _trajectories(baseline: ArmEvidence, variant: ArmEvidence) -> tuple[queries.Trajectories, ...]:
     """As `queries.trajectories` tells them; why a turn is wrong its rows alone say."""
-    return queries.gathered(_pairs(baseline, variant, TURNS))
+    return queries.gathered(*(_pairs(baseline, variant, metric) for metric in BY_TRAJECTORY))
 
 
 def _readings(baseline: ArmEvidence, variant: ArmEvidence) -> tuple[queries.Readings, ...]:

@@ -62,20 +62,20 @@ def score_code(
         return {METRIC: cannot_say(METRIC, SCORER, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")}
     version = SCORER
     try:
-        equipped, version = _equipped(case_body, sandbox)  # first: whatever the answer, the version names them
+        equipped_with, version = equipped(case_body, sandbox)  # first: whatever the answer, the version names them
         if not text.strip():
             return {METRIC: wrong(METRIC, version, "no_code", "the answer is empty")}
         program = program_of(case_body.get("prompt") or "", text, case_body.get("entry_point"), lenient)
         if (fault := _no_text(program)) is not None:
             return {METRIC: wrong(METRIC, version, "syntax", f"the program is not text: {fault}", program)}
-        verdict, error_type, reason = _said(case_body, program, equipped)
+        verdict, error_type, reason = _said(case_body, program, equipped_with)
     except BadTests as error:
         return {METRIC: cannot_say(METRIC, version, "tests", str(error))}
     except NoPackages as error:
         return {METRIC: cannot_say(METRIC, SCORER, "no_packages", str(error))}
     if verdict is None:
         return {METRIC: cannot_say(METRIC, version, error_type, reason)}
-    if not verdict and not equipped.packages and (absent := _absent(program, reason)):
+    if not verdict and not equipped_with.packages and (absent := _absent(program, reason)):
         return {METRIC: absent}
     score = right(METRIC, version, program) if verdict else wrong(METRIC, version, error_type, reason, program)
     return {METRIC: score}
@@ -89,14 +89,17 @@ def _no_text(program: str) -> str | None:
     return None
 
 
-def _equipped(body: Mapping[str, Any], sandbox: Sandbox) -> tuple[Sandbox, str]:
-    """The sandbox with the packages that the case declares, and this scorer's version, which names them."""
+def equipped(body: Mapping[str, Any], sandbox: Sandbox, scorer: str = SCORER) -> tuple[Sandbox, str]:
+    """The sandbox with the packages that the case declares, and the scorer's version, which names them.
+
+    Raises BadTests for packages that cannot be read, NoPackages.
+    """
     if not body.get("packages"):
-        return sandbox, SCORER
+        return sandbox, scorer
     if wrong_ones := list(package_faults(body)):
         raise BadTests(wrong_ones[0])
     found, held = packages.equipped(sandbox, body["packages"])
-    return found, f"{SCORER} {held.identity}"
+    return found, f"{scorer} {held.identity}"
 
 
 def today(scorer: str, version: str) -> str:

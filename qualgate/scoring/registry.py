@@ -7,13 +7,13 @@ A package adds one by an entry point in the group `qualgate.scorers`, named as t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from qualgate import plugins
 from qualgate.errors import UsageError, close_names
-from qualgate.metrics import BY_LIKELIHOOD, TURNS
+from qualgate.metrics import BY_LIKELIHOOD, STATE, TURNS
 from qualgate.records import Case, Evalset, Score
 from qualgate.sandbox import Sandbox, killable
 from qualgate.scoring import (
@@ -33,48 +33,13 @@ from qualgate.scoring import (
     thought,
 )
 from qualgate.scoring.answer_format import METRICS as OF_ANY_ANSWER
-from qualgate.scoring.outcome import cannot_say, found, quote, wrong
-from qualgate.scoring.tools import judge, served, strict, turns
+from qualgate.scoring.outcome import cannot_say, quote, wrong
+from qualgate.scoring.scorer import Mode, Scorer
+from qualgate.scoring.tools import judge, served, state, strict, turns
 from qualgate.scoring.tools.dialects import registry as dialects
 
 GROUP = "qualgate.scorers"
 MAX_ANSWER = 2**20  # characters; a longer answer is wrong for every scorer
-
-Mode = Literal["strict", "served", "compat"]
-
-
-def _nothing_more(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-    yield from ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scorer:
-    """One way to judge answers.
-
-    A scorer is pure and never raises, whatever the text; scores of different versions are never compared.
-    """
-
-    name: str  # what `qualgate score --scorer` takes
-    version: str  # stored with each score, e.g. "numeric/3"; raised when a score may come out otherwise
-    metrics: tuple[str, ...]  # one score each; the last speaks of the whole answer
-    function: Callable[[Case, Evalset, str], dict[str, Score]]  # by metric
-    needs: tuple[str, ...] = ()  # keys that a case's body must have
-    faults: Callable[[dict[str, Any], Evalset], Iterator[str]] = _nothing_more  # beyond that, what keeps it unscored
-    # served: what a server's parser makes of an answer; compat: the reference's verdicts and error words, its surprises
-    mode: Mode = "strict"
-    decoded: Callable[[Case, Evalset, Any], dict[str, Score]] | None = None  # of calls that are decoded already
-    after: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None  # `function` after a filter
-    normalizes: bool = False  # reads the evalset's `normalizers`
-    lenient: tuple[str, ...] = ()  # of the evalset's `lenient` modes, those that it reads
-    # `function` where a dialect is named for the cases that declare none; None: reads no dialects
-    written_in: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None
-    dialect: str = ""  # that `function` was given by `in_dialect`
-    whole: bool = False  # reads an answer with its thought; every other scorer is given what stands behind that
-
-    def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
-        """What keeps a case from being scored, a line each."""
-        missing = [f"{self.name} needs `{key}`; {found(body, key)}" for key in self.needs if key not in body]
-        yield from missing or self.faults(body, evalset)
 
 
 def _lm_eval(name: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
@@ -97,16 +62,17 @@ def _multiple_choice(case: Case, evalset: Evalset, text: str) -> dict[str, Score
     return multiple_choice.score_multiple_choice(case.body, text, lenient="trailing_text" in evalset.lenient)
 
 
-def _written_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
-    return lambda case, evalset, text: strict.score_tool_call(case, evalset, text, dialect)
+def _state(case: Case, evalset: Evalset, answer: Any, dialect: str | None = None) -> dict[str, Score]:
+    return state.score_state(case, evalset, answer, _sandbox(), dialect)
 
 
-def _turn_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
-    return lambda case, evalset, text: turns.score_turn(case, evalset, text, dialect)
+def _transcript(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
+    return state.score_transcript(case, evalset, calls, _sandbox())
 
 
-def _served_in(dialect: str) -> Callable[[Case, Evalset, str], dict[str, Score]]:
-    return lambda case, evalset, text: served.score_served(case, evalset, text, dialect)
+def _in(score: Callable[[Case, Evalset, str, str], dict[str, Score]]) -> Any:
+    """`score`, given the dialect first."""
+    return lambda dialect: lambda case, evalset, text: score(case, evalset, text, dialect)
 
 
 SHIPPED = (
@@ -147,7 +113,7 @@ SHIPPED = (
         function=strict.score_tool_call,
         faults=needs.tool_faults,
         decoded=strict.score_decoded,
-        written_in=_written_in,
+        written_in=_in(strict.score_tool_call),
     ),
     Scorer(
         name="turns",
@@ -156,7 +122,16 @@ SHIPPED = (
         function=turns.score_turn,
         faults=turns.turn_faults,
         decoded=turns.score_turn_decoded,
-        written_in=_turn_in,
+        written_in=_in(turns.score_turn),
+    ),
+    Scorer(
+        name="state",
+        version=state.SCORER,
+        metrics=(STATE,),
+        function=_state,
+        faults=state.state_faults,
+        decoded=_state,
+        written_in=_in(_state),
     ),
     Scorer(
         name="code",
@@ -239,13 +214,23 @@ SHIPPED = (
         decoded=judge.score_compat_decoded,
     ),
     Scorer(
+        name="state",
+        mode="compat",
+        version=state.COMPAT,
+        metrics=(STATE,),
+        function=_transcript,
+        faults=state.transcript_faults,
+        decoded=_transcript,
+        transcripts=True,
+    ),
+    Scorer(
         name="tool_call",
         mode="served",
         version=served.SERVED,
         metrics=(served.METRIC,),
         function=served.score_served,
         faults=needs.tool_faults,
-        written_in=_served_in,
+        written_in=_in(served.score_served),
     ),
 )
 _NAMES = tuple(dict.fromkeys(scorer.name for scorer in SHIPPED))

@@ -268,11 +268,14 @@ def test_a_json_block_is_read_by_what_reads_such_lines(block: Block, tmp_path):
         name = yaml.safe_load(before.text)["name"]
         (tmp_path / f"{name}.yaml").write_text(before.text, encoding="utf-8")
         path.rename(tmp_path / f"{name}.jsonl")
+        for one in blocks(block.page):
+            if one.language == "python" and one.file:
+                (tmp_path / one.file).write_text(one.text, encoding="utf-8")
         assert evalsets.check(tmp_path / f"{name}.yaml") == ()
     elif "question" in bodies[0]:
         assert [len(one.cases) for one in read_rows(path, "own", chat=True).sets] == [len(bodies)]
     else:
-        assert all({"id"} < body.keys() <= {"id", "text", "schema", "answer"} for body in bodies), (
+        assert all({"id"} < body.keys() <= {"id", "text", "calls", "schema", "answer"} for body in bodies), (
             "say in this test what that is"
         )
 

@@ -202,6 +202,7 @@ def test_every_scorer_reads_exactly_the_options_it_declares():
         if scorer.name in (
             "tool_call",
             "turns",
+            "state",
             "ifeval",
             "code",
         ):  # these read the case alone; code: test_code.py

@@ -24,6 +24,7 @@ evalsets: [./shop.yaml]
 gate:
   rules:
     - {metric: turns.correct, max_drop: 0.10}
+    - {metric: turns.state, max_drop: 0.10}
     - {metric: tool_call.correct, per: "tag:turn", max_drop: 0.15, tier: advisory}
 store: sqlite:///qualgate.db
 workers: {backend: local, count: 1}
@@ -40,9 +41,13 @@ def workspace(folder: Path, trajectories: int = 40) -> Path:
         spoken = [{"user": f"{word} {number}", "expected_calls": [], "says": "Yes."} for word in ("good", "bye")]
         called = {"user": f"order {number}", "expected_calls": [{"name": "order", "arguments": {"id": number}}]}
         turns = spoken if number % 10 else [called | {"results": ["sent"]}, *spoken]
-        rows.append({"id": f"t{number}", "max_new_tokens": 40, "tools": TOOLS, "turns": turns})
+        rows.append(
+            {"id": f"t{number}", "max_new_tokens": 40, "tools": TOOLS, "turns": turns, "state": {"classes": ["Shop"]}}
+        )
     (folder / "shop.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "shop.yaml").write_text("name: shop\nversion: 1\nmetrics: [tool_call.correct, turns.correct]\n")
+    header = "name: shop\nversion: 1\nmetrics: [tool_call.correct, turns.correct, turns.state]\nsimulation: tools.py\n"
+    (folder / "shop.yaml").write_text(header)
+    (folder / "tools.py").write_text("class Shop:\n    def order(self, id):\n        return 'sent'\n")
     (folder / "gate.yaml").write_text(GATE_FILE)
     return folder / "gate.yaml"
 
@@ -57,9 +62,10 @@ def test_trajectories_are_asked_turn_by_turn_and_judged_whole(judged):
     folder, done = judged
     assert done.returncode == 0, done.stdout + done.stderr
     body = json.loads(in_a_process("report", "gate.yaml", "--json", cwd=folder).stdout)
-    whole, *by_turn = body["verdicts"][0]["comparisons"]
+    whole, by_state, *by_turn = body["verdicts"][0]["comparisons"]
     assert (whole["metric"], whole["n"], whole["clusters"], whole["status"]) == ("turns.correct", 40, None, "proven")
     assert whole["baseline"] == 36 / 40
+    assert (by_state["metric"], by_state["n"], by_state["baseline"]) == ("turns.state", 40, 36 / 40)
     assert [(one["slice"], one["n"]) for one in by_turn] == [("tag:turn:1", 40), ("tag:turn:2", 40), ("tag:turn:3", 4)]
     (shop,) = body["trajectories"]["same"]
     assert (shop["count"], shop["baseline"], shop["variant"], shop["lost"]) == (40, 36, 36, 0)

@@ -89,7 +89,7 @@ def test_code_is_run_in_a_sandbox_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_every_shipped_scorer_is_tried_here():
-    tried = {what.partition(",")[0] for what in RIGHT_AND_WRONG} | {"code"}
+    tried = {what.partition(",")[0] for what in RIGHT_AND_WRONG} | {"code", "state"}  # state: tools/test_state.py
     assert tried == {scorer.name for scorer in registry.SHIPPED}
 
 
@@ -303,7 +303,7 @@ def test_a_mistake_in_a_case_is_met_with_what_was_found_and_what_to_write(name, 
 
 WRONG_NAMES = [
     (lambda: registry.find("exact"), "f1, f1.drop, refusal, ifeval, reasoning. Did you mean exact_match?"),
-    (lambda: registry.find("f1", "compat"), "f1 has no compat mode, only: strict. With one: exact_match, tool_call."),
+    (lambda: registry.find("f1", "compat"), "no compat mode, only: strict. With one: exact_match, tool_call, state."),
     (lambda: registry.filtered(registry.find("numeric"), "flexible_extract"), "Did you mean flexible-extract?"),
     (
         lambda: registry.filtered(registry.find("numeric"), "regex_pos"),

@@ -178,7 +178,7 @@ def test_two_packages_of_one_name_are_both_named(altered):
 BROKEN = {
     "its module raises": (("VERSION =", "1 / 0\nVERSION ="), "raises ZeroDivisionError"),
     "its module is not there": (("qualgate_word_limit:", "qualgate_not_there:"), "raises ModuleNotFoundError"),
-    "it is no Scorer": (("SCORER = Scorer(", "SCORER = dict("), "is a dict, not a qualgate.scoring.registry.Scorer"),
+    "it is no Scorer": (("SCORER = Scorer(", "SCORER = dict("), "is a dict, not a qualgate.scoring.scorer.Scorer"),
     "it has another name": (('name="word_limit"', 'name="words"'), "is a Scorer called 'words'"),
     "it has no version": (('VERSION = "word_limit/1"', 'VERSION = ""'), "version ''"),
 }

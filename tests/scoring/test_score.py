@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
+from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS, STATE
 from qualgate.records import Score
 from qualgate.scoring import MAX_ANSWER, scorer_versions
 from qualgate.scoring.outcome import SHOWN
@@ -17,8 +17,8 @@ from qualgate.scoring.tools.served_values import SERVER as VLLM
 from tests.depth import examples
 from tests.scoring.cases import scored
 
-# Not by likelihood: what is no list of likelihoods gets no verdict there.
-OTHERS = (LM_EVAL, "code.", "multiple_choice.")
+# Not by likelihood: what is no list of likelihoods gets no verdict there. Nor what a sandbox runs.
+OTHERS = (LM_EVAL, "code.", "multiple_choice.", STATE)
 QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith(OTHERS))
 BODY = {
     "answer": "4",
@@ -42,7 +42,7 @@ BODY = {
 
 
 def test_every_quality_metric_has_a_versioned_scorer():
-    every = (*QUALITY, "code.pass", *BY_LIKELIHOOD)
+    every = (*QUALITY, "code.pass", STATE, *BY_LIKELIHOOD)
     assert set(scorer_versions()) == set(every)
     found = {name: item.scorer for name, item in scored(BODY, every, "4").items()}
     assert found.pop("tool_call.served") == f"{scorer_versions()['tool_call.served']} {VLLM}", "with whose parser it is"

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.metrics import TURNS
+from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import Rule, UnitKey, turn_of
 from qualgate.stats.all_of import all_of
 
@@ -30,7 +30,7 @@ class Folding:
         """ValueError, in words, for answers that the rule cannot count."""
         self._steps: list[tuple[NDArray, int, Fold]] = []
         keys: list[tuple[str, str, int]] = [_trajectory(rule, key) for key in answers]
-        if rule.metric == TURNS:
+        if rule.metric in BY_TRAJECTORY:
             keys = self._step(keys, min)
         if rule.repeats != "mean":
             self._step([key[:2] for key in keys], fold_of(rule.repeats, _answers(keys)))
@@ -74,8 +74,8 @@ def _answers(keys: Sequence[tuple[str, str, int]]) -> int:
 
 def _trajectory(rule: Rule, key: UnitKey) -> tuple[str, str, int]:
     """Of which trajectory and repeat an answer is; else which case and repeat."""
-    if rule.metric != TURNS:
+    if rule.metric not in BY_TRAJECTORY:
         return key.evalset, key.case_id, key.repeat
     if (turn := turn_of(key.case_id)) is None:
-        raise ValueError(f"{TURNS} counts trajectories, and {key.case_id!r:.80} is no turn of one (TRAJECTORY/1)")
+        raise ValueError(f"{rule.metric} counts trajectories, and {key.case_id!r:.80} is no turn of one (TRAJECTORY/1)")
     return key.evalset, turn[0], key.repeat

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qualgate.metrics import TURNS
+from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import ArmEvidence, RunEvidence, turn_of
 from qualgate.stats.betting import ASSUMED_DISAGREEMENT
 from qualgate.stats.intervals import clustered_ratio
@@ -101,7 +101,7 @@ def _answers(evidence: RunEvidence, arm: ArmEvidence) -> dict[tuple[str, str], d
                 was, now = base[metric], unit.values[metric]
                 questions = found.setdefault((metric, unit.key.evalset), {})
                 pair = (1.0 if was is None else was, 0.0 if now is None else now)
-                turn = turn_of(unit.key.case_id) if metric == TURNS else None
+                turn = turn_of(unit.key.case_id) if metric in BY_TRAJECTORY else None
                 if turn is None:
                     questions.setdefault(unit.key.case_id, []).append(pair)
                     continue

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from math import ceil
 
-from qualgate.metrics import TURNS
+from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import Evalset, turn_of
 
 Marks = tuple[str, ...]  # of a question: "task:x", "tag:y"
@@ -46,7 +46,7 @@ class PlannedSet:
                 members.setdefault((case.cluster or case.id, case.cluster is None), []).append(case.labels)
         sizes = tuple(map(len, members.values()))
         firsts = tuple(case for case in evalset.cases if (turn := turn_of(case.id)) and turn[1] == 1)
-        of_turns = TURNS in evalset.metrics and firsts != evalset.cases
+        of_turns = bool({*BY_TRAJECTORY} & {*evalset.metrics}) and firsts != evalset.cases
         return cls(
             name=evalset.name,
             metrics=evalset.metrics,

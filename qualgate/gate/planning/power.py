@@ -38,7 +38,7 @@ from qualgate.gate.planning.outcomes import (
 )
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
-from qualgate.metrics import MARGINS_OF_BASELINE, METRICS, TURNS
+from qualgate.metrics import BY_TRAJECTORY, MARGINS_OF_BASELINE, METRICS
 from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.cluster_bets import bets_serve
 from qualgate.stats.intervals import binomial_lower
@@ -169,7 +169,7 @@ class Prediction:
     def _at(self, key: Key) -> PlannedSet:
         """The set in whose questions the outcome is counted: trajectories, or cases."""
         one = self._named[key[1]]
-        return (one.whole or one) if key[0].split()[0] == TURNS else one
+        return (one.whole or one) if key[0].split()[0] in BY_TRAJECTORY else one
 
     def among(self, slice_: Slice) -> list[PlannedSet]:
         """The sets that the slice is held against."""

@@ -44,7 +44,9 @@ class Body:
     flips: dict[str, tuple[Flip, ...]]
     flip_counts: dict[str, tuple[FlipCount, ...]]
     drift_by_position: dict[str, tuple[PositionDrift, ...]]
-    trajectories: dict[str, tuple[Trajectories, ...]]  # by variant, of sets whose turns were scored by turns.correct
+    trajectories: dict[
+        str, tuple[Trajectories, ...]
+    ]  # by variant, of sets whose turns were scored by turns.correct, or turns.state alone
     readings: dict[str, tuple[Readings, ...]]  # by variant, of sets whose tool calls two readings scored or more
     failures: tuple[str, ...]
 

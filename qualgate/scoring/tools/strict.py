@@ -162,7 +162,13 @@ def dialect_of(body: Mapping[str, Any], written_in: str | None = None) -> str:
 
 
 def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
-    """All six flags of an answer as text.
+    """All six flags of an answer as text."""
+    read = calls_or_scores(case, text, written_in)
+    return read if isinstance(read, dict) else score_calls(case, read)
+
+
+def calls_or_scores(case: Case, text: str, written_in: str | None = None) -> tuple[Call, ...] | dict[str, Score]:
+    """The calls of an answer as text; all six flags where that settles them: no call can be read, or none is made.
 
     It is read as `dialect_of` says. Where the dialect was declared and only another one reads calls of the tools, the
     parser may be at fault: what the declared one alone calls wrong is not said here (`CALL_UNREAD`; the baseline's
@@ -179,7 +185,7 @@ def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | N
     if not calls and len(text) <= MAX_BLAMED:
         found = blame(text, name, tools)
         if found.readers and declared == AUTO:
-            return _score(case, found.calls)
+            return found.calls
         if found.readers and (written_in or "dialect" in case.body):
             reason = f"{name} reads no call, {', '.join(found.readers[:3])} reads it: is the parser the wrong one?"
             doubted = FLAGS if fault else FLAGS[1:] if wanted_calls(case.body) else ()  # wrong, if the parser is right
@@ -192,7 +198,7 @@ def score_tool_call(case: Case, evalset: Evalset, text: str, written_in: str | N
         return _scores(_judged(0, fault.error_type, f"{fault}{_misread(found)}"), None)
     if not calls and wanted_calls(case.body):
         return _scores(_judged(1, "no_call", f"no call is made{_misread(found)}"), "[]")
-    return _score(case, calls)
+    return calls
 
 
 def _misread(found: Blame | None) -> str:
@@ -206,7 +212,7 @@ def score_decoded(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
     """All six flags of calls that someone else decoded: a list of `{"name", "arguments"}`, `{NAME: arguments}` or
     OpenAI's `tool_calls`, whose arguments are JSON as text."""
     try:
-        return _score(case, read_calls(calls))
+        return score_calls(case, read_calls(calls))
     except BadCall as error:
         return _scores(_judged(0, error.error_type, str(error)), None)
 
@@ -245,7 +251,8 @@ def _read(number: int, value: Any) -> Call:
     raise BadCall("call_shape", f"call {number} is {quote(value)}, not a name and an arguments object")
 
 
-def _score(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
+def score_calls(case: Case, calls: tuple[Call, ...]) -> dict[str, Score]:
+    """All six flags of calls that were read."""
     shown = _SHOWN.encode([{"name": call.name, "arguments": call.arguments} for call in calls])
     return _scores(judge(case.body["tools"], wanted_calls(case.body), calls), shown)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qualgate.metrics import TURNS
+from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import turn_of
 from qualgate.store.database import Store
 from qualgate.store.queries.flipped import scored_pairs
@@ -67,18 +67,24 @@ def first_wrong(turns: tuple[bool | None, ...]) -> int | None:
 
 
 def trajectories(store: Store, run_id: str, variant: str) -> tuple[Trajectories, ...]:
-    """By evalset, of those whose turns were scored by `turns.correct`."""
-    return gathered(scored_pairs(store, run_id, variant, TURNS))
+    """By evalset, of those whose turns were scored: by `turns.correct`, or by `turns.state` alone."""
+    return gathered(*(scored_pairs(store, run_id, variant, metric) for metric in BY_TRAJECTORY))
 
 
-def gathered(rows: Iterable[ScoredPair]) -> tuple[Trajectories, ...]:
-    """Of both arms' scores of single turns, in any order; what is no turn is left out."""
-    found: dict[str, dict[tuple[str, int], list[tuple[int, bool | None, bool | None, str]]]] = {}
-    for evalset, case_id, repeat, was, now, reason, _ in rows:
-        if (turn := turn_of(case_id)) is not None:
-            of = found.setdefault(evalset, {}).setdefault((turn[0], repeat), [])
-            of.append((turn[1], _right(was), _right(now), reason or ""))
-    return tuple(_told(evalset, [_one(*item) for item in sorted(of.items())]) for evalset, of in sorted(found.items()))
+def gathered(*metrics: Iterable[ScoredPair]) -> tuple[Trajectories, ...]:
+    """Of both arms' scores of single turns, in any order; what is no turn is left out. Each evalset by the first of the
+    metrics that it has."""
+    told: dict[str, Trajectories] = {}
+    for rows in metrics:
+        found: dict[str, dict[tuple[str, int], list[tuple[int, bool | None, bool | None, str]]]] = {}
+        for evalset, case_id, repeat, was, now, reason, _ in rows:
+            if (turn := turn_of(case_id)) is not None:
+                of = found.setdefault(evalset, {}).setdefault((turn[0], repeat), [])
+                of.append((turn[1], _right(was), _right(now), reason or ""))
+        for evalset, of in found.items():
+            if evalset not in told:
+                told[evalset] = _told(evalset, [_one(*item) for item in sorted(of.items())])
+    return tuple(told[name] for name in sorted(told))
 
 
 def _right(value: float | None) -> bool | None:

@@ -1,14 +1,15 @@
-"""BFCL's multi-turn checker on transcripts, beside what `turns.correct` says of the same calls.
+"""BFCL's multi-turn checker on transcripts, beside what `turns.correct` and `turns.state` say of the same calls.
 
-python -m tests.verification.references.bfcl_turns BFCL [--write TRAJECTORIES.jsonl] [--each 8]
+python -m tests.verification.references.bfcl_turns BFCL [--write TRAJECTORIES.jsonl] [--each 8] [--entries 800]
 
 BFCL: a folder that holds the package `bfcl_eval` with its data, a checkout's `berkeley-function-call-leaderboard`.
 Nothing of it is kept here. Its simulated tools and its checker run in an interpreter of their own, without qualgate.
 
 A transcript is the reference's calls with one change, or none. BFCL compares states and returns after each turn of the
 user's; ours asks for the recorded calls in their order. So whatever ours calls right must be right for BFCL, and what
-BFCL takes beyond that is counted by kind. With --write, the entries become rows with `turns` whose results their tools
-gave, those left out whose own schema refuses a call of the reference's.
+BFCL takes beyond that is counted by kind. `turns.state` runs the same tools in our sandbox, whole transcripts: it is to
+say what BFCL says. With --write, the entries become a set: rows with `turns` whose results their tools gave, those left
+out whose own schema refuses a call of the reference's, with the tools beside them.
 """
 
 from __future__ import annotations
@@ -27,12 +28,23 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.evalsets import read_turns
+from qualgate.evalsets.simulation import Sources
+from qualgate.sandbox import Sandbox, packages
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects import Call
+from qualgate.scoring.tools.state import BadSimulation, World, first_fault
 
 CATEGORIES = ("multi_turn_base", "multi_turn_miss_param", "multi_turn_miss_func", "multi_turn_long_context")
 MORE = "There are more tools now. Try it again."  # said where a turn asks for nothing: only its tools are new
 KINDS = ("none", "drop", "twice", "swap", "value", "look", "early")
+SOURCES = "bfcl_eval/eval_checker/multi_turn_eval/func_source_code"
+MODULES = {
+    "GorillaFileSystem": "gorilla_file_system", "MathAPI": "math_api", "MessageAPI": "message_api",
+    "TwitterAPI": "posting_api", "TicketAPI": "ticket_api", "TradingBot": "trading_bot", "TravelAPI": "travel_booking",
+    "VehicleControlAPI": "vehicle_control",
+}  # fmt: skip
+STATELESS = ("MathAPI",)  # BFCL gives them no configuration, whatever an entry has
+PACKAGES = ["mpmath"]  # that MathAPI imports
 Turns = list[list[str]]  # of each turn of the user's, calls as Python source
 
 
@@ -141,6 +153,25 @@ for number, line in enumerate(sys.stdin):
 """
 
 
+def sources_of(bfcl: Path) -> Sources:
+    """The modules of the simulated tools, as `simulation` of a set would have them."""
+    names = sorted([*MODULES.values(), "long_context"])
+    return tuple((f"{SOURCES}/{name}.py", (bfcl / SOURCES / f"{name}.py").read_text()) for name in names)
+
+
+def state_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry's tools as a row's `state`."""
+    names = {name: f"{SOURCES.replace('/', '.')}.{MODULES[name]}.{name}" for name in entry["involved_classes"]}
+    initial = {names[name]: config for name, config in entry["initial_config"].items()
+               if name in names and name not in STATELESS}  # fmt: skip
+    long = {"long_context": True} if "long_context" in entry["id"] else {}
+    return {"classes": [*names.values()], "initial": initial} | long
+
+
+def plain(turns: list[list[Call]]) -> list[list[list[Any]]]:
+    return [[[call.name, call.arguments] for call in turn] for turn in turns]
+
+
 class Theirs:
     """BFCL's code, in its own interpreter."""
 
@@ -183,15 +214,36 @@ def row_of(
             turn = {"expected_calls": [{"name": call.name, "arguments": call.arguments}], "results": [result]}
             turns.append({**first, **turn} if not place else turn)
     cluster = f"entry_{entry['id'].rpartition('_')[2]}"
-    return {"id": entry["id"], "cluster": cluster, "max_new_tokens": 256, "tools": tools[0], "turns": turns}
+    row = {"id": entry["id"], "cluster": cluster, "max_new_tokens": 256, "tools": tools[0], "turns": turns}
+    return row | {"state": state_of(entry)}
 
 
-def measure(bfcl: Path, each: int, write: Path | None) -> dict[str, Any]:
+def write_set(bfcl: Path, rows: list[dict[str, Any]], write: Path) -> None:
+    write.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    for path, text in sources_of(bfcl):
+        file = write.with_name(f"{write.stem}_tools") / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    said = {"name": write.stem, "version": "1", "metrics": ["turns.correct", "turns.state"],
+            "simulation": f"{write.stem}_tools", "packages": PACKAGES}  # fmt: skip
+    write.with_suffix(".yaml").write_text(json.dumps(said, indent=1) + "\n")
+
+
+def measure(bfcl: Path, each: int, write: Path | None, most: int, shard: tuple[int, int]) -> dict[str, Any]:
+    """shard: (which, of how many) of the entries."""
     theirs, rng = Theirs(bfcl), random.Random(0)
     verdicts: dict[str, Counter[tuple[bool, bool]]] = {kind: Counter() for kind in KINDS}
+    states: dict[str, Counter[tuple[bool, bool]]] = {kind: Counter() for kind in KINDS}
+    differ: list[dict[str, Any]] = []
+    nobody: list[dict[str, Any]] = []  # could be judged by ours
+    sandbox, _ = packages.equipped(held, PACKAGES) if (held := Sandbox.best()) else (None, None)
+    assert sandbox, "no sandbox holds on this machine: qualgate doctor"
     rows, unread = [], 0
     for category in CATEGORIES:
-        for entry, truth in entries(bfcl, category):
+        for place, (entry, truth) in enumerate(entries(bfcl, category)):
+            if place >= most / len(CATEGORIES) or place % shard[1] != shard[0]:
+                continue  # a sample, or another process's
+            world = World(sandbox, sources_of(bfcl), json.dumps(state_of(entry)))
             tools = tools_of(bfcl, entry, theirs.files)
             known = offered(entry, tools)
             try:
@@ -205,15 +257,28 @@ def measure(bfcl: Path, each: int, write: Path | None) -> dict[str, Any]:
                 if (transcript := changed(reference, kind, rng)) is not None:
                     said = theirs.asked(entry, truth, [[*map(written, turn)] for turn in transcript])
                     verdicts[kind][ours(known, reference, transcript), said] += 1
+                    try:
+                        fault = first_fault(world, plain(reference), plain(transcript))
+                    except BadSimulation as error:
+                        nobody.append({"id": entry["id"], "kind": kind, "bfcl": said, "why": str(error)})
+                        continue
+                    states[kind][fault is None, said] += 1
+                    if (fault is None) != said:
+                        differ.append({"id": entry["id"], "kind": kind, "bfcl": said, "fault": fault})
     theirs.close()
     if write is not None:
-        write.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        write_set(bfcl, rows, write)
     refused = [faults for row in rows if (faults := read_turns(row)[1])]
     return {
         "entries": len(rows), "unread": unread, "refused": refused[:5], "turns": sum(len(row["turns"]) for row in rows),
-        "kinds": {kind: {"both": found[True, True], "ours alone": found[True, False], "bfcl alone": found[False, True],
-                         "neither": found[False, False]} for kind, found in verdicts.items()},
+        "turns.correct": {kind: table(found) for kind, found in verdicts.items()},
+        "turns.state": {kind: table(found) for kind, found in states.items()}, "differ": differ, "null": nobody,
     }  # fmt: skip
+
+
+def table(found: Counter[tuple[bool, bool]]) -> dict[str, int]:
+    return {"both": found[True, True], "ours alone": found[True, False], "bfcl alone": found[False, True],
+            "neither": found[False, False]}  # fmt: skip
 
 
 if __name__ == "__main__":
@@ -221,5 +286,8 @@ if __name__ == "__main__":
     asked.add_argument("bfcl", type=Path)
     asked.add_argument("--write", type=Path)
     asked.add_argument("--each", type=int, default=len(KINDS))
+    asked.add_argument("--entries", type=int, default=800)
+    asked.add_argument("--shard", type=int, nargs=2, default=(0, 1), metavar=("WHICH", "OF"))
     options = asked.parse_args()
-    print(json.dumps(measure(options.bfcl.resolve(), options.each, options.write), indent=1))
+    found = measure(options.bfcl.resolve(), options.each, options.write, options.entries, tuple(options.shard))
+    print(json.dumps(found, indent=1))

@@ -1,0 +1,47 @@
+"""What a scorer is, shipped or another package's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring.outcome import found
+
+Mode = Literal["strict", "served", "compat"]
+
+
+def _nothing_more(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    yield from ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """One way to judge answers.
+
+    A scorer is pure and never raises, whatever the text; scores of different versions are never compared.
+    """
+
+    name: str  # what `qualgate score --scorer` takes
+    version: str  # stored with each score, e.g. "numeric/3"; raised when a score may come out otherwise
+    metrics: tuple[str, ...]  # one score each; the last speaks of the whole answer
+    function: Callable[[Case, Evalset, str], dict[str, Score]]  # by metric
+    needs: tuple[str, ...] = ()  # keys that a case's body must have
+    faults: Callable[[dict[str, Any], Evalset], Iterator[str]] = _nothing_more  # beyond that, what keeps it unscored
+    # served: what a server's parser makes of an answer; compat: the reference's verdicts and error words, its surprises
+    mode: Mode = "strict"
+    decoded: Callable[[Case, Evalset, Any], dict[str, Score]] | None = None  # of calls that are decoded already
+    after: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None  # `function` after a filter
+    normalizes: bool = False  # reads the evalset's `normalizers`
+    lenient: tuple[str, ...] = ()  # of the evalset's `lenient` modes, those that it reads
+    # `function` where a dialect is named for the cases that declare none; None: reads no dialects
+    written_in: Callable[[str], Callable[[Case, Evalset, str], dict[str, Score]]] | None = None
+    dialect: str = ""  # that `function` was given by `in_dialect`
+    transcripts: bool = False  # judges rows with `turns` whole, on calls by turn of the user's
+    whole: bool = False  # reads an answer with its thought; every other scorer is given what stands behind that
+
+    def unscorable(self, body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+        """What keeps a case from being scored, a line each."""
+        missing = [f"{self.name} needs `{key}`; {found(body, key)}" for key in self.needs if key not in body]
+        yield from missing or self.faults(body, evalset)

@@ -1,0 +1,347 @@
+"""One turn of a trajectory by what its calls do: simulated tools of the set's own are brought to the same state.
+
+BFCL's multi-turn verdict (`multi_turn_checker`): after each turn of the user's the model's tools are in the state that
+the reference's calls bring theirs to, attribute by attribute, and what these calls gave is among all that the model's
+calls gave. Where nothing is to be called nothing may be; where something is, something must be.
+
+A case is one action, asked with the recorded history. So the model's own calls run behind the recorded ones; right is
+what the recorded calls come to at this action, or at a later one of the same turn of the user's. Both sides run in
+sandboxes of their own, the recorded calls in none that the model's reach. The recorded ones run twice: tools that then
+differ judge nobody.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from qualgate.errors import close_names
+from qualgate.identity import content_hash
+from qualgate.metrics import STATE
+from qualgate.records import Case, Evalset, Score, turn_of
+from qualgate.sandbox import Ended, Sandbox, SandboxFailed
+from qualgate.sandbox.packages import NoPackages
+from qualgate.scoring.code import equipped
+from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
+from qualgate.scoring.tools import strict
+from qualgate.scoring.tools.dialects import BadCall, Call
+from qualgate.scoring.tools.turns import turn_faults
+from qualgate.scoring.unit_tests import BadTests
+
+SCORER, COMPAT = "state/1", "state.compat/1"
+EXAMPLE = '{"classes": ["Bank"], "initial": {"Bank": {"balance": 10}}}'
+KEYS = ("classes", "initial", "long_context")
+_DRIVER = "from inside.simulated import play"
+Calls = Sequence[Sequence[Any]]  # of [name, arguments]
+Told = tuple[str, str]  # a value's digest, and its beginning
+
+
+class BadSimulation(Exception):
+    """The set's own tools, not an answer, are at fault."""
+
+
+class Broken(Exception):
+    """The model's calls end the simulation. `error_type` as in its score."""
+
+    def __init__(self, error_type: str, reason: str) -> None:
+        super().__init__(reason)
+        self.error_type = error_type
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What some calls gave, and the tools' state behind them."""
+
+    results: tuple[Told, ...]
+    state: dict[str, dict[str, Told]]  # class → attribute → value
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Simulated tools, and where they run."""
+
+    sandbox: Sandbox
+    sources: tuple[tuple[str, str], ...]  # path, text
+    state: str  # a row's `state`, as JSON
+
+    def play(self, steps: Sequence[Calls]) -> list[Step]:
+        """Each step's results and the state behind it, in a fresh sandbox.
+
+        Raises BadSimulation, Broken, SandboxFailed.
+        """
+        known = json.loads(self.state)
+        question = {"sources": dict(self.sources), "classes": known["classes"], "initial": known.get("initial", {}),
+                    "long_context": known.get("long_context", False), "steps": steps}  # fmt: skip
+        try:
+            with self.sandbox.interpreter() as inside:
+                inside.ask({"op": "load", "args": [_DRIVER, []]})
+                reply = inside.ask({"op": "call", "name": "play", "args": [json.dumps(question)]})
+        except Ended as error:
+            raise Broken(error.error_type, str(error)) from None
+        match reply:
+            case {"raised": [str(kind), str(message)]}:
+                raise Broken("exception", f"{kind}: {message}")
+            case {"value": str(text)}:
+                return _steps(text, steps)
+        raise Broken("reply", "what the tools came to is more than is read")
+
+
+def _steps(text: str, asked: Sequence[Calls]) -> list[Step]:
+    """Of a reply, which whatever ran in there may have written."""
+    try:
+        said = json.loads(text)
+        if "unmade" in said:
+            raise BadSimulation(f"a class of the simulation cannot be made: {said['unmade']}")
+        steps = [
+            Step(
+                tuple((str(digest), str(shown)) for digest, shown in step["results"]),
+                {kind: {name: (str(one[0]), str(one[1])) for name, one in held.items()}
+                 for kind, held in step["state"].items()},
+            )
+            for step in said["steps"]
+        ]  # fmt: skip
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
+        raise Broken("reply", "what the tools came to cannot be read") from None
+    if [len(step.results) for step in steps] != [len(calls) for calls in asked]:
+        raise Broken("reply", "not every call has a result")
+    return steps
+
+
+@lru_cache(maxsize=64)
+def _recorded(world: World, steps: str) -> list[Step] | str:
+    """What the recorded calls come to; why that cannot be said."""
+    calls = json.loads(steps)
+    try:
+        first, again = world.play(calls), world.play(calls)
+    except (BadSimulation, Broken) as error:
+        return str(error)
+    for one, other in zip(first, again, strict=True):
+        for made, wanted in zip(one.results, other.results, strict=True):
+            if made[0] != wanted[0]:
+                return f"a recorded call gives {quote(made[1])} once and {quote(wanted[1])} the next time"
+        if fault := state_fault(one, other):
+            return f"run twice, the recorded calls end differently: {fault}"
+    return first
+
+
+def reference(world: World, steps: Sequence[Calls]) -> list[Step]:
+    """What the recorded calls come to, step by step, run twice. Raises BadSimulation, SandboxFailed."""
+    found = _recorded(world, json.dumps(steps))
+    if isinstance(found, str):
+        raise BadSimulation(f"the recorded calls cannot be run: {found}")
+    return found
+
+
+def state_fault(made: Step, wanted: Step) -> str:
+    """Where the model's state is not the recorded one; "" where it is."""
+    for kind, held in wanted.state.items():
+        for name, (digest, shown) in held.items():
+            own = made.state.get(kind, {}).get(name, ("", "absent"))
+            if own[0] != digest:
+                return f"{kind}.{name} is {quote(own[1])}, and the recorded calls leave {quote(shown)}"
+    return ""
+
+
+def result_fault(given: Sequence[Told], wanted: Sequence[Told]) -> str:
+    """Which result of the recorded calls is not among the `given`, each of which counts once; "" where all are."""
+    left = Counter(digest for digest, _ in given)
+    for digest, shown in wanted:
+        if not left[digest]:
+            return f"no call gave {quote(shown)}, as a recorded one did"
+        left[digest] -= 1
+    return ""
+
+
+def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) -> tuple[str, str] | None:
+    """BFCL's verdict on a whole transcript, calls by turn of the user's: (error type, why) of what is wrong first; None
+    where all is right. Raises BadSimulation, SandboxFailed."""
+    if len(made) != len(wanted):
+        return "turns", f"the transcript has {len(made)} turns of the user's, the case {len(wanted)}"
+    for turn, (calls, own) in enumerate(zip(wanted, made, strict=True), start=1):
+        if bool(calls) != bool(own):
+            return (
+                ("no_call", f"turn {turn}: no call is made") if calls else ("call", f"turn {turn}: no call may be made")
+            )
+    ends, given = reference(world, wanted), []
+    try:
+        for turn, (end, step) in enumerate(zip(ends, world.play(made), strict=True), start=1):
+            given += step.results
+            if wanted[turn - 1] and (fault := state_fault(step, end)):
+                return "state", f"turn {turn}: {fault}"
+            if fault := result_fault(given, end.results):
+                return "result", f"turn {turn}: {fault}"
+    except Broken as error:
+        return error.error_type, str(error)
+    return None
+
+
+def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, made: Calls) -> tuple[str, str] | None:
+    """The same of one action behind the recorded ones before it.
+
+    turns: the recorded calls by turn of the user's and action; number: of the action in all turns, from 1.
+    """
+    actions = [calls for turn in turns for calls in turn]
+    begins = max(place for place in _begins(turns) if place < number)
+    ends = min((place for place in _begins(turns) if place >= number), default=len(actions))
+    recorded = reference(world, actions)
+    before = [call for calls in actions[: number - 1] for call in calls]
+    try:
+        history, own = world.play([before, made])
+    except Broken as error:
+        return error.error_type, str(error)
+    faults: list[tuple[str, str]] = []
+    for last in (place for place in range(number - 1, ends) if actions[place]):
+        wanted = [one for step in recorded[begins : last + 1] for one in step.results]
+        if fault := state_fault(own, recorded[last]):
+            faults.append(("state", fault))
+        elif fault := result_fault([*history.results, *own.results], wanted):
+            faults.append(("result", fault))
+        else:
+            return None
+    return faults[0]
+
+
+def _begins(turns: Sequence[Sequence[Calls]]) -> list[int]:
+    """The place of each turn's first action among all."""
+    return [sum(map(len, turns[:place])) for place in range(len(turns))]
+
+
+def score_state(
+    case: Case, evalset: Evalset, answer: Any, sandbox: Sandbox | None, written_in: str | None = None
+) -> dict[str, Score]:
+    """`turns.state` of one turn's answer: text, or calls that are decoded. The recorded action itself needs no run."""
+    held = _equipped(case, sandbox, SCORER)  # first: whatever the answer, the version names its packages
+    if isinstance(held, Score):
+        return {STATE: held}
+    try:
+        text = isinstance(answer, str)
+        calls = strict.calls_or_scores(case, answer, written_in) if text else strict.read_calls(answer)
+    except BadCall as error:
+        return {STATE: wrong(STATE, held[1], error.error_type, str(error))}
+    scores = calls if isinstance(calls, dict) else strict.score_calls(case, calls)
+    score = replace(scores[strict.FLAGS[-1]], metric=STATE, scorer=held[1])
+    if isinstance(calls, dict) or score.verdict or not calls or not case.body["expected_calls"]:
+        return {STATE: score}
+    if outside := next((call for call in calls if call.name not in strict.parameters(case.body["tools"])), None):
+        return {STATE: wrong(STATE, held[1], "unknown_tool", f"no tool is called {quote(outside.name)}")}
+    turn = turn_of(case.id)
+    assert turn is not None  # `state_faults` refuses others
+
+    def fault(world: World) -> tuple[str, str] | None:
+        return action_fault(world, case.body["recorded"], turn[1], _plain(calls))
+
+    return {STATE: _judged(case, evalset, held, fault, score.extracted)}
+
+
+def score_transcript(case: Case, evalset: Evalset, turns: Any, sandbox: Sandbox | None) -> dict[str, Score]:
+    """`turns.state` of a whole transcript, a list of decoded calls for each turn of the user's, as BFCL judges it."""
+    held = _equipped(case, sandbox, COMPAT)
+    if isinstance(held, Score):
+        return {STATE: held}
+    try:
+        if not isinstance(turns, list):
+            raise BadCall(
+                "call_shape", f"a transcript is a list of calls for each turn of the user's; found {quote(turns)}"
+            )
+        made = [_plain(strict.read_calls(calls)) for calls in turns]
+    except BadCall as error:
+        return {STATE: wrong(STATE, held[1], error.error_type, str(error))}
+    wanted = [[call for calls in turn for call in calls] for turn in case.body["recorded"]]
+    return {STATE: _judged(case, evalset, held, lambda world: first_fault(world, wanted, made), None)}
+
+
+def _plain(calls: Sequence[Call]) -> list[list[Any]]:
+    return [[call.name, call.arguments] for call in calls]
+
+
+def _equipped(case: Case, sandbox: Sandbox | None, scorer: str) -> tuple[Sandbox | None, str] | Score:
+    """The sandbox with the case's packages, and the scorer's version, which names them; a score where there is none."""
+    try:
+        return equipped(case.body, sandbox, scorer) if sandbox else (None, scorer)
+    except NoPackages as error:
+        return cannot_say(STATE, scorer, "no_packages", str(error))
+    except BadTests as error:
+        return cannot_say(STATE, scorer, "simulation", str(error))
+
+
+def _judged(
+    case: Case,
+    evalset: Evalset,
+    held: tuple[Sandbox | None, str],
+    fault: Callable[[World], tuple[str, str] | None],
+    extracted: str | None,
+) -> Score:
+    sandbox, scorer = held
+    if sandbox is None:
+        return cannot_say(STATE, scorer, "no_sandbox", "no sandbox holds on this machine: qualgate doctor")
+    try:
+        said = fault(World(sandbox, evalset.simulation, json.dumps(case.body["state"])))
+    except SandboxFailed as error:
+        return cannot_say(STATE, scorer, "sandbox", str(error))
+    except BadSimulation as error:
+        return cannot_say(STATE, scorer, "simulation", str(error))
+    return wrong(STATE, scorer, *said, extracted) if said else right(STATE, scorer, extracted)
+
+
+def state_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """What keeps a turn from being scored: beyond what `turns.correct` needs, the set's `simulation` and `state`."""
+    yield from turn_faults(body, evalset)
+    if not isinstance(body.get("recorded"), tuple):  # a list is a row's own
+        yield f"{STATE} runs the recorded calls: give the row `turns`; {found(body, 'turns')}"
+    yield from _world_faults(body, evalset)
+
+
+def transcript_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """The same of a row with `turns`, whose transcripts are judged whole."""
+    if not isinstance(body.get("recorded"), tuple):  # a list is a row's own
+        yield f"{STATE} runs the recorded calls: give the row `turns`; {found(body, 'turns')}"
+    yield from _world_faults(body, evalset)
+
+
+def _world_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    if not evalset.simulation:
+        yield f"{STATE} needs `simulation: tools.py` in the set's YAML, the file or folder with its simulated tools"
+        return
+    if body.get("simulation", "") != _identity(evalset.simulation):
+        yield f"`simulation` of a case has no effect, the set's YAML names it; {found(body, 'simulation')}"
+    state = body.get("state")
+    classes = state.get("classes") if isinstance(state, dict) else None
+    if not isinstance(state, dict) or not isinstance(classes, list) or not classes:
+        yield f"{STATE} needs `state`, the simulated classes and how they begin, as {EXAMPLE}; {found(body, 'state')}"
+        return
+    if unknown := [key for key in state if key not in KEYS]:
+        yield f"`state` has an unknown key {quote(unknown[0])}; it has {', '.join(KEYS)}"
+    initial = state.get("initial", {})
+    if not isinstance(initial, dict) or not all(isinstance(one, dict) for one in initial.values()):
+        yield f"state.initial must be an object, class → how it begins, an object too; {found(state, 'initial')}"
+    elif others := [name for name in initial if name not in classes]:
+        yield f"state.initial[{quote(others[0])}] is of no class of state.classes"
+    if not isinstance(state.get("long_context", False), bool):
+        yield f"state.long_context must be true or false; {found(state, 'long_context')}"
+    known = _classes(evalset.simulation)
+    for place, name in enumerate(classes):
+        if name not in known:
+            near = close_names(name, known) if isinstance(name, str) else ()
+            meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known[:5]) or 'none'}"
+            yield f"state.classes[{place}]: the simulation has no class {quote(name)}{meant}"
+
+
+@lru_cache(maxsize=8)
+def _identity(sources: tuple[tuple[str, str], ...]) -> str:
+    return content_hash(sources)
+
+
+@lru_cache(maxsize=8)
+def _classes(sources: tuple[tuple[str, str], ...]) -> list[str]:
+    """Every class that the modules define, as `state.classes` names it: `Bank` of one file, else `module.Bank`."""
+    names = []
+    for path, text in sources:
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        found = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+        names += found if len(sources) == 1 else [f"{module}.{name}" for name in found]
+    return names
