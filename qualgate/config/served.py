@@ -177,7 +177,8 @@ class ServedKeys(AskedKeys):
     ] = ABSENT
     """How many of the likeliest tokens the server is to list at each place of the baseline's answers, -1 for all: what
     this arm's drift is read from, and its own answer up to where it leaves the baseline's. For servers that tell
-    `prompt_logprobs` as vLLM does, SGLang (`engine: sglang`), and arms with a `tokenizer`. Example: `prompt_logprobs: 20`
+    `prompt_logprobs` as vLLM does and SGLang (`engine: sglang`), and arms with a `tokenizer`. Example:
+    `prompt_logprobs: 20`
     """
 
     @property
