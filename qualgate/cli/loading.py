@@ -1,4 +1,4 @@
-"""`load`: the latency of served arms when many ask at once. It judges nothing."""
+"""`load`: the latency of served arms when many ask at once, and what `load.rules` say of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 from qualgate.cli.arguments import GateFileArgument, JsonOption
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
-from qualgate.errors import Exit, UsageError
+from qualgate.errors import EXIT_ORDER, Exit, UsageError
+
+ENDS = {"approve": Exit.APPROVE, "block": Exit.BLOCK, "undecided": Exit.UNDECIDED}
 
 
 def load(
@@ -23,9 +25,11 @@ def load(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure served arms under load, in turns: latency, throughput, goodput. It judges nothing; 0: it was measured."""
+    """Measure served arms under load, in turns: latency, throughput, goodput. With `load.rules` it judges them and ends
+    as `run` does; without, 0 says that it was measured."""
     from qualgate.config import load_gate_file
     from qualgate.load.definitions import DEFINITIONS
+    from qualgate.load.rules import check_rules
     from qualgate.load.run import measure
     from qualgate.load.summary import summarised
     from qualgate.report.load import load_as_json, load_picture, print_load, requests_of
@@ -34,11 +38,13 @@ def load(
     if definitions not in DEFINITIONS:
         raise UsageError(f"--as {definitions}: there are the definitions of {', '.join(DEFINITIONS)}")
     gate = load_gate_file(gate_file)
+    for line in check_rules(gate):
+        tell(line)
     folder = out or gate_file.parent / "qualgate-reports"
     write_atomically(tried := folder / ".qualgate-load", "")  # who cannot write learns it before, not after
     tried.unlink()
     loaded = measure(gate, tell)
-    summary = summarised(loaded, DEFINITIONS[definitions], gate.policy.slo)
+    summary = summarised(loaded, DEFINITIONS[definitions], gate.policy.slo, gate.policy.alpha)
     if as_json:
         say(load_as_json(summary))
     else:
@@ -51,3 +57,6 @@ def load(
         named = ", ".join(f"{row.arm} at {row.level.label}" for row in summary.unanswered[:5])
         tell(f"qualgate: not one answer counts of {named}, so nothing is known there")
         raise typer.Exit(Exit.INFRASTRUCTURE)
+    ends = {ENDS[one.said] for one in summary.verdicts}
+    if (code := next((one for one in EXIT_ORDER if one in ends), Exit.APPROVE)) != Exit.APPROVE:
+        raise typer.Exit(code)

@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, model_validator
 
 from qualgate.config.paths import PlainFile, expanded
-from qualgate.documents import ABSENT, Written, stated
-from qualgate.records import Load
+from qualgate.documents import ABSENT, Written, nearest, quote, stated
+from qualgate.records import Load, LoadRule
+from qualgate.records.load import HIGHER, LOAD_METRICS, RELATIVE
 
 MOST_AT_ONCE = 4_096
 LEAST_RATE, MOST_RATE = 0.001, 100_000.0
@@ -34,6 +35,36 @@ _AtOnce = Annotated[int, AfterValidator(_at_once), Field(json_schema_extra={"min
 _Rate = Annotated[
     float, AfterValidator(_a_second), Field(json_schema_extra={"minimum": LEAST_RATE, "maximum": MOST_RATE})
 ]
+
+
+class LoadRuleEntry(Written):
+    """A limit on what a variant may be under load, held in each round against the baseline's of the same round."""
+
+    model_config = {
+        "json_schema_extra": {"oneOf": [{"required": [name]} for name in ("max_drop", "max_increase", "min", "max")]}
+    }
+    example: ClassVar = "{metric: throughput.answers, max_drop: 0.05}"
+    metric: Annotated[str, Field(json_schema_extra={"enum": list(LOAD_METRICS)})]
+    """What is measured. Example: `metric: ttft.p95`"""
+    max_drop: Annotated[float, Field(ge=0, lt=1)] = ABSENT
+    """Of `throughput.*`: share of the baseline's by which it may be lower. Example: `max_drop: 0.05`"""
+    max_increase: Annotated[float, Field(ge=0, le=100)] = ABSENT
+    """Of times: share of the baseline's by which they may be longer. Example: `max_increase: 0.1`"""
+    min: Annotated[float, Field(ge=0)] = ABSENT
+    """Of `throughput.*`: at least so many a second. Example: `min: 20`"""
+    max: Annotated[float, Field(ge=0)] = ABSENT
+    """Of times in seconds, shares and tokens: at most so much. Example: `max: 0.01`"""
+
+    @model_validator(mode="after")
+    def _a_limit_that_is_one(self) -> LoadRuleEntry:
+        if self.metric not in LOAD_METRICS:
+            raise stated(f"unknown metric of a load {quote(self.metric)}{nearest(self.metric, list(LOAD_METRICS))}")
+        goes = ("max_drop", "min") if self.metric in HIGHER else ("max_increase", "max")
+        goes = goes if self.metric in RELATIVE else ("max",)
+        said = [name for name in ("max_drop", "max_increase", "min", "max") if getattr(self, name) is not None]
+        if len(said) != 1 or said[0] not in goes:
+            raise stated(f"a rule on {self.metric} has one limit: {' or '.join(f'`{name}`' for name in goes)}")
+        return self
 
 
 class LoadEntry(Written):
@@ -78,6 +109,11 @@ class LoadEntry(Written):
     `cancel: 0.1`
     """
 
+    rules: list[LoadRuleEntry] = Field(default=ABSENT, min_length=1, max_length=50)
+    """By which `qualgate load` judges each variant, at every level; five rounds or more can show one at `alpha: 0.05`.
+    Example: `rules: [{metric: throughput.answers, max_drop: 0.05}]`
+    """
+
     @model_validator(mode="after")
     def _fits_together(self) -> LoadEntry:
         said = self.model_fields_set
@@ -90,6 +126,11 @@ class LoadEntry(Written):
                 raise stated(f"`load.{name}` names a level twice; how often each is measured is `rounds`")
         if "seconds" in said and self.concurrency is None and self.rate is None and self.trace is not None:
             raise stated("`load.seconds` is how long levels last, and a trace lasts as long as it says: leave it out")
+        named = [rule.metric for rule in self.rules or ()]
+        if "cancel.tokens" in named and not self.cancel:
+            raise stated("a rule on cancel.tokens, and no request is closed early; add for example `cancel: 0.1`")
+        if "retry.share" in named and not self.retries:
+            raise stated("a rule on retry.share, and nothing is sent again; add for example `retries: 2`")
         if self.warmup + self.cooldown >= self.seconds and (self.trace is None or self.concurrency or self.rate):
             raise stated(
                 f"`load` counts nothing: of {self.seconds:g} seconds, {self.warmup:g} are warm-up and "
@@ -106,6 +147,10 @@ def as_load(entry: LoadEntry | None, folder: Path) -> Load:
     return Load(
         concurrency=tuple(entry.concurrency or (() if alone else _USUAL.concurrency)),
         rate=tuple(entry.rate or ()),
+        rules=tuple(
+            LoadRule(**{name: getattr(rule, name) for name in ("metric", "max_drop", "max_increase", "min", "max")})
+            for rule in entry.rules or ()
+        ),
         trace=str(folder / expanded(entry.trace)) if entry.trace else "",
         **{
             name: getattr(entry, name)

@@ -9,6 +9,7 @@ from qualgate.formatting import counted, ms_text
 from qualgate.load.counters import WATCHED
 from qualgate.load.definitions import Definition
 from qualgate.load.measures import Measured, measured
+from qualgate.load.rules import LoadVerdict, verdicts
 from qualgate.load.run import Loaded
 from qualgate.load.schedule import Level
 from qualgate.records import Load, Slo
@@ -29,7 +30,7 @@ class Row:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Rows by level, then by arm in the gate file's order. by: whose definitions its numbers follow. told: arm → what
-    its server says that it is. notes: sentences for people."""
+    its server says that it is. notes: sentences for people. verdicts: of the variants, where there are rules."""
 
     load: Load
     seed: int
@@ -39,6 +40,7 @@ class Summary:
     prompts: int
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    verdicts: tuple[LoadVerdict, ...] = ()
 
     @property
     def unanswered(self) -> tuple[Row, ...]:
@@ -46,8 +48,8 @@ class Summary:
         return tuple(row for row in self.rows if not row.numbers.answered)
 
 
-def summarised(loaded: Loaded, by: Definition, slo: Slo | None) -> Summary:
-    """Of what was sent, by those definitions."""
+def summarised(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) -> Summary:
+    """Of what was sent, by those definitions. alpha: of the verdicts."""
     rows = tuple(
         Row(level=level, arm=arm.name, numbers=measured(loaded.stages[arm.name, level], by, slo))
         for level in loaded.levels
@@ -62,6 +64,7 @@ def summarised(loaded: Loaded, by: Definition, slo: Slo | None) -> Summary:
         prompts=loaded.prompts,
         rows=rows,
         notes=tuple(note for row in rows for note in _notes(row, loaded, by, slo)),
+        verdicts=verdicts(loaded, by, slo, alpha) if loaded.load.rules else (),
     )
 
 

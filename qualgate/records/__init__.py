@@ -36,7 +36,7 @@ from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases,
 from qualgate.records.counters import DraftCounts, DraftWindow, counted_in, evalsets_of, joined
 from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
 from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label
-from qualgate.records.load import Load
+from qualgate.records.load import Load, LoadRule
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
 from qualgate.records.pool import Claimed, Lease, Node, Submission, SubmissionState
 from qualgate.records.recipe import QuantizeRecipe
@@ -134,6 +134,7 @@ __all__ = [
     "Lease",
     "LmEvalTask",
     "Load",
+    "LoadRule",
     "Looked",
     "ModelFacts",
     "Node",

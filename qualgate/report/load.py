@@ -18,6 +18,7 @@ from qualgate.report.screen import fit
 
 if TYPE_CHECKING:
     from qualgate.load.measures import Measured, Percentile
+    from qualgate.load.rules import LoadVerdict
     from qualgate.load.run import Loaded
     from qualgate.load.summary import Row, Summary
 
@@ -39,6 +40,7 @@ def load_as_json(summary: Summary) -> str:
         "prompts": summary.prompts,
         "rows": [_row(row) for row in summary.rows],
         "notes": list(summary.notes),
+        "verdicts": [_verdict(one) for one in summary.verdicts],
     }
     return json.dumps(value, indent=2, allow_nan=False)
 
@@ -58,6 +60,17 @@ def _row(row: Row) -> dict[str, Any]:
         for name, found in row.numbers.times
     }  # fmt: skip
     return {"level": asdict(row.level), "label": row.level.label, "arm": row.arm, **numbers}
+
+
+def _verdict(one: LoadVerdict) -> dict[str, Any]:
+    findings = [
+        {
+            "rule": found.rule.label, "level": found.level.label, "verdict": found.said, "rounds": list(found.values),
+            "baseline": list(found.baseline), "within": found.within, "p": found.p, "because": found.because,
+        }
+        for found in one.findings
+    ]  # fmt: skip
+    return {"variant": one.variant, "verdict": one.said, "findings": findings}
 
 
 def requests_of(loaded: Loaded) -> Iterator[str]:
@@ -87,6 +100,9 @@ def print_load(summary: Summary) -> None:
     console.print(Text(fit(READING), style="dim"))
     if load.rounds > 1:
         console.print(Text(fit("By round: the least and the largest 95th percentile of one."), style="dim"))
+    for verdict in summary.verdicts:
+        console.print(Text.assemble((visible_line(verdict.variant), "bold"), f"  {verdict.said.upper()}"))
+        console.print(_findings(verdict))
     for note in summary.notes:
         console.print(Text(fit(f"note: {visible_line(note)}")))
 
@@ -109,6 +125,18 @@ def _throughput(summary: Summary) -> Table:
         if limited:
             cells += [_good(one), "–" if one.goodput is None else f"{one.goodput:.3g}"]
         table.add_row(*map(Text, cells))
+    return table
+
+
+def _findings(verdict: LoadVerdict) -> Table:
+    table = _table("level", "rule", "verdict", "by round", "baseline's", "why")
+    for one in verdict.findings:
+        ranges = (
+            _range([value for value in values if value is not None], lambda value: f"{value:.3g}")
+            for values in (one.values, one.baseline)
+        )
+        why = one.because or f"{one.within} of {len(one.values)} rounds are within it (p = {one.p:.2g})"
+        table.add_row(*map(Text, (one.level.label, one.rule.label, one.said, *ranges, why)))
     return table
 
 
@@ -149,7 +177,7 @@ def _range(values: Sequence[float], said: Callable[[float], str]) -> str:
 def _table(*heads: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for head in heads:
-        words = head in ("level", "arm", "time, ms")
+        words = head in ("level", "arm", "time, ms", "rule", "verdict", "why")
         table.add_column(head, justify="left" if words else "right", overflow="fold")
     return table
 

@@ -97,7 +97,7 @@ def test_an_arm_that_never_answers_is_not_measured(tmp_path):
 def test_one_measurement_is_told_by_whose_definitions_are_asked(tmp_path):
     with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
         found = loaded(gate_file(tmp_path, at(one), at(other)))
-    ours, theirs = (summarised(found, by, None).rows[0].numbers for by in (QUALGATE, VLLM))
+    ours, theirs = (summarised(found, by, None, 0.05).rows[0].numbers for by in (QUALGATE, VLLM))
     stage = found.stages["baseline", found.levels[0]][0]
     assert ours.seconds == pytest.approx(SHORT)
     assert theirs.seconds == max(one.ended for one in stage.sent) - stage.start
@@ -131,7 +131,7 @@ def test_a_trace_asks_its_cases_and_bounds_their_answers(tmp_path):
 def test_requests_that_are_closed_are_told_apart_and_a_server_without_counters_says_so(tmp_path):
     load = "{concurrency: [2], seconds: 1, warmup: 0, cooldown: 0, rounds: 1, cancel: 0.5}"
     with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        summary = summarised(loaded(gate_file(tmp_path, at(one), at(other), load)), QUALGATE, None)
+        summary = summarised(loaded(gate_file(tmp_path, at(one), at(other), load)), QUALGATE, None, 0.05)
     numbers = summary.rows[0].numbers
     assert numbers.closed > 0
     assert numbers.requests == numbers.answered + numbers.closed

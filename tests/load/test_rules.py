@@ -1,0 +1,197 @@
+"""What is made of a load's rounds: limits, the sign test, and the exit code of the command."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from scipy.stats import binomtest
+
+from qualgate.config import load_gate_file
+from qualgate.errors import UsageError
+from qualgate.load.counters import Counted
+from qualgate.load.definitions import QUALGATE
+from qualgate.load.rules import VALUES, check_rules, rounds_needed, sign_test, verdicts
+from qualgate.load.run import Loaded
+from qualgate.load.schedule import Level
+from qualgate.load.sent import Sent, Stage
+from qualgate.records import ArmSpec, Load, LoadRule, Slo
+from qualgate.records.load import LOAD_METRICS
+from tests.command_line import qualgate
+from tests.load.test_run import answers, at, gate_file
+from tests.served.scripted import scripted
+
+LEVELS = (Level(kind="concurrency", value=4), Level(kind="concurrency", value=16))
+DROP = LoadRule(metric="throughput.answers", max_drop=0.05)
+
+
+def stage(answered: int, *, failed: int = 0, ttft: float = 0.1) -> Stage:
+    """So many answers in 10 s, as evenly as can be."""
+    sent = [
+        Sent(
+            prompt=0, due=at, began=at, ended=at + 2 * ttft, how="answered", pieces=(at + ttft, at + 2 * ttft), tokens=2
+        )
+        for at in (number * 9 / answered for number in range(answered))
+    ]
+    sent += [
+        Sent(prompt=0, due=1.0, began=1.0, ended=2.0, how="failed", failures=("status 503",)) for _ in range(failed)
+    ]
+    return Stage(start=0.0, opens=0.0, closes=10.0, end=10.0, sent=tuple(sent))
+
+
+def loaded(rules, variant, baseline=None, levels=LEVELS[:1], counts=None) -> Loaded:
+    """Of a variant's stages, of each level alike."""
+    baseline = baseline or [stage(100)] * len(variant)
+    told = {"baseline": [None] * len(variant), "v": counts or [None] * len(variant)}
+    stages = {("baseline", level): tuple(baseline) for level in levels}
+    stages |= {("v", level): tuple(variant) for level in levels}
+    return Loaded(
+        load=Load(rules=tuple(rules), rounds=len(variant)), seed=0, levels=levels,
+        arms=(ArmSpec(name="baseline", model="m"), ArmSpec(name="v", model="m")), prompts=1, told={},
+        stages=stages, counts={key: tuple(told[key[0]]) for key in stages},
+    )  # fmt: skip
+
+
+def said(found: Loaded, slo: Slo | None = None) -> str:
+    [verdict] = verdicts(found, QUALGATE, slo, 0.05)
+    return verdict.said
+
+
+@pytest.mark.parametrize("of", [1, 5, 8, 20])
+def test_the_sign_test_is_the_binomial_one(of):
+    for found in range(of + 1):
+        assert sign_test(found, of) == pytest.approx(binomtest(found, of, 0.5, alternative="greater").pvalue)
+    assert sign_test(of, of) <= 0.05 or of < rounds_needed(0.05)
+
+
+def test_a_server_at_the_limit_is_approved_and_blocked_at_most_as_often_as_alpha():
+    """Every way that rounds can fall, each as likely as any: the least sound case."""
+    rules = [DROP, LoadRule(metric="e2e.p95", max=10.0)]
+    blocked = approved = 0
+    ways = list(itertools.product((True, False), repeat=8))
+    for way in ways:
+        found = said(loaded(rules, [stage(95 if inside else 94) for inside in way]))
+        blocked, approved = blocked + (found == "block"), approved + (found == "approve")
+    assert 0 < blocked <= 0.05 * len(ways)
+    assert 0 < approved <= 0.05 * len(ways)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "found"),
+    [
+        ([100] * 5, "approve"),
+        ([95] * 5, "approve"),  # at the limit
+        ([94] * 5, "block"),
+        ([100] * 4 + [90], "undecided"),
+        ([100] * 7 + [90], "approve"),
+        ([100] * 4, "undecided"),  # too few to show anything
+        ([90] * 4, "undecided"),
+    ],
+)
+def test_rounds_decide_by_how_many_are_within(rounds, found):
+    assert said(loaded([DROP], [stage(one) for one in rounds])) == found
+
+
+def test_a_rule_holds_at_every_level_and_one_that_is_broken_blocks():
+    both = loaded([DROP], [stage(100)] * 6, levels=LEVELS)
+    assert said(both) == "approve"
+    worse = replace(both, stages=both.stages | {("v", LEVELS[1]): (stage(80),) * 6})
+    assert said(worse) == "block"
+    unsure = replace(both, stages=both.stages | {("v", LEVELS[1]): (*(stage(80),) * 3, *(stage(100),) * 3)})
+    assert said(unsure) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad"),
+    [
+        (LoadRule(metric="throughput.tokens", min=15.0), stage(100), stage(60)),
+        (LoadRule(metric="throughput.good", max_drop=0.1), stage(100), stage(100, ttft=0.3)),
+        (LoadRule(metric="ttft.p95", max_increase=0.1), stage(50), stage(50, ttft=0.2)),
+        (LoadRule(metric="tpot.p95", max=0.15), stage(50), stage(50, ttft=0.2)),
+        (LoadRule(metric="e2e.p95", max=0.3), stage(50), stage(50, ttft=0.2)),
+        (LoadRule(metric="failed.share", max=0.01), stage(100), stage(100, failed=5)),
+    ],
+    ids=lambda one: getattr(one, "metric", ""),
+)
+def test_each_metric_is_held_against_its_limit(rule, good, bad):
+    slo = Slo(ttft=0.2)
+    assert said(loaded([rule], [good] * 5), slo) == "approve"
+    assert said(loaded([rule], [bad] * 5), slo) == "block"
+
+
+def test_what_a_server_writes_for_nobody_is_known_or_approves_nothing():
+    rule = LoadRule(metric="cancel.tokens", max=0)
+    still, on = Counted(written=100, afterwards=0), Counted(written=100, afterwards=40)
+    assert said(loaded([rule], [stage(10)] * 5, counts=[still] * 5)) == "approve"
+    assert said(loaded([rule], [stage(10)] * 5, counts=[on] * 5)) == "block"
+    assert said(loaded([rule], [stage(10)] * 5, counts=[None, *[still] * 7][:5])) == "undecided"
+    assert said(loaded([rule], [stage(10)] * 6, counts=[None, *[on] * 5])) == "undecided"  # five of six show no breach
+    [verdict] = verdicts(loaded([rule], [stage(10)] * 5, counts=[None] * 5), QUALGATE, None, 0.05)
+    assert verdict.findings[0].because == "it is not known of 5 of 5 rounds"
+
+
+def test_every_metric_has_its_words_and_its_value():
+    assert list(VALUES) == list(LOAD_METRICS)
+
+
+RULES = "{concurrency: [2], seconds: 1, warmup: 0, cooldown: 0, rounds: 5, rules: [SAID]}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "code", "said"),
+    [
+        ("{metric: failed.share, max: 0.5}", 0, "APPROVE"),
+        ("{metric: throughput.answers, min: 1000000}", 10, "BLOCK"),
+        ("{metric: throughput.tokens, min: 1}", 12, "not known of 5 of 5 rounds"),
+    ],
+)
+def test_the_command_ends_as_a_run_does(tmp_path, monkeypatch, rule, code, said):
+    monkeypatch.setattr("qualgate.load.run._Turn.seconds", property(lambda turn: 0.05))
+
+    def without_counts(body):
+        return replace(answers(body), body=answers(body).body.replace(b'"completion_tokens": 2', b'"x": 2'))
+
+    with scripted(otherwise=without_counts) as one, scripted(otherwise=without_counts) as other:
+        done = qualgate("load", str(gate_file(tmp_path, at(one), at(other), RULES.replace("SAID", rule))))
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("{metric: throughput, min: 1}", "unknown metric of a load 'throughput'"),
+        ("{metric: throughput.answers, max: 1}", "has one limit: `max_drop` or `min`"),
+        ("{metric: throughput.answers, min: 1, max_drop: 0.1}", "has one limit"),
+        ("{metric: failed.share, max_increase: 0.1}", "has one limit: `max`"),
+        ("{metric: cancel.tokens, max: 0}", "add for example `cancel: 0.1`"),
+        ("{metric: retry.share, max: 0}", "add for example `retries: 2`"),
+        ("{metric: ttft.p95}", "has one limit: `max_increase` or `max`"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_with_what_to_write(tmp_path, rule, said):
+    served = '{endpoint: "http://127.0.0.1:1/v1", model: m}'
+    with pytest.raises(UsageError, match=r"gate\.yaml:6") as error:
+        load_gate_file(
+            gate_file(tmp_path, served, served.replace("model: m", "model: other"), RULES.replace("SAID", rule))
+        )
+    assert said in str(error.value)
+
+
+def test_rounds_that_can_show_nothing_are_told_and_goodness_needs_limits(tmp_path):
+    served = '{endpoint: "http://127.0.0.1:1/v1", model: m}'
+    few = RULES.replace("rounds: 5", "rounds: 3")
+    path = gate_file(
+        tmp_path, served, served.replace("model: m", "model: other"), few.replace("SAID", "{metric: e2e.p95, max: 1}")
+    )
+    [line] = check_rules(load_gate_file(path))
+    assert "3 rounds can approve nothing at alpha 0.05; `rounds: 5` can" in line
+    path = gate_file(
+        tmp_path,
+        served,
+        served.replace("model: m", "model: other"),
+        RULES.replace("SAID", "{metric: throughput.good, min: 1}"),
+    )
+    with pytest.raises(UsageError, match="no limits say what is good"):
+        list(check_rules(load_gate_file(path)))
