@@ -3,8 +3,9 @@
 Promise: every job ends as exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
 together, for their answers to be given side by side. A worker that dies takes nothing with it: its job
 goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure that names its cases. One that gives no
-answer for too long is ended. Of late jobs a cluster's idle workers are given a second copy (`copies`). Where no worker lives to take a job, or none has ever answered and a second job kills
-them too, the pool ends. Stopping loses no finished job, and workers end with the coordinator, however that ends.
+answer for too long is ended. Of late jobs a cluster's idle workers are given a second copy (`copies`). Where no
+worker lives to take a job, or none has ever answered and a second job kills them too, the pool ends. Stopping loses
+no finished job, and workers end with the coordinator, however that ends.
 """
 
 from __future__ import annotations
@@ -129,10 +130,7 @@ def run_jobs(
             if len(workers) < most and time.monotonic() - hired > HIRE_SECONDS:  # a node may have come back
                 workers.extend(_Worker(*one) for one in crew.hire(most - len(workers)))
                 hired = time.monotonic()
-            held = Counter(worker.arm for worker in workers)
-            for worker in workers:
-                if not worker.jobs:
-                    _hand_out(worker, queue, held)
+            _hand_out_all(workers, queue)
             if not (queue or isinstance(crew, _Here)):
                 _hand_out_copies(workers, copies, needed)
             busy = [worker for worker in workers if worker.jobs]
@@ -150,10 +148,7 @@ def run_jobs(
                     continue
                 if isinstance(outcome, Refused):
                     raise (IntegrityError if outcome.changed else UsageError)(outcome.message)
-                job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
-                took, worker.since = time.monotonic() - worker.since, time.monotonic()
-                worker.jobs.remove(job)
-                others = [one for one in workers if one.is_at(job)]
+                job, others = _taken(worker, outcome, workers, copies)
                 if isinstance(outcome, JobFailure):
                     if others:  # who may do better
                         continue
@@ -161,9 +156,6 @@ def run_jobs(
                     for orphan in queue.blocked_by(job):
                         yield _failure(orphan, f"the baseline's job {job.index} failed: {outcome.error}")
                 else:
-                    for one in others:
-                        one.beaten = True
-                    copies.answered(job, took)
                     queue.finished(job)
                     yield outcome
     finally:
@@ -221,6 +213,21 @@ def _heard(
         worker.jobs, worker.beaten = [], False
         return None
     return None if heard == READY else heard
+
+
+def _taken(
+    worker: _Worker, outcome: JobResult | JobFailure, workers: Sequence[_Worker], copies: Copies
+) -> tuple[Job, list[_Worker]]:
+    """The job that it has ended with, and who else is at it: beaten, where there is an answer now."""
+    job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
+    took, worker.since = time.monotonic() - worker.since, time.monotonic()
+    worker.jobs.remove(job)
+    others = [one for one in workers if one.is_at(job)]
+    if isinstance(outcome, JobResult):
+        copies.answered(job, took)
+        for one in others:
+            one.beaten = True
+    return job, others
 
 
 def _after_death(worker: _Worker, died: _Died, queue: Queue, workers: Sequence[_Worker]) -> JobFailure | None:
@@ -318,6 +325,14 @@ def _ctrl_c_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def _hand_out_all(workers: Sequence[_Worker], queue: Queue) -> None:
+    """A job, or a turn, to each that has none."""
+    held = Counter(worker.arm for worker in workers)
+    for worker in workers:
+        if not worker.jobs:
+            _hand_out(worker, queue, held)
 
 
 def _hand_out(worker: _Worker, queue: Queue, held: Counter[str | None]) -> None:
