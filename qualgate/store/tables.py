@@ -113,7 +113,7 @@ units = Table(
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured
     UniqueConstraint("run_id", "arm", "evalset", "case_id", "repeat"),
-    Index(None, "run_id", "arm", "status"),  # counts are read from the index alone
+    Index(None, "run_id", "arm", "status", "kernel"),  # counts and kernels are read from the index alone
     ForeignKeyConstraint(["run_id", "arm"], ["arms.run_id", "arms.name"]),
     ForeignKeyConstraint(["run_id", "evalset"], ["evalsets.run_id", "evalsets.name"]),
 )

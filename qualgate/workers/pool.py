@@ -3,8 +3,9 @@
 Promise: every job ends as exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
 together, for their answers to be given side by side. A worker that dies takes nothing with it: its job
 goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure that names its cases. One that gives no
-answer for too long is ended. Where no worker lives to take a job, or none has ever answered and a second job kills
-them too, the pool ends. Stopping loses no finished job, and workers end with the coordinator, however that ends.
+answer for too long is ended. Of late jobs a cluster's idle workers are given a second copy (`copies`). Where no
+worker lives to take a job, or none has ever answered and a second job kills them too, the pool ends. Stopping loses
+no finished job, and workers end with the coordinator, however that ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ from typing import Any
 from qualgate.engine.gpus import as_environment
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult
+from qualgate.workers.copies import Copies
 from qualgate.workers.queue import Queue
 from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, import_engine, serve
 
@@ -46,6 +49,11 @@ class _Worker:
     late: bool = False  # ended for giving none
     ready: bool = False  # it has come so far that it takes jobs
     broken: str = ""  # the error it ended with, where it could still say so
+    beaten: bool = False  # another has answered what it is at: its own answer is thrown away
+
+    def is_at(self, job: Job) -> bool:
+        """And somebody waits for what it says of it."""
+        return not self.beaten and job in self.jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ def run_jobs(
     longer what was planned, InfrastructureError when workers die whatever they are given.
     """
     queue = Queue(list(jobs))
-    deaths = _Deaths()
+    deaths, copies = _Deaths(), Copies()
     workers: list[_Worker] = []
     most, hired = min(count, len(jobs)), time.monotonic()
     crew = _crew(jobs, body, settings, count)
@@ -123,12 +131,11 @@ def run_jobs(
             if len(workers) < most and time.monotonic() - hired > HIRE_SECONDS:  # a node may have come back
                 workers.extend(_Worker(*one) for one in crew.hire(most - len(workers)))
                 hired = time.monotonic()
-            held = {worker.arm for worker in workers}
-            for worker in workers:
-                if not worker.jobs:
-                    _hand_out(worker, queue, held)
+            _hand_out_all(workers, queue)
+            if not (queue or isinstance(crew, _Here)):
+                _hand_out_copies(workers, copies, needed)
             busy = [worker for worker in workers if worker.jobs]
-            if not busy or not (queue or any(needed(job) for worker in busy for job in worker.jobs)):
+            if not busy or not (queue or any(needed(job) for one in busy if not one.beaten for job in one.jobs)):
                 return
             _end_late(busy, settings.job_seconds)
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
@@ -137,15 +144,15 @@ def run_jobs(
                 if isinstance(outcome, _Died):
                     workers.remove(worker)
                     workers.extend(_Worker(*one) for one in crew.hire(1))
-                    outcome = _after_death(worker, outcome, queue)
+                    outcome = _after_death(worker, outcome, queue, workers)
                 if outcome is None:
                     continue
                 if isinstance(outcome, Refused):
                     raise (IntegrityError if outcome.changed else UsageError)(outcome.message)
-                job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
-                worker.jobs.remove(job)
-                worker.since = time.monotonic()
+                job, others = _taken(worker, outcome, workers, copies)
                 if isinstance(outcome, JobFailure):
+                    if others:  # who may do better
+                        continue
                     yield outcome
                     for orphan in queue.blocked_by(job):
                         yield _failure(orphan, f"the baseline's job {job.index} failed: {outcome.error}")
@@ -206,21 +213,40 @@ def _heard(
         code = _reap(worker)
         late = f"no answer within {settings.job_seconds:g} s: workers.job_timeout" if worker.late else ""
         reason = late or worker.broken or code
-        return _Died(reason, deaths.of(worker, reason))
+        return _Died(reason, 0 if worker.beaten else deaths.of(worker, reason))
     if isinstance(heard, _Broken):
         worker.broken = heard.error
         return None
     worker.ready, deaths.unready = True, 0
     deaths.answered |= heard != READY
+    if heard != READY and worker.beaten:
+        worker.jobs, worker.beaten = [], False
+        return None
     return None if heard == READY else heard
 
 
-def _after_death(worker: _Worker, died: _Died, queue: Queue) -> JobFailure | None:
-    """What it had is handed out again, but for a job that has killed MAX_ATTEMPTS."""
-    if died.times < MAX_ATTEMPTS:
-        queue.give_back(worker.jobs)
+def _taken(
+    worker: _Worker, outcome: JobResult | JobFailure, workers: Sequence[_Worker], copies: Copies
+) -> tuple[Job, list[_Worker]]:
+    """The job that it has ended with, and who else is at it: beaten, where there is an answer now."""
+    job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
+    took, worker.since = time.monotonic() - worker.since, time.monotonic()
+    worker.jobs.remove(job)
+    others = [one for one in workers if one.is_at(job)]
+    if isinstance(outcome, JobResult):
+        copies.answered(job, took)
+        for one in others:
+            one.beaten = True
+    return job, others
+
+
+def _after_death(worker: _Worker, died: _Died, queue: Queue, workers: Sequence[_Worker]) -> JobFailure | None:
+    """What it had and nobody else is at is handed out again, but for a job that has killed MAX_ATTEMPTS."""
+    left = [job for job in worker.jobs if worker.is_at(job) and not any(one.is_at(job) for one in workers)]
+    if died.times < MAX_ATTEMPTS or not left:
+        queue.give_back(left)
         return None
-    job, *others = worker.jobs
+    job, *others = left
     queue.give_back(others)
     cases = ", ".join(f"{prompt.key.evalset}/{prompt.key.case_id}" for prompt in job.prompts[:NAMED])
     more = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
@@ -326,13 +352,39 @@ def _ctrl_c_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def _hand_out(worker: _Worker, queue: Queue, held: set[str | None]) -> None:
-    """held: the arms that workers have in memory; this one's is put there too."""
+def _hand_out_all(workers: Sequence[_Worker], queue: Queue) -> None:
+    """A job, or a turn, to each that has none."""
+    held = Counter(worker.arm for worker in workers)
+    for worker in workers:
+        if not worker.jobs:
+            _hand_out(worker, queue, held)
+
+
+def _hand_out(worker: _Worker, queue: Queue, held: Counter[str | None]) -> None:
+    """held: how many workers have each arm in memory; this one's new one is counted too."""
     jobs = queue.take(worker.arm, held)
     if not jobs:
         return
+    _give(worker, jobs)
+    held[worker.arm] += 1
+
+
+def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, needed: Callable[[Job], bool]) -> None:
+    """To idle workers, of what others are at."""
+    idle = [worker for worker in workers if not worker.jobs]
+    if not idle:
+        return
+    now = time.monotonic()
+    out = [(job, now - one.since) for one in workers if not one.beaten for job in one.jobs if needed(job)]
+    for job in copies.wanted(out)[: len(idle)]:
+        worker = min(idle, key=lambda one: (one.arm != job.arm.name, one.arm is None))
+        idle.remove(worker)
+        copies.made.add((job.arm.name, job.index))
+        _give(worker, [job])
+
+
+def _give(worker: _Worker, jobs: list[Job]) -> None:
     worker.jobs, worker.arm, worker.since = jobs, jobs[-1].arm.name, time.monotonic()
-    held.add(worker.arm)
     with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and they are handed out again
         worker.pipe.send(tuple(jobs))
 

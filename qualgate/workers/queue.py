@@ -3,7 +3,7 @@ as for ten, so that 512 workers do not wait for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
@@ -29,9 +29,10 @@ class Queue:
     def __bool__(self) -> bool:
         return bool(self._ready or self._behind)
 
-    def take(self, loaded: str | None, elsewhere: Container[str | None]) -> list[Job]:
-        """The next turn as it is laid out; or the next ready job: of the arm already in memory, else of an arm no other
-        worker holds, else any. [] where nothing is ready."""
+    def take(self, loaded: str | None, held: Mapping[str | None, int]) -> list[Job]:
+        """The next turn as it is laid out; or the next ready job: of the arm already in memory, else of the baseline or
+        an arm that no worker holds, else of the one with the fewest workers for what waits of it, so that they stay
+        with it. [] where nothing is ready. held: by how many workers each arm is."""
         if not self._ready:
             return []
         _, job = min(heap[0] for heap in self._ready.values())
@@ -39,9 +40,10 @@ class Queue:
             turn = [placed for lane in list(self._ready) if lane[0] == job.stage for placed in self._ready.pop(lane)]
             return [job for _, job in sorted(turn)]
 
-        def rank(lane: Lane) -> tuple[int, bool, bool, int]:
-            place, job = self._ready[lane][0]
-            return job.stage, job.arm.name != loaded, not job.arm.is_baseline and job.arm.name in elsewhere, place
+        def rank(lane: Lane) -> tuple[int, bool, float, int]:
+            (place, job), waiting = self._ready[lane][0], len(self._ready[lane])
+            crowd = 0.0 if job.arm.is_baseline else held.get(job.arm.name, 0) / waiting
+            return job.stage, job.arm.name != loaded, crowd, place
 
         lane = min(self._ready, key=rank)
         _, job = heappop(self._ready[lane])

@@ -76,7 +76,7 @@ def workers(
         while True:
             if not greedy:
                 queue.keep(needed)
-            while len(busy) < 2 and (hand := queue.take(None, set())):
+            while len(busy) < 2 and (hand := queue.take(None, {})):
                 busy += hand
             if not busy:
                 return

@@ -88,7 +88,7 @@ def workers(monkeypatch, seed: int = 0, dies_after: int | None = None) -> None:
         queue, busy, ended = Queue(list(jobs)), [], 0
         while True:
             queue.keep(needed)
-            while len(busy) < 2 and (hand := queue.take(None, set())):
+            while len(busy) < 2 and (hand := queue.take(None, {})):
                 busy += hand
             if not busy:
                 return

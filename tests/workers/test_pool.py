@@ -210,7 +210,7 @@ def test_jobs_that_are_needed_no_more_are_dropped_and_the_others_still_run(tmp_p
 def test_a_stage_is_handed_out_before_the_next_whatever_a_worker_has_loaded(tmp_path):
     queue = Queue([replace(job, stage=job.index) for job in jobs(tmp_path, 3)])
     taken, loaded = [], None
-    while hand := queue.take(loaded, set()):
+    while hand := queue.take(loaded, {}):
         [job] = hand
         queue.finished(job)
         taken.append((job.stage, job.arm.name))
@@ -230,10 +230,10 @@ def ran(folder: Path, every: list[Job], body=fake_worker.answering) -> list[tupl
 def test_one_worker_takes_a_turn_whole_and_in_its_order_whoever_is_first(tmp_path):
     every = turns(tmp_path, 24)
     queue = Queue(list(every))
-    hands = [queue.take("baseline", set()) for _ in range(24)]
+    hands = [queue.take("baseline", {}) for _ in range(24)]
     assert [[(job.stage, len(hand)) for job in hand] for hand in hands] == [[(turn, 3)] * 3 for turn in range(24)]
     assert [job for hand in hands for job in hand] == every
-    assert queue.take("baseline", set()) == []
+    assert queue.take("baseline", {}) == []
     assert ran(tmp_path, every) == [(job.arm.name, job.index) for job in every]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Table, and_, func, select
+from sqlalchemy import Connection, Table, and_, exists, func, select
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import IntegrityError, UsageError
@@ -12,24 +12,28 @@ from qualgate.store.database import Store
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
 
-_newest_verdict = (
-    select(func.max(verdicts.c.verdict_id).label("verdict_id"))
-    .group_by(verdicts.c.run_id, verdicts.c.variant)
-    .subquery("newest_verdict")
-)
-CURRENT_VERDICT = (  # of each variant in each run
+_newer_verdict, _newer_decision = verdicts.alias("newer_verdict"), decisions.alias("newer_decision")
+CURRENT_VERDICT = (  # of each variant in each run; looked up by index, so that a page does not look through all runs'
     select(verdicts)
-    .join(_newest_verdict, verdicts.c.verdict_id == _newest_verdict.c.verdict_id)
+    .where(
+        ~exists().where(
+            _newer_verdict.c.run_id == verdicts.c.run_id,
+            _newer_verdict.c.variant == verdicts.c.variant,
+            _newer_verdict.c.verdict_id > verdicts.c.verdict_id,
+        )
+    )
     .subquery("current_verdict")
-)
-_newest_decision = (
-    select(func.max(decisions.c.decision_id).label("decision_id"))
-    .group_by(decisions.c.run_id, decisions.c.variant, decisions.c.verdict_sha256)
-    .subquery("newest_decision")
 )
 CURRENT_DECISION = (  # of each verdict that has one
     select(decisions)
-    .join(_newest_decision, decisions.c.decision_id == _newest_decision.c.decision_id)
+    .where(
+        ~exists().where(
+            _newer_decision.c.run_id == decisions.c.run_id,
+            _newer_decision.c.variant == decisions.c.variant,
+            _newer_decision.c.verdict_sha256 == decisions.c.verdict_sha256,
+            _newer_decision.c.decision_id > decisions.c.decision_id,
+        )
+    )
     .subquery("current_decision")
 )
 

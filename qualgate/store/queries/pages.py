@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, and_, func, select
@@ -69,7 +69,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
             check_arm(arm)
         counts = unit_counts(connection, ids)
         lines = defaultdict(list)
-        for line in _variant_lines(connection, arms.c.run_id.in_(ids)):
+        for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection)):
             lines[line.run_id].append(line)
     return tuple(
         RunLine(
@@ -98,8 +98,9 @@ def queue(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[VariantLine
     """Variants of complete runs, but of no trial, whose newest verdict nobody has decided about, newest run first. Of
     the runs of one gate file only the newest waits."""
     with store.read() as connection:
-        newest = runs.c.run_id.not_in(superseded(connection).keys())
-        return tuple(_variant_lines(connection, and_(_WAITING, newest), limit, offset))
+        passed = superseded(connection)
+        newest = runs.c.run_id.not_in(passed.keys())
+        return tuple(_variant_lines(connection, and_(_WAITING, newest), passed, limit, offset))
 
 
 def count_queue(store: Store) -> int:
@@ -159,8 +160,13 @@ _WAITING = and_(
 
 
 def _variant_lines(
-    connection: Connection, which: ColumnElement[bool], limit: int | None = None, offset: int | None = None
+    connection: Connection,
+    which: ColumnElement[bool],
+    passed: Mapping[str, str],
+    limit: int | None = None,
+    offset: int | None = None,
 ) -> Iterable[VariantLine]:
+    """passed: `superseded`."""
     rows = connection.execute(
         _LINES.where(which)
         .order_by(runs.c.created_at.desc(), arms.c.run_id, arms.c.position)
@@ -172,7 +178,7 @@ def _variant_lines(
     ids = [row.verdict_id for row in found if row.verdict_id != NO_VERDICT]
     said = {row.verdict_id: row for row in connection.execute(select(verdicts).where(verdicts.c.verdict_id.in_(ids)))}
     decided = {(one.run_id, one.variant, one.verdict_sha256): one for one in chain(connection)}
-    named, passed = called(connection, [row.run_id for row in found]), superseded(connection)
+    named = called(connection, [row.run_id for row in found])
     for row in found:
         newest = said.get(row.verdict_id)
         verdict = check_verdict(newest) if newest else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
 
 from sqlalchemy import Connection, select
@@ -91,6 +92,7 @@ def _called(model: str) -> str:
     return "reference" if shipped else PurePath(model).name
 
 
+@lru_cache(maxsize=4096)  # one night's are the last one's
 def _model(spec: str) -> str:
     """The folder; of a row that is not what was recorded, its text: no other run's."""
     try:

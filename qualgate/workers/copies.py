@@ -1,0 +1,43 @@
+"""Second copies of late jobs, as MapReduce's backup tasks (Dean and Ghemawat, OSDI 2004): the last straggler of a run
+is not awaited alone.
+
+On a cluster, once no job waits any more, an idle engine is handed as well the job that has been out for longest beyond
+what its arm's jobs take; the first answer is the job's, and the other is thrown away unread. One copy a job.
+What leaves the baseline's artifact has none, for two nodes would write one file; nor what is timed, for the faster of
+two times is no time of its arm's; nor what a server answers, for that is paid for. A pool on this machine makes none:
+its workers share its cores and its devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from qualgate.records import Job
+
+
+@dataclass(slots=True)
+class Copies:
+    """What jobs of an arm take, and which jobs have a second copy."""
+
+    took: dict[str, tuple[float, int]] = field(default_factory=dict)  # arm → s in all, of so many jobs
+    made: set[tuple[str, int]] = field(default_factory=set)  # arm and index
+
+    def answered(self, job: Job, seconds: float) -> None:
+        """Note that a job came back after so many."""
+        before, jobs = self.took.get(job.arm.name, (0.0, 0))
+        self.took[job.arm.name] = before + seconds, jobs + 1
+
+    def wanted(self, out: Iterable[tuple[Job, float]]) -> list[Job]:
+        """Which of these jobs, each out for so many s, are to have a copy: those that are late, the latest first."""
+        late = [(over, job) for job, seconds in out if self._may(job) and (over := seconds - self._usual(job)) > 0]
+        return [job for _, job in sorted(late, key=lambda one: -one[0])]
+
+    def _usual(self, job: Job) -> float:
+        """s: the mean of its arm's, with the loading that they met."""
+        seconds, jobs = self.took[job.arm.name]
+        return seconds / jobs
+
+    def _may(self, job: Job) -> bool:
+        alone = job.timed or job.arm.served is not None or (job.arm.is_baseline and bool(job.artifact))
+        return not alone and job.arm.name in self.took and (job.arm.name, job.index) not in self.made

@@ -1,0 +1,224 @@
+"""Second copies of late jobs, by the real pool on workers that say what a test has them say. Nothing computes, and the
+clock is the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qualgate.records import Job, JobFailure, JobResult
+from qualgate.workers import pool
+from qualgate.workers.copies import Copies
+from qualgate.workers.queue import Queue
+from qualgate.workers.unit import READY, Refused, WorkerSettings
+from tests.workers.fake_worker import result_of
+from tests.workers.test_pool import jobs
+
+DIES = "dies"
+
+
+@dataclass(eq=False)
+class Seat:
+    """A worker, its pipe and its process in one, which takes a second for a job unless it is told otherwise."""
+
+    nodes: Nodes
+    number: int
+    due: list[tuple[float, Any]] = field(default_factory=list)
+    exitcode: int | None = None
+
+    def send(self, handed: tuple[Job, ...]) -> None:
+        for job in handed:
+            self.nodes.handed.append((self.number, job))
+            seconds, said = self.nodes.says(self, job)
+            self.due.append((self.nodes.now + seconds, said))
+
+    def recv(self) -> Any:
+        _, said = self.due.pop(0)
+        if said == DIES:
+            self.exitcode = -9
+            raise EOFError
+        return said
+
+    def close(self) -> None: ...
+
+    def join(self) -> None: ...
+
+    def kill(self) -> None:
+        self.exitcode = -9
+
+
+@dataclass
+class Nodes:
+    """A place for workers, and the clock of the pool that has them."""
+
+    says: Callable[[Seat, Job], tuple[float, Any]]
+    now: float = 0.0
+    handed: list[tuple[int, Job]] = field(default_factory=list)
+    seats: list[Seat] = field(default_factory=list)
+
+    def crew(self, body: Any, settings: WorkerSettings, count: int) -> Nodes:
+        return self
+
+    def hire(self, count: int) -> Iterator[tuple[Seat, Seat]]:
+        for _ in range(count):
+            self.seats.append(seat := Seat(self, len(self.seats), [(self.now, READY)]))
+            yield seat, seat
+
+    def close(self) -> None: ...
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, pipes: list[Seat], timeout: float) -> list[Seat]:
+        self.now = min(self.now + timeout, max(self.now, min(pipe.due[0][0] for pipe in pipes)))
+        return [pipe for pipe in pipes if pipe.due[0][0] <= self.now]
+
+    def handed_out(self, job: Job) -> list[int]:
+        """To whom it was."""
+        return [number for number, one in self.handed if (one.arm.name, one.index) == (job.arm.name, job.index)]
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """The variants' jobs of a run, the last of which is late with whoever has it first."""
+
+    def run(says, workers: int = 3, every: list[Job] | None = None, **options):
+        nodes = Nodes(says)
+        monkeypatch.setattr(pool, "time", nodes)
+        monkeypatch.setattr(pool, "wait", nodes.wait)
+        settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", place=nodes)
+        every = variants(tmp_path) if every is None else every
+        return nodes, list(pool.run_jobs(every, settings, workers, **options))
+
+    return run
+
+
+def variants(folder: Path, count: int = 5) -> list[Job]:
+    return [job for job in jobs(folder, count) if job.arm.name == "a"]
+
+
+def late(first: tuple[float, Any], then: Callable[[Job], tuple[float, Any]] = lambda job: (1.0, result_of(job))):
+    """What workers say where job 4 is late: `first` of whoever takes it first, `then` of the others."""
+
+    def says(seat: Seat, job: Job) -> tuple[float, Any]:
+        if job.index != 4:
+            return 1.0, result_of(job)
+        return first if len(seat.nodes.handed_out(job)) == 1 else then(job)
+
+    return says
+
+
+def test_a_late_job_is_handed_to_an_idle_worker_as_well_and_the_first_answer_ends_the_run(work, tmp_path):
+    last = variants(tmp_path)[-1]
+    nodes, outcomes = work(late((1000.0, result_of(last))))
+    assert sorted(outcome.index for outcome in outcomes) == [0, 1, 2, 3, 4]
+    assert len(set(nodes.handed_out(last))) == 2, "one copy, with another worker"
+    assert nodes.now < 10
+    assert nodes.seats[nodes.handed_out(last)[0]].exitcode == -9, "the other is told to stop"
+
+
+def test_an_answer_that_comes_second_is_thrown_away_whatever_it_says(work, tmp_path):
+    every = variants(tmp_path, 6)
+
+    def says(seat: Seat, job: Job) -> tuple[float, Any]:
+        again = len(seat.nodes.handed_out(job)) > 1
+        if job.index == 4:  # beaten by its copy at 3.x s, and heard while job 5 is still awaited
+            return (1.0, result_of(job)) if again else (5.0, Refused("a slow node's mistake"))
+        return (20.0 if job.index == 5 else 1.0), result_of(job)
+
+    nodes, outcomes = work(says, workers=4, every=every)
+    assert sorted(outcome.index for outcome in outcomes) == list(range(6))
+    assert all(isinstance(outcome, JobResult) for outcome in outcomes)
+    assert nodes.now > 5
+
+
+def test_nothing_is_copied_while_a_job_waits_nor_before_it_is_late(work, tmp_path):
+    nodes, _ = work(lambda seat, job: (1.0, result_of(job)))
+    assert len(nodes.handed) == 5
+    nodes, _ = work(late((30.0, result_of(variants(tmp_path)[-1]))), workers=1)
+    assert len(nodes.handed) == 5
+
+
+def test_a_copy_that_fails_leaves_the_job_to_the_other(work, tmp_path):
+    last = variants(tmp_path)[-1]
+    failed = JobFailure(index=4, arm="a", keys=tuple(prompt.key for prompt in last.prompts), error="short of memory")
+    nodes, outcomes = work(late((20.0, result_of(last)), lambda job: (1.0, failed)))
+    assert len(nodes.handed_out(last)) == 2
+    assert {type(outcome) for outcome in outcomes} == {JobResult}
+    _, outcomes = work(late((20.0, failed), lambda job: (1.0, failed)))
+    assert [outcome.error for outcome in outcomes if isinstance(outcome, JobFailure)] == ["short of memory"]
+
+
+def test_a_worker_that_dies_loses_nothing_whether_it_had_the_job_or_its_copy(work, tmp_path):
+    last = variants(tmp_path)[-1]
+    for first, then in (((20.0, result_of(last)), (1.0, DIES)), ((4.0, DIES), (20.0, result_of(last)))):
+        nodes, outcomes = work(late(first, lambda job, then=then: then))
+        assert sorted(outcome.index for outcome in outcomes) == [0, 1, 2, 3, 4]
+        assert len(nodes.handed_out(last)) == 2, "the other goes on with it"
+
+
+def test_a_job_that_kills_its_workers_is_set_apart_after_three_with_its_copy_counted(work, tmp_path):
+    last = variants(tmp_path)[-1]
+    nodes, outcomes = work(late((3.0, DIES), lambda job: (2.0, DIES)))
+    [failure] = [outcome for outcome in outcomes if isinstance(outcome, JobFailure)]
+    assert failure.index == 4
+    assert "died 3 times on this job" in failure.error
+    assert len(nodes.handed_out(last)) == 3
+    assert len(outcomes) == 5
+
+
+def test_a_run_ends_with_what_is_needed_and_when_it_is_stopped_copies_or_not(work, tmp_path):
+    last, answered, there = variants(tmp_path)[-1], [], []
+    slow = late((50.0, result_of(last)))
+    nodes, outcomes = work(
+        lambda seat, job: (there.append(seat.nodes), slow(seat, job))[1],
+        needed=lambda job: not there or there[0].now < 2,
+    )
+    assert (len(nodes.handed_out(last)), len(outcomes)) == (1, 4)
+    assert nodes.now < 3
+    nodes, outcomes = work(
+        late((50.0, result_of(last)), lambda job: (50.0, result_of(job))),
+        stop=lambda: bool(answered.append(0) or len(answered) > 40),
+    )
+    assert len(nodes.handed_out(last)) == 2
+    assert len(outcomes) == 4
+
+
+def test_what_leaves_an_artifact_is_timed_or_is_served_has_no_copy(tmp_path):
+    every = jobs(tmp_path, 1)
+    copies = Copies()
+    for job in every:
+        copies.answered(job, 1.0)
+    baseline, variant, _ = every
+    assert copies.wanted([(baseline, 9.0), (variant, 9.0)]) == [variant]
+    assert copies.wanted([(replace(baseline, artifact=""), 9.0)]) != []
+    assert copies.wanted([(replace(variant, timed=True), 9.0)]) == []
+    served = replace(variant, arm=replace(variant.arm, served=object()))  # pyright: ignore[reportArgumentType]
+    assert copies.wanted([(served, 9.0)]) == []
+    assert Copies().wanted([(variant, 9.0)]) == [], "nobody knows what its kin take"
+
+
+def test_workers_on_this_machine_get_no_copies(tmp_path, monkeypatch):
+    nodes = Nodes(late((30.0, result_of(variants(tmp_path)[-1]))))
+    monkeypatch.setattr(pool, "time", nodes)
+    monkeypatch.setattr(pool, "wait", nodes.wait)
+    monkeypatch.setattr(pool._Here, "hire", lambda self, count: nodes.hire(count))
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    assert len(list(pool.run_jobs(variants(tmp_path), settings, 3))) == 5
+    assert len(nodes.handed) == 5
+
+
+def test_workers_share_out_among_arms_by_what_waits_of_each_and_stay(tmp_path):
+    every = [replace(job, artifact="") for job in jobs(tmp_path, 8) if not job.arm.is_baseline]
+    queue, taken = Queue(every), []
+    held: dict[str | None, int] = {"a": 0, "b": 0}
+    for _ in range(4):
+        [job] = queue.take(None, held)
+        held[job.arm.name] += 1
+        taken.append(job.arm.name)
+    assert taken == ["a", "b", "a", "b"]
+    assert [queue.take("b", held)[0].arm.name for _ in range(3)] == ["b"] * 3
