@@ -227,7 +227,7 @@ SERVICE = Benchmark(
         "seeds: 0 answers lost, 0 doubled, the same bytes of the report",
         "migrations": "from every released revision, files and PostgreSQL, >= 100,000 rows, killed midway: each row "
         "and seal as it was",
-        "scale": "64 nodes x 8 devices, modelled times, losses and stragglers, the real pool and store: 1,000,000 "
+        "scale": "64 nodes x 8 devices, modelled times, losses and stragglers, the real pool and store: 10,000,000 "
         "units in <= the ideal time / .90",
         "overhead.ray": "Ray on one node <= 10 % over the local pool, from the first outcome to the last",
     },

@@ -31,7 +31,7 @@ from tests.verification.goals import SERVICE
 from tests.verification.service.scripted import FOOTPRINT
 
 NODES, DEVICES, ARMS, SETS = 64, 8, 4, 3
-UNITS, UNITS_QUICK, NODES_QUICK = 1_000_000, 20_000, 4
+UNITS, UNITS_QUICK, NODES_QUICK = 10_000_000, 20_000, 4  # half an hour, 14 GiB of memory and 12 of disk
 LEAST = 0.90  # of the ideal
 JOB = 60.0  # s of a device: 128 answers of 500 tokens, about 1,000 tokens/s
 SPREAD = 0.25  # of the logarithm of a job's time
