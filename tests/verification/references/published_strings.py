@@ -42,9 +42,9 @@ def strings(source: str) -> list[str]:
     tree = ast.parse(source)
     known: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            if (text := _text(node.value, known)) is not None:
-                known[node.targets[0].id] = text
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if (text := _text(value, known)) is not None:
+                known[name] = text
     found = (_text(node, known) for node in ast.walk(tree) if isinstance(node, ast.expr))
     return [text for text in dict.fromkeys(found) if text and len(text) >= SHORTEST]
 
