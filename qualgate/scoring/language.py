@@ -5,8 +5,8 @@ letters and more, vowel signs among them; a letter of Chinese, Japanese, Korean 
 parts of so many, split where sentences end, without code, addresses, tags and formulas.
 
 - By script: at most a fifth of the letters, or fewer than 5, are of scripts that the case holds nowhere, nor its
-  `language` is written in; and no words
-  are glued together of a script that it holds and one that it does not (weather很好).
+  `language` is written in; and no words are glued together of a script that it holds and one that it does not
+  (weather很好).
 - By language: at most a fifth of the letters are in parts that are surely of another language than the case's
   `language`; without that key, than those of its last question and of its `answer`.
 
