@@ -91,7 +91,7 @@ class EvalsetFile(SetFile):
     Example: `formats: assert`
     """
 
-    packages: list[str] = Field(default=ABSENT, min_length=1)
+    packages: list[str] = ABSENT
     """What programs of every case that declares nothing, and simulated tools, may import beside the standard library:
     names of packages, with versions or without, of which wheels are installed once for the sandbox. Example:
     `packages: [numpy==2.3.4]`
@@ -142,6 +142,8 @@ class EvalsetFile(SetFile):
     def _packages_are_names(cls, names: list[str]) -> list[str]:
         from qualgate.scoring.code import package_faults
 
+        if not names:
+            raise stated("`packages` names none: write them, as `packages: [numpy]`, or leave the key out")
         for message in package_faults({"packages": names}):
             raise stated(message)
         return names

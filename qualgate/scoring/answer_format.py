@@ -27,7 +27,7 @@ from qualgate.records import Case, Score
 from qualgate.scoring.language import SCRIPT_READ, language_fault
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 
-SCORER = "format/2"
+SCORER = "format/3"
 SAME_LANGUAGE = "format.same_language"
 METRICS = ("format.finished", "format.nonempty", "format.no_loop", "format.no_refusal", SAME_LANGUAGE)
 

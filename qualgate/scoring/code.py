@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -253,7 +254,10 @@ def _absent(program: str, reason: str) -> Score | None:
 
 def _imported(program: str) -> Iterator[str]:
     """Top-level names of the modules that a program, which compiles, imports anywhere."""
-    for node in ast.walk(ast.parse(program)):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what the model wrote
+        tree = ast.parse(program)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:

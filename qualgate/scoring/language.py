@@ -1,11 +1,12 @@
 """Is an answer in the language it should be in? By the scripts of its letters, then by the languages of its parts.
 
 Languages are told by py3langid's model, which takes a text for the same language on every machine. It is asked of 40
-letters and more; a letter of Chinese, Japanese, Korean or Thai is three. An answer is read in parts of so many,
-split where sentences end, without code, addresses, tags and formulas.
+letters and more, vowel signs among them; a letter of Chinese, Japanese, Korean or Thai is three. An answer is read in
+parts of so many, split where sentences end, without code, addresses, tags and formulas.
 
-- By script: at most a fifth of the letters, or fewer than 5, are of scripts that the case holds nowhere; and no words
-  are glued together of a script that it holds and one that it does not (weather很好).
+- By script: at most a fifth of the letters, or fewer than 5, are of scripts that the case holds nowhere, nor its
+  `language` is written in; and no words are glued together of a script that it holds and one that it does not
+  (weather很好).
 - By language: at most a fifth of the letters are in parts that are surely of another language than the case's
   `language`; without that key, than those of its last question and of its `answer`.
 
@@ -39,6 +40,21 @@ FOR_PROGRAMS = ("schema", "tools", "expected_calls", "constraint", "entry_point"
 KIN = (
     {"id", "ms"}, {"hr", "bs", "sr"}, {"no", "nn", "da"}, {"zh", "yue", "wuu"}, {"ar", "arz", "ary"},
 )  # fmt: skip
+# What each is written in, as `scripts` names it; of the others that are told it is Latin.
+WRITTEN_IN = {
+    "am": "ethiopic", "ar": "arabic", "ary": "arabic", "arz": "arabic", "as": "bengali", "az": "latin cyrillic arabic",
+    "ba": "cyrillic", "be": "cyrillic", "bg": "cyrillic", "bn": "bengali", "bs": "latin cyrillic",
+    "crh": "latin cyrillic", "dz": "tibetan", "el": "greek", "fa": "arabic", "fuv": "latin adlam",
+    "gom": "devanagari latin kannada", "grc": "greek", "gu": "gujarati", "ha": "latin arabic", "hbo": "hebrew",
+    "he": "hebrew", "hi": "devanagari", "hy": "armenian", "ja": "hiragana katakana cjk",
+    "jv": "latin javanese", "ka": "georgian", "kab": "latin tifinagh", "kk": "cyrillic latin arabic", "km": "khmer",
+    "kn": "kannada", "ko": "hangul", "ku": "latin arabic", "ky": "cyrillic arabic", "lo": "lao", "mk": "cyrillic",
+    "ml": "malayalam", "mn": "cyrillic mongolian", "mr": "devanagari", "ms": "latin arabic", "my": "myanmar",
+    "ne": "devanagari", "or": "oriya", "pa": "gurmukhi arabic", "ps": "arabic", "ru": "cyrillic", "sa": "devanagari",
+    "sdh": "arabic", "si": "sinhala", "sr": "cyrillic latin", "ta": "tamil", "te": "telugu", "tg": "cyrillic arabic",
+    "th": "thai", "tk": "latin cyrillic", "tt": "cyrillic latin", "ug": "arabic", "uk": "cyrillic", "ur": "arabic",
+    "uz": "latin cyrillic", "uzs": "arabic", "wuu": "cjk", "yue": "cjk", "zh": "cjk",
+}  # fmt: skip
 SIGNS, SIGNS_OF_CODE = "{}[]()=<>;\\_", 0.05  # a letter; prose with names in brackets has 0.03, programs 0.05 to 0.4
 NO_LANGUAGE = "zxx"  # py3langid's for numbers, tables, code
 
@@ -50,6 +66,7 @@ _CODE = re.compile(
 _END = re.compile(r"(?<=[.!?。！？।؟\n])|(?<=[\u0e00-\u0e7f]) ")  # Thai has a blank where a phrase ends
 _WORD = re.compile(r"[^\W\d_]+")
 _DENSE = {"cjk", "hiragana", "katakana", "hangul", "thai"}  # whose letters say as much as three of another's
+_OF_ANY = {"combining", "variation", "enclosing"}  # marks that stand on letters of every script
 _IN_FORMULAS = {"greek", "modifier", "ideographic"}  # letters that stand beside those of any script
 
 
@@ -65,6 +82,7 @@ def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, st
     parts = [] if not wanted or for_programs else _parts(prose)
     judged = [(part, _share(part, wanted), _letters(part)) for part in parts]
     if named:  # its scripts, whatever the question's are
+        known |= _written_with(WRITTEN_IN.get(body["language"], "latin").split())
         known |= _written_with(script for part, own, _ in judged if own > UNLIKELY for script in scripts(part))
     said = sum(letters for _, _, letters in judged)
     foreign = Counter[str]()
@@ -218,7 +236,7 @@ def _read(text: str) -> str:
 
 
 def scripts(text: str) -> Counter[str]:
-    """Letters of each script."""
+    """Letters of each script, and the vowel signs and marks that it writes beside them."""
     found: Counter[str] = Counter()
     for character, count in Counter(_read(text)).items():
         if script := _script(character):
@@ -228,11 +246,15 @@ def scripts(text: str) -> Counter[str]:
 
 @lru_cache(maxsize=2**16)
 def _script(character: str) -> str:
-    """`latin`, `cyrillic`, `cjk`, … from the letter's name; "" for what is no letter. Styled letters are plain ones."""
+    """`latin`, `cyrillic`, `cjk`, … from its name; "" for no letter, and for a mark of any script or of a dense one.
+
+    Styled letters are plain ones.
+    """
     plain = unicodedata.normalize("NFKC", character)[:1]
-    if not unicodedata.category(plain).startswith("L"):
+    if (kind := unicodedata.category(plain)[:1]) not in ("L", "M"):
         return ""
-    return re.split(r"[\s-]", unicodedata.name(plain, ""))[0].lower()
+    script = re.split(r"[\s-]", unicodedata.name(plain, ""))[0].lower()
+    return script if kind == "L" or script not in _DENSE | _OF_ANY else ""
 
 
 def _texts(body: Mapping[str, Any]) -> str:

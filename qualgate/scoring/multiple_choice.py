@@ -24,7 +24,7 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 
 LIKELIHOOD = "multiple_choice.likelihood/1"
-TEXT = "multiple_choice.text/3"
+TEXT = "multiple_choice.text/4"
 MORE = "it is no choice's letter or text alone; `lenient: [trailing_text]` lets reasons stand around one"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -134,12 +134,26 @@ _NO_WORD = (
     r"(?!\s(?:is|was|cannot|can't|isn't)\b(?!\s(?:the\s)?(?:correct|right|best|answer)\b))"
 )
 _NAMED = re.compile(
-    rf"(?i:\banswer\b(?:\s+is)?)[\s:*($]{{0,6}}(?:{_OPTION})?(?:\\boxed\{{)?(?:\\text\{{)?\(?{_NO_WORD}"
+    rf"(?i:\banswer\b(?:\s+is)?)[\s:*($]{{0,6}}(?:(?:either|both)\s)?(?:{_OPTION})?(?:\\boxed\{{)?(?:\\text\{{)?\(?{_NO_WORD}"
+)
+# As `answer is` is said elsewhere: 答案是A, la respuesta es A, الإجابة هي A.
+_NAMED_ABROAD = re.compile(
+    r"(?:答案|正解|答え|정답|الإجابة|الجواب|(?i:\b(?:respuesta|resposta|risposta|réponse|antwort|ответ)\b))"
+    r"(?:\s(?i:correcta|correta|corretta|correcte|final|الصحيحة|الصحيح))?\s{0,2}"
+    r"(?:是|为|為|は|은|는|هي|هو|[:：—–-]|(?i:es|é|è|est|ist|lautet|это)\b)[\s:：*($（「]{0,6}"
+    r"(?:(?i:la\s|a\s)?(?i:opción|opção|opzione|option|вариант|الخيار|选项)\s?)?([A-Z])(?![A-Za-z0-9])"
 )
 _AND_ANOTHER = re.compile(
-    r"[).*$}]{0,4}\s?(?:,|/|&|\bor\b|\band\b)\s?(?:or\s|and\s)?[(*$]{0,3}([A-Z])"
-    r"(?=\s?(?:[).,;:!?*$}/&\n]|\Z|(?:or|and|but|because|since|as|for)\b))"
+    r"[).*$}]{0,4}\s?(?:[,/&、，和或と]|\b(?:or|and|y|o|e|et|ou|und|oder|и|или|و|أو)\b)\s?(?:or\s|and\s)?[(*$]{0,3}([A-Z])"
+    r"(?=\s?(?:[).,;:!?*$}/&\n。，；]|\Z|(?:or|and|but|because|since|as|for|are|both|could|may|might)\b))"
 )
+_WRONG = r"\s(?:are|is)\s(?:both\s|all\s)?(?:wrong|incorrect|false|impossible|not\b)"
+# What is read where nothing else names one: `it is A`, `so C`; and two in one breath, unless as wrong ones.
+_CONCLUDED = re.compile(
+    r"\b(?i:so|therefore|hence|thus|it\sis|it['’]s|it\smust\sbe),?\s(?:either\s|both\s)?(?:option\s)?([A-Z])"
+    r"(?=\s?(?:[.,;!]|\Z|(?:or|and)\s[A-Z]\b))"
+)
+_TWO = re.compile(rf"(?<![\w'’])([A-Z])\s?(?:/|&|\bor\b|\band\b)\s?([A-Z])\b(?![+#'’]|-\w|{_WRONG})")
 _BOXED = re.compile(r"\\boxed\{\s?(?:\\(?:text|mathrm|textbf)\{)?\s?\(?([A-Z])\b\)?[^{}]{0,80}\}")
 _MARKED = re.compile(
     r"\(([A-Z])\)|\*\*\(?([A-Z])[).:]?\*\*|\b(?i:option|choice)\s\**\(?([A-Z])\b|(?<![\w(])([A-Z])\)(?!\w)"
@@ -148,7 +162,7 @@ _MARKED = re.compile(
 # A line that is a letter alone, also quoted; and a letter that the text begins with, where it can be no word.
 _ALONE = re.compile(rf"(?m:^)[ \t]{{0,8}}[\"'`\[]?{_LETTER}[\"'`\]]?[ \t]{{0,8}}(?m:$)")
 _BEGUN = re.compile(
-    r"\s*(?:(?i:both|either)\s)?(?!I\b)([A-Z])"
+    rf"\s*(?:(?i:both|either)\s)?(?!I\b)([A-Z])(?!\s?(?:/|&|\bor\b|\band\b)\s?[A-Z]{_WRONG})"
     r"(?=\s?[,–—]\s|\s-\s|\s(?:because|since|as)\s|\s?(?:/|&|\bor\b|\band\b)\s?[A-Z]\b)"
 )
 
@@ -163,8 +177,9 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
     Strict: the whole text is a letter as models mark it, alone or behind `Answer:`, `The answer is`, `Option`; or it is
     a choice's own text. lenient: reasons may stand around it. What counts is the last `answer is B` and the last
     `\\boxed{B}`; without either the letter that is marked, as `B)`, `(B)`, `**B**`, `Option B`, or `B:` and `B.` at a
-    line's beginning, that is a line by itself, or that the text begins with, as `B because` and `B - Rome`. Ambiguous
-    where those name several, as `the answer is A or B`.
+    line's beginning, that is a line by itself, or that the text begins with, as `B because` and `B - Rome`; and without
+    any of these the last `so B` or `it is B`. Ambiguous where those name several, as `the answer is A or B`, and where
+    all that is said is two together.
     """
     said = text.strip()
     if said in choices:
@@ -174,15 +189,22 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> int | No
         return letters.index(whole[1])
     if not lenient:
         return None
-    found: set[str] = set()
-    for pattern in (_NAMED, _BOXED):
-        if ones := [one for one in pattern.finditer(text) if one[1] in letters]:
-            another = _AND_ANOTHER.match(text, ones[-1].end(1))
-            found |= {ones[-1][1], *([another[1]] if another and another[1] in letters else ())}
-    found = found or set(_unnamed(text, letters))
+    found = _last(text, letters, _NAMED, _NAMED_ABROAD, _BOXED)
+    found = found or set(_unnamed(text, letters)) or _last(text, letters, _CONCLUDED)
+    found = found or {letter for two in _TWO.findall(text) if {*two} <= {*letters} for letter in two}
     if len(found) > 1:
         raise Ambiguous(f"it names {', '.join(sorted(found))}, and none of them as its answer alone")
     return letters.index(found.pop()) if found else None
+
+
+def _last(text: str, letters: str, *patterns: re.Pattern[str]) -> set[str]:
+    """What each pattern finds last, and the letter that is named with it."""
+    found: set[str] = set()
+    for pattern in patterns:
+        if ones := [one for one in pattern.finditer(text) if one[1] in letters]:
+            another = _AND_ANOTHER.match(text, ones[-1].end(1))
+            found |= {ones[-1][1], *([another[1]] if another and another[1] in letters else ())}
+    return found
 
 
 def _unnamed(text: str, letters: str) -> Iterator[str]:

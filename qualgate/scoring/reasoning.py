@@ -9,7 +9,7 @@ The ways of `reasoning_forms` write the thought before the answer, between two m
   the whole text is one JSON value, which holds its markers in strings, or no prompt of that form ever does.
 - Without a closing marker, a thought that began never ends and there is no answer; a text without one is the answer.
 - A marker right between two quotes of one kind (", ' or `) is spoken of and is none, where the first of them opens: it
-  stands at the beginning of the text, or behind a blank or one of ( [ { , : =
+  stands at the beginning of the text or of the thought, or behind a blank or one of ( [ { , : =
 - What is blank between the thought and the answer belongs to neither; the indentation of the answer's first line stays.
 - What stands around the answer alone (`<answer>`, Kimi K3's response) is taken off, unless a call stands beside it.
 
@@ -35,7 +35,7 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import found
 from qualgate.scoring.reasoning_forms import FORMS, Form, told_by
 
-VERSION = "reasoning/1"
+VERSION = "reasoning/2"
 NONE, AUTO = "none", "auto"  # auto: told by the baseline's chat template, when a run is planned
 # Markers of thoughts that other families write, which no way reads: Kimi-VL, Sky-T1, Skywork, MedGemma.
 UNREAD = ("\u25c1think\u25b7", "<|begin_of_thought|>", "<thought>", "<reasoning>", "<unused94>")
@@ -165,17 +165,18 @@ def _tagged(text: str, form: Form, opened: bool) -> Said:
     first = len(text) - len(text.lstrip())
     begun = re.compile(form.begins).match(text, first)
     start = begun.end() if begun else 0
-    end = next(_unquoted(text, form.ends, start), None)
+    said = text[start:]
+    end = next(_unquoted(said, form.ends), None)
     whole = begun is not None or opened
     if end is None or (not whole and (not form.prompted or _is_json(text))):
         if whole:
-            return Said(thought=text[start:], answer="", state="open", spans=((start, len(text)),))
+            return Said(thought=said, answer="", state="open", spans=((start, len(text)),))
         answer = form.unwrapped(text)
         return Said(thought="", answer=answer, state="none", leaked=_leak(answer, form.begins, form.ends))
-    answer = form.unwrapped(_without_blank(text[end.end() :]))
+    answer = form.unwrapped(_without_blank(said[end.end() :]))
     leak = _leak(answer, form.begins, form.ends)
-    span = (start, end.start())
-    return Said(thought=text[start : end.start()], answer=answer, state="ended", leaked=leak, spans=(span,))
+    span = (start, start + end.start())
+    return Said(thought=said[: end.start()], answer=answer, state="ended", leaked=leak, spans=(span,))
 
 
 def _without_blank(text: str) -> str:
@@ -193,9 +194,9 @@ def _pattern(marker: str) -> re.Pattern[str]:
     return re.compile(f"{quoted}|{one}")
 
 
-def _unquoted(text: str, marker: str, start: int = 0) -> Iterator[re.Match[str]]:
-    """Where what the pattern `marker` finds stands from `start` on, and is one."""
-    return (one for one in _pattern(marker).finditer(text, start) if one["quote"] is None)
+def _unquoted(text: str, marker: str) -> Iterator[re.Match[str]]:
+    """Where what the pattern `marker` finds stands, and is one."""
+    return (one for one in _pattern(marker).finditer(text) if one["quote"] is None)
 
 
 def _leak(answer: str, *markers: str) -> str:

@@ -111,6 +111,7 @@ def test_rows_of_several_kinds_become_several_sets(tmp_path):
         ({"answer": "A17"}, "no key says what is asked; found 'answer'. Call it `question`"),
         ({"question": "Which?"}, "nothing says what a right answer is. Add one of: `answer`"),
         ({"question": 7, "answer": "A17"}, "no key says what is asked"),
+        ({"id": "r", "turns": [{"user": "Hi"}]}, "rows with `turns` are the cases of an evalset already: write a YAML"),
         ({"messages": "hello", "answer": "x"}, "`messages` is no list of messages that ask something"),
         ({"messages": ["hello"], "answer": "x"}, "a message is an object with `role` and `content`"),
         ({"question": "Which?", "tools": TOOLS}, "`tools` without `expected_calls`"),

@@ -70,6 +70,13 @@ def test_scores_by_likelihood():
         ("B because it is", None, 1), ("B - Paris", None, 1), ("B, not A", None, 1), ("[B]", None, 1),
         ("A capital, as it is", None, None), ("B C", None, None), ("paris", None, None), ("\u202eB", None, None),
         ("\uff22", None, None),
+        ("A and C are both wrong, so B", None, 1), ("The answer isn't A, it is B", None, 1), ("It's B.", None, 1),
+        ("The answer is not A", None, None), ("So A man walks", None, None), ("It could be A, but it is B.", None, 1),
+        ("A and C are wrong", None, None), ("(B). A and C are too small.", None, 1),
+        ("答案是B", None, 1), ("答案：B", None, 1), ("答案不是B", None, None), ("正确答案是B，因为", None, 1),
+        ("الإجابة هي B", None, 1), ("الإجابة الصحيحة هي B", None, 1), ("la respuesta es B", None, 1),
+        ("La respuesta correcta es la opción B.", None, 1), ("Die richtige Antwort ist B.", None, 1),
+        ("La bonne réponse est B", None, 1), ("Правильный ответ: B", None, 1), ("정답은 B", None, 1),
     ],
 )  # fmt: skip
 def test_a_letter_is_read_from_a_text(text, strict, lenient):
@@ -82,7 +89,9 @@ def test_a_letter_is_read_from_a_text(text, strict, lenient):
     ["(A) or (B)", "A) no\nB) yes", "The answer is A: \\boxed{B}", "**A** **B**", "Option A. Option B.",
              "The answer is A or B", "Answer: A, B", r"\boxed{A, B}", "Answer: A/B", "Answer: **A** and **B**",
              "A or B", "Both A and B", "A\nB", "A, B", "A/B", "The answer is (A) and (B).",
-             "The answer is A, and B because of"],
+             "The answer is A, and B because of", "Both A and B are correct", "A and B are both right",
+             "The answer is either A or B", "It could be A and B", "It is A or B.", "答案是A和B",
+             "la respuesta es A o B"],
 )  # fmt: skip
 def test_an_answer_that_names_several_choices_gets_no_verdict(text):
     found = score_multiple_choice({"choices": CHOICES, "answer": 1}, text, lenient=True)["multiple_choice"]
@@ -116,7 +125,17 @@ def test_an_answer_that_is_no_choice_is_refused(answer):
 
 
 @pytest.mark.parametrize(
-    "text", ["answer " * 150_000, "(" * 2**20, "answer is" + " " * 2**20, "\ud800", "B" * 10_000_000]
+    "text",
+    [
+        "answer " * 150_000,
+        "respuesta " * 100_000,
+        "so it is " * 100_000,
+        "D/" * 500_000,
+        "(" * 2**20,
+        "answer is" + " " * 2**20,
+        "\ud800",
+        "B" * 10_000_000,
+    ],
 )
 def test_no_answer_makes_it_fail_or_hang(text):
     start = time.process_time()

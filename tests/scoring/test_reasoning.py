@@ -25,6 +25,8 @@ SPLIT = {
     "broken marker": ("think", "<think>a</thnk>b</think>A", "a</thnk>b", "A", "ended"),
     "quoted in the thought": ("think", "<think>as '</think>' or `</think>`</think>A", "as '</think>' or `</think>`",
                               "A", "ended"),
+    **{f"quoted with {q} right behind its opening": ("think", f"<think>{q}</think>{q} ends</think>A",
+                                                     f"{q}</think>{q} ends", "A", "ended") for q in "\"'`"},
     "a quoted answer": ("think", '<think>say "A"</think>"A"', 'say "A"', '"A"', "ended"),
     "a fence behind a tick": ("think", "<think>`x`</think>```json", "`x`", "```json", "ended"),
     "in a JSON string": ("think", '{"a": "x</think>y"}', "", '{"a": "x</think>y"}', "none"),
@@ -113,7 +115,7 @@ def test_every_scorer_says_of_an_answer_behind_a_thought_what_it_says_of_the_ans
             assert (behind.verdict, behind.error_type, behind.extracted) == (
                 alone.verdict, alone.error_type, alone.extracted,
             )  # fmt: skip
-            assert behind.scorer == f"{alone.scorer} reasoning/1 {way}"
+            assert behind.scorer == f"{alone.scorer} reasoning/2 {way}"
             assert today(behind.scorer, scorer_versions()[metric]) == behind.scorer
 
 
@@ -134,7 +136,7 @@ def test_what_no_template_told_gets_no_verdict():
 
 
 def test_a_score_of_another_split_is_another_version():
-    assert today("exact_match/1 reasoning/0 think", "exact_match/2") == "exact_match/2 reasoning/1 think"
+    assert today("exact_match/1 reasoning/0 think", "exact_match/2") == "exact_match/2 reasoning/2 think"
     assert today("exact_match/1", "exact_match/2") == "exact_match/2"
     assert today("gone/1 reasoning/1 think", "") == ""
 

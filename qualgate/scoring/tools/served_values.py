@@ -12,6 +12,7 @@ import ast
 import json
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -170,6 +171,8 @@ def json_or_literal(text: str) -> Any:
             "too_much", f"{len(text):,} characters may be a Python literal, and are too many to be read as one"
         )
     try:
-        return lenient(json.dumps(ast.literal_eval(text)))  # a tuple is handed on as a list
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes and numbers as Python will not read them one day
+            return lenient(json.dumps(ast.literal_eval(text)))  # a tuple is handed on as a list
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text

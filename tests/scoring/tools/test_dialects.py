@@ -6,10 +6,13 @@ suite the same formats were read by vLLM's and SGLang's parsers, too.
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect, names
+from qualgate.scoring.tools.served_values import json_or_literal
 from tests.scoring.tools.published_2026 import NEWER
 
 TOOLS = [
@@ -429,3 +432,11 @@ def test_a_value_right_behind_a_call_is_the_next_call_and_not_prose(name, broken
     with pytest.raises(BadCall):
         form.parse(text, TOOLS)
     assert form.parse(f"{calls}\nSo be it.", TOOLS) == (PING,)
+
+
+@pytest.mark.parametrize("text", ["[1or 2]", r'["\d"]', "[f(a=1or 2)]", "[f(a=0x1for)]"])
+@pytest.mark.filterwarnings("error")
+def test_no_text_of_a_model_makes_python_warn(text):
+    json_or_literal(text)
+    with contextlib.suppress(BadCall):
+        dialect("pythonic").read(text)

@@ -85,7 +85,7 @@ def oracle(text: str, way: str) -> Split:
         began = len(text) - first
     at = first + began if began else 0
     sure = began > 0 or way.endswith("_opened")
-    ends = [place for place in range(at, len(text)) if any(_is_marker(text, place, one) for one in closings)]
+    ends = [place for place in range(at, len(text)) if any(_is_marker(text[at:], place - at, one) for one in closings)]
     if not sure and (not ends or _json(text) or name == "granite"):
         return "", _inside(text, name), "none"
     if not ends:

@@ -55,9 +55,7 @@ def _parsed(text: str) -> ast.expr:
     if _DOTS.search(text):
         raise BadCall("not_a_literal", "a chain of names")
     try:
-        if "\\" not in text:
-            return ast.parse(text.strip(), mode="eval").body
-        with warnings.catch_warnings():  # "\d" is a string all the same
+        with warnings.catch_warnings():  # "\d" is a string all the same, and `1or` a number
             warnings.simplefilter("ignore")
             return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
