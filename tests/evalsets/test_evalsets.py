@@ -448,8 +448,3 @@ def test_expected_calls_that_their_own_tools_schema_refuses_are_named_by_the_che
     assert "fine. 1 case" in said.out
     assert bool(named) == ("the tool's own schema refuses every accepted value: weather" in said.err), said.err
     assert named in said.err
-
-
-def test_packages_that_name_none_are_told_what_to_write(write):
-    (said,) = [fault.message for fault in evalsets.check(write([], "metrics: [code.pass]\npackages: []"))][:1]
-    assert said == "`packages` names none: write them, as `packages: [numpy]`, or leave the key out"

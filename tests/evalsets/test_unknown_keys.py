@@ -98,3 +98,8 @@ def test_no_edit_but_two_hides_a_key(key):
     twice = {one[:i] + one[i + 1 :] for one in once for i in range(len(one))} - {key}
     for slip in once | twice:
         assert [*misspelt(frozenset({slip}), frozenset({key}), frozenset({key}))], slip
+
+
+def test_packages_that_name_none_are_told_what_to_write(write):
+    (said,) = [fault.message for fault in evalsets.check(write([], "metrics: [code.pass]\npackages: []"))][:1]
+    assert said == "`packages` names none: write them, as `packages: [numpy]`, or leave the key out"
