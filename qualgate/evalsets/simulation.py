@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from qualgate.errors.misplaced import unreadable
 
 Sources = tuple[tuple[str, str], ...]  # path below the folder, as `shop/orders.py`, and text; sorted
 MAX_FILES, MAX_BYTES = 200, 4 * 2**20
+TAKEN = sys.stdlib_module_names | {"inside"}  # the sandbox's own
 
 
 def read_simulation(path: Path, named: str) -> Sources:
     """What `simulation: named` of the YAML `path` leads to. UsageError, in words, where it cannot be used."""
-    home, place = path.parent.resolve(), (path.parent / named).resolve()
+    home, place = path.parent.resolve(), _followed(path.parent / named, named)
     if Path(named).is_absolute() or home not in place.parents:
         raise UsageError(f"{quote(named)} is not below the set's folder: name a file or folder there, as tools.py")
     if not place.exists():
@@ -24,23 +26,34 @@ def read_simulation(path: Path, named: str) -> Sources:
     return tuple(_texts(place))
 
 
+def _followed(place: Path, named: str) -> Path:
+    try:
+        return place.resolve()
+    except (OSError, RuntimeError):
+        raise UsageError(f"{quote(named)} is a link that leads to itself") from None
+
+
 def _texts(place: Path) -> Iterator[tuple[str, str]]:
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    if not files or (place.is_file() and place.suffix != ".py"):
+    if not files or (not place.is_dir() and (place.suffix != ".py" or not place.is_file())):
         raise UsageError(f"{place.name} is no Python file and holds none")
     left = MAX_BYTES
     for number, file in enumerate(files):
         name = str(file.relative_to(place if place.is_dir() else place.parent))
-        if not file.resolve().is_relative_to(place):
-            raise UsageError(f"{name} leads out of the folder, to {file.resolve()}")
+        if not (leads := _followed(file, name)).is_relative_to(place):
+            raise UsageError(f"{name} leads out of the folder, to {leads}")
+        if not file.is_file():
+            raise UsageError(f"{name} is no file that can be read whole")
+        if (top := name.removesuffix(".py").partition("/")[0]) in TAKEN:
+            raise UsageError(f"{name}: {top} is a module of Python's own; give it another name")
         try:
-            text = file.read_text(encoding="utf-8")
+            left -= file.stat().st_size
+            if left < 0 or number >= MAX_FILES:
+                raise UsageError(f"it is more than {MAX_FILES} files or {MAX_BYTES:,} bytes")
+            text = file.read_text(encoding="utf-8-sig")
             ast.parse(text)
         except OSError as error:
             raise UsageError(unreadable(file, error)) from None
         except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
             raise UsageError(f"{name} is no Python: {error}") from None
-        left -= len(text)
-        if left < 0 or number >= MAX_FILES:
-            raise UsageError(f"it is more than {MAX_FILES} files or {MAX_BYTES:,} characters")
         yield name, text

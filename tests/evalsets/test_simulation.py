@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -56,6 +57,30 @@ def test_a_folder_is_its_modules_whose_classes_are_named_with_them(tmp_path):
     assert "no class 'Shop'; did you mean a.Shop?" in fault.message
 
 
+def test_of_one_file_or_a_folder_with_one_a_class_is_named_with_its_module_or_without(tmp_path):
+    (tmp_path / "sim").mkdir()
+    (tmp_path / "sim" / "a.py").write_text("\ufeff" + SHOP, encoding="utf-8")  # as editors begin a file
+    for named, state in (("sim", "a.Shop"), ("sim", "Shop"), ("tools.py", "tools.Shop"), ("tools.py", "Shop")):
+        found = read(shop(tmp_path, named=named, state={"classes": [state]}))
+        if held := registry._sandbox():
+            twice = [{"name": "look", "arguments": {}}] * 2
+            assert score_state(found.cases[0], found, twice, held)[STATE].verdict
+
+
+def test_links_to_themselves_pipes_and_pythons_own_names_are_refused(tmp_path):
+    path = shop(tmp_path)
+    (tmp_path / "tools.py").unlink()
+    (tmp_path / "tools.py").symlink_to("tools.py")
+    assert "a link that leads to itself" in evalsets.check(path)[0].message
+    (tmp_path / "tools.py").unlink()
+    os.mkfifo(tmp_path / "tools.py")
+    assert "no Python file" in evalsets.check(path)[0].message
+    (tmp_path / "tools.py").unlink()
+    (tmp_path / "calendar.py").write_text(SHOP)
+    [fault] = evalsets.check(shop(tmp_path, named="calendar.py"))
+    assert "calendar is a module of Python's own" in fault.message
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -64,6 +89,7 @@ def test_a_folder_is_its_modules_whose_classes_are_named_with_them(tmp_path):
         ({"named": "/etc/passwd"}, "is not below the set's folder"),
         ({"named": "shop.jsonl"}, "no Python file"),
         ({"source": "class:"}, "is no Python"),
+        ({"source": "x = 1\n" * 1_000_000}, "more than 200 files or 4,194,304 bytes"),
         ({"metrics": "turns.correct"}, "which is no metric of this set"),
     ],
 )

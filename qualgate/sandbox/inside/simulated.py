@@ -1,7 +1,8 @@
 """Plays calls on simulated tools, and tells what each returned and in which state the tools are then.
 
 Both are told as digests of plain data, with the beginning of it for people: whoever compares them sees no object, and
-no `__eq__` has a say. A state is what BFCL compares: attributes without a leading underscore, of objects in it too.
+no `__eq__` has a say. A state is what BFCL compares, attributes without a leading underscore, and those of the class;
+of objects in it likewise, or all where they have none such.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import json
 import re
 import sys
 import types
+from array import array
+from collections import deque
 
 TYPE_CHECKING = False  # typing takes as long to import as all the rest
 if TYPE_CHECKING:
@@ -24,6 +27,10 @@ SHOWN = 100  # characters of a value
 MAX_PARTS = 1_000_000  # of one attribute: an object that stands in two places counts twice
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+
+
+class Incomparable(Exception):
+    """A value of which nothing tells whether another is equal."""
 
 
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -51,35 +58,51 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def play(question: str) -> str:
-    """question: `sources`, `classes`, `initial`, `long_context`, and `steps`, lists of calls `[name, arguments]`.
+    """question: `sources`, `classes`, `initial`, `long_context`, and `steps`, lists of calls `[name, arguments]`, each
+    of which reaches a tool where `recorded` says so.
 
-    Answers {"unmade": why}, or {"steps": [{"results": [told, …], "state": {class: {attribute: told}}}, …]}, told being
-    [sha256, beginning].
+    Answers {"unmade": why}, {"incomparable": why}, or {"steps": [{"results": [told, …], "state": {class: {attribute:
+    told}}}, …]}, told being [sha256, beginning].
     """
     asked = json.loads(question)
-    sys.meta_path.append(Sources(asked["sources"]))
+    sys.meta_path.insert(0, Sources(asked["sources"]))
     tools: dict[str, Any] = {}
     for name in asked["classes"]:
         try:
             tools[name] = _made(name, asked)
         except Exception as error:
-            return json.dumps({"unmade": f"{name}: {type(error).__name__}: {error}"[:300]})
-    methods = {name: method for tool in tools.values() for name, method in inspect.getmembers(tool, inspect.ismethod)
+            return json.dumps({"unmade": f"a class cannot be made: {name}: {type(error).__name__}: {error}"[:300]})
+    methods = {name: method for tool in tools.values() for name, method in inspect.getmembers(tool, inspect.isroutine)
                if not name.startswith("_")}  # fmt: skip
+    named = {call[0] for calls in asked["steps"] for call in calls}
+    if asked["recorded"] and (missing := sorted(named - methods.keys())):
+        return json.dumps({"unmade": f"no class has a tool {missing[0]!r:.100}, which a recorded call names"})
     steps = []
     for calls in asked["steps"]:
         results = [_told(text, text) for text in (_called(methods, *call) for call in calls)]
-        state = {name: {attribute: _told(_Form().of(value, ()), value) for attribute, value in _attributes(tool)}
-                 for name, tool in tools.items()}  # fmt: skip
-        steps.append({"results": results, "state": state})
+        try:
+            steps.append({"results": results, "state": {name: _state(name, tool) for name, tool in tools.items()}})
+        except Incomparable as error:
+            return json.dumps({"incomparable": str(error)})
     return json.dumps({"steps": steps})
+
+
+def _state(name: str, tool: Any) -> dict[str, list[str]]:
+    """Each attribute as it is told. Incomparable, with its name, for one that cannot be compared."""
+    found = {}
+    for attribute, value in _attributes(tool):
+        try:
+            found[attribute] = _told(_Form().of(value, ()), value)
+        except Incomparable as error:
+            raise Incomparable(f"{name}.{attribute} cannot be compared: {error}; begin its name with _") from None
+    return found
 
 
 def _made(name: str, asked: dict[str, Any]) -> Any:
     """An instance as BFCL makes it, of a class with `_load_scenario`; else of what its constructor takes."""
     module, _, kind = name.rpartition(".")
     if not module:  # of a simulation that is one file
-        module = next(iter(asked["sources"])).removesuffix(".py")
+        module = next(iter(asked["sources"])).removesuffix(".py").replace("/", ".")
     made = getattr(importlib.import_module(module), kind)
     initial = copy.deepcopy(asked["initial"].get(name, {}))
     if not hasattr(made, "_load_scenario"):
@@ -114,14 +137,23 @@ def _told(form: str, value: Any) -> list[str]:
 
 
 def _attributes(tool: Any) -> list[tuple[str, Any]]:
-    """What of an object is its state, by name."""
+    """What of an object is its state, by name: those of its class that are data too."""
+    held = _held(tool)
+    for kind in type(tool).__mro__[:-1]:
+        for name, value in kind.__dict__.items():
+            if not hasattr(value, "__get__") and not isinstance(value, type):
+                held.setdefault(name, value)
+    return sorted((name, value) for name, value in held.items() if not name.startswith("_"))
+
+
+def _held(tool: Any) -> dict[str, Any]:
     held = dict(getattr(tool, "__dict__", {}))
     for kind in type(tool).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if hasattr(tool, name):
                 held[name] = getattr(tool, name)
-    return sorted((name, value) for name, value in held.items() if not name.startswith("_"))
+    return held
 
 
 class _Form:
@@ -143,24 +175,46 @@ class _Form:
                 if value == value and value not in (_INF, -_INF) and int(value) == value
                 else repr(value)
             )
-        if isinstance(value, bytes | bytearray):
+        if isinstance(value, bytes | bytearray | memoryview):
             return f"b{bytes(value).hex()}"
+        if isinstance(value, array) or (hasattr(value, "tobytes") and hasattr(value, "dtype")):
+            return self._numbers(value, above)
         if id(value) in above:
             return f"^{len(above) - above.index(id(value))}"
         held = (*above, id(value))
         if isinstance(value, dict):
-            return f"{{{','.join(sorted(f'{self.of(key, held)}:{self.of(one, held)}' for key, one in value.items()))}}}"
+            pairs = sorted(f"{self.of(key, held)}:{self.of(one, held)}" for key, one in value.items())
+            return f"{{{','.join(pairs)}}}{self._beside(value, held)}"
         if isinstance(value, set | frozenset):
-            return f"s({','.join(sorted(self.of(one, held) for one in value))})"
-        if isinstance(value, list | tuple):
-            return f"{'l' if isinstance(value, list) else 't'}({','.join(self.of(one, held) for one in value)})"
+            return f"s({','.join(sorted(self.of(one, held) for one in value))}){self._beside(value, held)}"
+        if isinstance(value, list | tuple | deque):
+            sort = "l" if isinstance(value, list) else "t" if isinstance(value, tuple) else "d"
+            return f"{sort}({','.join(self.of(one, held) for one in value)}){self._beside(value, held)}"
+        if hasattr(value, "__next__") or getattr(value, "__closure__", None):
+            raise Incomparable(f"what a {type(value).__qualname__} holds is not told")
         if isinstance(value, _NAMED):
             return f"r{json.dumps([getattr(value, '__module__', ''), getattr(value, '__qualname__', value.__name__)])}"
-        parts = [f"{name}={self.of(one, held)}" for name, one in _attributes(value)]
         kind = type(value)
+        attributes = _attributes(value) or sorted(_held(value).items())
+        parts = [f"{name}={self.of(one, held)}" for name, one in attributes]
         if not parts and kind.__repr__ is not object.__repr__:
-            parts = [json.dumps(_ADDRESS.sub("", repr(value)))]
+            shown = repr(value)
+            if _ADDRESS.search(shown):
+                raise Incomparable(f"{_ADDRESS.sub('', shown)[:SHOWN]} does not tell what is in it")
+            parts = [json.dumps(shown)]
         return f"o{json.dumps([kind.__module__, kind.__qualname__])}({','.join(parts)})"
+
+    def _beside(self, value: Any, held: tuple[int, ...]) -> str:
+        """What a collection of a class of its own has beside its members."""
+        own = _held(value)
+        return f"+({','.join(f'{name}={self.of(one, held)}' for name, one in sorted(own.items()))})" if own else ""
+
+    def _numbers(self, value: Any, above: tuple[int, ...]) -> str:
+        """Of an array, of the standard library's or numpy's."""
+        kind = value.typecode if isinstance(value, array) else str(value.dtype)
+        if kind == "object":
+            return self.of(value.tolist(), above)
+        return f"n{kind}{getattr(value, 'shape', len(value))}{hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
 _INF = float("inf")

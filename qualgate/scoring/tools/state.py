@@ -36,6 +36,8 @@ from qualgate.scoring.unit_tests import BadTests
 SCORER, COMPAT = "state/1", "state.compat/1"
 EXAMPLE = '{"classes": ["Bank"], "initial": {"Bank": {"balance": 10}}}'
 KEYS = ("classes", "initial", "long_context")
+ABSENT = ("", "absent")
+FAILED = "Error during execution: "
 _DRIVER = "from inside.simulated import play"
 Calls = Sequence[Sequence[Any]]  # of [name, arguments]
 Told = tuple[str, str]  # a value's digest, and its beginning
@@ -69,14 +71,16 @@ class World:
     sources: tuple[tuple[str, str], ...]  # path, text
     state: str  # a row's `state`, as JSON
 
-    def play(self, steps: Sequence[Calls]) -> list[Step]:
-        """Each step's results and the state behind it, in a fresh sandbox.
+    def play(self, steps: Sequence[Calls], *, recorded: bool = False) -> list[Step]:
+        """Each step's results and the state behind it, in a fresh sandbox. recorded: each call names a tool that is
+        there, or the simulation is at fault.
 
         Raises BadSimulation, Broken, SandboxFailed.
         """
         known = json.loads(self.state)
         question = {"sources": dict(self.sources), "classes": known["classes"], "initial": known.get("initial", {}),
-                    "long_context": known.get("long_context", False), "steps": steps}  # fmt: skip
+                    "long_context": known.get("long_context", False), "steps": steps,
+                    "recorded": recorded}  # fmt: skip
         try:
             with self.sandbox.interpreter() as inside:
                 inside.ask({"op": "load", "args": [_DRIVER, []]})
@@ -96,7 +100,9 @@ def _steps(text: str, asked: Sequence[Calls]) -> list[Step]:
     try:
         said = json.loads(text)
         if "unmade" in said:
-            raise BadSimulation(f"a class of the simulation cannot be made: {said['unmade']}")
+            raise BadSimulation(f"the simulation: {said['unmade']}")
+        if "incomparable" in said:
+            raise Broken("state", str(said["incomparable"]))
         steps = [
             Step(
                 tuple((str(digest), str(shown)) for digest, shown in step["results"]),
@@ -117,7 +123,7 @@ def _recorded(world: World, steps: str) -> list[Step] | str:
     """What the recorded calls come to; why that cannot be said."""
     calls = json.loads(steps)
     try:
-        first, again = world.play(calls), world.play(calls)
+        first, again = world.play(calls, recorded=True), world.play(calls, recorded=True)
     except (BadSimulation, Broken) as error:
         return str(error)
     for one, other in zip(first, again, strict=True):
@@ -137,24 +143,30 @@ def reference(world: World, steps: Sequence[Calls]) -> list[Step]:
     return found
 
 
-def state_fault(made: Step, wanted: Step) -> str:
-    """Where the model's state is not the recorded one; "" where it is."""
+def state_fault(made: Step, wanted: Step, *, whole: bool = True) -> str:
+    """Where the model's state is not the recorded one; "" where it is. whole: what the recorded one has not, counts."""
     for kind, held in wanted.state.items():
-        for name, (digest, shown) in held.items():
-            own = made.state.get(kind, {}).get(name, ("", "absent"))
-            if own[0] != digest:
-                return f"{kind}.{name} is {quote(own[1])}, and the recorded calls leave {quote(shown)}"
+        mine = made.state.get(kind, {})
+        for name in held | mine if whole else held:
+            wanted_, own = held.get(name, ABSENT), mine.get(name, ABSENT)
+            if own[0] != wanted_[0]:
+                return f"{kind}.{name} is {quote(own[1])}, and the recorded calls leave {quote(wanted_[1])}"
     return ""
 
 
-def result_fault(given: Sequence[Told], wanted: Sequence[Told]) -> str:
-    """Which result of the recorded calls is not among the `given`, each of which counts once; "" where all are."""
-    left = Counter(digest for digest, _ in given)
-    for digest, shown in wanted:
-        if not left[digest]:
-            return f"no call gave {quote(shown)}, as a recorded one did"
-        left[digest] -= 1
+def result_fault(given: Sequence[tuple[str, Told]], wanted: Sequence[tuple[str, Told]]) -> str:
+    """Which result of the recorded calls is not among the `given`, each of which counts once; "" where all are. Results
+    are with whose they are."""
+    left = Counter((tool, digest) for tool, (digest, _) in given)
+    for tool, (digest, shown) in wanted:
+        if not left[tool, digest]:
+            return f"no call{f' of {quote(tool)}' if tool else ''} gave {quote(shown)}, as a recorded one did"
+        left[tool, digest] -= 1
     return ""
+
+
+def _of_tools(calls: Calls, results: Sequence[Told]) -> list[tuple[str, Told]]:
+    return [(str(call[0]), told) for call, told in zip(calls, results, strict=True)]
 
 
 def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) -> tuple[str, str] | None:
@@ -170,10 +182,10 @@ def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) ->
     ends, given = reference(world, wanted), []
     try:
         for turn, (end, step) in enumerate(zip(ends, world.play(made), strict=True), start=1):
-            given += step.results
-            if wanted[turn - 1] and (fault := state_fault(step, end)):
+            given += [("", told) for told in step.results]  # whichever tool's, as BFCL takes it
+            if wanted[turn - 1] and (fault := state_fault(step, end, whole=False)):
                 return "state", f"turn {turn}: {fault}"
-            if fault := result_fault(given, end.results):
+            if fault := result_fault(given, [("", told) for told in end.results]):
                 return "result", f"turn {turn}: {fault}"
     except Broken as error:
         return error.error_type, str(error)
@@ -181,7 +193,8 @@ def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) ->
 
 
 def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, made: Calls) -> tuple[str, str] | None:
-    """The same of one action behind the recorded ones before it.
+    """The same of one action behind the recorded ones before it, more strictly: what a tool gave is to be given by it,
+    in this turn of the user's; and where a recorded call fails, nothing but itself is known to be right.
 
     turns: the recorded calls by turn of the user's and action; number: of the action in all turns, from 1.
     """
@@ -189,17 +202,20 @@ def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, ma
     begins = max(place for place in _begins(turns) if place < number)
     ends = min((place for place in _begins(turns) if place >= number), default=len(actions))
     recorded = reference(world, actions)
+    if failed := next((shown for _, shown in recorded[number - 1].results if shown.startswith(FAILED)), ""):
+        raise BadSimulation(f"the recorded call itself fails: {failed}")
     before = [call for calls in actions[: number - 1] for call in calls]
     try:
         history, own = world.play([before, made])
     except Broken as error:
         return error.error_type, str(error)
+    given = [*_of_tools(before, history.results)[sum(map(len, actions[:begins])) :], *_of_tools(made, own.results)]
     faults: list[tuple[str, str]] = []
     for last in (place for place in range(number - 1, ends) if actions[place]):
-        wanted = [one for step in recorded[begins : last + 1] for one in step.results]
+        wanted = [one for at in range(begins, last + 1) for one in _of_tools(actions[at], recorded[at].results)]
         if fault := state_fault(own, recorded[last]):
             faults.append(("state", fault))
-        elif fault := result_fault([*history.results, *own.results], wanted):
+        elif fault := result_fault(given, wanted):
             faults.append(("result", fault))
         else:
             return None
@@ -338,10 +354,10 @@ def _identity(sources: tuple[tuple[str, str], ...]) -> str:
 
 @lru_cache(maxsize=8)
 def _classes(sources: tuple[tuple[str, str], ...]) -> list[str]:
-    """Every class that the modules define, as `state.classes` names it: `Bank` of one file, else `module.Bank`."""
+    """Every class that the modules define, as `state.classes` names it: `module.Bank`, or `Bank` of one file."""
     names = []
     for path, text in sources:
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         found = [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
-        names += found if len(sources) == 1 else [f"{module}.{name}" for name in found]
+        names += [*(found if len(sources) == 1 else ()), *(f"{module}.{name}" for name in found)]
     return names

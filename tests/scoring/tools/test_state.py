@@ -104,7 +104,7 @@ NOTE = call("note", text="paid")
         (1, [PAY, call("rob")], "unknown_tool"),
         (3, [LOOK], "extra_call"),
         (4, [LOOK, LOOK], ""),
-        (4, [call("run", code="7"), call("draw")], ""),
+        (4, [call("run", code="7"), call("draw")], "result"),  # another tool's answer, though it says the same
     ],
 )
 def test_an_action_is_right_where_its_calls_come_to_what_the_recorded_ones_do(number, calls, error):
