@@ -181,8 +181,8 @@ def _asked(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict[st
     key = _first(QUESTION, row)
     if key is None and "turns" in row:
         raise _Unusable(
-            "rows with `turns` are the cases of an evalset already: write a YAML file of the same name beside them, with "
-            "`name`, `version` and `metrics: [tool_call.correct, turns.correct]`, and name that in the gate "
+            "rows with `turns` are the cases of an evalset already: write a YAML file of the same name beside them, "
+            "with `name`, `version` and `metrics: [tool_call.correct, turns.correct]`, and name that in the gate "
             "file's `evalsets` (docs/turns.md)"
         )
     if key is None or not isinstance(row[key], str):
