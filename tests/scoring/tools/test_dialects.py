@@ -439,4 +439,4 @@ def test_a_value_right_behind_a_call_is_the_next_call_and_not_prose(name, broken
 def test_no_text_of_a_model_makes_python_warn(text):
     json_or_literal(text)
     with contextlib.suppress(BadCall):
-        dialect("pythonic").read(text)
+        dialect("pythonic").parse(text, TOOLS)
