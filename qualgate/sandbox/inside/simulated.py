@@ -8,16 +8,20 @@ of objects in it likewise, or all where they have none such.
 from __future__ import annotations
 
 import copy
+import copyreg
 import hashlib
 import importlib.abc
 import importlib.util
 import inspect
 import json
-import re
 import sys
 import types
 from array import array
 from collections import deque
+from collections.abc import Container, ItemsView, KeysView, ValuesView
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 
 TYPE_CHECKING = False  # typing takes as long to import as all the rest
 if TYPE_CHECKING:
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 SHOWN = 100  # characters of a value
 MAX_PARTS = 1_000_000  # of one attribute: an object that stands in two places counts twice
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+MOST_LISTED = 100_000  # numbers of an array that are compared one by one
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
@@ -41,6 +45,7 @@ class Sources(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         self._sources |= {name.removesuffix(".__init__"): text for name, text in self._sources.items()
                           if name.endswith(".__init__")}  # fmt: skip
         self._packages = {name.rpartition(".")[0] for name in self._sources}
+        self.modules = frozenset(self._sources)
         self._packages |= {".".join(name.split(".")[:depth]) for name in self._packages for depth in range(1, 20)}
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
@@ -65,15 +70,15 @@ def play(question: str) -> str:
     told}}}, …]}, told being [sha256, beginning].
     """
     asked = json.loads(question)
-    sys.meta_path.insert(0, Sources(asked["sources"]))
+    own = Sources(asked["sources"])
+    sys.meta_path.insert(0, own)
     tools: dict[str, Any] = {}
     for name in asked["classes"]:
         try:
             tools[name] = _made(name, asked)
         except Exception as error:
             return json.dumps({"unmade": f"a class cannot be made: {name}: {type(error).__name__}: {error}"[:300]})
-    methods = {name: method for tool in tools.values() for name, method in inspect.getmembers(tool, inspect.isroutine)
-               if not name.startswith("_")}  # fmt: skip
+    methods = {name: getattr(tool, name) for tool in tools.values() for name in _tools_of(tool)}
     named = {call[0] for calls in asked["steps"] for call in calls}
     if asked["recorded"] and (missing := sorted(named - methods.keys())):
         return json.dumps({"unmade": f"no class has a tool {missing[0]!r:.100}, which a recorded call names"})
@@ -81,18 +86,25 @@ def play(question: str) -> str:
     for calls in asked["steps"]:
         results = [_told(text, text) for text in (_called(methods, *call) for call in calls)]
         try:
-            steps.append({"results": results, "state": {name: _state(name, tool) for name, tool in tools.items()}})
+            steps.append({"results": results, "state": {name: _state(name, tool, own) for name, tool in tools.items()}})
         except Incomparable as error:
             return json.dumps({"incomparable": str(error)})
     return json.dumps({"steps": steps})
 
 
-def _state(name: str, tool: Any) -> dict[str, list[str]]:
+def _tools_of(tool: Any) -> list[str]:
+    """Its public methods, those of the class too; properties are not looked at, for they run."""
+    found = [name for name in dir(type(tool)) if not name.startswith("_")]
+    kinds = (types.FunctionType, staticmethod, classmethod)
+    return [name for name in found if isinstance(inspect.getattr_static(tool, name), kinds)]
+
+
+def _state(name: str, tool: Any, own: Sources) -> dict[str, list[str]]:
     """Each attribute as it is told. Incomparable, with its name, for one that cannot be compared."""
     found = {}
     for attribute, value in _attributes(tool):
         try:
-            found[attribute] = _told(_Form().of(value, ()), value)
+            found[attribute] = _told(_Form(own.modules).of(value, (id(tool),)), value)
         except Incomparable as error:
             raise Incomparable(f"{name}.{attribute} cannot be compared: {error}; begin its name with _") from None
     return found
@@ -157,64 +169,94 @@ def _held(tool: Any) -> dict[str, Any]:
 
 
 class _Form:
-    """A value as text: equal texts are of equal values, as Python compares plain ones; NaN is NaN."""
+    """A value as text: equal texts are of equal values, as Python compares plain ones; NaN is NaN.
 
-    def __init__(self) -> None:
-        self._parts = 0
+    Collections and numbers by what they hold, objects of the simulation's own classes by their attributes, all others
+    by what pickle would keep of them.
+    """
+
+    def __init__(self, modules: Container[str]) -> None:
+        self._parts, self._modules = 0, modules
 
     def of(self, value: Any, above: tuple[int, ...]) -> str:
-        """above: ids of the objects that hold it. ValueError for more than MAX_PARTS."""
+        """above: ids of the objects that hold it. ValueError for more than MAX_PARTS; Incomparable."""
         self._parts += 1
         if self._parts > MAX_PARTS:
             raise ValueError(f"a state of more than {MAX_PARTS} parts")
-        if value is None or isinstance(value, str):
-            return json.dumps(value if value is None else str.__str__(value))
-        if isinstance(value, int | float):
-            return (
-                hex(int(value))
-                if value == value and value not in (_INF, -_INF) and int(value) == value
-                else repr(value)
-            )
-        if isinstance(value, bytes | bytearray | memoryview):
-            return f"b{bytes(value).hex()}"
-        if isinstance(value, array) or (hasattr(value, "tobytes") and hasattr(value, "dtype")):
-            return self._numbers(value, above)
         if id(value) in above:
             return f"^{len(above) - above.index(id(value))}"
         held = (*above, id(value))
-        if isinstance(value, dict):
+        if value is None or isinstance(value, str):
+            return json.dumps(value if value is None else str.__str__(value)) + self._beside(value, held)
+        if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, Enum):
+            return _number(value)
+        if isinstance(value, bytes | bytearray | memoryview):
+            return f"b{bytes(value).hex()}"
+        if isinstance(value, array) or (hasattr(value, "tolist") and hasattr(value, "dtype")):
+            return self._numbers(value, held)
+        if (text := self._collection(value, held)) is not None:
+            return text + self._beside(value, held)
+        return self._object(value, held)
+
+    def _collection(self, value: Any, held: tuple[int, ...]) -> str | None:
+        """None for what is none."""
+        if isinstance(value, dict | types.MappingProxyType):
             pairs = sorted(f"{self.of(key, held)}:{self.of(one, held)}" for key, one in value.items())
-            return f"{{{','.join(pairs)}}}{self._beside(value, held)}"
-        if isinstance(value, set | frozenset):
-            return f"s({','.join(sorted(self.of(one, held) for one in value))}){self._beside(value, held)}"
-        if isinstance(value, list | tuple | deque):
+            return f"{{{','.join(pairs)}}}"
+        if isinstance(value, set | frozenset | KeysView | ItemsView):
+            return f"s({','.join(sorted(self.of(one, held) for one in value))})"
+        if isinstance(value, list | tuple | deque | ValuesView):
             sort = "l" if isinstance(value, list) else "t" if isinstance(value, tuple) else "d"
-            return f"{sort}({','.join(self.of(one, held) for one in value)}){self._beside(value, held)}"
-        if hasattr(value, "__next__") or getattr(value, "__closure__", None):
-            raise Incomparable(f"what a {type(value).__qualname__} holds is not told")
+            return f"{sort}({','.join(self.of(one, held) for one in value)})"
+        return None
+
+    def _object(self, value: Any, held: tuple[int, ...]) -> str:
+        kind = type(value)
+        if isinstance(value, types.MethodType):
+            return f"m{json.dumps(value.__qualname__)}({self.of(value.__self__, held)})"
+        if isinstance(value, types.FunctionType) and (
+            value.__closure__ or value.__defaults__ or value.__kwdefaults__ or value.__name__ == "<lambda>"
+        ):
+            raise Incomparable(f"what the function {value.__qualname__} holds is not told")
         if isinstance(value, _NAMED):
             return f"r{json.dumps([getattr(value, '__module__', ''), getattr(value, '__qualname__', value.__name__)])}"
-        kind = type(value)
-        attributes = _attributes(value) or sorted(_held(value).items())
-        parts = [f"{name}={self.of(one, held)}" for name, one in attributes]
-        if not parts and kind.__repr__ is not object.__repr__:
-            shown = repr(value)
-            if _ADDRESS.search(shown):
-                raise Incomparable(f"{_ADDRESS.sub('', shown)[:SHOWN]} does not tell what is in it")
-            parts = [json.dumps(shown)]
-        return f"o{json.dumps([kind.__module__, kind.__qualname__])}({','.join(parts)})"
+        name = json.dumps([kind.__module__, kind.__qualname__])
+        plain = kind.__reduce_ex__ is object.__reduce_ex__ and kind.__reduce__ is object.__reduce__
+        if kind is object or (plain and kind.__module__ in self._modules):
+            mine = _held(value)
+            shown = {key: one for key, one in mine.items() if not key.startswith("_")} or mine
+            return f"o{name}({','.join(f'{key}={self.of(one, held)}' for key, one in sorted(shown.items()))})"
+        try:
+            keep = copyreg.dispatch_table.get(kind)
+            kept = keep(value) if keep else value.__reduce_ex__(4)
+        except Exception:
+            raise Incomparable(f"what a {kind.__qualname__} holds is not told") from None
+        if isinstance(kept, str):
+            return f"o{name}{json.dumps(kept)}"
+        listed = [list(one) if at > 2 and one is not None else one for at, one in enumerate(kept[:5])]
+        return f"o{name}({','.join(self.of(one, held) for one in listed)})"
 
     def _beside(self, value: Any, held: tuple[int, ...]) -> str:
-        """What a collection of a class of its own has beside its members."""
+        """What a collection or a text of a class of its own has beside what it is."""
         own = _held(value)
         return f"+({','.join(f'{name}={self.of(one, held)}' for name, one in sorted(own.items()))})" if own else ""
 
-    def _numbers(self, value: Any, above: tuple[int, ...]) -> str:
-        """Of an array, of the standard library's or numpy's."""
+    def _numbers(self, value: Any, held: tuple[int, ...]) -> str:
+        """Of an array, of the standard library's or numpy's; what has no shape is a number."""
+        shape = getattr(value, "shape", None)
+        if shape == ():
+            return self.of(value.item(), held)
+        size = len(value) if shape is None else value.size
+        if size <= MOST_LISTED or str(getattr(value, "dtype", "")) == "object":
+            return f"n{shape or (size,)}{self.of(value.tolist(), held)}"
         kind = value.typecode if isinstance(value, array) else str(value.dtype)
-        if kind == "object":
-            return self.of(value.tolist(), above)
-        return f"n{kind}{getattr(value, 'shape', len(value))}{hashlib.sha256(value.tobytes()).hexdigest()}"
+        return f"n{kind}{shape or (size,)}{hashlib.sha256(value.tobytes()).hexdigest()}"
 
 
-_INF = float("inf")
+def _number(value: Any) -> str:
+    """1, 1.0 and Decimal("1.00") are one number."""
+    try:
+        top, bottom = value.as_integer_ratio()
+    except (ValueError, OverflowError):  # infinities, and what is no number
+        return repr(float(value))
+    return hex(top) if bottom == 1 else f"{hex(top)}/{hex(bottom)}"

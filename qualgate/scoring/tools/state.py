@@ -126,13 +126,29 @@ def _recorded(world: World, steps: str) -> list[Step] | str:
         first, again = world.play(calls, recorded=True), world.play(calls, recorded=True)
     except (BadSimulation, Broken) as error:
         return str(error)
+    return _unlike(first, again) or first
+
+
+def _unlike(first: Sequence[Step], again: Sequence[Step]) -> str:
+    """Where the recorded calls come to something else the next time; "" where they do not."""
     for one, other in zip(first, again, strict=True):
         for made, wanted in zip(one.results, other.results, strict=True):
             if made[0] != wanted[0]:
                 return f"a recorded call gives {quote(made[1])} once and {quote(wanted[1])} the next time"
         if fault := state_fault(one, other):
             return f"run twice, the recorded calls end differently: {fault}"
-    return first
+    return ""
+
+
+def _check_steady(world: World, steps: Sequence[Calls], known: Sequence[Step]) -> None:
+    """Before an answer is called wrong for what tools came to. Raises BadSimulation where the recorded calls come to
+    something else by now, as where tools look at the clock; SandboxFailed."""
+    try:
+        fault = _unlike(known, world.play(steps, recorded=True))
+    except Broken as error:
+        fault = str(error)
+    if fault:
+        raise BadSimulation(f"the recorded calls cannot be run: {fault}")
 
 
 def reference(world: World, steps: Sequence[Calls]) -> list[Step]:
@@ -183,10 +199,12 @@ def first_fault(world: World, wanted: Sequence[Calls], made: Sequence[Calls]) ->
     try:
         for turn, (end, step) in enumerate(zip(ends, world.play(made), strict=True), start=1):
             given += [("", told) for told in step.results]  # whichever tool's, as BFCL takes it
-            if wanted[turn - 1] and (fault := state_fault(step, end, whole=False)):
-                return "state", f"turn {turn}: {fault}"
-            if fault := result_fault(given, [("", told) for told in end.results]):
-                return "result", f"turn {turn}: {fault}"
+            kind, fault = "state", state_fault(step, end, whole=False) if wanted[turn - 1] else ""
+            if not fault:
+                kind, fault = "result", result_fault(given, [("", told) for told in end.results])
+            if fault:
+                _check_steady(world, wanted, ends)
+                return kind, f"turn {turn}: {fault}"
     except Broken as error:
         return error.error_type, str(error)
     return None
@@ -219,6 +237,7 @@ def action_fault(world: World, turns: Sequence[Sequence[Calls]], number: int, ma
             faults.append(("result", fault))
         else:
             return None
+    _check_steady(world, actions, recorded)
     return faults[0]
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from qualgate.scoring.tools import state
 from tests.scoring.tools.test_state import BANK, LOOK, NOTE, PAY, TURNS, call, judged, quick, whole  # noqa: F401
 
 HOLDERS = """
-import array, collections, io
+import array, collections, datetime, decimal, email.message, enum, io, pathlib, random, re
+Many = enum.Enum("Many", {f"m{at}": at for at in range(20)})
+class Priced:
+    currency = "EUR"
+    def __init__(self, value): self._balance = value
 class Kept:
     def __init__(self, value): self._value = value
 class Own(list): pass
@@ -24,6 +31,17 @@ MADE = {
     "bytes that are looked at": "self.held = memoryview(bytes([amount]))",
     "an object with fields of its own alone": "self.held = Kept(amount)",
     "a key that is an object": "self.held = {Kept(amount): 1}",
+    "a date": "self.held = datetime.date(2026, 11, amount)",
+    "a date within": "self.held = [{'on': datetime.datetime(2026, 11, amount)}]",
+    "flags": "self.held = re.compile('a', amount)",
+    "a decimal": "self.held = decimal.Decimal(amount) / 10",
+    "a die": "self.held = random.Random(amount)",
+    "an iterator": "self.held = iter([amount])",
+    "a file in memory": "self.held = io.StringIO(str(amount))",
+    "a mail": "self.held = email.message.EmailMessage(); self.held['x'] = str(amount)",
+    "a constant of its class and a field of its own": "self.held = Priced(amount)",
+    "one of many members": "self.held = Many(amount)",
+    "a path": "self.held = pathlib.Path(str(amount))",
 }
 ONE = [{"user": "Pay 3.", "expected_calls": [PAY], "results": ["None"]}]
 
@@ -38,14 +56,47 @@ def test_a_state_is_compared_by_all_that_it_holds(makes):
 
 @pytest.mark.parametrize(
     "makes",
-    ["self.held = iter([amount])", "self.held = io.StringIO(str(amount))", "self.held = lambda: amount",
-     "self.held = (one for one in [amount])"],
-)  # fmt: skip
+    [
+        "self.held = lambda amount=amount: amount",
+        "self.held = (one for one in [amount])",
+        "self.held = open('/dev/null')",
+    ],
+)
 def test_what_does_not_tell_what_it_holds_judges_nobody(makes):
     score = whole([[PAY]], ONE, HOLDERS.replace("MAKES", makes))
     assert (score.verdict, score.error_type) == (None, "simulation")
     assert "Bank.held" in score.reason
     assert "begin its name with _" in score.reason
+
+
+@pytest.mark.parametrize("made", ["float(amount)", "decimal.Decimal('3.00')", "fractions.Fraction(3)"])
+def test_numbers_are_equal_as_python_says(made):
+    tools = HOLDERS.replace("import array", "import fractions, array").replace("MAKES", f"self.held = {made}")
+    turns = [{"user": "Pay 3.", "expected_calls": [call("pay", amount=3)], "results": ["None"]}]
+    again = tools.replace(f"self.held = {made}", f"self.held = {made} if amount == 3 else 3")
+    assert whole([[call("pay", amount=4)]], turns, again).verdict
+
+
+def test_properties_are_not_looked_at():
+    tools = HOLDERS.replace("MAKES", "self.held = amount\n    @property\n    def bad(self): raise ValueError")
+    assert whole([[PAY]], ONE, tools).verdict
+
+
+def test_tools_that_look_at_the_clock_call_nobody_wrong(monkeypatch):
+    """The recorded calls ran earlier, in the same second twice."""
+    tools = HOLDERS.replace("MAKES", "import time; self.held = time.time() // 1")
+    played = state.World.play
+    monkeypatch.setattr(state.World, "play", lambda world, steps, **how: _later(played(world, steps, **how)))
+    seen = []
+
+    def _later(steps):
+        seen.append(steps)
+        later = len(seen) > 2  # the first two are the recorded calls'
+        told = ("later" if later else "early",) * 2
+        return [replace(step, state={"Bank": {"held": told}}) for step in steps]
+
+    score = whole([[call("pay", amount=4)]], ONE, tools)
+    assert (score.verdict, score.error_type) == (None, "simulation")
 
 
 def test_a_recorded_call_of_no_tool_is_the_sets_fault():
