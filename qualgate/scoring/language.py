@@ -83,6 +83,10 @@ def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, st
     judged = [(part, _share(part, wanted), _letters(part)) for part in parts]
     if named:  # its scripts, whatever the question's are
         known |= _written_with(WRITTEN_IN.get(body["language"], "latin").split())
+    beside = known | (
+        {"latin"} if named and known & _DENSE else set()
+    )  # which goes on within their words, as in iPhone을
+    if named:
         known |= _written_with(script for part, own, _ in judged if own > UNLIKELY for script in scripts(part))
     said = sum(letters for _, _, letters in judged)
     foreign = Counter[str]()
@@ -94,7 +98,7 @@ def language_fault(body: Mapping[str, Any], text: str) -> tuple[float | None, st
         return 0.0, "language", f"{foreign.total() / said:.0%} of it is in {names}, not in {', '.join(sorted(wanted))}"
     if strange := foreign_scripts(prose, known):
         return 0.0, "language", f"letters that are not of the question's script: {', '.join(strange)}"
-    if glued := glued_word(prose, known):
+    if glued := glued_word(prose, beside):
         return 0.0, "mixed", f"a word of several scripts: {glued[0]!r} ({', '.join(glued[1])})"
     if not named or max((own for _, own, _ in judged), default=0) > UNLIKELY:
         return None
