@@ -61,10 +61,20 @@ class Form:
         for begin, end in self.wraps:
             inner = answer.lstrip()
             begun = inner.startswith(begin)
-            body, ended, _ = (inner.removeprefix(begin) if begun else answer).partition(end)
-            if begun or ended:
-                return body.removeprefix("\n").removesuffix("\n")
+            body = inner.removeprefix(begin) if begun else answer
+            ends = _ends(body, end)
+            if begun or ends is not None:
+                return body[:ends].removeprefix("\n").removesuffix("\n")
         return answer
+
+
+def _ends(body: str, end: str) -> int | None:
+    """Where the mark stands that ends it: the last where nothing follows that, else the first that is not quoted."""
+    if (whole := body.rstrip()).endswith(end):
+        return len(whole) - len(end)
+    places = (one.span() for one in re.finditer(re.escape(end), body))
+    quoted = ('""', "''", "``")
+    return next((at for at, last in places if body[max(0, at - 1) : at] + body[last : last + 1] not in quoted), None)
 
 
 FORMS = {

@@ -7,6 +7,7 @@ import pytest
 from qualgate.records import Case, Evalset
 from qualgate.scoring import MAX_ANSWER, reasoning, registry, scorer_versions
 from qualgate.scoring.reasoning import Said, apart, of_template, parted, split, today, way_of, written
+from qualgate.scoring.reasoning_forms import FORMS
 from tests.scoring.cases import scored
 
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
@@ -211,3 +212,17 @@ def test_a_thought_is_a_part_of_the_answers_length():
     text = f"<think>{'x' * MAX_ANSWER}</think>A"
     found = registry.apply(scorer, case, Evalset(name="s", version="1", sha256="", metrics=scorer.metrics), text)
     assert found["exact_match"].error_type == "too_long"
+
+
+@pytest.mark.parametrize(
+    ("text", "inner"),
+    [
+        ('<answer>{"html": "<b></answer>"}</answer>', '{"html": "<b></answer>"}'),
+        ("Close it with `</answer>` please", "Close it with `</answer>` please"),
+        ("<answer>A</answer>\n", "A"),
+        ("A</answer> and more", "A"),
+        ("<answer>\nA", "A"),
+    ],
+)
+def test_what_stands_around_an_answer_ends_where_nothing_follows_or_first_unquoted(text, inner):
+    assert FORMS["think_answer"].unwrapped(text) == inner

@@ -112,15 +112,24 @@ def _inside(answer: str, name: str) -> str:
         return answer
     for begin, end in AROUND.get(name, ()):
         bare = answer.lstrip()
-        if bare[: len(begin)] == begin:
-            inner = bare[len(begin) :].split(end)[0]
-        elif end in answer:
-            inner = answer[: answer.index(end)]
+        begun = bare[: len(begin)] == begin
+        inner = bare[len(begin) :] if begun else answer
+        marks = [place for place in range(len(inner)) if inner[place : place + len(end)] == end]
+        if marks and not inner[marks[-1] + len(end) :].strip():
+            inner = inner[: marks[-1]]
         else:
-            continue
+            free = [place for place in marks if not _is_quoted(inner, place, place + len(end))]
+            if not free and not begun:
+                continue
+            inner = inner[: free[0]] if free else inner
         inner = inner[1:] if inner[:1] == "\n" else inner
         return inner[:-1] if inner[-1:] == "\n" else inner
     return answer
+
+
+def _is_quoted(text: str, place: int, behind: int) -> bool:
+    left, right = text[:place][-1:], text[behind:][:1]
+    return left == right and left in ('"', "'", "`")
 
 
 def _blocks(text: str, opened: bool) -> Split:
