@@ -100,14 +100,28 @@ def test_a_node_killed_in_the_middle_of_a_run_loses_and_doubles_nothing(workspac
     assert rows(workspace, "select count(*) from submissions") == [(0,)]
 
 
+def fell_asleep(workspace: Path, groups: list[int]) -> bool:
+    """Whether they do between two writes: who is stopped in one holds a file's lock, and nobody writes any more."""
+    for process in groups:
+        os.killpg(process, signal.SIGSTOP)
+    with sqlite3.connect(workspace / "pool.db", timeout=2, isolation_level=None) as connection:
+        try:
+            connection.execute("begin immediate")
+            connection.execute("rollback")
+        except sqlite3.OperationalError:
+            for process in groups:
+                os.killpg(process, signal.SIGCONT)
+            return False
+    return True
+
+
 @pytest.mark.proof
 def test_a_node_that_sleeps_past_its_lease_writes_nothing_when_it_wakes(workspace):
     name = qualgate("submit", "gate.yaml", "--store", "sqlite:///pool.db", cwd=workspace).stdout.strip()
     first = node(workspace, "first")
     until(lambda: of_pool(workspace, "select 1 from units where status = 'done' limit 1"))
     asleep = [first.pid, *running(f"{name}:1")]  # each leads a group of its own, the second that of the run
-    for process in asleep:
-        os.killpg(process, signal.SIGSTOP)
+    until(lambda: fell_asleep(workspace, asleep))
     second = node(workspace, "second")
     until(lambda: of_pool(workspace, "select 1 from submissions where status = 'done'"))
     before = evidence(workspace / "pool.db")
