@@ -133,7 +133,7 @@ _NO_WORD = (
     r"(?!I\s(?:think|believe|would|will|am|have|choose|guess|can|do|say|go|pick|see|know)\b)([A-Z])\b(?![+#'’]|-\w)"
     r"(?!\s(?:is|was|cannot|can't|isn't)\b(?!\s(?:the\s)?(?:correct|right|best|answer)\b))"
     # `A` is an article, but before what says why or what else.
-    r"(?<!A(?=\s(?!(?:because|since|as|for|is|and|or|but|with|which|due|given)\b)[a-z]))"
+    r"(?<!A(?=[ ](?!(?:because|since|as|for|is|and|or|but|with|which|due|given)\b)[a-z]))"
 )
 _NAMED = re.compile(
     rf"(?i:\banswer\b(?:\s+(?:is|(?:would|should|must|will|has\sto)\sbe))?)[\s:*($]{{0,6}}(?:(?:either|both)\s)?(?:{_OPTION})?(?:\\boxed\{{)?(?:\\text\{{)?\(?{_NO_WORD}"

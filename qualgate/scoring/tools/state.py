@@ -264,8 +264,10 @@ def score_state(
         return {STATE: score}
     if outside := next((call for call in calls if call.name not in strict.parameters(case.body["tools"])), None):
         return {STATE: wrong(STATE, held[1], "unknown_tool", f"no tool is called {quote(outside.name)}")}
-    turn = turn_of(case.id)
-    assert turn is not None  # `state_faults` refuses others
+    if (turn := turn_of(case.id)) is None:
+        return {
+            STATE: cannot_say(STATE, held[1], "turn", "the case is no turn of a conversation, so none is before it")
+        }
 
     def fault(world: World) -> tuple[str, str] | None:
         return action_fault(world, case.body["recorded"], turn[1], _plain(calls))
