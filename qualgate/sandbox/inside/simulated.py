@@ -228,7 +228,7 @@ class _Form:
             return f"o{name}({','.join(f'{key}={self.of(one, held)}' for key, one in sorted(shown.items()))})"
         try:
             keep = copyreg.dispatch_table.get(kind)
-            kept = keep(value) if keep else value.__reduce_ex__(4)
+            kept: Any = keep(value) if keep else value.__reduce_ex__(4)
         except Exception:
             raise Incomparable(f"what a {kind.__qualname__} holds is not told") from None
         if isinstance(kept, str):
