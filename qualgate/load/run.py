@@ -1,4 +1,4 @@
-"""The main path of `qualgate load`: arms in turns, at each level, in each round; nothing is judged."""
+"""The main path of `qualgate load`: arms in turns, at each level, in each round; `rules` judges."""
 
 from __future__ import annotations
 
