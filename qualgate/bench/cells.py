@@ -1,21 +1,24 @@
 """What drafts gain, cell by cell: who drafts x how many tokens x batch x task, each beside what the law foretells.
 
 Three things are measured apart: acceptance on the un-widened model, passes by themselves (`pass_times`), and the gain
-itself, on the widened model in turns with plain decoding. Only the last is the gain's own run. Passes are measured
-anew before and after each batch and task: how fast a machine reads memory changes within minutes. A batch's prompts are
-read in one pass: who is drafted for while others are read is ahead when the seconds begin to count.
+itself, on the widened model beside plain decoding. Only the last is the gain's own run. A turn answers every way and
+measures every kind of pass, all in a drawn order, for how fast a machine reads memory changes within minutes; a cell is
+the middle one of its turns. A batch's prompts are read in one pass: who is drafted for while others are read is ahead
+when the seconds begin to count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import exp, log
-from statistics import mean
+from random import Random
+from statistics import mean, median
 from typing import Any
 
+from qualgate.bench.pass_times import Kind, times_of
 from qualgate.bench.shape import told
 from qualgate.bench.speculating import Told, answered
 from qualgate.bench.speedup import Accepted, PassTimes, accepted_of_each, predicted
@@ -25,6 +28,7 @@ from qualgate.records import Prompt
 TOKENS = (2, 4, 8)
 AUTO = 0
 PLAIN = ("plain", 0)
+MODEL = "mxfp4"  # who drafts at a cost: what texts draft is looked up
 SINGLES = 4  # prompts of a task that are answered one after the other
 
 
@@ -47,99 +51,99 @@ class Cell:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-Fates = Mapping[tuple[str, str, int], Sequence[Accepted]]  # of each answer, by who drafts, task and batch
+Way = tuple[str, int]  # who drafts, and γ
+Fates = Mapping[tuple[Way, str, int], Sequence[Accepted]]  # of each answer, by way, task and batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What each way told of each batch; what passes took meanwhile, by who drafts, {} where that is not asked."""
+
+    runs: Mapping[Way, Sequence[Told]]
+    times: Mapping[str, PassTimes]
 
 
 def fates(
-    arms: Mapping[str, LoadedArm], prompts: Mapping[str, Sequence[Prompt]], batches: Sequence[int]
-) -> dict[tuple[str, str, int], list[Accepted]]:
-    """What becomes of the drafts for the prompts of each cell, answer by answer, by who makes them."""
+    arms: Mapping[Way, LoadedArm], prompts: Mapping[str, Sequence[Prompt]], batches: Sequence[int]
+) -> dict[tuple[Way, str, int], list[Accepted]]:
+    """What becomes of the drafts for the prompts of each cell, answer by answer, by way."""
     found = {}
-    for by, arm in arms.items():
+    for way, arm in arms.items():
         for task, mine in prompts.items():
             for batch in batches:
                 group = [one for group in _groups(mine, batch) for one in group]
-                found[by, task, batch] = accepted_of_each(
+                found[way, task, batch] = accepted_of_each(
                     answered(arm, group, batch=len(group), at_once=True).levels[0], len(group)
                 )
     return found
 
 
 def measure(
-    plain: LoadedArm,
-    drafted: Mapping[tuple[str, int], LoadedArm],
+    arms: Mapping[Way, LoadedArm],
     prompts: Mapping[str, Sequence[Prompt]],
     batches: Sequence[int],
     fate: Fates,
-    passes: Callable[[Sequence[int], Callable[[], None]], Mapping[str, PassTimes]],
-) -> list[Cell]:
-    """All cells. drafted: by who drafts and γ; prompts: of each task, as many for a batch as go on side by side, and
-    some for a batch of one; fate: empty where nothing is to be foretold; passes: measures what passes over so many
-    sequences take while something is done, by who drafts."""
-    cells: list[Cell] = []
+    passes: Callable[[Sequence[int]], Mapping[Kind, Callable[[], float]]],
+    turns: int,
+) -> tuple[list[Cell], list[Turn]]:
+    """All cells, and the turns that they are of. arms: by way, PLAIN among them; prompts: of each task, as many for a
+    batch as go on side by side, and some for a batch of one; fate: empty where nothing is to be foretold; passes: what
+    measures passes over so many sequences."""
+    cells, all_turns = list[Cell](), list[Turn]()
     places = [(batch, task) for batch in batches for task in prompts]
     for at in told("speculation, cells", range(len(places)), lambda at: f"{places[at][1]} by {places[at][0]}"):
         batch, task = places[at]
-        runs: dict[tuple[str, int], list[Told]] = {way: [] for way in (PLAIN, *drafted)}
-        around = partial(_in_turns, {PLAIN: plain, **drafted}, _groups(prompts[task], batch), at, runs)
-        times = passes([count for count in batches if count <= batch], around)
-        cells += [
-            _cell(
-                way, batch, task, (runs[PLAIN], runs[way]), (fate[way[0], task, batch], times[way[0]]) if fate else None
-            )
-            for way in drafted
-        ]
-    return cells
+        timed = passes([count for count in batches if count <= batch])
+        of = [_turn(arms, _groups(prompts[task], batch), timed, Random(turns * at + turn)) for turn in range(turns)]
+        cells += [_cell(way, batch, task, of, fate.get((way, task, batch))) for way in arms if way != PLAIN]
+        all_turns += of
+    return cells, all_turns
 
 
-def _in_turns(
-    arms: Mapping[tuple[str, int], LoadedArm],
+def _turn(
+    arms: Mapping[Way, LoadedArm],
     groups: Sequence[Sequence[Prompt]],
-    at: int,
-    runs: Mapping[tuple[str, int], list[Told]],
-) -> None:
-    """Every way answers each batch twice, in an order that turns from place `at` on; into `runs`."""
-    ways = [*arms]
-    for count, group in enumerate(groups):
-        first = (at + count) % len(ways)
-        order = ways[first:] + ways[:first]
-        turns = [{way: answered(arms[way], group, batch=len(group), at_once=True) for way in order} for _ in range(2)]
-        for way in ways:  # the sooner of two: what else a machine does only ever takes time
-            runs[way].append(min((turn[way] for turn in turns), key=_seconds))
+    timed: Mapping[Kind, Callable[[], float]],
+    draw: Random,
+) -> Turn:
+    jobs: dict[Any, Callable[[], Any]] = {**timed}
+    for at, group in enumerate(groups):
+        jobs |= {(way, at): partial(answered, arms[way], group, batch=len(group), at_once=True) for way in arms}
+    done = {one: jobs[one]() for one in draw.sample([*jobs], len(jobs))}
+    times = times_of({kind: done[kind] for kind in timed}) if timed else None
+    return Turn(
+        runs={way: [done[way, at] for at in range(len(groups))] for way in arms},
+        times={by: times if by == MODEL else replace(times, draft={}) for by, _ in arms} if times else {},
+    )
 
 
 def _groups(prompts: Sequence[Prompt], batch: int) -> list[Sequence[Prompt]]:
     return [prompts[:batch]] if batch > 1 else [prompts[at : at + 1] for at in range(min(SINGLES, len(prompts)))]
 
 
-def _cell(
-    way: tuple[str, int],
-    batch: int,
-    task: str,
-    runs: tuple[Sequence[Told], Sequence[Told]],
-    known: tuple[Sequence[Accepted], PassTimes] | None,
-) -> Cell:
-    plain, own = runs
-    seconds = sum(map(_seconds, plain))
-    foretold = None
-    if way[1] != AUTO and known:
-        fate, times = known
-        expected, left = 0.0, iter(fate)
-        for one in plain:
-            lengths, mine = [len(said) for said in one.tokens], list(islice(left, len(one.tokens)))
-            expected += _seconds(one) / predicted(lengths, way[1], mine, times)
-        foretold = seconds / expected
+def _cell(way: Way, batch: int, task: str, turns: Sequence[Turn], fate: Sequence[Accepted] | None) -> Cell:
     return Cell(
         by=way[0],
         tokens=way[1],
         batch=batch,
         task=task,
-        gain=seconds / sum(map(_seconds, own)),
-        foretold=foretold,
+        gain=median(sum(map(_seconds, one.runs[PLAIN])) / sum(map(_seconds, one.runs[way])) for one in turns),
+        foretold=None if fate is None else median(_foretold(way, one, fate) for one in turns),
         unlike=sum(
-            a != b for one, other in zip(plain, own, strict=True) for a, b in zip(one.tokens, other.tokens, strict=True)
+            a != b
+            for turn in turns
+            for one, other in zip(turn.runs[PLAIN], turn.runs[way], strict=True)
+            for a, b in zip(one.tokens, other.tokens, strict=True)
         ),
     )
+
+
+def _foretold(way: Way, turn: Turn, fate: Sequence[Accepted]) -> float:
+    expected, left = 0.0, iter(fate)
+    for one in turn.runs[PLAIN]:
+        lengths, mine = [len(said) for said in one.tokens], list(islice(left, len(one.tokens)))
+        expected += _seconds(one) / predicted(lengths, way[1], mine, turn.times[way[0]])
+    return sum(map(_seconds, turn.runs[PLAIN])) / expected
 
 
 def _seconds(one: Told) -> float:

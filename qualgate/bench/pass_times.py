@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -35,31 +35,39 @@ class Wrong:
         """See `Proposer`."""
 
 
-def pass_times(
-    target: LoadedArm,
-    draft: LoadedArm | None,
-    batches: Sequence[int],
-    lengths: Sequence[int],
-    meanwhile: Callable[[], None] = lambda: None,
-) -> PassTimes:
-    """Of a target with drafts of such lengths (0: none) and of a model that drafts, in batches of such sizes: the
-    sooner of before and after `meanwhile`, for what else a machine does only takes time."""
+Kind = tuple[bool, int, int]  # with drafts that are made in it, or in vain; sequences; tokens of each draft
+
+
+def kinds(
+    target: LoadedArm, draft: LoadedArm | None, batches: Sequence[int], lengths: Sequence[int]
+) -> dict[Kind, Callable[[], float]]:
+    """What measures each kind of pass, in seconds: of a target with drafts of such lengths (0: none) and of a model
+    that drafts, in batches of such sizes."""
     grid = [(count, length) for count in batches for length in lengths]
-    plain = {(False, *place): partial(pass_seconds, target, *place) for place in grid}
-    rounds = {
+    plain: dict[Kind, Callable[[], float]] = {(False, *place): partial(pass_seconds, target, *place) for place in grid}
+    return plain | {
         (True, count, length): partial(round_seconds, drafted(target, Level(by=draft, tokens=length)), count, length)
         for count, length in grid
         if draft is not None and length
     }
-    before = {what: measure() for what, measure in (plain | rounds).items()}
-    meanwhile()
-    found = {what: min(before[what], measure()) for what, measure in (plain | rounds).items()}
+
+
+def times_of(seconds: Mapping[Kind, float]) -> PassTimes:
+    """From what each kind took."""
     drafting: dict[int, tuple[float, float]] = {}
-    for count in batches if draft is not None else ():
-        made = {length: found[True, count, length] - found[False, count, length] for length in lengths if length}
-        slope, intercept = linear_regression(list(made), list(made.values()))
-        drafting[count] = intercept, slope
-    return PassTimes(target={place: found[False, *place] for place in grid}, draft=drafting)
+    for at in {count for made, count, _ in seconds if made}:
+        slope, intercept = linear_regression(*zip(*(
+            (length, seconds[True, at, length] - seconds[False, at, length])
+            for made, count, length in seconds if made and count == at
+        ), strict=True))  # fmt: skip
+        drafting[at] = intercept, slope
+    target = {(count, length): one for (made, count, length), one in seconds.items() if not made}
+    return PassTimes(target=target, draft=drafting)
+
+
+def pass_times(target: LoadedArm, draft: LoadedArm | None, batches: Sequence[int], lengths: Sequence[int]) -> PassTimes:
+    """Each kind measured once."""
+    return times_of({kind: measure() for kind, measure in kinds(target, draft, batches, lengths).items()})
 
 
 def pass_seconds(arm: LoadedArm, sequences: int, tokens: int) -> float:

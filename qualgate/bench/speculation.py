@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from math import exp, log
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from qualgate.bench import assisted, bits, cells, turns, verify_cost, vllm_peer
 from qualgate.bench.goals import SPECULATION
-from qualgate.bench.pass_times import pass_times
+from qualgate.bench.pass_times import kinds, pass_times
 from qualgate.bench.race import MOST_UNLIKE, Contender, race, shown, standing
 from qualgate.bench.speculating import Level, answered, drafted, fates, short
 from qualgate.bench.speculation_ground import Ground, Size
-from qualgate.bench.speedup import PassTimes
 from qualgate.bench.turns import Gain, Turns
 from qualgate.engine.device import Device
 from qualgate.engine.load import LoadedArm
@@ -192,31 +192,20 @@ def _law(ground: Ground, id: str) -> Found:
 def _cells(ground: Ground) -> tuple[list[cells.Cell], list[dict[str, Any]]]:
     prompts = {task: short(mine, LONGEST) for task, mine in ground.prompts(ground.size.of_cells).items()}
     target, packed, narrow = ground.target(), ground.target("mxfp4"), ground.reference()
-    own, most = ground.reference("mxfp4"), max(cells.TOKENS)
-    levels: dict[str, LoadedArm | str] = {"mxfp4": packed, "ngram": "ngram"}
+    small = _ways(narrow, {cells.MODEL: ground.reference("mxfp4"), "ngram": "ngram"}, cells.TOKENS)
+    ways = _ways(target, {cells.MODEL: packed, "ngram": "ngram"}, (*cells.TOKENS, cells.AUTO))
     batches = [batch for batch in BATCHES if batch <= ground.size.of_cells]
-    fate = cells.fates(
-        {
-            "mxfp4": drafted(narrow, Level(by=own, tokens=most)),
-            "ngram": drafted(narrow, Level(by="ngram", tokens=most)),
-        },
-        prompts,
-        batches,
-    )
-    ways = {
-        (by, tokens): drafted(target, Level(by=packed if by == "mxfp4" else "ngram", tokens=tokens))
-        for by in levels
-        for tokens in (*cells.TOKENS, cells.AUTO)
-    }
-    told = list[PassTimes]()
-
-    def passes(of: Sequence[int], meanwhile: Callable[[], None]) -> dict[str, PassTimes]:
-        told.append(pass_times(target, packed, of, (0, *cells.TOKENS), meanwhile))
-        return {"mxfp4": told[-1], "ngram": replace(told[-1], draft={})}
-
+    fate, passes = cells.fates(small, prompts, batches), partial(kinds, target, packed, lengths=(0, *cells.TOKENS))
+    turns = 2 * ground.size.rounds - 1
     with uncollected():
-        found = cells.measure(target, ways, prompts, batches, fate, passes)
-    return found, [one.shown for one in told]
+        found, of = cells.measure({cells.PLAIN: target} | ways, prompts, batches, fate, passes, turns)
+    return found, [one.times[cells.MODEL].shown for one in of]
+
+
+def _ways(
+    target: LoadedArm, drafts: dict[str, LoadedArm | Literal["ngram"]], lengths: Sequence[int]
+) -> dict[cells.Way, LoadedArm]:
+    return {(by, one): drafted(target, Level(by=drafts[by], tokens=one)) for by in drafts for one in lengths}
 
 
 def _control(ground: Ground, id: str) -> Found:
@@ -343,11 +332,10 @@ def _gpu_spec(ground: Ground, id: str) -> Found:
     on, batches = Ground(ground.work, ground.size, GPU), [one for one in ON_GPU if one <= 16 * ground.size.of_cells]
     prompts = {task: short(mine, LONGEST) for task, mine in on.prompts(batches[-1]).items()}
     target, int4 = on.target(), pass_times(on.target("int4"), None, batches, (0, TOKENS))
-    drafts = {"mxfp4": Level(by=on.target("mxfp4"), tokens=TOKENS), "ngram": Level(by="ngram", tokens=TOKENS)}
-    ways = {(by, TOKENS): drafted(target, level) for by, level in drafts.items()}
-    found = cells.measure(target, ways, prompts, batches, {}, lambda _, meanwhile: meanwhile() or {})
+    ways = _ways(target, {cells.MODEL: on.target("mxfp4"), "ngram": "ngram"}, (TOKENS,))
+    found, _ = cells.measure({cells.PLAIN: target} | ways, prompts, batches, {}, lambda _: {}, 2)
     gains = {by: {batch: exp(mean(log(one.gain) for one in found if (one.by, one.batch) == (by, batch)))
-                  for batch in batches} for by in drafts}  # fmt: skip
+                  for batch in batches} for by, _ in ways}  # fmt: skip
     unlike = sum(one.unlike for one in found)
     return [{"gpu_cells": [one.shown for one in found]}], SPECULATION.row(id, gains, met=not unlike) | {
         "pays_up_to": {by: max((one for one, gain in of.items() if gain > 1), default=0) for by, of in gains.items()},

@@ -6,8 +6,8 @@ from qualgate import refmodel
 from qualgate.bench import cells, ours
 from qualgate.bench.cells import AUTO, Cell
 from qualgate.bench.questions import asked_of
-from qualgate.bench.speculating import Level, drafted
-from qualgate.bench.speedup import PassTimes
+from qualgate.bench.speculating import Level, Told, drafted
+from qualgate.bench.speedup import Accepted, PassTimes
 
 
 def cell(gain, foretold=None, *, by="x", tokens=2, task="a"):
@@ -38,23 +38,37 @@ def test_cells_are_measured_on_answers_that_are_the_same(tmp_path):
         for by in ("mxfp4", "ngram")
         for tokens in (2, AUTO)
     }
-    longest = {by: ways[by, 2] for by in ("mxfp4", "ngram")}
-    fate = cells.fates(longest, prompts, (1, 2))
-    assert len(fate["mxfp4", "code", 2]) == 2
-    assert all(one.drafted > 0.9 and one.chances[0] > 0.9 for one in fate["mxfp4", "code", 2])
-    free = PassTimes(target={(1, 0): 1.0, (2, 2): 1.0, (1, 2): 1.0, (2, 0): 1.0}, draft={})
-    asked = []
+    fate = cells.fates({way: arm for way, arm in ways.items() if way[1] != AUTO}, prompts, (1, 2))
+    assert len(fate[("mxfp4", 2), "code", 2]) == 2
+    assert all(one.drafted > 0.9 and one.chances[0] > 0.9 for one in fate[("mxfp4", 2), "code", 2])
+    asked, clocked = [], []
 
-    def passes(of, meanwhile):
+    def passes(of):
         asked.append(of)
-        meanwhile()
-        return dict.fromkeys(("mxfp4", "ngram"), free)
+        places = [(made, count, tokens) for made in (False, True) for count in of for tokens in range(made, 3)]
+        return {place: lambda place=place: clocked.append(place) or 1.0 for place in places}
 
-    found = cells.measure(plain, ways, prompts, (1, 2), fate, passes)
+    found, turns = cells.measure({cells.PLAIN: plain} | ways, prompts, (1, 2), fate, passes, 3)
     assert asked == [[1], [1, 2]], "passes of more sequences than share one tell nothing"
+    assert len(turns) == 6
+    assert clocked.count((False, 1, 0)) == 6, "passes are measured in every turn"
+    assert clocked[:5] != clocked[5:10], "in another order"
     assert [(one.by, one.tokens, one.batch) for one in found] == [(*way, batch) for batch in (1, 2) for way in ways]
     assert not any(one.unlike for one in found)
     assert all(one.gain > 0 and (one.foretold is None) == (one.tokens == AUTO) for one in found)
     own = next(one for one in found if (one.by, one.tokens, one.batch) == ("mxfp4", 2, 1))
     assert own.foretold is not None
-    assert 2.5 < own.foretold <= 3  # passes cost nothing more, and nearly all is accepted
+    assert 2.5 < own.foretold <= 3  # passes cost nothing more, drafts nothing, and nearly all is accepted
+
+
+def test_a_cell_is_the_middle_one_of_its_turns():
+    def turn(plain, own, drafting):
+        said = {way: [Told(tokens=[(5,) * 11], first=[0.0], last=[seconds], passes=[], levels=[])]
+                for way, seconds in ((cells.PLAIN, plain), (("mxfp4", 1), own))}  # fmt: skip
+        times = PassTimes(target={(1, 0): 1.0, (1, 1): 1.0}, draft={1: (0.0, drafting)})
+        return cells.Turn(runs=said, times={"mxfp4": times})
+
+    turns = [turn(2.0, 1.0, 1.0), turn(9.0, 1.0, 0.0), turn(3.0, 2.0, 1e9)]
+    one = cells._cell(("mxfp4", 1), 1, "code", turns, [Accepted(drafted=1.0, chances=(1.0,))])
+    assert one.gain == 2.0
+    assert one.foretold == 1.0  # two tokens a pass, drafts at the price of a pass

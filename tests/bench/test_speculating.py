@@ -19,7 +19,7 @@ def test_nobody_says_a_second_token_while_prompts_are_read_and_passes_are_as_man
     arm = drafted(plain, Level(by=packed, tokens=TOKENS))
     prompts = short(asked_of({"tool_calls": ("tool_calls",)}, 8)["tool_calls"], 32)
     assert sum(len(one.token_ids) for one in prompts) > 512, "more than a pass reads otherwise"
-    [fate] = fates({"mxfp4": arm}, {"tool_calls": prompts}, [8]).values()
+    [fate] = fates({("mxfp4", TOKENS): arm}, {"tool_calls": prompts}, [8]).values()
     for at_once in (False, True):
         told = answered(arm, prompts, batch=8, at_once=at_once)
         begun = max(told.first)
