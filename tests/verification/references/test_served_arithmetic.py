@@ -67,7 +67,7 @@ def test_answers_are_held_against_vllms_one_by_one(tmp_path, monkeypatch):
     assert agrees["measured"]["served"] == cases - 1
     assert agrees["met"] is None, "seven cases show nothing"
     assert [one.case for one in partings] == [prompts["text"][0].key.case_id]
-    assert margins["measured"] == partings[0].steps
+    assert [margins["measured"]] == margins["steps"] == [partings[0].steps]
 
 
 def test_a_folder_that_float16_does_not_hold_is_not_answered(tmp_path):
