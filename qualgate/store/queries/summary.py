@@ -10,7 +10,7 @@ from sqlalchemy import and_, func, select
 
 from qualgate.errors import Exit
 from qualgate.formatting import counted
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Spent, Verdict
 from qualgate.records.served import invariant_mode
 from qualgate.store import archived, plain
 from qualgate.store.database import Store
@@ -122,6 +122,7 @@ class RunSummary:
     verdicts: tuple[StoredVerdict, ...]  # in the variants' order; empty while the run is under way
     failures: tuple[str, ...]  # distinct messages of units the machinery could not run
     archived: str = ""  # where its answers and scores are, which this store let go; "" where they are here
+    judging: Spent | None = None  # what asking its judge came to; None: nobody was asked, or nobody counted
 
     def verdict(self, variant: str) -> StoredVerdict | None:
         """The newest on this variant; None where there is none yet."""
@@ -187,6 +188,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             verdicts=tuple(_stored_verdict(row, made) for row in newest),
             failures=tuple(failures),
             archived=str(away) if away else "",
+            judging=plain.spent(run.judging_json),
         )
 
 
