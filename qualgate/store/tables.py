@@ -239,4 +239,18 @@ archives = Table(  # append-only: where a run's evidence was written to, and whe
     Column("sha256", String(64), nullable=False),  # of this row
 )
 
+loads = Table(  # append-only: what `qualgate load` measured and its rules said. No run, and no verdict on one
+    "loads",
+    metadata,
+    Column("load_id", String(64), primary_key=True),
+    Column("created_at", String(32), nullable=False),
+    Column("gate_name", Text, nullable=False),
+    Column("gate_file", Text, nullable=False),
+    Column("policy_sha256", String(64), nullable=False),  # of its rules, limits, levels and definitions
+    Column("exit", Integer, nullable=False),
+    Column("body_json", Text, nullable=False),  # as load.json has it
+    Column("sha256", String(64), nullable=False),  # of this row
+    Index(None, "created_at"),
+)
+
 require(metadata)

@@ -12,6 +12,7 @@ def drop_columns_of_0020(connection: sqlite3.Connection) -> None:
 
 
 def take_out_0022(connection: sqlite3.Connection) -> None:
+    connection.execute("drop table if exists loads")
     if any(row[1] == "judging_json" for row in connection.execute("pragma table_info(runs)")):
         connection.execute("alter table runs drop column judging_json")
 
