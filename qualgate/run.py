@@ -78,10 +78,8 @@ def run_gate(
         if not failures:
             put_away(gate, plan, record.run_id)
         hear(events.ended(record.run_id, decided))
-    return Outcome(
-        run_id=record.run_id, verdicts=decided.verdicts, exit=decided.exit, resumed=record.resumed, failures=failures,
-        nel=decided.nel,
-    )  # fmt: skip
+    return Outcome(run_id=record.run_id, verdicts=decided.verdicts, exit=decided.exit, resumed=record.resumed,
+                   failures=failures, nel=decided.nel)  # fmt: skip
 
 
 def generate(

@@ -11,7 +11,6 @@ import typer
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url, store_url_of
 from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
-from qualgate.formatting import counted
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="a run's id; `qualgate runs` lists them")]
 
@@ -26,6 +25,7 @@ def runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs of a store, newest first, with each variant's verdict."""
+    from qualgate.formatting import counted
     from qualgate.report.run_list import load_as_body, print_loads, print_runs
     from qualgate.store import loads, queries
     from qualgate.store.database import open_store
