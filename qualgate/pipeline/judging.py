@@ -112,7 +112,8 @@ def judged_most(plan: Plan, labels: Path) -> Spent:
     slices = _judged_slices(plan.policy, metrics, labels_of(plan.evalsets))
     asked = {(item.name, case.id): question_text(case.body) for item in plan.evalsets for case in item.cases}
     bare = {at: prompt_most(request(judge, said, "", "")) for at, said in asked.items() if _holds(slices, *at)}
-    prompts = [one for job in plan.jobs if _is_named(job.arm.name, plan.arms[0].name) for one in job.prompts]
+    variants = [arm.name for arm in plan.arms[1:] if _is_named(arm.name)]
+    prompts = [one for job in plan.jobs if job.arm.name in variants for one in job.prompts]
     pairs = [one for one in prompts if (one.key.evalset, one.key.case_id) in bare]
     read += sum(2 * (bare[one.key.evalset, one.key.case_id] + 2 * one.max_new_tokens) for one in pairs)
     requests = len(bodies) + 2 * len(pairs)
@@ -211,7 +212,7 @@ def with_judgements(store: Store, evidence: RunEvidence, policy: Policy) -> RunE
             fault=fault,
         )
 
-    variants = (arm if not _is_named(arm.name) else replace(arm, judged=told(arm.name)) for arm in evidence.variants)
+    variants = (replace(arm, judged=told(arm.name)) if _is_named(arm.name) else arm for arm in evidence.variants)
     return replace(evidence, variants=tuple(variants))
 
 
@@ -279,11 +280,8 @@ def _pairs(store: Store, evidence: RunEvidence, policy: Policy) -> Iterator[_Pai
             continue
         for key in sorted(key for key in texts if key.arm == arm.name):
             before = texts.get(replace(key, arm=base))
-            if (
-                before is None
-                or not _holds(slices, key.evalset, key.case_id)
-                or (body := bodies.get(before[1])) is None
-            ):
+            wanted = _holds(slices, key.evalset, key.case_id)
+            if before is None or not wanted or (body := bodies.get(before[1])) is None:
                 continue
             first, second = (_said(body, text) for text in (before[0], texts[key][0]))
             yield _Pair(arm.name, key.evalset, key.case_id, key.repeat, question_text(body), first, second)
@@ -298,9 +296,9 @@ def _holds(slices: Sequence[Slice], evalset: str, case_id: str) -> bool:
     return any(one.holds(evalset, case_id) for one in slices)
 
 
-def _is_named(arm: str, *but: str) -> bool:
+def _is_named(arm: str) -> bool:
     """Whether the user did, and the run did not add it for itself."""
-    return arm not in but and not arm.endswith(OURS)
+    return not arm.endswith(OURS)
 
 
 def _said(body: Mapping[str, Any], text: str) -> str:

@@ -94,8 +94,8 @@ def rescore(
         if stands.evidence.integrity:
             raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")
         was = stands.evidence
+        last = scorings.read(store, found)  # refused where it cannot be, before a judge is paid for it
         stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
-        last = scorings.read(store, found)
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
         refs = set_refs(gate) if gate is not None else ()

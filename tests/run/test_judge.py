@@ -129,6 +129,8 @@ def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run
         assert "of `max_tokens_total: 20000` tokens, and the next request to the judge may take" in told
         asked = [len(one.asked) for one in (judge, *arms.values())]
         assert 2 < asked[0] < 2 * (30 + 2 + 50)
+        assert qualgate("rescore", "gate.yaml", cwd=workspace).returncode == Exit.USAGE  # the run is to go on first
+        assert len(judge.asked) == asked[0]
         write_with(100_000)
         rich = qualgate("run", "gate.yaml", "--json", cwd=workspace)
         assert (rich.returncode, words(rich)) == (Exit.BLOCK, {"same": "approve", "worse": "block"}), rich.stderr
