@@ -23,7 +23,7 @@ from qualgate.pipeline.locks import interrupted, sole_coordinator, stop_requeste
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.served_arms import probing
-from qualgate.pipeline.spending import put_away, spending, wire_of
+from qualgate.pipeline.spending import judging, put_away, spending, wire_of
 from qualgate.pipeline.tracing import traced
 from qualgate.records import JobFailure, Plan
 from qualgate.served.launch import with_servers
@@ -71,16 +71,15 @@ def run_gate(
             measure_coverage(plan, record.run_id, store, gate)
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
         if not failures:
-            evidence = put_before_judge(store, evidence, plan.policy, gate.labels, planning, stop)
+            with judging(gate, artifacts, store, record.run_id) as ledger:
+                evidence = put_before_judge(store, evidence, plan.policy, gate.labels, planning, stop, ledger)
         decided = decide(with_corrections(evidence, feedback), plan.policy, plain.now())
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:
             put_away(gate, plan, record.run_id)
         hear(events.ended(record.run_id, decided))
-    return Outcome(
-        run_id=record.run_id, verdicts=decided.verdicts, exit=decided.exit, resumed=record.resumed, failures=failures,
-        nel=decided.nel,
-    )  # fmt: skip
+    return Outcome(run_id=record.run_id, verdicts=decided.verdicts, exit=decided.exit, resumed=record.resumed,
+                   failures=failures, nel=decided.nel)  # fmt: skip
 
 
 def generate(

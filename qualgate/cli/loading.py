@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -25,15 +26,17 @@ def load(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure served arms under load, in turns: latency, throughput, goodput. With `load.rules` it judges them and ends
-    as `run` does; without, 0 says that it was measured."""
+    """Measure served arms under load, in turns: latency, throughput, goodput. With `load.rules` it judges them, keeps
+    that in the store, and ends as `run` does; without, 0 says that it was measured."""
     from qualgate.config import load_gate_file
     from qualgate.load.definitions import DEFINITIONS
-    from qualgate.load.rules import check_rules
+    from qualgate.load.rules import check_rules, policy_sha256
     from qualgate.load.run import measure
     from qualgate.load.summary import summarised
     from qualgate.report.load import load_as_json, load_picture, print_load, requests_of
     from qualgate.report.render import write_atomically
+    from qualgate.store import loads
+    from qualgate.store.database import open_store
 
     if definitions not in DEFINITIONS:
         raise UsageError(f"--as {definitions}: there are the definitions of {', '.join(DEFINITIONS)}")
@@ -43,6 +46,8 @@ def load(
     folder = out or gate_file.parent / "qualgate-reports"
     write_atomically(tried := folder / ".qualgate-load", "")  # who cannot write learns it before, not after
     tried.unlink()
+    if gate.load.rules:
+        open_store(gate.store_url).close()
     loaded = measure(gate, tell)
     summary = summarised(loaded, DEFINITIONS[definitions], gate.policy.slo, gate.policy.alpha)
     if as_json:
@@ -53,10 +58,16 @@ def load(
     write_atomically(folder / "load.jsonl", "\n".join(requests_of(loaded)))
     write_atomically(folder / "load.svg", load_picture(summary))
     tell(f"written: {folder}/load.json, load.jsonl (every request), load.svg")
+    ends = {ENDS[one.said] for one in summary.verdicts}
+    code = next((one for one in EXIT_ORDER if one in ends), Exit.APPROVE)
     if summary.unanswered:
         named = ", ".join(f"{row.arm} at {row.level.label}" for row in summary.unanswered[:5])
         tell(f"qualgate: not one answer counts of {named}, so nothing is known there")
-        raise typer.Exit(Exit.INFRASTRUCTURE)
-    ends = {ENDS[one.said] for one in summary.verdicts}
-    if (code := next((one for one in EXIT_ORDER if one in ends), Exit.APPROVE)) != Exit.APPROVE:
+        code = Exit.INFRASTRUCTURE
+    if gate.load.rules:
+        with open_store(gate.store_url) as store:
+            policy, body = policy_sha256(gate, definitions), json.loads(load_as_json(summary))
+            kept = loads.add(store, gate.path.name, gate.text, policy, int(code), body)
+        tell(f"kept: {kept}, which `qualgate runs --loads` shows")
+    if code != Exit.APPROVE:
         raise typer.Exit(code)

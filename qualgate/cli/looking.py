@@ -19,21 +19,35 @@ def runs(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="how many, the newest first")] = 10,
+    of_loads: Annotated[
+        bool, typer.Option("--loads", help="what `qualgate load` judged by `load.rules`, in place of runs")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the runs of a store, newest first, with each variant's verdict."""
-    from qualgate.report.run_list import print_runs
-    from qualgate.store import queries
+    from qualgate.formatting import counted
+    from qualgate.report.run_list import load_as_body, print_loads, print_runs
+    from qualgate.store import loads, queries
     from qualgate.store.database import open_store
 
     with open_store(store_url_of(gate_file, store), create=False) as opened:
+        kept, measured = loads.newest(opened, limit) if of_loads else (), loads.count(opened)
         found, total = queries.list_runs(opened, limit), queries.count_runs(opened)
-    if as_json:
+    if of_loads:
+        if as_json:
+            _say_json([load_as_body(one) for one in kept])
+        elif not kept:
+            say("this store holds no load that `load.rules` judged: qualgate load GATE.yaml")
+        else:
+            print_loads(kept, measured)
+    elif as_json:
         _say_json([asdict(line) for line in found])
     elif not found:
         say("this store holds no run yet: qualgate run GATE.yaml")
     else:
         print_runs(found, total)
+    if measured and not of_loads and not as_json:
+        say(f"beside these, {counted(measured, 'load')} of `qualgate load`: qualgate runs --loads")
 
 
 def flips(

@@ -24,16 +24,19 @@ class PriceEntry(Written):
 
 
 class BudgetEntry(Written):
-    """What all requests of a run to servers may come to, tried again and resumed ones among them. What would not fit is
-    not sent: the run ends incomplete (13), and goes on when the same command is run with a higher budget."""
+    """What all requests of a run to servers may come to, those to a judge, tried again and resumed ones among them.
+    What would not fit is not sent: the run ends incomplete (13), and goes on when the same command is run with a higher
+    budget."""
 
     example: ClassVar = "{max_cost: 5, currency: EUR, price: {prompt: 0.15, answer: 0.6}}"
     max_tokens_total: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = ABSENT
     """Tokens at most, read and said together. Example: `max_tokens_total: 2000000`"""
     max_cost: Annotated[float, Field(gt=0, le=MOST_COST)] = ABSENT
-    """Money at most; needs a price of every served arm. Example: `max_cost: 5`"""
+    """Money at most; needs a price of every served arm and of a judge. Example: `max_cost: 5`"""
     price: PriceEntry = ABSENT
-    """Of the tokens of served arms that have no `price` of their own. Example: `price: {prompt: 0.15, answer: 0.6}`"""
+    """Of the tokens of served arms, and a judge, without a `price` of their own. Example: `price: {prompt: 0.15,
+    answer: 0.6}`
+    """
     currency: Annotated[str, Field(min_length=1, max_length=16, pattern=r"^[^\s\x00-\x1f]+$")] = ABSENT
     """What prices and `max_cost` are in, shown beside them. Example: `currency: EUR`"""
 

@@ -164,18 +164,21 @@ def _beyond_budget(document: Document, model: GateFileModel) -> Iterator[Fault]:
     """What a budget says of arms that it cannot hold for."""
     if model.budget is None:
         return
-    served = {name: arm for name, arm in (("baseline", model.baseline), *model.variants.items()) if arm.is_served}
-    if not served:
+    arms = (("baseline", model.baseline), *model.variants.items())
+    said = {name: arm.price for name, arm in arms if arm.is_served}
+    if model.judge is not None:
+        said["the judge"] = model.judge.price
+    if not said:
         yield document.fault(("budget",), "`budget` bounds what servers are asked, and no arm here is served")
         return
     if model.budget.max_cost is None:
         return
-    prices = {name: as_price(arm.price, model.budget) for name, arm in served.items()}
+    prices = {name: as_price(price, model.budget) for name, price in said.items()}
     if unpriced := [name for name, price in prices.items() if price is None]:
         yield document.fault(
             ("budget", "max_cost"),
             f"`max_cost` needs the price of {', '.join(unpriced)}: add `price: {{prompt: …, answer: …}}` (of a million "
-            "tokens) to the arm, or to `budget` for all of them",
+            "tokens) there, or to `budget` for all of them",
         )
     elif not any(price and (price.prompt or price.answer) for price in prices.values()):
         yield document.fault(("budget", "max_cost"), "every price is 0, so `max_cost` would never be reached")

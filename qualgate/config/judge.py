@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
+from qualgate.config.budget import BudgetEntry, PriceEntry, as_price
 from qualgate.config.paths import PlainFile
 from qualgate.config.served import AskedKeys, as_asked
-from qualgate.documents import stated
+from qualgate.documents import ABSENT, stated
 from qualgate.records import Judge
 from qualgate.records.judged import FLOOR, REPLY_TOKENS
 
@@ -43,6 +45,8 @@ class JudgeEntry(AskedKeys):
     """
     max_tokens: Annotated[int, Field(ge=16, le=32_768)] = REPLY_TOKENS
     """Tokens that its reply may take, thoughts included. Example: `max_tokens: 2048`"""
+    price: PriceEntry = ABSENT
+    """Of its tokens, by the million; left out, as `budget` says. Example: `price: {prompt: 0.15, answer: 0.6}`"""
 
     @model_validator(mode="after")
     def _is_asked(self) -> JudgeEntry:
@@ -51,13 +55,13 @@ class JudgeEntry(AskedKeys):
         return self
 
 
-def as_judge(entry: JudgeEntry | None) -> Judge | None:
-    """The record, its labels unread."""
+def as_judge(entry: JudgeEntry | None, budget: BudgetEntry | None = None) -> Judge | None:
+    """The record, its labels unread. budget: with its price where it says none."""
     if entry is None:
         return None
     return Judge(
         model=entry.model,
-        served=as_asked(entry),
+        served=replace(as_asked(entry), price=as_price(entry.price, budget)),
         rubric=entry.rubric,
         floor=entry.floor,
         max_tokens=entry.max_tokens,

@@ -9,13 +9,15 @@ of how rates and times scatter, only that rounds are drawn alike and apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, comb, log2
+from pathlib import Path
 from typing import Literal
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
+from qualgate.identity import content_hash, file_hash
 from qualgate.load.counters import Counted
 from qualgate.load.definitions import Definition
 from qualgate.load.measures import Measured, measured
@@ -102,6 +104,13 @@ def check_rules(gate: GateFile) -> Iterator[str]:
             f"load.rules: {counted(gate.load.rounds, 'round')} can approve nothing at alpha {gate.policy.alpha:g}; "
             f"`rounds: {least}` can, where all of them are within a limit"
         )
+
+
+def policy_sha256(gate: GateFile, by: str) -> str:
+    """Of what a verdict depends on beside the arms and their cases. by: whose definitions."""
+    load, slo = asdict(gate.load), asdict(gate.policy.slo) if gate.policy.slo else None
+    load["trace"] = file_hash(Path(gate.load.trace)) if gate.load.trace else ""
+    return content_hash([load, slo, gate.policy.alpha, gate.seed, by])
 
 
 def verdicts(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) -> tuple[LoadVerdict, ...]:

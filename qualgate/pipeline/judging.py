@@ -16,10 +16,11 @@ from typing import Any
 from qualgate.errors import IntegrityError
 from qualgate.formatting import counted
 from qualgate.gate.evidence.judged import never_over_floor
-from qualgate.gate.rules import check_policy
+from qualgate.gate.rules import Labels, Slice, check_policy
 from qualgate.identity import content_hash
 from qualgate.intake.preferences import labels_sha256, read_labels
 from qualgate.metrics import METRICS
+from qualgate.pipeline.evidence import labels_of
 from qualgate.pipeline.locks import interrupted
 from qualgate.records import (
     NOISE,
@@ -33,13 +34,17 @@ from qualgate.records import (
     JudgedLabel,
     Judgement,
     Label,
+    Plan,
     Policy,
     RunEvidence,
+    Spent,
 )
 from qualgate.scoring.preference.asking import question_text, request, version
 from qualgate.scoring.preference.reading import judged
 from qualgate.scoring.reasoning import NONE, apart
+from qualgate.served.charging import prompt_most
 from qualgate.served.judging import Asked, as_arm, ask, look
+from qualgate.served.ledger import Ledger
 from qualgate.store import judgements
 from qualgate.store.database import Store
 from qualgate.store.evidence import case_bodies
@@ -97,6 +102,24 @@ def too_few_labels(policy: Policy, labels: Path | None) -> Iterator[str]:
         yield from (told,) if told else ()
 
 
+def judged_most(plan: Plan, labels: Path) -> Spent:
+    """What its judge can be asked in a run where no request fails: labels and pairs in both orders, every reply as long
+    as it may be. What it reads of an answer is taken to be as many tokens as the answer may have."""
+    judge, metrics = plan.policy.judge, {item.name: item.metrics for item in plan.evalsets}
+    assert judge is not None, "asked of plans with one"
+    bodies = [body for pair in _labels(read_labels(labels)) for _, body in pair.orders(judge)]
+    read = sum(map(prompt_most, bodies))
+    slices = _judged_slices(plan.policy, metrics, labels_of(plan.evalsets))
+    asked = {(item.name, case.id): question_text(case.body) for item in plan.evalsets for case in item.cases}
+    bare = {at: prompt_most(request(judge, said, "", "")) for at, said in asked.items() if _holds(slices, *at)}
+    variants = [arm.name for arm in plan.arms[1:] if _is_named(arm.name)]
+    prompts = [one for job in plan.jobs if job.arm.name in variants for one in job.prompts]
+    pairs = [one for one in prompts if (one.key.evalset, one.key.case_id) in bare]
+    read += sum(2 * (bare[one.key.evalset, one.key.case_id] + 2 * one.max_new_tokens) for one in pairs)
+    requests = len(bodies) + 2 * len(pairs)
+    return Spent(requests=requests, prompt=read, answer=requests * judge.max_tokens)
+
+
 def judge_there(policy: Policy) -> None:
     """Before anything is generated: UsageError or InfrastructureError where its judge does not answer."""
     if policy.judge is not None:
@@ -127,9 +150,10 @@ def ask_judge(
     labels: Path | None,
     say: Callable[[str], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
+    ledger: Ledger | None = None,
 ) -> bool:
     """Ask the judge about every label and pair of the policy's rules that it was not asked about in this run; whether
-    all is there now. Its server is not asked anything where nothing is missing."""
+    all is there now. Its server is not asked anything where nothing is missing. ledger: in which that is counted."""
     judge = policy.judge
     if judge is None or labels is None:
         return True
@@ -141,7 +165,7 @@ def ask_judge(
     if not missing:
         return True
     say(f"judging: {counted(len(missing), 'request')} to {judge.model}")
-    return ask(judge, missing, lambda came: judgements.add(store, run_id, name, came), stop)
+    return ask(judge, missing, lambda came: judgements.add(store, run_id, name, came), stop, ledger)
 
 
 def put_before_judge(
@@ -151,10 +175,11 @@ def put_before_judge(
     labels: Path | None,
     say: Callable[[str], None],
     stop: Callable[[], signal.Signals | None],
+    ledger: Ledger | None,
 ) -> RunEvidence:
     """Both: whatever is missing is asked, and the evidence comes with what the judge says. Interrupted where a stop was
     requested; what was replied until then is kept."""
-    if not ask_judge(store, evidence, policy, labels, say, lambda: stop() is not None):
+    if not ask_judge(store, evidence, policy, labels, say, lambda: stop() is not None, ledger):
         raise interrupted(stop(), "stopped while the judge was asked; its replies so far are stored")
     return with_judgements(store, evidence, policy)
 
@@ -187,7 +212,7 @@ def with_judgements(store: Store, evidence: RunEvidence, policy: Policy) -> RunE
             fault=fault,
         )
 
-    variants = (arm if arm.name.endswith(OURS) else replace(arm, judged=told(arm.name)) for arm in evidence.variants)
+    variants = (replace(arm, judged=told(arm.name)) if _is_named(arm.name) else arm for arm in evidence.variants)
     return replace(evidence, variants=tuple(variants))
 
 
@@ -246,24 +271,34 @@ def _judged(judge: Judge, pair: _Pair, there: Replies) -> Judged | None:
 
 def _pairs(store: Store, evidence: RunEvidence, policy: Policy) -> Iterator[_Pair]:
     """Those that a rule on a judge asks about, of every variant that the user named."""
-    slices = [one for one in check_policy(policy, evidence.metrics, evidence.labels) if _is_judged(one.rule.metric)]
+    slices = _judged_slices(policy, evidence.metrics, evidence.labels)
     texts = judgements.answers(store, evidence.run_id)
     bodies = case_bodies(store, {hash_ for _, hash_ in texts.values()})
     base = evidence.baseline.name
     for arm in evidence.variants:
-        if arm.name.endswith(OURS):
+        if not _is_named(arm.name):
             continue
         for key in sorted(key for key in texts if key.arm == arm.name):
             before = texts.get(replace(key, arm=base))
-            wanted = any(one.holds(key.evalset, key.case_id) for one in slices)
+            wanted = _holds(slices, key.evalset, key.case_id)
             if before is None or not wanted or (body := bodies.get(before[1])) is None:
                 continue
             first, second = (_said(body, text) for text in (before[0], texts[key][0]))
             yield _Pair(arm.name, key.evalset, key.case_id, key.repeat, question_text(body), first, second)
 
 
-def _is_judged(metric: str) -> bool:
-    return METRICS[metric].kind == "judged"
+def _judged_slices(policy: Policy, metrics: Mapping[str, tuple[str, ...]], labels: Labels | None) -> list[Slice]:
+    """Of the rules that rest on a judge."""
+    return [one for one in check_policy(policy, dict(metrics), labels) if METRICS[one.rule.metric].kind == "judged"]
+
+
+def _holds(slices: Sequence[Slice], evalset: str, case_id: str) -> bool:
+    return any(one.holds(evalset, case_id) for one in slices)
+
+
+def _is_named(arm: str) -> bool:
+    """Whether the user did, and the run did not add it for itself."""
+    return not arm.endswith(OURS)
 
 
 def _said(body: Mapping[str, Any], text: str) -> str:

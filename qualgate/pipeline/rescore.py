@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from qualgate.metrics import LM_EVAL
 from qualgate.pipeline.evidence import with_readers
 from qualgate.pipeline.judging import ask_judge, with_judgements
 from qualgate.pipeline.plan import set_refs
+from qualgate.pipeline.spending import judging
 from qualgate.pipeline.staleness import of_today
 from qualgate.pipeline.stored import Standing, run_meant, standing
 from qualgate.records import (
@@ -29,6 +31,7 @@ from qualgate.scoring import answer_format, score, scorer_versions
 from qualgate.scoring.registry import scorers_of
 from qualgate.scoring.text import known
 from qualgate.store import runs, scorings
+from qualgate.store.address import artifacts_folder
 from qualgate.store.database import Store, open_store
 from qualgate.store.evidence import nothing_read
 
@@ -91,8 +94,8 @@ def rescore(
         if stands.evidence.integrity:
             raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")
         was = stands.evidence
+        last = scorings.read(store, found)  # refused where it cannot be, before a judge is paid for it
         stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
-        last = scorings.read(store, found)
         old = {answer.key: {one.metric: one for one in answer.scores} for answer in last.answers}
         scorers = _outdated(old)
         refs = set_refs(gate) if gate is not None else ()
@@ -125,8 +128,11 @@ def rescore(
 
 
 def _with_judge(store: Store, stands: Standing, gate: GateFile) -> Standing:
-    """The run with what the gate file's judge says of it, who is asked where a reply is missing."""
-    ask_judge(store, stands.evidence, stands.policy, gate.labels)
+    """The run with what the gate file's judge says of it, who is asked where a reply is missing, within the budget."""
+    folder = artifacts_folder(gate.store_url, gate.path.parent) / stands.run_id
+    with judging(gate, folder, store, stands.run_id) as ledger:
+        ask_judge(store, stands.evidence, stands.policy, gate.labels, ledger=ledger)
+    shutil.rmtree(folder, ignore_errors=True)
     return replace(stands, evidence=with_judgements(store, stands.evidence, stands.policy))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.records import Budget, Job, Plan, Price, Spent, Wire
+from qualgate.pipeline.judging import judged_most
+from qualgate.records import JUDGING, Budget, Job, Plan, Price, Spent, Wire
 from qualgate.served.charging import batch_most
 from qualgate.served.ledger import Ledger
 from qualgate.served.tape import begin_recording, check_recorded, of_run
@@ -30,22 +31,28 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """What a run's requests to servers would come to; no arms where none is served."""
+    """What a run's requests to servers would come to; no arms where none is served, no judge where none is asked."""
 
     budget: Budget
     arms: tuple[Spending, ...] = ()
+    judge: Spending | None = None
     run: str = ""  # the earlier one that is expected to be met again
 
     @property
+    def asked(self) -> tuple[Spending, ...]:
+        """The arms', and the judge's behind them."""
+        return (*self.arms, *([self.judge] if self.judge else []))
+
+    @property
     def most(self) -> Spent:
-        """Of all arms."""
-        return sum((one.most for one in self.arms), Spent())
+        """Of all."""
+        return sum((one.most for one in self.asked), Spent())
 
     @property
     def expected(self) -> Spent | None:
-        """Of all arms; None where one of them is not known."""
-        known = [one.expected for one in self.arms if one.expected is not None]
-        return sum(known, Spent()) if len(known) == len(self.arms) and known else None
+        """Of all; None where one of them is not known."""
+        known = [one.expected for one in self.asked if one.expected is not None]
+        return sum(known, Spent()) if len(known) == len(self.asked) and known else None
 
 
 def recorded(gate: GateFile, folder: Path) -> GateFile:
@@ -94,10 +101,32 @@ def spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Iterator[Non
     if not wire.ledger:
         yield
         return
-    ledger = Ledger(Path(wire.ledger), wire.budget)
-    ledger.begin(run, {arm: spent for arm, (spent, _) in _spent_in(store, run).items()})
-    try:
+    with _counted(Path(wire.ledger), wire.budget, store, run, told_again=gate.replayed):
         yield
+
+
+@contextmanager
+def judging(gate: GateFile, folder: Path, store: Store, run: str) -> Iterator[Ledger | None]:
+    """While a run's judge is asked: its requests are counted in the run's own ledger, under the same budget, and what
+    they came to is in the store behind them, however that ends. Arms whose answers are told again cost nothing, and the
+    judge is asked all the same: it is counted by itself then. None where there is no judge. folder: the ledger's."""
+    if gate.policy.judge is None:
+        yield None
+        return
+    file = folder / ("judged.jsonl" if gate.replayed else "spent.jsonl")
+    with _counted(file, gate.budget, store, run) as ledger:
+        yield ledger
+
+
+@contextmanager
+def _counted(path: Path, budget: Budget, store: Store, run: str, *, told_again: bool = False) -> Iterator[Ledger]:
+    """A ledger of who is asked, or of arms whose answers are told again."""
+    ledger, summary = Ledger(path, budget), queries.run_summary(store, run)
+    known = {arm.name: one for arm in summary.arms if (one := _spent(arm)) and _is_told_again(arm) == told_again}
+    judging = {} if told_again or summary.judging is None else {JUDGING: summary.judging}
+    ledger.begin(run, known | judging)
+    try:
+        yield ledger
     finally:
         runs.note_spent(store, run, ledger.spent())
 
@@ -114,10 +143,11 @@ def put_away(gate: GateFile, plan: Plan, run: str) -> None:
 
 def foresee(gate: GateFile, plan: Plan, run: str) -> Foreseen:
     """What its requests would come to. run: an earlier one of the store's, "" of none."""
-    before: Mapping[str, tuple[Spent, int]] = {}
+    before = None
     if run:
         with open_store(gate.store_url, create=False) as store:
-            before = _spent_in(store, run)
+            before = queries.run_summary(store, run)
+    lines = {arm.name: arm for arm in before.arms} if before else {}
     found = []
     for arm in plan.arms:
         if arm.served is None:
@@ -125,17 +155,34 @@ def foresee(gate: GateFile, plan: Plan, run: str) -> Foreseen:
         jobs = [job for job in plan.jobs if job.arm.name == arm.name]
         price, most = arm.served.price, sum((_most(job) for job in jobs), Spent())
         answers = sum(len(job.prompts) for job in jobs)
-        spent, done = before.get(arm.name, (Spent(), 0))
-        expected = _priced(_scaled(spent, answers / done), price) if done and spent.requests else None
-        found.append(Spending(arm=arm.name, most=_priced(most, price), expected=expected))
-    known = any(one.expected for one in found)
-    return Foreseen(budget=gate.budget, arms=tuple(found), run=run if known else "")
+        spent, done = (_spent(lines[arm.name]), lines[arm.name].done) if arm.name in lines else (None, 0)
+        found.append(_spending(arm.name, price, most, spent, answers / done if done else 0.0))
+    judge = _of_judge(gate, plan, before)
+    known = any(one.expected for one in (*found, judge) if one)
+    return Foreseen(budget=gate.budget, arms=tuple(found), judge=judge, run=run if known else "")
 
 
-def _spent_in(store: Store, run: str) -> dict[str, tuple[Spent, int]]:
-    """By arm, what it spent in a run, and for how many answers."""
-    lines = queries.run_summary(store, run).arms
-    return {one.name: (one.footprint.spent, one.done) for one in lines if one.footprint and one.footprint.spent}
+def _of_judge(gate: GateFile, plan: Plan, before: queries.RunSummary | None) -> Spending | None:
+    """None where none is asked."""
+    if plan.policy.judge is None or gate.labels is None:
+        return None
+    most, spent = judged_most(plan, gate.labels), before.judging if before else None
+    done = sum(arm.done for arm in before.arms) if before else 0
+    return _spending(JUDGING, plan.policy.judge.served.price, most, spent, len(plan.expected) / done if done else 0.0)
+
+
+def _spending(name: str, price: Price | None, most: Spent, spent: Spent | None, times: float) -> Spending:
+    """spent: by an earlier run; times: how often as many answers are to come."""
+    expected = _priced(_scaled(spent, times), price) if spent and spent.requests and times else None
+    return Spending(arm=name, most=_priced(most, price), expected=expected)
+
+
+def _spent(arm: queries.ArmLine) -> Spent | None:
+    return arm.footprint.spent if arm.footprint else None
+
+
+def _is_told_again(arm: queries.ArmLine) -> bool:
+    return arm.spec.served is not None and arm.spec.served.replayed
 
 
 def _most(job: Job) -> Spent:

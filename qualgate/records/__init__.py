@@ -52,7 +52,7 @@ from qualgate.records.speculated import (
     Speculated,
 )
 from qualgate.records.speculation import LOSSY, DraftSource, Speculation
-from qualgate.records.spending import UNBOUND, Budget, Price, Spent, Wire
+from qualgate.records.spending import JUDGING, UNBOUND, Budget, Price, Spent, Wire
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -77,6 +77,7 @@ __all__ = [
     "DRAFT_WORKSPACE",
     "FINISH_WORDS",
     "GREEDY",
+    "JUDGING",
     "LOSSY",
     "MOST_PENALTY",
     "MOST_REPETITION",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MILLION = 1_000_000
+JUDGING = "the judge"  # who spends beside the arms, in their ledger; no arm can be called so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What an arm's requests came to. estimated: tokens among them that its server did not count, or not credibly, and
-    that are taken at the most they can be. cost: in `currency` ("": not said), None where the arm has no price."""
+    """What requests to an arm, or to a judge, came to. estimated: tokens among them that its server did not count, or
+    not credibly, and that are taken at the most they can be. cost: in `currency` ("": not said), None where they have
+    no price."""
 
     requests: int = 0
     prompt: int = 0

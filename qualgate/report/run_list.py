@@ -1,19 +1,23 @@
-"""The runs of a store on a terminal, newest first, and what became of each variant."""
+"""The runs of a store on a terminal, newest first, with what became of each variant; and its loads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from rich.text import Text
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
+from qualgate.identity import sha256_text
 from qualgate.report import screen
 from qualgate.report.screen import indented
 from qualgate.report.terminal import STYLE
+from qualgate.store.loads import StoredLoad
 from qualgate.store.queries import RunLine, VariantLine
 
+CAUSES_SHOWN = 3  # of one variant of a load
 STATES = {"running": "under way, or interrupted", "incomplete": "incomplete: run it again to resume"}
 
 
@@ -29,6 +33,51 @@ def print_runs(found: Sequence[RunLine], total: int) -> None:
             console.print(indented(_variant(one, width)))
     if total > len(found):
         console.print(Text(f"{counted(total - len(found), 'older run')}: --limit {total} shows all", style="dim"))
+
+
+def print_loads(found: Sequence[StoredLoad], total: int) -> None:
+    """One line a load, one below it for each variant with why its word is no approval."""
+    console = screen.console()
+    for one in found:
+        load = one.body["load"]
+        levels = dict.fromkeys(row["label"] for row in one.body["rows"])
+        about = f"{one.gate_name}, {', '.join(levels)}, {counted(load['rounds'], 'round')}, ended with {one.exit}"
+        console.print(Text.assemble((one.load_id, "bold"), f"  {_when(one.created_at)}  {visible_line(about)}"))
+        for verdict in one.body["verdicts"]:
+            word = verdict["verdict"]
+            said = (f"{visible_line(verdict['variant'])}  ", "bold"), (f"{word.upper()} ", STYLE.get(word, "dim"))
+            console.print(indented(Text.assemble(*said, visible_line(f"under load{_why(verdict)}"))))
+    if total > len(found):
+        console.print(Text(f"{counted(total - len(found), 'older load')}: --limit {total} shows all", style="dim"))
+
+
+def load_as_body(one: StoredLoad) -> dict[str, Any]:
+    """As JSON. `result`: as load.json has it."""
+    return {
+        "load": one.load_id,
+        "created_at": one.created_at,
+        "gate": one.gate_name,
+        "gate_sha256": sha256_text(one.gate_file),
+        "policy_sha256": one.policy_sha256,
+        "exit": one.exit,
+        "result": one.body,
+    }
+
+
+def _why(verdict: Mapping[str, Any]) -> str:
+    if verdict["verdict"] == "approve":
+        return ""
+    causes = [
+        f"{one['rule']} at {one['level']}: {one['because'] or _within(one)}"
+        for one in verdict["findings"]
+        if one["verdict"] == verdict["verdict"]
+    ]
+    more = [f"and {len(causes) - CAUSES_SHOWN} more"] if len(causes) > CAUSES_SHOWN else []
+    return ": " + "; ".join([*causes[:CAUSES_SHOWN], *more])
+
+
+def _within(finding: Mapping[str, Any]) -> str:
+    return f"{finding['within']} of {len(finding['rounds'])} rounds are within it"
 
 
 def _state(line: RunLine) -> str:

@@ -8,26 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted, money_text
-from qualgate.records import Spent
+from qualgate.records import JUDGING, Spent
 from qualgate.store.queries import ArmLine
 
 if TYPE_CHECKING:
-    from qualgate.pipeline.spending import Foreseen
+    from qualgate.pipeline.spending import Foreseen, Spending
 
 
 def foreseen_as_lines(found: Foreseen) -> list[str]:
-    """What servers would be asked, with what that rests on, and whether the budget lets it; [] where none is served."""
-    if not found.arms:
+    """What servers would be asked, with what that rests on, and whether the budget lets it; [] where none is asked."""
+    if not found.asked:
         return []
     currency, expected = found.budget.currency, found.expected
     lines = [
         f"Servers: at most {_amount(found.most, currency)}, with every answer as long as its limit; the fixed "
         "questions before an arm's first case, and what is asked again after a failure, come on top."
     ]
+    if found.judge is not None:
+        lines.append(
+            f"Of these the judge: at most {_amount(found.judge.most, currency)}, where all pairs differ and an answer "
+            "is as many tokens to it as to the model that gave it."
+        )
     if expected is not None:
         lines.append(f"Expected of servers: {_amount(expected, currency)}, as run {found.run} took for each answer.")
     elif found.run:
-        lines.append("Expected of servers: not known of every arm, as no run has measured them all.")
+        lines.append("Expected of servers: not known of all of them, as no run has measured them all.")
     if allowed := _allowed(found):
         likely = found.most if expected is None else expected
         word = _short_of(found, likely)
@@ -43,8 +48,8 @@ def foreseen_as_lines(found: Foreseen) -> list[str]:
 
 
 def foreseen_as_body(found: Foreseen) -> dict[str, Any] | None:
-    """The same as JSON; None where no arm is served."""
-    if not found.arms:
+    """The same as JSON; None where none is asked."""
+    if not found.asked:
         return None
     return {
         "max_tokens_total": found.budget.max_tokens,
@@ -53,20 +58,16 @@ def foreseen_as_body(found: Foreseen) -> dict[str, Any] | None:
         "at_most": _body(found.most),
         "expected": None if found.expected is None else _body(found.expected),
         "measured_in": found.run or None,
-        "arms": [
-            {
-                "name": one.arm,
-                "at_most": _body(one.most),
-                "expected": None if one.expected is None else _body(one.expected),
-            }
-            for one in found.arms
-        ],
+        "arms": [{"name": one.arm, **_spending_body(one)} for one in found.arms],
+        "judge": None if found.judge is None else _spending_body(found.judge),
     }
 
 
-def spent_line(arms: Sequence[ArmLine]) -> str:
-    """What each served arm's requests came to, and all of them; "" where none were counted."""
+def spent_line(arms: Sequence[ArmLine], judging: Spent | None = None) -> str:
+    """What each served arm's requests came to, those to a judge, and all of them; "" where none were counted."""
     spent = {arm.name: arm.footprint.spent for arm in arms if arm.footprint and arm.footprint.spent}
+    replayed = any(arm.spec.served and arm.spec.served.replayed for arm in arms)
+    spent |= {f"{JUDGING}, asked anew," if replayed else JUDGING: judging} if judging else {}
     if not spent:
         return ""
     total = sum(spent.values(), Spent())
@@ -77,7 +78,6 @@ def spent_line(arms: Sequence[ArmLine]) -> str:
             f"{counted(total.estimated, 'token')} of these no server counted credibly: they are taken at the most they "
             "can be"
         )
-    replayed = any(arm.spec.served and arm.spec.served.replayed for arm in arms)
     what = "asked of servers when this was recorded" if replayed else "asked of servers"
     return f"{what}, probes and what was tried again included: {'; '.join([*each, *told])}"
 
@@ -104,6 +104,10 @@ def _short_of(found: Foreseen, spent: Spent) -> str:
     if budget.max_cost is not None and cost > budget.max_cost:
         return f"{money_text(cost)} {budget.currency}".rstrip()
     return ""
+
+
+def _spending_body(one: Spending) -> dict[str, Any]:
+    return {"at_most": _body(one.most), "expected": None if one.expected is None else _body(one.expected)}
 
 
 def _body(spent: Spent) -> dict[str, Any]:

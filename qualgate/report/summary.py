@@ -94,7 +94,7 @@ class Report:
             if arm.declared and arm.footprint and arm.footprint.generation.because
         ]
         lines += filter(None, (visible_line(drafts_line(arm)) for arm in self.run.arms))
-        lines += filter(None, [visible_line(spent_line(self.run.arms))])
+        lines += filter(None, [visible_line(spent_line(self.run.arms, self.run.judging))])
         for arm in self.run.arms:
             found = arm.footprint.left_out if arm.footprint else {}
             named = [f"{name} ({count})" for name, count in found.items()]

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from qualgate.errors import IntegrityError
-from qualgate.records import ArmSpec, Judge, Judgement
+from qualgate.records import JUDGING, ArmSpec, Judge, Judgement
+from qualgate.served.charging import Charges
 from qualgate.served.client import Client
 from qualgate.served.declared import declared
 from qualgate.served.faults import RequestRefused
+from qualgate.served.ledger import Ledger
 
 NAME = "judge"  # in messages
 MOST_KEPT = 20_001  # characters of a reply: one more than its form could have
@@ -32,20 +34,32 @@ def look(judge: Judge) -> str:
 
 
 def ask(
-    judge: Judge, questions: Sequence[Asked], keep: Callable[[Sequence[Judgement]], None], stop: Callable[[], bool]
+    judge: Judge,
+    questions: Sequence[Asked],
+    keep: Callable[[Sequence[Judgement]], None],
+    stop: Callable[[], bool],
+    ledger: Ledger | None = None,
 ) -> bool:
-    """Ask them in turn, keeping every few replies, until `stop` says so; whether all were asked.
+    """Ask them in turn, keeping every few replies, until `stop` says so; whether all were asked. ledger: in which they
+    are counted; None: they are not.
 
     A request that the server refuses is kept with why. IntegrityError where the server says by the end that it is
-    another; InfrastructureError where it does not answer, however often it is asked: what came until then is kept.
+    another; InfrastructureError where it does not answer, however often it is asked, as BudgetSpent where what the run
+    may spend does not reach: what came until then is kept.
     """
-    return asyncio.run(_ask(judge, questions, keep, stop))
+    charges = None if ledger is None else Charges(ledger, JUDGING, judge.served)
+    client = Client(NAME, judge.served, judge.served.concurrency, charges=charges)
+    return asyncio.run(_ask(judge, questions, keep, stop, client))
 
 
 async def _ask(
-    judge: Judge, questions: Sequence[Asked], keep: Callable[[Sequence[Judgement]], None], stop: Callable[[], bool]
+    judge: Judge,
+    questions: Sequence[Asked],
+    keep: Callable[[Sequence[Judgement]], None],
+    stop: Callable[[], bool],
+    opened: Client,
 ) -> bool:
-    async with Client(NAME, judge.served, judge.served.concurrency) as client:
+    async with opened as client:
         before = await declared(client, as_arm(judge))
         for start in range(0, len(questions), AT_ONCE_KEPT):
             if stop():

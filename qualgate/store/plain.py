@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Verdict
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Spent, Verdict
 from qualgate.store.typed import read
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
@@ -35,6 +35,8 @@ def policy_to_json(policy: Policy) -> str:
         del body["four_arm"]["drafting"]
     if policy.four_arm is not None and policy.four_arm.temperature is None:
         del body["four_arm"]["temperature"]
+    if policy.judge is not None:
+        body["judge"]["served"]["price"] = None  # which decides nothing
     for rule in body["rules"]:
         del rule["line"]
         for name, default in _SINCE:
@@ -87,6 +89,11 @@ def names(text: str) -> tuple[str, ...]:
 def footprint(text: str | None) -> ArmFootprint | None:
     """None where nothing was recorded."""
     return None if text is None else read(ArmFootprint, text)
+
+
+def spent(text: str | None) -> Spent | None:
+    """None where nothing was recorded."""
+    return None if text is None else read(Spent, text)
 
 
 def policy(text: str) -> Policy:

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from qualgate.errors import IntegrityError
 from qualgate.identity import content_hash
 from qualgate.records import (
+    JUDGING,
     UNTOLD,
     ArmFootprint,
     ArmIdentity,
@@ -338,9 +339,13 @@ def add_facts(store: Store, run_id: str, arm: str, facts: dict[str, float]) -> N
 
 @lasting
 def note_spent(store: Store, run_id: str, spent: Mapping[str, Spent]) -> None:
-    """What the requests of each arm came to until now, in place of what was noted before."""
+    """What the requests of each arm, and those to a judge, came to until now, in place of what was noted before."""
     with store.write() as connection:
         for name, one in spent.items():
+            if name == JUDGING:
+                here = update(tables.runs).where(tables.runs.c.run_id == run_id)
+                connection.execute(here.values(judging_json=plain.to_json(one)))
+                continue
             row = connection.execute(select(arms).where(arms.c.run_id == run_id, arms.c.name == name)).one()
             size = plain.footprint(row.footprint_json) or ArmFootprint(
                 bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0

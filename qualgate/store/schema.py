@@ -11,6 +11,7 @@ from qualgate.store.tables import (
     draft_steps,
     evalsets,
     judgements,
+    loads,
     metadata,
     scores,
     scorings,
@@ -20,9 +21,9 @@ from qualgate.store.tables import (
 
 __all__ = ["APPEND_ONLY", "LET_GO", "WRITTEN_ONCE", "metadata"]
 
-# What a row says is never changed once it is there; the database refuses it (migrations 0001 to 0019).
+# What a row says is never changed once it is there; the database refuses it (migrations 0001 to 0022).
 APPEND_ONLY = frozenset(
-    table.name for table in (archives, decisions, judgements, nights, scorings, stoppings, verdicts)
+    table.name for table in (archives, decisions, judgements, loads, nights, scorings, stoppings, verdicts)
 )
 # Written once, though no trigger says so: they are sealed with their run. Only the owner takes them out, see `archive`.
 WRITTEN_ONCE = frozenset(table.name for table in (cases, draft_steps, evalsets, scores))

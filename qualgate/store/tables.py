@@ -33,6 +33,7 @@ runs = Table(
     Column("expected_sha256", String(64), nullable=False),  # seals the closed list: evalsets and units
     Column("sha256", String(64), nullable=False),  # seals what the run was asked: gate file, policy, closed list
     Column("gate_name", Text),  # of the gate file; NULL in runs before revision 0009
+    Column("judging_json", Text),  # what asking its judge came to, which is no evidence; NULL where that is not known
     Index(None, "plan_key", "status"),
     Index(None, "created_at"),
 )
@@ -236,6 +237,20 @@ archives = Table(  # append-only: where a run's evidence was written to, and whe
     Column("manifest_sha256", String(64), nullable=False),  # of its manifest, which holds the hash of every file
     Column("created_at", String(32), nullable=False),
     Column("sha256", String(64), nullable=False),  # of this row
+)
+
+loads = Table(  # append-only: what `qualgate load` measured and its rules said. No run, and no verdict on one
+    "loads",
+    metadata,
+    Column("load_id", String(64), primary_key=True),
+    Column("created_at", String(32), nullable=False),
+    Column("gate_name", Text, nullable=False),
+    Column("gate_file", Text, nullable=False),
+    Column("policy_sha256", String(64), nullable=False),  # of its rules, limits, levels and definitions
+    Column("exit", Integer, nullable=False),
+    Column("body_json", Text, nullable=False),  # as load.json has it
+    Column("sha256", String(64), nullable=False),  # of this row
+    Index(None, "created_at"),
 )
 
 require(metadata)

@@ -8,6 +8,7 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
+from qualgate.records import Price
 
 GATE = """\
 version: 1
@@ -36,6 +37,22 @@ def test_a_judge_is_an_address_a_model_a_rubric_and_labels(tmp_path):
     assert judge.served.extra_body == '{"effort": "low"}'
     assert found.labels == tmp_path / "labels.jsonl"
     assert gate(tmp_path, None, QUALITY).policy.judge is None
+
+
+def test_a_budget_bounds_a_judge_too_at_its_own_price_or_the_budgets(tmp_path):
+    here = GATE.replace("endpoint: http://127.0.0.1:1/v1, model: b", "model: reference")
+    here = here.replace("endpoint: http://127.0.0.1:2/v1, model: v{role}", "quantize: int8")
+
+    def priced(judge: str, budget: str):
+        text = here.format(judge=f"judge: {{{JUDGE}{judge}}}", rules=f"{QUALITY}, {WIN}", more="")
+        (tmp_path / "gate.yaml").write_text(f"{text}budget: {{{budget}}}\n")
+        return load_gate_file(tmp_path / "gate.yaml", files=False).policy.judge.served.price
+
+    assert priced(", price: {answer: 2}", "max_cost: 5, price: {answer: 3}") == Price(answer=2.0)
+    assert priced("", "max_cost: 5, price: {answer: 3}") == Price(answer=3.0)
+    assert priced("", "max_tokens_total: 5") is None
+    with pytest.raises(UsageError, match=r"`max_cost` needs the price of the judge: add `price: \{prompt"):
+        priced("", "max_cost: 5")
 
 
 @pytest.mark.parametrize(

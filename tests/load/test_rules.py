@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import pytest
 from scipy.stats import binomtest
 
 from qualgate.config import load_gate_file
-from qualgate.errors import UsageError
+from qualgate.errors import Exit, UsageError
+from qualgate.identity import sha256_text
 from qualgate.load.counters import Counted
 from qualgate.load.definitions import QUALGATE
-from qualgate.load.rules import VALUES, check_rules, rounds_needed, sign_test, verdicts
+from qualgate.load.rules import VALUES, check_rules, policy_sha256, rounds_needed, sign_test, verdicts
 from qualgate.load.run import Loaded
 from qualgate.load.schedule import Level
 from qualgate.load.sent import Sent, Stage
@@ -156,6 +158,39 @@ def test_the_command_ends_as_a_run_does(tmp_path, monkeypatch, rule, code, said)
         done = qualgate("load", str(gate_file(tmp_path, at(one), at(other), RULES.replace("SAID", rule))))
     assert done.returncode == code, done.stdout + done.stderr
     assert said in " ".join(done.stdout.split())
+    [kept] = json.loads(qualgate("runs", str(tmp_path / "gate.yaml"), "--loads", "--json").stdout)
+    assert kept["result"] == json.loads((tmp_path / "qualgate-reports" / "load.json").read_text())
+    assert (kept["exit"], kept["gate"]) == (code, "gate.yaml")
+    assert kept["gate_sha256"] == sha256_text((tmp_path / "gate.yaml").read_text())
+    [finding] = kept["result"]["verdicts"][0]["findings"]
+    assert len(finding["rounds"]) == 5
+
+
+def test_where_a_load_cannot_be_kept_nothing_is_asked_and_without_rules_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("qualgate.load.run._Turn.seconds", property(lambda turn: 0.05))
+    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
+        path = gate_file(tmp_path, at(one), at(other), RULES.replace("SAID", "{metric: failed.share, max: 0.5}"))
+        (tmp_path / "qualgate.db").write_bytes(b"no database, but longer than the head of one" * 9)
+        assert qualgate("load", str(path)).returncode not in (0, 10)
+        assert one.asked == other.asked == []
+        (tmp_path / "qualgate.db").unlink()
+        assert qualgate("load", str(gate_file(tmp_path, at(one), at(other)))).returncode == Exit.APPROVE
+    assert not (tmp_path / "qualgate.db").exists()
+
+
+def test_what_its_words_depend_on_is_in_the_hash_of_the_policy(tmp_path):
+    served = '{endpoint: "http://127.0.0.1:1/v1", model: m}'
+    rule = RULES.replace("SAID", "{metric: e2e.p95, max: 1}")
+
+    def of(load: str = rule, by: str = "qualgate", **more: str) -> str:
+        return policy_sha256(
+            load_gate_file(gate_file(tmp_path, served, served.replace("m}", "other}"), load, **more)), by
+        )
+
+    assert of() == of(workers="{count: 1}")
+    others = [of(rule.replace("max: 1", "max: 2")), of(rule.replace("rounds: 5", "rounds: 6")), of(by="vllm"),
+              of(slo="{ttft: 1}"), of(generation="{seed: 1}")]  # fmt: skip
+    assert len({of(), *others}) == 6
 
 
 @pytest.mark.parametrize(

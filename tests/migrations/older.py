@@ -11,7 +11,14 @@ def drop_columns_of_0020(connection: sqlite3.Connection) -> None:
         connection.execute(f"alter table draft_steps drop column {column}")
 
 
+def take_out_0022(connection: sqlite3.Connection) -> None:
+    connection.execute("drop table if exists loads")
+    if any(row[1] == "judging_json" for row in connection.execute("pragma table_info(runs)")):
+        connection.execute("alter table runs drop column judging_json")
+
+
 def narrow_index_of_0021(connection: sqlite3.Connection) -> None:
+    take_out_0022(connection)
     connection.execute("drop index if exists ix_units_run_id_arm_status_kernel")
     connection.execute("create index if not exists ix_units_run_id_arm_status on units (run_id, arm, status)")
 

@@ -18,9 +18,13 @@ from qualgate.gate.verdict import decide_plain
 from qualgate.pipeline.evidence import known
 from qualgate.pipeline.judging import ask_judge, judges_of, own_judge, too_few_labels, with_judgements, with_sample
 from qualgate.pipeline.served_arms import leaves_the_machine
-from qualgate.records import ArmSpec, Policy, Rule
+from qualgate.pipeline.spending import judging
+from qualgate.records import ArmSpec, Budget, Policy, Price, Rule, Spent
 from qualgate.scoring.preference.asking import version
+from qualgate.served.faults import BudgetSpent
+from qualgate.store import queries
 from qualgate.store.database import open_store
+from qualgate.store.plain import policy_to_json
 from tests.judges import Scripted, as_server, judge_at, says
 from tests.served.scripted import as_json, scripted
 from tests.store.made import make_plan, make_run
@@ -232,6 +236,39 @@ def test_it_stops_when_it_is_told_to_and_goes_on_later(made):
         assert not ask_judge(store, known(store, run_id), gate.policy, gate.labels, stop=lambda: next(stops))
         assert len(server.asked) == 64
         assert ask(store, run_id, gate)
+
+
+def test_what_it_takes_counts_in_the_runs_ledger_even_when_that_is_lost(made):
+    store, run_id, folder = made
+
+    def counted(gate) -> Spent:
+        with judging(gate, folder / "ledger", store, run_id) as ledger:
+            assert ask_judge(store, known(store, run_id), gate.policy, gate.labels, ledger=ledger)
+        return told()
+
+    def told() -> Spent:
+        spent = queries.run_summary(store, run_id).judging
+        assert spent is not None
+        return spent
+
+    with scripted(otherwise=as_server(FAIR)) as server:
+        gate = gate_of(folder, server.address)
+        with pytest.raises(BudgetSpent, match="the next request to the judge"):
+            counted(replace(gate, budget=Budget(max_tokens=60_000)))
+        some = told()
+        assert 40_000 < some.tokens <= 60_000
+        assert some.requests == len(server.asked)
+        shutil.rmtree(folder / "ledger")
+        with pytest.raises(BudgetSpent):
+            counted(replace(gate, budget=Budget(max_tokens=60_000)))
+        assert (told(), len(server.asked)) == (some, some.requests)
+        assert counted(gate).requests == len(server.asked) > some.requests
+
+
+def test_a_price_of_the_judge_is_no_part_of_the_policy(made):
+    plain, priced = (gate_of(made[2], "http://127.0.0.1:1/v1", more).policy for more in ("", ", price: {prompt: 3}"))
+    assert priced.judge.served.price == Price(prompt=3.0)
+    assert policy_to_json(plain) == policy_to_json(priced)
 
 
 @pytest.mark.parametrize(

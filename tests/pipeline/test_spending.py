@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from qualgate.pipeline.spending import foresee
-from qualgate.records import ArmSpec, Budget, Job, Price, Prompt, Served, UnitKey
+from qualgate.records import ArmSpec, Budget, Job, Policy, Price, Prompt, Served, UnitKey
 
 LONG, MOST = 30, 10
 
@@ -22,7 +22,7 @@ def plan_of(*, artifact: str = "", drafted: bool = False, price: Price | None = 
             for n in range(4)
         )
         jobs.append(Job(index=0, arm=arm, prompts=prompts, artifact=artifact, drafted=drafted))
-    return SimpleNamespace(arms=(here, served), jobs=tuple(jobs))
+    return SimpleNamespace(arms=(here, served), jobs=tuple(jobs), policy=Policy(rules=()))
 
 
 @pytest.mark.parametrize(

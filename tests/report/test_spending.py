@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,24 @@ def test_without_an_earlier_run_only_the_most_is_known():
     assert body["arms"][0]["expected"]["tokens"] == 3400
     assert foreseen_as_lines(Foreseen(budget=Budget())) == []
     assert foreseen_as_body(Foreseen(budget=Budget())) is None
+
+
+def test_a_judge_is_told_beside_the_arms_and_counts_with_them():
+    judge = Spending(arm="the judge", most=MOST, expected=None)
+    found = Foreseen(budget=Budget(max_tokens=7000), judge=judge)
+    most, of_judge, budget = foreseen_as_lines(found)
+    assert most.startswith("Servers: at most 6,000 tokens")
+    assert of_judge.startswith("Of these the judge: at most 6,000 tokens (5,000 read, 1,000 said) in 10 requests")
+    assert budget == "Budget: 7,000 tokens. It reaches."
+    with_arms = replace(foreseen(), judge=judge)
+    assert with_arms.most.tokens == 18_000
+    assert with_arms.expected is None  # of the judge nobody knows
+    body = foreseen_as_body(with_arms)
+    assert body is not None
+    assert (body["judge"]["at_most"]["tokens"], body["judge"]["expected"]) == (6000, None)
+    told_again = spent_line([line("v", SEEN, replayed=True)], SEEN)
+    assert "; the judge, asked anew, 3,400 tokens" in told_again
+    assert spent_line([], SEEN).endswith("included: the judge 3,400 tokens (3,000 read, 400 said) in 12 requests, 1.25")
 
 
 def line(name: str, spent: Spent | None, *, replayed: bool = False) -> Any:

@@ -108,6 +108,52 @@ def test_a_judge_blocks_what_loses_approves_what_does_not_and_is_not_needed_agai
     assert "judge.win" in qualgate("report", cwd=workspace).stdout
 
 
+def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run_which_goes_on_with_more(workspace):
+    def judged(body):
+        said = {"message": {"role": "assistant", "content": judging(body)}}
+        return as_json({"choices": [said], "usage": {"prompt_tokens": 200, "completion_tokens": 10}})
+
+    def write_with(tokens: int) -> None:
+        write(workspace, **arms, judge=judge)
+        text = (workspace / "gate.yaml").read_text() + f"budget: {{max_tokens_total: {tokens}, currency: EUR}}\n"
+        (workspace / "gate.yaml").write_text(text.replace("judge: {", "judge: {price: {prompt: 100, answer: 1000}, "))
+
+    with ExitStack() as open_:
+        arms = {name: open_.enter_context(scripted(otherwise=answering(wrong)))
+                for name, wrong in (("baseline", 0), ("same", 2), ("worse", 50))}  # fmt: skip
+        judge = open_.enter_context(scripted(otherwise=judged))
+        write_with(20_000)
+        poor = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+        assert poor.returncode == Exit.INFRASTRUCTURE
+        told = " ".join(poor.stderr.split())
+        assert "of `max_tokens_total: 20000` tokens, and the next request to the judge may take" in told
+        asked = [len(one.asked) for one in (judge, *arms.values())]
+        assert 2 < asked[0] < 2 * (30 + 2 + 50)
+        assert qualgate("rescore", "gate.yaml", cwd=workspace).returncode == Exit.USAGE  # the run is to go on first
+        assert len(judge.asked) == asked[0]
+        write_with(100_000)
+        rich = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+        assert (rich.returncode, words(rich)) == (Exit.BLOCK, {"same": "approve", "worse": "block"}), rich.stderr
+        assert [len(one.asked) for one in arms.values()] == asked[1:]  # what was answered is kept
+        foretold = json.loads(qualgate("plan", "gate.yaml", "--json", cwd=workspace).stdout)["servers"]
+        write_with(36_000)  # another judge comes on top of what the run took
+        (workspace / "gate.yaml").write_text((workspace / "gate.yaml").read_text().replace("sum wins.", "sum wins!"))
+        again = qualgate("rescore", "gate.yaml", cwd=workspace)
+        assert again.returncode == Exit.INFRASTRUCTURE
+        assert "and the next request to the judge may take" in " ".join(again.stderr.split())
+        [(text,)] = rows(workspace, "SELECT judging_json FROM runs")
+        assert json.loads(text)["requests"] == len(judge.asked)
+    took = json.loads(rich.stdout)["judging"]
+    assert took["requests"] == 2 * (30 + 2 + 50)
+    assert (took["prompt"], took["answer"]) == (took["requests"] * 200, took["requests"] * 10)
+    assert took["cost"] == pytest.approx(took["requests"] * 0.03)
+    assert foretold["judge"]["at_most"]["requests"] == 2 * (30 + 2 * CASES)
+    counts = {name: took[name] for name in ("requests", "prompt", "answer")}
+    tokens = took["requests"] * 210
+    assert foretold["judge"]["expected"] == {**counts, "tokens": tokens, "cost": pytest.approx(took["cost"])}
+    assert foretold["at_most"]["tokens"] > foretold["judge"]["at_most"]["tokens"] > foretold["expected"]["tokens"]
+
+
 def test_a_judge_that_does_not_serve_its_model_is_told_before_anything_is_generated(workspace):
     with ExitStack() as open_:
         arms = {name: open_.enter_context(scripted(otherwise=answering(0))) for name in ("baseline", "same", "worse")}

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qualgate.records import ArmFootprint, ArmIdentity, Policy, Verdict
+from qualgate.records import ArmFootprint, ArmIdentity, Policy, Spent, Verdict
 from qualgate.report.summary import Report
 from qualgate.store.queries import EvalsetLine, Flip, FlipCount, PositionDrift, Readings, Trajectories
 
@@ -49,6 +49,7 @@ class Body:
     ]  # by variant, of sets whose turns were scored by turns.correct, or turns.state alone
     readings: dict[str, tuple[Readings, ...]]  # by variant, of sets whose tool calls two readings scored or more
     failures: tuple[str, ...]
+    judging: Spent | None  # what asking its judge came to, beside what arms spent
 
 
 def report_as_json(report: Report) -> str:
@@ -83,6 +84,7 @@ def report_as_json(report: Report) -> str:
         trajectories=report.trajectories,
         readings=report.readings,
         failures=run.failures,
+        judging=run.judging,
     )
     return json.dumps(asdict(body), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 

@@ -10,7 +10,7 @@ from sqlalchemy import and_, func, select
 
 from qualgate.errors import Exit
 from qualgate.formatting import counted
-from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Policy, Verdict
+from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Spent, Verdict
 from qualgate.records.served import invariant_mode
 from qualgate.store import archived, plain
 from qualgate.store.database import Store
@@ -122,6 +122,7 @@ class RunSummary:
     verdicts: tuple[StoredVerdict, ...]  # in the variants' order; empty while the run is under way
     failures: tuple[str, ...]  # distinct messages of units the machinery could not run
     archived: str = ""  # where its answers and scores are, which this store let go; "" where they are here
+    judging: Spent | None = None  # what asking its judge came to; None: nobody was asked, or nobody counted
 
     def verdict(self, variant: str) -> StoredVerdict | None:
         """The newest on this variant; None where there is none yet."""
@@ -170,23 +171,12 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             finished_at=run.finished_at,
             gate_file=run.gate_file,
             policy=plain.policy(run.policy_json),
-            evalsets=tuple(
-                EvalsetLine(
-                    name=item.name,
-                    version=item.version,
-                    sha256=item.sha256,
-                    content=item.content,
-                    description=item.description,
-                    metrics=item.metrics,
-                    cases=size_of.get(item.name, (0, 1))[0],
-                    repeats=size_of.get(item.name, (0, 1))[1],
-                )
-                for item in map(plain.evalset, sets)
-            ),
+            evalsets=tuple(_evalset_line(item, *size_of.get(item.name, (0, 1))) for item in map(plain.evalset, sets)),
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
             verdicts=tuple(_stored_verdict(row, made) for row in newest),
             failures=tuple(failures),
             archived=str(away) if away else "",
+            judging=plain.spent(run.judging_json),
         )
 
 
@@ -222,6 +212,19 @@ def _invalid(run: RunSummary, exit: Exit, reasons: Callable[[StoredVerdict], tup
         Verdict(variant=one.verdict.variant, word="invalid", exit=exit, reasons=reasons(one)) for one in run.verdicts
     )
     return replace(run, verdicts=tuple(replace(one, verdict=new) for one, new in zip(run.verdicts, words, strict=True)))
+
+
+def _evalset_line(item: Evalset, cases: int, repeats: int) -> EvalsetLine:
+    return EvalsetLine(
+        name=item.name,
+        version=item.version,
+        sha256=item.sha256,
+        content=item.content,
+        description=item.description,
+        metrics=item.metrics,
+        cases=cases,
+        repeats=repeats,
+    )
 
 
 def _arm_line(row: Any, counts: dict[tuple[str, str, str], int], kernels: list[tuple[str, str]]) -> ArmLine:
