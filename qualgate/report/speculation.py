@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted, size_text
@@ -207,14 +208,16 @@ def _predicted(gain: Gain) -> str:
 
 
 def _by_batch(gain: Gain) -> str:
-    """S at each, and from where on nothing is gained."""
+    """S at each, and at which of them drafting gains, whatever it does between two that do not."""
     said = ", ".join(f"{one.sequences}: {one.predicted:.2f}" for one in gain.by_batch)
-    most = gain.by_batch[-1].sequences
-    if gain.crossover is None:
+    pays = [one.predicted > 1 for one in gain.by_batch]
+    if all(pays):
         return f"{said}; it pays at all of these"
-    if gain.crossover <= gain.by_batch[0].sequences:
+    if not any(pays):
         return f"{said}; it does not pay at any of these"
-    return f"{said}; from {gain.crossover:.0f} of up to {most} on it does not pay"
+    if gain.crossover is not None and pays == sorted(pays, reverse=True):
+        return f"{said}; from {ceil(gain.crossover)} of up to {gain.by_batch[-1].sequences} on it does not pay"
+    return f"{said}; of these it pays at {', '.join(str(one.sequences) for one in gain.by_batch if one.predicted > 1)}"
 
 
 def _percent(value: float | None) -> str:

@@ -41,6 +41,7 @@ from qualgate.report.speculation import (
 from qualgate.report.summary import Report
 from qualgate.report.terminal import print_report
 from qualgate.report.unstored import report_of
+from qualgate.stats.speedup import crossover
 from tests.gate.comparisons.test_speculation import speculating
 from tests.gate.four import POLICY
 from tests.report.test_formats import ATTACK, Page, strict
@@ -266,13 +267,16 @@ def test_the_longest_waits_between_tokens_stand_beside_each_other(report: Report
 def test_gains_by_batch_and_where_they_end_are_told(report: Report) -> None:
     said, name = found(report), "S(b), the gain predicted by sequences side by side"
     assert name not in dict(terms(said)), "no batch was timed"
-    batches = tuple(BatchGain(sequences=count, predicted=gain) for count, gain in ((1, 2.0), (4, 1.4), (16, 0.8)))
-    for crossover, told in (
-        (9.4, "1: 2.00, 4: 1.40, 16: 0.80; from 9 of up to 16 on it does not pay"),
-        (None, "1: 2.00, 4: 1.40, 16: 0.80; it pays at all of these"),
-        (1.0, "1: 2.00, 4: 1.40, 16: 0.80; it does not pay at any of these"),
+    for gains, told in (
+        ({1: 2.0, 4: 1.4, 16: 0.8}, "1: 2.00, 4: 1.40, 16: 0.80; from 11 of up to 16 on it does not pay"),
+        ({1: 1.06, 4: 0.44, 16: 0.2}, "1: 1.06, 4: 0.44, 16: 0.20; from 2 of up to 16 on it does not pay"),
+        ({1: 2.0, 4: 1.4}, "1: 2.00, 4: 1.40; it pays at all of these"),
+        ({1: 1.0, 4: 0.9}, "1: 1.00, 4: 0.90; it does not pay at any of these"),
+        ({1: 0.99, 4: 0.65, 16: 1.12}, "1: 0.99, 4: 0.65, 16: 1.12; of these it pays at 16"),
+        ({1: 0.9, 4: 1.2, 16: 0.8}, "1: 0.90, 4: 1.20, 16: 0.80; of these it pays at 4"),
     ):
-        shown = terms(replace(said, gain=replace(said.gain, by_batch=batches, crossover=crossover)))
+        batches = tuple(BatchGain(sequences=count, predicted=gain) for count, gain in gains.items())
+        shown = terms(replace(said, gain=replace(said.gain, by_batch=batches, crossover=crossover(gains))))
         assert dict(shown)[name] == told
 
 
