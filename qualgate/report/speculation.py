@@ -108,7 +108,7 @@ def advice(found: Speculated) -> Advice:
     tokens = gain.best_tokens or spec.tokens or round(drafted)
     bounds = "" if gain.measured.lower is None or upper is None else f" ({gain.measured.lower:.2f} to {upper:.2f})"
     timed = "not measured" if measured is None else f"measured {measured:.2f} times{bounds} at {drafted:.2g} a draft"
-    predicted = "not predicted" if gain.best is None else f"predicted {gain.best:.2f} times"
+    predicted = "not predicted" if gain.best is None else f"predicted {gain.best:.2f} times for one sequence at a time"
     return Advice(
         said=f"{' < '.join(spec.names)}, {counted(tokens, 'token')} a draft (γ): gain {predicted}, {timed}.",
         made_by=draft_command(spec),
