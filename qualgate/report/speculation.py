@@ -69,13 +69,19 @@ def level_rows(found: Speculated) -> list[tuple[str, ...]]:
     return [
         (
             str(one.level),
-            one.proposer or "–",
+            _who(found, one),
             *(f"{n:,}" for n in (one.passes, one.without_draft, one.proposed, one.accepted, one.rejected)),
             *(f"{n:,}" for n in (one.discarded, one.unverified)),
             share_text(one.acceptance_rate),
         )
         for one in found.levels
     ]
+
+
+def _who(found: Speculated, level: DraftLevel) -> str:
+    """Who drafted there; where nobody did, who was to."""
+    names = found.spec.names if found.spec else ()
+    return level.proposer or (names[level.level - 1] if level.level <= len(names) else "–")
 
 
 def task_rows(level: DraftLevel) -> list[tuple[str, ...]]:
@@ -142,7 +148,7 @@ def speculation_lines(found: Speculated) -> list[str]:
     lines = [headline(found), *(f"{term}: {value}" for term, value in terms(found))]
     for level in found.levels:
         if len(found.levels) > 1:
-            lines.append(f"level {level.level}, {level.proposer or '–'}: {level.in_words} a verification")
+            lines.append(f"level {level.level}, {_who(found, level)}: {level.in_words} a verification")
         lines.append(
             f"{level.proposed:,} proposed = {level.accepted:,} accepted + {level.rejected:,} rejected + "
             f"{level.discarded:,} discarded; {level.unverified:,} never verified; "

@@ -183,6 +183,14 @@ def test_wasted_drafts_get_no_flags_unless_shorter_ones_are_predicted_to_pay(was
     assert "no token of it was accepted" in advice(replace(said, levels=(nothing,))).said
 
 
+def test_a_level_at_which_nobody_drafted_is_called_by_who_was_to(report: Report) -> None:
+    said = found(report)
+    assert said.spec is not None
+    idle = tuple(replace(one, proposer="") for one in said.levels)
+    for spec, names in ((said.spec, list(said.spec.names[: len(idle)])), (None, ["–"] * len(idle))):
+        assert [row[1] for row in level_rows(replace(said, spec=spec, levels=idle))] == names
+
+
 def test_the_advice_names_method_length_and_both_gains(report: Report) -> None:
     said = found(report)
     gain = said.gain
