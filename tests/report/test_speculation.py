@@ -199,7 +199,8 @@ def test_the_advice_names_method_length_and_both_gains(report: Report) -> None:
     measured = gain.measured
     assert advice(said).said == (
         f"mxfp4 draft < ngram, {gain.best_tokens} tokens a draft (γ): gain predicted {gain.best:.2f} times for one "
-        f"sequence at a time, measured {measured.value:.2f} times ({measured.lower:.2f} to {measured.upper:.2f}) at 4.9 a draft."
+        f"sequence at a time, measured {measured.value:.2f} times ({measured.lower:.2f} to "
+        f"{measured.upper:.2f}) at 4.9 a draft."
     )
     assert advice(said).made_by == "qualgate quantize MODEL --method mxfp4 --out DRAFT"
     unknown = replace(said, gain=replace(gain, best=None, best_tokens=None))
