@@ -280,16 +280,8 @@ def test_cases_that_a_head_learned_on_are_known_by_what_they_ask_and_told(room, 
     said = "drafted: its draft head learned on 3 cases of this run, where more is accepted than others will see: "
     assert [line.startswith(said) for line in heads_that_learned_on_it(plan)] == [True] * bool(learned)
     assert [line for line in doubts(plan) if "learned on" in line] == list(heads_that_learned_on_it(plan))
-
-
-def test_of_a_trial_only_the_cases_that_it_asks_are_counted_as_known_to_its_head(room):
-    asked = [question_hash(case.body) for case in planned(room, "{draft: ngram}").evalsets[0].cases]
-    arm = loaded(room / "model", room, dtype="float32")
-    save_random_head(room / "head", arm, trained={"questions": asked})
-    planned(room, HEAD)
-    plan = make_plan(as_trial(as_run(load_gate_file(room / "gate.yaml")), 2, ()))
-    [drafted] = [arm for arm in plan.arms if arm.speculation]
-    assert len(asked) > drafted.speculation.draft.learned == sum(len(one.prompts) for one in jobs_of(plan, "drafted"))
+    trial = make_plan(as_trial(as_run(load_gate_file(room / "gate.yaml")), 1, ()))
+    assert max(arm.speculation.draft.learned for arm in trial.arms if arm.speculation) <= 1, "of the case that it asks"
 
 
 def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):
