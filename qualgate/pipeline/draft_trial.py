@@ -30,7 +30,9 @@ from qualgate.records import (
     ArmEvidence,
     ArmFootprint,
     ArmSpec,
+    Generation,
     Job,
+    JobResult,
     Plan,
     Prompt,
     Rate,
@@ -50,7 +52,8 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
     """One draft. name: of its variant in the gate file; found: what it came to; again: how many times as fast plain
-    decoding was as itself; accepted: of what was proposed, by task; unlike: prompts that it answered otherwise."""
+    decoding was as itself; accepted: of what was proposed, by task; unlike: prompts that it answered otherwise;
+    drawn: whether any answer is drawn, which some rules do otherwise."""
 
     name: str
     found: Speculated
@@ -58,6 +61,7 @@ class Tried:
     accepted: Mapping[str, float]
     prompts: int
     unlike: int
+    drawn: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -118,24 +122,27 @@ def _tried(
 ) -> Tried:
     ways = {PLAIN: plain, DRAFTED: drafted, AGAIN: plain}
     units: dict[str, list[UnitEvidence]] = {way: [] for way in ways}
+    came = Generation()  # of the drafted answers: why drafts rested, and how many were no numbers
     with uncollected():
         for arm in (plain, drafted):
             warm_up(arm, _job(arm.spec, prompts[0], 0, seed))
         for at, prompt in enumerate(prompts):
             order = [*ways][at % len(ways) :] + [*ways][: at % len(ways)]
             for way in order:
-                units[way].append(_answered(way, ways[way], _job(ways[way].spec, prompt, at, seed)))
+                told = run_job(ways[way], _job(ways[way].spec, prompt, at, seed))
+                units[way].append(_answer(way, at, told))
+                came += told.generation if way == DRAFTED else Generation()
             progress(drafted.spec.name, at + 1, len(prompts))
     tasks = {(case.evalset, case.id): case.task for item in plan.evalsets for case in item.cases}
-    return _said(ways, units, tasks)
+    drawn = any(prompt.sampling.temperature > 0 for prompt in prompts)
+    return replace(_said(ways, units, tasks, came), drawn=drawn)
 
 
 def _job(spec: ArmSpec, prompt: Prompt, index: int, seed: int) -> Job:
     return Job(index=index, arm=spec, prompts=(prompt,), artifact="", drafted=False, seed=seed, timed=True)
 
 
-def _answered(way: str, arm: LoadedArm, job: Job) -> UnitEvidence:
-    told = run_job(arm, job)
+def _answer(way: str, job: int, told: JobResult) -> UnitEvidence:
     [said] = told.completions
     return UnitEvidence(
         key=replace(said.key, arm=way),
@@ -145,14 +152,17 @@ def _answered(way: str, arm: LoadedArm, job: Job) -> UnitEvidence:
         tokens=said.tokens,
         prompt_tokens=said.prompt_tokens,
         answer=b"".join(token.to_bytes(4, "little") for token in said.token_ids),
-        job=job.index,
+        job=job,
         began=said.began,
         draft_steps=told.draft_steps,
     )
 
 
 def _said(
-    ways: Mapping[str, LoadedArm], units: Mapping[str, Sequence[UnitEvidence]], tasks: Mapping[tuple[str, str], str]
+    ways: Mapping[str, LoadedArm],
+    units: Mapping[str, Sequence[UnitEvidence]],
+    tasks: Mapping[tuple[str, str], str],
+    came: Generation,
 ) -> Tried:
     evidence = {
         way: ArmEvidence(
@@ -161,6 +171,7 @@ def _said(
             units=tuple(units[way]),
             facts=arm.footprint.facts,
             speculation=arm.spec.speculation,
+            generation=came if way == DRAFTED else Generation(),
         )
         for way, arm in ways.items()
     }

@@ -36,7 +36,7 @@ def _of(one: Tried) -> list[str]:
         lines.append("  UNSTEADY: the machine was not the same for both, so gains near 1 mean nothing")
     told = "those of plain decoding, token for token"
     if unlike:
-        lossy = found.spec is not None and found.spec.rule != "keyed"
+        lossy = one.drawn and found.spec is not None and found.spec.rule != "keyed"
         told = f"others in {unlike} of {one.prompts}" + (", as this rule may say" if lossy else ": A DEFECT")
     lines.append(f"  answers: {told}")
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted, size_text
@@ -68,13 +69,19 @@ def level_rows(found: Speculated) -> list[tuple[str, ...]]:
     return [
         (
             str(one.level),
-            one.proposer or "–",
+            _who(found, one),
             *(f"{n:,}" for n in (one.passes, one.without_draft, one.proposed, one.accepted, one.rejected)),
             *(f"{n:,}" for n in (one.discarded, one.unverified)),
             share_text(one.acceptance_rate),
         )
         for one in found.levels
     ]
+
+
+def _who(found: Speculated, level: DraftLevel) -> str:
+    """Who drafted there; where nobody did, who was to."""
+    names = found.spec.names if found.spec else ()
+    return level.proposer or (names[level.level - 1] if level.level <= len(names) else "–")
 
 
 def task_rows(level: DraftLevel) -> list[tuple[str, ...]]:
@@ -107,7 +114,7 @@ def advice(found: Speculated) -> Advice:
     tokens = gain.best_tokens or spec.tokens or round(drafted)
     bounds = "" if gain.measured.lower is None or upper is None else f" ({gain.measured.lower:.2f} to {upper:.2f})"
     timed = "not measured" if measured is None else f"measured {measured:.2f} times{bounds} at {drafted:.2g} a draft"
-    predicted = "not predicted" if gain.best is None else f"predicted {gain.best:.2f} times"
+    predicted = "not predicted" if gain.best is None else f"predicted {gain.best:.2f} times for one sequence at a time"
     return Advice(
         said=f"{' < '.join(spec.names)}, {counted(tokens, 'token')} a draft (γ): gain {predicted}, {timed}.",
         made_by=draft_command(spec),
@@ -141,7 +148,7 @@ def speculation_lines(found: Speculated) -> list[str]:
     lines = [headline(found), *(f"{term}: {value}" for term, value in terms(found))]
     for level in found.levels:
         if len(found.levels) > 1:
-            lines.append(f"level {level.level}, {level.proposer or '–'}: {level.in_words} a verification")
+            lines.append(f"level {level.level}, {_who(found, level)}: {level.in_words} a verification")
         lines.append(
             f"{level.proposed:,} proposed = {level.accepted:,} accepted + {level.rejected:,} rejected + "
             f"{level.discarded:,} discarded; {level.unverified:,} never verified; "
@@ -207,14 +214,16 @@ def _predicted(gain: Gain) -> str:
 
 
 def _by_batch(gain: Gain) -> str:
-    """S at each, and from where on nothing is gained."""
+    """S at each, and at which of them drafting gains, whatever it does between two that do not."""
     said = ", ".join(f"{one.sequences}: {one.predicted:.2f}" for one in gain.by_batch)
-    most = gain.by_batch[-1].sequences
-    if gain.crossover is None:
+    pays = [one.predicted > 1 for one in gain.by_batch]
+    if all(pays):
         return f"{said}; it pays at all of these"
-    if gain.crossover <= gain.by_batch[0].sequences:
+    if not any(pays):
         return f"{said}; it does not pay at any of these"
-    return f"{said}; from {gain.crossover:.0f} of up to {most} on it does not pay"
+    if gain.crossover is not None and pays == sorted(pays, reverse=True):
+        return f"{said}; from {ceil(gain.crossover)} of up to {gain.by_batch[-1].sequences} on it does not pay"
+    return f"{said}; of these it pays at {', '.join(str(one.sequences) for one in gain.by_batch if one.predicted > 1)}"
 
 
 def _percent(value: float | None) -> str:

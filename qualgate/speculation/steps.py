@@ -72,5 +72,5 @@ def step(
         rejected=rejected,
         unverified=len(draft.tokens) - proposed,
         proposer=draft.kind,
-        overlap=sum(overlaps[: accepted + rejected]) if overlaps else None,
+        overlap=sum(overlaps[: accepted + rejected], 0.0) if overlaps else None,
     )

@@ -1,17 +1,18 @@
 """Σ numerator / Σ denominator of several columns at once, with percentile bounds from one bootstrap over clusters.
 
 All ratios of one arm are taken from the same draws, so they can be held against each other. A resample only repeats
-what was seen: bounds of what happened in every cluster alike, or in none, have no width.
+what was seen: bounds of a ratio that every cluster has alike have no width, but for a share of all or of none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qualgate.stats.intervals import binomial_lower, binomial_upper
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 
 DRAWS = 2000
@@ -36,6 +37,7 @@ class Sums:
     whole: Mapping[str, float]
     drawn: Mapping[str, NDArray]  # [draws]
     clusters: int
+    with_any: Mapping[str, int]  # clusters whose sum is not 0
 
     @classmethod
     def of(cls, columns: Mapping[str, ArrayLike], clusters: ArrayLike, seed: int = SEED, draws: int = DRAWS) -> Sums:
@@ -56,6 +58,7 @@ class Sums:
             whole=dict(zip(columns, sums.sum(axis=0).tolist(), strict=True)),
             drawn=dict(zip(columns, totals.T, strict=True)),
             clusters=count,
+            with_any=dict(zip(columns, np.count_nonzero(sums, axis=0).tolist(), strict=True)),
         )
 
     def ratio(self, numerator: str, denominator: str, alpha: float, *, nothing: str) -> Ratio:
@@ -63,6 +66,16 @@ class Sums:
         if not self.whole[denominator]:
             return Ratio(value=None, reason=nothing)
         return self.statistic(lambda of: of[numerator] / of[denominator], alpha)
+
+    def share(self, numerator: str, denominator: str, alpha: float, *, nothing: str) -> Ratio:
+        """Likewise, of a numerator that is part of the denominator. Where it is all or none of it, the other bound is
+        Clopper and Pearson's of as many trials as clusters hold any, so that it is no surer than they can make it."""
+        found, trials = self.ratio(numerator, denominator, alpha, nothing=nothing), self.with_any[denominator]
+        if found.lower is None or found.value not in (0.0, 1.0):
+            return found
+        if found.value:
+            return replace(found, lower=binomial_lower(trials, trials, alpha))
+        return replace(found, upper=binomial_upper(0, trials, alpha))
 
     def statistic(self, formula: Callable[[Mapping[str, NDArray]], NDArray], alpha: float) -> Ratio:
         """Any formula of the sums, name → [draws] to [draws], that is finite of the whole.

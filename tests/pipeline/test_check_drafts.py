@@ -22,6 +22,7 @@ from qualgate.pipeline.from_files import judge_files
 from qualgate.pipeline.jobs import worker_settings
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.staleness import changes_since
+from qualgate.pipeline.trial import as_trial
 from qualgate.records import PLAIN, TWIN, ArmSpec, DraftSource, Job, ModelFacts, Plan, QuantizeRecipe, Speculation
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
@@ -279,6 +280,8 @@ def test_cases_that_a_head_learned_on_are_known_by_what_they_ask_and_told(room, 
     said = "drafted: its draft head learned on 3 cases of this run, where more is accepted than others will see: "
     assert [line.startswith(said) for line in heads_that_learned_on_it(plan)] == [True] * bool(learned)
     assert [line for line in doubts(plan) if "learned on" in line] == list(heads_that_learned_on_it(plan))
+    trial = make_plan(as_trial(as_run(load_gate_file(room / "gate.yaml")), 1, ()))
+    assert max(arm.speculation.draft.learned for arm in trial.arms if arm.speculation) <= 1, "of the case that it asks"
 
 
 def test_a_self_draft_of_packed_weights_is_refused_by_the_way_out(room):

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from qualgate.config import load_gate_file
 from qualgate.errors import Exit
@@ -93,8 +95,24 @@ def test_another_answer_is_called_a_defect_but_where_the_rule_draws_anew(folder)
     assert any("others in 1 of 1: A DEFECT" in line for line in trial_lines([other], "drafts.yaml"))
     assert found.found.spec is not None
     drawn = replace(found.found.spec, rule="block_verification")
-    lines = trial_lines([replace(other, found=replace(found.found, spec=drawn))], "drafts.yaml")
-    assert not any("DEFECT" in line for line in lines)
+    for anew in (True, False):
+        lines = trial_lines([replace(other, found=replace(found.found, spec=drawn), drawn=anew)], "drafts.yaml")
+        assert any("DEFECT" in line for line in lines) != anew, "at temperature 0 every rule says the same"
+
+
+def test_a_damaged_draft_is_named_and_why_drafts_rested_is_told_as_in_a_run(folder):
+    damaged = save_tiny_model(folder / "damaged")
+    weights = load_file(damaged / "model.safetensors")
+    for name in [name for name in weights if "mlp" in name]:
+        weights[name] = torch.full_like(weights[name], float("nan"))
+    save_file(weights, damaged / "model.safetensors", metadata={"format": "pt"})
+    done = qualgate(
+        "draft", "compare", "./model", "--evalset", "./free.yaml", "--draft", "{draft: {model: ./damaged}, tokens: 2}",
+        "--cases", "2", cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "ended with logits that are no numbers (NaN or infinite), and its target went on alone" in done.stdout
+    assert "drafts rested: in 0.0 % of" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from qualgate.report.speculation import (
 from qualgate.report.summary import Report
 from qualgate.report.terminal import print_report
 from qualgate.report.unstored import report_of
+from qualgate.stats.speedup import crossover
 from tests.gate.comparisons.test_speculation import speculating
 from tests.gate.four import POLICY
 from tests.report.test_formats import ATTACK, Page, strict
@@ -182,6 +183,14 @@ def test_wasted_drafts_get_no_flags_unless_shorter_ones_are_predicted_to_pay(was
     assert "no token of it was accepted" in advice(replace(said, levels=(nothing,))).said
 
 
+def test_a_level_at_which_nobody_drafted_is_called_by_who_was_to(report: Report) -> None:
+    said = found(report)
+    assert said.spec is not None
+    idle = tuple(replace(one, proposer="") for one in said.levels)
+    for spec, names in ((said.spec, list(said.spec.names[: len(idle)])), (None, ["–"] * len(idle))):
+        assert [row[1] for row in level_rows(replace(said, spec=spec, levels=idle))] == names
+
+
 def test_the_advice_names_method_length_and_both_gains(report: Report) -> None:
     said = found(report)
     gain = said.gain
@@ -189,8 +198,9 @@ def test_the_advice_names_method_length_and_both_gains(report: Report) -> None:
     assert gain.best is not None
     measured = gain.measured
     assert advice(said).said == (
-        f"mxfp4 draft < ngram, {gain.best_tokens} tokens a draft (γ): gain predicted {gain.best:.2f} times, measured "
-        f"{measured.value:.2f} times ({measured.lower:.2f} to {measured.upper:.2f}) at 4.9 a draft."
+        f"mxfp4 draft < ngram, {gain.best_tokens} tokens a draft (γ): gain predicted {gain.best:.2f} times for one "
+        f"sequence at a time, measured {measured.value:.2f} times ({measured.lower:.2f} to "
+        f"{measured.upper:.2f}) at 4.9 a draft."
     )
     assert advice(said).made_by == "qualgate quantize MODEL --method mxfp4 --out DRAFT"
     unknown = replace(said, gain=replace(gain, best=None, best_tokens=None))
@@ -266,13 +276,16 @@ def test_the_longest_waits_between_tokens_stand_beside_each_other(report: Report
 def test_gains_by_batch_and_where_they_end_are_told(report: Report) -> None:
     said, name = found(report), "S(b), the gain predicted by sequences side by side"
     assert name not in dict(terms(said)), "no batch was timed"
-    batches = tuple(BatchGain(sequences=count, predicted=gain) for count, gain in ((1, 2.0), (4, 1.4), (16, 0.8)))
-    for crossover, told in (
-        (9.4, "1: 2.00, 4: 1.40, 16: 0.80; from 9 of up to 16 on it does not pay"),
-        (None, "1: 2.00, 4: 1.40, 16: 0.80; it pays at all of these"),
-        (1.0, "1: 2.00, 4: 1.40, 16: 0.80; it does not pay at any of these"),
+    for gains, told in (
+        ({1: 2.0, 4: 1.4, 16: 0.8}, "1: 2.00, 4: 1.40, 16: 0.80; from 11 of up to 16 on it does not pay"),
+        ({1: 1.06, 4: 0.44, 16: 0.2}, "1: 1.06, 4: 0.44, 16: 0.20; from 2 of up to 16 on it does not pay"),
+        ({1: 2.0, 4: 1.4}, "1: 2.00, 4: 1.40; it pays at all of these"),
+        ({1: 1.0, 4: 0.9}, "1: 1.00, 4: 0.90; it does not pay at any of these"),
+        ({1: 0.99, 4: 0.65, 16: 1.12}, "1: 0.99, 4: 0.65, 16: 1.12; of these it pays at 16"),
+        ({1: 0.9, 4: 1.2, 16: 0.8}, "1: 0.90, 4: 1.20, 16: 0.80; of these it pays at 4"),
     ):
-        shown = terms(replace(said, gain=replace(said.gain, by_batch=batches, crossover=crossover)))
+        batches = tuple(BatchGain(sequences=count, predicted=gain) for count, gain in gains.items())
+        shown = terms(replace(said, gain=replace(said.gain, by_batch=batches, crossover=crossover(gains))))
         assert dict(shown)[name] == told
 
 

@@ -42,3 +42,9 @@ def test_of_what_a_rule_tested_behind_the_end_of_an_answer_nothing_is_told():
     assert step(0, 4, FIVE, 5, 2, 3, chances).overlap == pytest.approx(1.65)  # the third was tested, and rejected
     assert step(0, 4, FIVE, 5, 2, 2, chances).overlap == pytest.approx(1.4)  # the second ended the answer
     assert step(0, 4, FIVE, 5, 2, 3).overlap is None
+
+
+def test_of_a_draft_that_a_dead_end_left_untested_the_sum_is_stored_as_it_is_sealed():
+    """The store reads a float, and a whole number has another seal."""
+    nothing = step(0, 4, FIVE, 5, 0, 0, [0.9, 0.5]).overlap
+    assert (nothing, type(nothing)) == (0.0, float)

@@ -57,6 +57,16 @@ def test_the_order_of_entries_and_the_names_of_other_columns_change_nothing():
     assert len(one.drawn["up"]) == DRAWS >= 2000
 
 
+def test_a_share_of_all_or_none_is_no_surer_than_the_prompts_that_show_it_can_make_it():
+    """Of 30 prompts 24 had any, each with ten: alike in all of them, so no resample has another."""
+    down = np.repeat([10, 0], [24, 6])
+    sums = Sums.of({"down": down, "none": 0 * down, "half": down / 2}, np.arange(30))
+    whole, none, half = (sums.share(name, "down", 0.05, nothing="") for name in ("down", "none", "half"))
+    assert (whole.value, whole.lower, whole.upper) == (1.0, pytest.approx(0.05 ** (1 / 24)), 1.0)
+    assert (none.value, none.lower, none.upper) == (0.0, 0.0, pytest.approx(1 - 0.05 ** (1 / 24)))
+    assert half == sums.ratio("half", "down", 0.05, nothing="")
+
+
 def test_many_clusters_give_the_bounds_of_the_linearised_error():
     drawn = np.random.default_rng(4)
     size = drawn.integers(1, 20, 800)

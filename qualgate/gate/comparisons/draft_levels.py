@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from qualgate.formatting import counted
 from qualgate.records import DraftLevel, DraftPosition, DraftStep, Rate, UnitEvidence
 from qualgate.stats.draft_counts import Passes
-from qualgate.stats.resampled_sums import Sums
+from qualgate.stats.resampled_sums import Ratio, Sums
 
 LEAST_TESTED = 200  # tokens of a task: fewer say too little of how many are rejected
 NO_DRAFT = "nothing was proposed"
@@ -46,8 +46,11 @@ def _level(
     found = passes_of(steps, len(clusters))
     sums = Sums.of(_columns(found, tasks), clusters)
 
-    def rate(numerator: str, denominator: str, nothing: str = NO_DRAFT) -> Rate:
-        return rate_of(sums, numerator, denominator, alpha, nothing)
+    def rate(numerator: str, denominator: str) -> Rate:
+        return _rate(sums, sums.ratio(numerator, denominator, alpha, nothing=NO_DRAFT), numerator, denominator)
+
+    def share(numerator: str, denominator: str, nothing: str = NO_DRAFT) -> Rate:
+        return share_of(sums, numerator, denominator, alpha, nothing)
 
     return DraftLevel(
         level=level,
@@ -60,20 +63,20 @@ def _level(
         rejected=int(found.rejected.sum()),
         discarded=int(found.discarded.sum()),
         unverified=int(found.unverified.sum()),
-        acceptance_rate=rate("accepted", "proposed"),
+        acceptance_rate=share("accepted", "proposed"),
         proposed_per_verification=rate("proposed", "verifications"),
         accepted_per_verification=rate("accepted", "verifications"),
         tokens_per_verification_with_bonus=rate("with bonus", "verifications"),
         positions=tuple(
             DraftPosition(
                 position=place,
-                unconditional=rate(f"accepted at {place}", "verifications"),
-                conditional=rate(f"accepted at {place}", f"tested at {place}", "nothing was tested here"),
+                unconditional=share(f"accepted at {place}", "verifications"),
+                conditional=share(f"accepted at {place}", f"tested at {place}", "nothing was tested here"),
             )
             for place in range(1, found.longest + 1)
         ),
         rejection={task: _rejection(sums, task, alpha) for task in sorted(set(tasks))},
-        accepted_of_tested=rate("accepted by chance", "tested by chance") if found.known.any() else None,
+        accepted_of_tested=share("accepted by chance", "tested by chance") if found.known.any() else None,
         overlap=rate("overlap", "tested by chance") if found.known.any() else None,
     )
 
@@ -99,9 +102,12 @@ def _columns(found: Passes, tasks: Sequence[str]) -> dict[str, NDArray]:
     return sums
 
 
-def rate_of(sums: Sums, numerator: str, denominator: str, alpha: float, nothing: str) -> Rate:
-    """The ratio of two of the sums, with what it is of."""
-    found = sums.ratio(numerator, denominator, alpha, nothing=nothing)
+def share_of(sums: Sums, numerator: str, denominator: str, alpha: float, nothing: str) -> Rate:
+    """What part of the second sum the first is, with what it is of."""
+    return _rate(sums, sums.share(numerator, denominator, alpha, nothing=nothing), numerator, denominator)
+
+
+def _rate(sums: Sums, found: Ratio, numerator: str, denominator: str) -> Rate:
     return Rate(
         numerator=sums.whole[numerator], denominator=sums.whole[denominator], value=found.value, lower=found.lower,
         upper=found.upper, reason=found.reason,
@@ -109,7 +115,7 @@ def rate_of(sums: Sums, numerator: str, denominator: str, alpha: float, nothing:
 
 
 def _rejection(sums: Sums, task: str, alpha: float) -> Rate:
-    found = rate_of(sums, f"rejected in {task}", f"tested in {task}", alpha, "insufficient: nothing was tested")
+    found = share_of(sums, f"rejected in {task}", f"tested in {task}", alpha, "insufficient: nothing was tested")
     if not 0 < found.denominator < LEAST_TESTED:
         return found
     said = f"insufficient: {counted(int(found.denominator), 'token')} tested, {LEAST_TESTED} needed"
@@ -131,7 +137,7 @@ def passes_saved(units: Sequence[UnitEvidence], clusters: NDArray, alpha: float)
     counts = [_decoding(unit) for unit in units]
     tokens, passes = (np.array([one[place] for one in counts], float) for place in (0, 1))
     sums = Sums.of({"tokens": tokens, "saved": tokens - passes}, clusters)
-    return rate_of(sums, "saved", "tokens", alpha, "no answer has a token after its first")
+    return share_of(sums, "saved", "tokens", alpha, "no answer has a token after its first")
 
 
 def _decoding(unit: UnitEvidence) -> tuple[int, int]:

@@ -122,7 +122,8 @@ def _identical(
     way = "by their texts" if untold else "at near ties"
     told = f"{counted(len(differing), 'answer leaves', 'answers leave')} {target}'s {way}"
     if binomial_lower(len(differing), max(tokens, len(differing)), alpha) > MOST_TIES:
-        return "broken", f"{told}, over {MOST_TIES:g} of {tokens:,} tokens"
+        why = "" if untold else ": its verification rounds otherwise than its target decodes"
+        return "broken", f"{name} is defective: {told}, over {MOST_TIES:g} of {tokens:,} tokens{why}"
     if untold:
         return "undecided", (
             f"{told}, and where no tokens are told a near tie is not told from a defect: give both arms `tokenizer`"

@@ -49,7 +49,10 @@ def test_greedy_answers_of_a_quantized_target_that_exact_ties_change_are_a_defec
     verdicts = decide_four(leaving(long(), share=1.0, gap=0.0), POLICY)
     found = step(verdicts, "int4+drafted", "parity")
     assert (found.status, words(verdicts)["int4+drafted"]) == ("broken", "block")
-    assert "400 answers leave int4's at near ties, over 0.0001 of 35,381 tokens" in found.reason
+    assert found.reason == (
+        "int4+drafted is defective: 400 answers leave int4's at near ties, over 0.0001 of 35,381 tokens: its "
+        "verification rounds otherwise than its target decodes"
+    )
     assert step(verdicts, "drafted", "parity").status == "proven", "on the full-precision target it changes nothing"
 
 
