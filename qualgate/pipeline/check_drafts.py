@@ -18,7 +18,7 @@ from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.formatting import counted, size_text
 from qualgate.gate.causes.wasted_drafts import learned_on
-from qualgate.identity import question_hash
+from qualgate.identity import question_hash, sha256_text
 from qualgate.pipeline.checks import check_calibration, check_lengths
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.recipes import BITS
@@ -248,6 +248,19 @@ def drafts_that_cannot_pay(plan: Plan) -> Iterator[str]:
                     "fewer bits or a smaller model"
                 )
             verifier = model
+
+
+def drafts_of_another_template(plan: Plan) -> Iterator[str]:
+    """A line for the user for each draft whose folder holds another chat template than its target's."""
+    for arm in plan.arms:
+        for name in dict.fromkeys(one.model for one in draft_models(arm)):
+            its, targets = plan.models[name].template, plan.models[arm.model].template
+            if its not in (targets, sha256_text("")):
+                yield (
+                    f"{arm.name}: its draft {name} has another chat template than its target. The draft reads what the "
+                    "target's template writes: where it learned on its own, less of it is accepted, and no answer is "
+                    "another"
+                )
 
 
 def _bytes(one: ArmSpec, facts: ModelFacts) -> int:

@@ -17,7 +17,11 @@ from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_poli
 from qualgate.intake.feedback import read_feedback
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.check_adapters import trained_elsewhere
-from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_learned_on_it
+from qualgate.pipeline.check_drafts import (
+    drafts_of_another_template,
+    drafts_that_cannot_pay,
+    heads_that_learned_on_it,
+)
 from qualgate.pipeline.forecast import Forecast, Past, forecast
 from qualgate.pipeline.judging import judges_of, own_judge
 from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
@@ -135,6 +139,7 @@ def _told_before(plan: Plan) -> Iterator[str]:
     yield from asked_in_two_sets(plan)
     yield from heads_that_learned_on_it(plan)
     yield from drafts_that_cannot_pay(plan)
+    yield from drafts_of_another_template(plan)
     yield from trained_elsewhere(plan)
     yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
     yield from own_judge(plan.policy, plan.arms)

@@ -232,6 +232,7 @@ def _facts(folder: ModelFolder) -> ModelFacts:
         nbytes=folder.shards.nbytes,
         kept=folder.kept,
         vocabulary=folder.vocabulary or 0,
+        template=folder.template_sha256,
     )
 
 

@@ -75,6 +75,7 @@ class ModelFacts:
     nbytes: int = 0  # of its weight files
     kept: int = 0  # numbers that a position keeps as keys and values; 0: its config does not say
     vocabulary: int = 0  # entries; likewise
+    template: str = ""  # sha256 of its chat template's text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from qualgate.config import load_gate_file
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.identity import question_hash
-from qualgate.pipeline import checks
+from qualgate.pipeline import check_drafts, checks
 from qualgate.pipeline.arms import as_run, with_witnesses
 from qualgate.pipeline.check_drafts import drafts_that_cannot_pay, heads_that_learned_on_it
 from qualgate.pipeline.foretell import doubts
@@ -301,7 +301,9 @@ def test_another_template_padding_and_stop_tokens_of_a_draft_are_its_own_affair(
     (room / "small" / "chat_template.jinja").write_text("{{ messages }} of another kind")
     edit(room / "small" / "generation_config.json", eos_token_id=[3])
     of_entries(room, 320)
-    assert planned(room, OTHER).identities["drafted"].speculation
+    (line,) = check_drafts.drafts_of_another_template(planned(room, OTHER))
+    assert line.startswith(f"drafted: its draft {room / 'small'} has another chat template than its target.")
+    assert not [*check_drafts.drafts_of_another_template(planned(room, SELF))]
 
 
 # --------------------------------------------------------------------------------------------------------- told
