@@ -26,7 +26,7 @@ BATCHES = (1, 4, 16, 64)  # sequences
 ROWS = (1, 2, 5, 9, 17)  # of each, where γ is chosen as it runs
 MOST_ROWS = 320  # of a pass: nobody drafts far for so many
 TEXT = 64  # tokens that are read
-TIMES = 2
+TIMES, MOST_TIMES, ENOUGH = 2, 8, 0.02  # passes of a shape, at least and at most; seconds after which no more are
 LONGEST = 0.5  # seconds of a pass, from which on larger ones are not timed
 
 Runs = tuple["PreTrainedModel", Choice]
@@ -101,7 +101,8 @@ def _timed(runs: Runs, part: Part, shapes: Sequence[tuple[int, int]], threads: i
             ends = [range(seen + at * _own(each), seen + (at + 1) * _own(each)) for at in range(count)]
             parts = [_Rows(_Text([*range(seen), *own]), POSITIONS, [0] * each, each) for own in ends]
             taken = list[float]()
-            for _ in range(1 + TIMES):  # the first makes what it keeps
+            # The first makes what it keeps. What else a machine does takes longer than a small pass: so more of these.
+            while len(taken) <= TIMES or (len(taken) <= MOST_TIMES and sum(taken) < ENOUGH):
                 began = perf_counter()
                 greedy(head.logits(decoder.forward(batch(parts, seen + most), states, threads))).tokens.tolist()
                 taken.append(perf_counter() - began)

@@ -53,9 +53,12 @@ def gain_of(
     best, batches, by = None, dict[int, float](), _foremost(first, names)
     if by in costs:
         chances = _chances([step for step in first if _level_of(step, names, 0) == by])
-        best = best_length(chances, costs[by], _verify_costs(facts))
+        verify, passes = _verify_costs(facts), costs_of(facts, BATCH_COST)
+        if passes:  # of one sequence v was timed twice: one report tells one
+            passes |= {(1, 1): 1.0} | {(1, rows): cost for rows, cost in verify.items()}
+        best = best_length(chances, costs[by], verify)
         steps = {count: cost for (level, count), cost in costs_of(facts, DRAFT_STEP_COST).items() if level == by}
-        batches = by_batch(chances, costs[by], costs_of(facts, BATCH_COST), steps, tokens)
+        batches = by_batch(chances, costs[by], passes, steps, tokens)
     return Gain(
         against=target[0].name,
         same_weights=target[1],

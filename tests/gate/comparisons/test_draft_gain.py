@@ -85,3 +85,13 @@ def test_what_drafts_for_a_draft_is_in_its_cost_by_its_own_proposer():
     assert found.predicted == pytest.approx(7 / (1.5 + 6 * a))
     unknown = gain_of([pair], (by_two(0.5).baseline, True), ("a", "b"), facts, 0.05)
     assert unknown.predicted_reason == "what a drafted token costs (c) was not measured"
+
+
+def test_one_report_tells_one_gain_of_one_sequence_though_its_passes_were_timed_twice():
+    found = by_two(0.1)
+    batches = {f"speculation.batch_cost.{shape}": cost for shape, cost in (("1x1", 1.0), ("1x9", 7.0), ("4x4", 2.0),
+               ("4x36", 3.0))}  # fmt: skip
+    first, arm, last = found.variants
+    gain = of(replace(found, variants=(first, replace(arm, facts=COSTS | batches), last))).gain
+    assert [one.sequences for one in gain.by_batch] == [1, 4]
+    assert gain.by_batch[0].predicted == gain.best
