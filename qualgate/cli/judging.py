@@ -119,12 +119,15 @@ def run(
         gate = _taped(gate, record, replay)
     if store is not None:
         gate = replace(gate, store_url=store_url(None, store))
-    from qualgate.pipeline.under_lease import giving_way, under_lease
+    from qualgate.pipeline.first_worker import first_worker
 
-    if lease is not None:
-        gate = under_lease(gate, lease)
-    with giving_way(gate):
-        run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
+    with first_worker(gate):
+        from qualgate.pipeline.under_lease import giving_way, under_lease
+
+        if lease is not None:
+            gate = under_lease(gate, lease)
+        with giving_way(gate):
+            run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
 
 
 def _taped(gate: GateFile, record: Path | None, replay: Path | None) -> GateFile:
