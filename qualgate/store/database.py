@@ -47,13 +47,14 @@ class Store:
                 yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, run: str = "") -> Iterator[Connection]:
         """One transaction, on disk when the block ends, gone without a trace when it raises or the process dies. No
-        other process writes meanwhile."""
+        other process writes meanwhile; run: to this one, whose rows alone are written: in a database others may then
+        write to theirs."""
         with _plainly(self.url):
             for claim in self.claims:
                 claim.keep()
-            with self._connection().execution_options(writes=True) as connection, connection.begin():
+            with self._connection().execution_options(writes=True, run=run) as connection, connection.begin():
                 if self.lease is not None:
                     lease_guard.check(connection, self.lease)
                 yield connection

@@ -26,6 +26,7 @@ IDLE_SECONDS = 60.0  # a writer that says nothing for so long in the middle of a
 RECONNECT_SECONDS = 30.0  # how long a lost server is waited for
 LONGEST_PAUSE = 2.0  # s, between two tries
 WRITERS = "SELECT pg_advisory_xact_lock(81, 71)"  # Q, G
+WRITERS_OF_A_RUN = "SELECT pg_advisory_xact_lock_shared(81, 71), pg_advisory_xact_lock(82, hashtext(%s))"
 NEEDED = "a PostgreSQL store needs psycopg: pip install 'qualgate[postgres]'"
 _GONE = ("57P01", "57P02", "57P03", "25P03")  # shut down, crashed, starting up, idle in a transaction
 
@@ -118,7 +119,10 @@ def _begin(connection: Connection) -> None:
         f"SELECT set_config('lock_timeout', '{BUSY_SECONDS:.3f}s', true), "
         f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS:.3f}s', true)"
     )
-    if connection.get_execution_options().get("writes"):
+    options = connection.get_execution_options()
+    if run := options.get("run"):
+        connection.exec_driver_sql(WRITERS_OF_A_RUN, (run,))
+    elif options.get("writes"):
         connection.exec_driver_sql(WRITERS)
 
 
