@@ -89,11 +89,14 @@ class Store:
             return postgresql.connect(self.engine, self.patience)
         return self.engine.connect()
 
-    def shrink(self) -> None:
-        """Give free room inside a store's file back to the disk, where nobody is at work on it."""
+    def shrink(self) -> str:
+        """Give the room of what was removed back to the disk where nobody is at work on a file; in a database make it
+        free for what comes next. A line on what came of it."""
         if (path := file_of(self.url)) is not None:
             self.close()
-            sqlite.shrink(path)
+            return sqlite.shrink(path)
+        with _plainly(self.url):
+            return postgresql.vacuum(self.engine)
 
     def close(self) -> None:
         """Give the connections back. Closing twice does no harm."""

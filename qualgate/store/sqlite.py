@@ -5,16 +5,19 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
+from shutil import disk_usage
 from typing import cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
+from qualgate.formatting import size_text
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.schema import metadata
 
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
+AGAIN = "What is written next uses the room that is free in it."
 # Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
 TO_WRITE = "BEGIN IMMEDIATE"
 LONGEST_PAUSE, SHORTEST_PAUSE = 0.02, 0.001  # s between two asks, at first and at last
@@ -120,17 +123,26 @@ def back_up(path: Path, backup: Path) -> None:
         target.close()
 
 
-def shrink(path: Path) -> bool:
-    """Give the room of rows that were removed back to the disk. False where others are at work on the file: they use
-    it again."""
+def shrink(path: Path) -> str:
+    """Give the room of rows that were removed back to the disk; a line on what came of it. The file stays as large
+    where others are at work on it, or the disk has no room for the copy that SQLite makes."""
+    before, free = _size(path), disk_usage(path.parent).free
+    if free < before:
+        return f"{path}: {size_text(before)} of free disk are needed to make it smaller, {size_text(free)} are. {AGAIN}"
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
     try:
         connection.execute("VACUUM")
-        return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    except sqlite3.OperationalError:
-        return False
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as error:
+        return f"{path}: it was not made smaller ({error}). {AGAIN}"
     finally:
         connection.close()
+    return f"{path}: {size_text(max(0, before - _size(path)))} came back to the disk"
+
+
+def _size(path: Path) -> int:
+    """Bytes of the file and of what stands in its log alone."""
+    return sum(size for _, size in written(path))
 
 
 def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
