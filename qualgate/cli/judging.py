@@ -148,12 +148,16 @@ def run_and_show(
     warn_only: bool = False,
 ) -> None:
     """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
+    import gc
+
+    import qualgate.run  # pyright: ignore[reportUnusedImport]  # noqa: F401  # what `run_gate` imports
     from qualgate import run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
     from qualgate.report.screen import fit
 
+    gc.freeze()  # a plan makes so many objects that to look through the libraries for garbage takes a third of it
     with shown_progress() as progress:
         outcome = run_gate(
             gate,
