@@ -150,7 +150,7 @@ def run_and_show(
     """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
     import gc
 
-    import qualgate.run  # pyright: ignore[reportUnusedImport]  # noqa: F401  # what `run_gate` imports
+    import qualgate.pipeline.plan  # pyright: ignore[reportUnusedImport]  # noqa: F401  # and its libraries, before `freeze`
     from qualgate import run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
