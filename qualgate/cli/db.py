@@ -97,7 +97,7 @@ def db_prune(
             prune_run(opened, run_id, folder)
             say(f"{run_id}: its answers and scores are in {folder / run_id}, until `qualgate db restore {folder}`")
         if chosen:
-            opened.shrink()
+            say(opened.shrink())
         else:
             say("No run to prune: all that the folder holds are younger, stay, or are pruned already.")
 

@@ -119,12 +119,15 @@ def run(
         gate = _taped(gate, record, replay)
     if store is not None:
         gate = replace(gate, store_url=store_url(None, store))
-    from qualgate.pipeline.under_lease import giving_way, under_lease
+    from qualgate.pipeline.first_worker import first_worker
 
-    if lease is not None:
-        gate = under_lease(gate, lease)
-    with giving_way(gate):
-        run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
+    with first_worker(gate):
+        from qualgate.pipeline.under_lease import giving_way, under_lease
+
+        if lease is not None:
+            gate = under_lease(gate, lease)
+        with giving_way(gate):
+            run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
 
 
 def _taped(gate: GateFile, record: Path | None, replay: Path | None) -> GateFile:
@@ -145,12 +148,16 @@ def run_and_show(
     warn_only: bool = False,
 ) -> None:
     """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
+    import gc
+
+    import qualgate.pipeline.plan  # pyright: ignore[reportUnusedImport]  # noqa: F401  # and its libraries, before `freeze`
     from qualgate import run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
     from qualgate.report.screen import fit
 
+    gc.freeze()  # a plan makes so many objects that to look through the libraries for garbage takes a third of it
     with shown_progress() as progress:
         outcome = run_gate(
             gate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from qualgate.scoring.reasoning import NONE, split
+from qualgate.records import NO_REASONING
 
 
 def thought_tokens(tokens: Sequence[int], way: str, decode: Callable[[Sequence[int]], str]) -> int | None:
@@ -14,8 +14,10 @@ def thought_tokens(tokens: Sequence[int], way: str, decode: Callable[[Sequence[i
     tokens: of the answer, the end-of-turn token not; way: of `scoring.reasoning`; decode: text of the first tokens. Of
     tokens that two of them share, each is whose it ends. Takes O(log tokens) decodings for each thought.
     """
-    if way == NONE:
+    if way == NO_REASONING:
         return None
+    from qualgate.scoring.reasoning import split  # every scorer with it, for which a first answer would wait
+
     text = decode(tokens)
 
     def said(characters: int) -> int:

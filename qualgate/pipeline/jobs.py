@@ -92,12 +92,12 @@ def cases_of(plan: Plan) -> Cases:
 
 def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
     """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs."""
-    open_jobs = [job for job in jobs if any(prompt.key not in done for prompt in job.prompts)]
-    needed = {job.index for job in open_jobs if not job.arm.is_baseline and job.artifact}
+    open_jobs = {id(job): job for job in jobs if any(prompt.key not in done for prompt in job.prompts)}
+    needed = {job.index for job in open_jobs.values() if not job.arm.is_baseline and job.artifact}
     return [
         job
         for job in jobs
-        if job in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
+        if id(job) in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]
 
 

@@ -66,7 +66,7 @@ from qualgate.records.verdicts import (
     VerdictWord,
     WeightsAndCache,
 )
-from qualgate.records.work import Job, ModelFacts, Plan, Prompt, UnitKey, Window
+from qualgate.records.work import NO_REASONING, Job, ModelFacts, Plan, Prompt, UnitKey, Window
 
 __all__ = [
     "CACHE_TOKEN",
@@ -82,6 +82,7 @@ __all__ = [
     "MOST_PENALTY",
     "MOST_REPETITION",
     "NOISE",
+    "NO_REASONING",
     "PLAIN",
     "SERVING_FIELDS",
     "TEMPERATURES",

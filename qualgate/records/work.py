@@ -9,6 +9,8 @@ from qualgate.records.cases import Evalset
 from qualgate.records.policy import Policy
 from qualgate.records.sampling import GREEDY, Sampling
 
+NO_REASONING = "none"  # how a thought is written where none is awaited
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class UnitKey:
@@ -43,7 +45,7 @@ class Prompt:
     sampling: Sampling = GREEDY
     requests: tuple[tuple[Window, ...], ...] = ()
     constraint: str = ""  # the grammar that its answer keeps to, as the library reads it; "": none
-    reasoning: str = "none"  # how its answer's thought is written, as `scoring.reasoning.split` has it
+    reasoning: str = NO_REASONING  # how its answer's thought is written, as `scoring.reasoning.split` has it
     asked: str = ""  # JSON: what a server is asked of it beside tokens and sampling, see `served.asked`; "": nothing
 
     @property

@@ -31,12 +31,13 @@ from itertools import islice
 from typing import Any, Literal
 
 from qualgate.identity import sha256_text
+from qualgate.records import NO_REASONING
 from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import found
 from qualgate.scoring.reasoning_forms import FORMS, Form, told_by
 
 VERSION = "reasoning/2"
-NONE, AUTO = "none", "auto"  # auto: told by the baseline's chat template, when a run is planned
+NONE, AUTO = NO_REASONING, "auto"  # auto: told by the baseline's chat template, when a run is planned
 # Markers of thoughts that other families write, which no way reads: Kimi-VL, Sky-T1, Skywork, MedGemma.
 UNREAD = ("\u25c1think\u25b7", "<|begin_of_thought|>", "<thought>", "<reasoning>", "<unused94>")
 UNTOLD = "`reasoning: auto` is told by a chat template, and there is none here: name the way (think, harmony, seed, …)"

@@ -47,13 +47,14 @@ class Store:
                 yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, run: str = "") -> Iterator[Connection]:
         """One transaction, on disk when the block ends, gone without a trace when it raises or the process dies. No
-        other process writes meanwhile."""
+        other process writes meanwhile; run: to this one, whose rows alone are written: in a database others may then
+        write to theirs."""
         with _plainly(self.url):
             for claim in self.claims:
                 claim.keep()
-            with self._connection().execution_options(writes=True) as connection, connection.begin():
+            with self._connection().execution_options(writes=True, run=run) as connection, connection.begin():
                 if self.lease is not None:
                     lease_guard.check(connection, self.lease)
                 yield connection
@@ -88,11 +89,14 @@ class Store:
             return postgresql.connect(self.engine, self.patience)
         return self.engine.connect()
 
-    def shrink(self) -> None:
-        """Give free room inside a store's file back to the disk, where nobody is at work on it."""
+    def shrink(self) -> str:
+        """Give the room of what was removed back to the disk where nobody is at work on a file; in a database make it
+        free for what comes next. A line on what came of it."""
         if (path := file_of(self.url)) is not None:
             self.close()
-            sqlite.shrink(path)
+            return sqlite.shrink(path)
+        with _plainly(self.url):
+            return postgresql.vacuum(self.engine)
 
     def close(self) -> None:
         """Give the connections back. Closing twice does no harm."""

@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
+from qualgate.formatting import size_text
 
 OLDEST = 15  # what is tried; PostgreSQL's own support of 14 ended in November 2026
 BUSY_SECONDS = 30.0  # how long a write waits for another's, and a reader for an upgrade
@@ -26,6 +27,8 @@ IDLE_SECONDS = 60.0  # a writer that says nothing for so long in the middle of a
 RECONNECT_SECONDS = 30.0  # how long a lost server is waited for
 LONGEST_PAUSE = 2.0  # s, between two tries
 WRITERS = "SELECT pg_advisory_xact_lock(81, 71)"  # Q, G
+WRITERS_OF_A_RUN = "SELECT pg_advisory_xact_lock_shared(81, 71), pg_advisory_xact_lock(82, hashtext(%s))"
+SIZE = "SELECT pg_database_size(current_database())"  # bytes
 NEEDED = "a PostgreSQL store needs psycopg: pip install 'qualgate[postgres]'"
 _GONE = ("57P01", "57P02", "57P03", "25P03")  # shut down, crashed, starting up, idle in a transaction
 
@@ -118,7 +121,10 @@ def _begin(connection: Connection) -> None:
         f"SELECT set_config('lock_timeout', '{BUSY_SECONDS:.3f}s', true), "
         f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS:.3f}s', true)"
     )
-    if connection.get_execution_options().get("writes"):
+    options = connection.get_execution_options()
+    if run := options.get("run"):
+        connection.exec_driver_sql(WRITERS_OF_A_RUN, (run,))
+    elif options.get("writes"):
         connection.exec_driver_sql(WRITERS)
 
 
@@ -141,6 +147,19 @@ def check_server(connection: Connection) -> None:
 def written(connection: Connection) -> str:
     """Which transactions are over: while it stays the same, nobody wrote."""
     return connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one()
+
+
+def vacuum(made: Engine) -> str:
+    """What was removed makes room for what comes next, while others are at work; a line on what went back to the disk.
+    Tables of another owner stay as they are."""
+    with made.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        size = lambda: connection.exec_driver_sql(SIZE).scalar_one()  # noqa: E731
+        before = size()
+        connection.exec_driver_sql("VACUUM (ANALYZE)")
+        back = size_text(max(0, before - size()))
+    return (
+        f"{back} came back to the disk. What is written next uses the rest; VACUUM FULL, which stops all, gives it back"
+    )
 
 
 class Claim:

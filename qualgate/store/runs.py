@@ -34,6 +34,7 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.store import bulk, draft_steps, plain, tables
+from qualgate.store.answered import answered_rows
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.lease_guard import name_run
@@ -49,9 +50,7 @@ from qualgate.store.rows import (
     check_run,
     expected_digest,
     run_digest,
-    score_rows,
     unit_name,
-    unit_row,
     verdict_digest,
 )
 from qualgate.store.stoppings import stopped_variants
@@ -223,24 +222,19 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
     that was not planned, for another answer to the same unit, for weights that are not the planned ones, and for drafts
     that contradict themselves.
     """
-    drifts = {drift.key: drift for drift in result.drifts}
-    steps = draft_steps.steps_by_key(result)
-    with store.write() as connection:
+    answered = answered_rows(run_id, result, scored, counted=bool(result.draft_steps))  # nobody waits for this
+    with store.write(run_id) as connection:
         spec = _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
+        if spec.speculation and not result.draft_steps:
+            answered = answered_rows(run_id, result, scored, counted=True)
         planned = _units(connection, run_id, result.arm, [completion.key for completion in result.completions])
         new, new_scores, new_steps = [], [], []
-        for completion in result.completions:
+        for completion, (row, said, drafts) in zip(result.completions, answered, strict=True):
             unit = planned.get(completion.key)
             if unit is None or unit.case_hash != completion.case_hash:
                 raise IntegrityError(
                     f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored."
                 )
-            if steps or spec.speculation:
-                completion = draft_steps.with_counts(completion, steps.get(completion.key, ()))
-            said = score_rows(completion.key, scored.get(completion.key, ()))
-            drafts = draft_steps.as_rows(steps.get(completion.key, ()))
-            drift = drifts.get(completion.key)
-            row = unit_row(completion, drift, said, run_id, result.index, draft_steps.digest(drafts))
             if unit.status == "done":
                 if unit.answer_sha256 != row["answer_sha256"]:
                     raise IntegrityError(

@@ -5,15 +5,23 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
+from shutil import disk_usage
+from typing import cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
+from qualgate.formatting import size_text
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.schema import metadata
 
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
+AGAIN = "What is written next uses the room that is free in it."
+# Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
+TO_WRITE = "BEGIN IMMEDIATE"
+LONGEST_PAUSE, SHORTEST_PAUSE = 0.02, 0.001  # s between two asks, at first and at last
+PATIENCE = 0.02  # s of waiting, after which the pause is half as long
 # Write-ahead logging shares memory between the processes of one machine: https://sqlite.org/wal.html, section 1.
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2")
@@ -71,9 +79,32 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    # Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
-    writes = connection.get_execution_options().get("writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get("writes"):
+        connection.exec_driver_sql("BEGIN")
+        return
+    driver = cast("sqlite3.Connection", connection.connection.dbapi_connection)
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        if not _begun_in_turn(driver):
+            connection.exec_driver_sql(TO_WRITE)  # says what is wrong
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+
+
+def _begun_in_turn(driver: sqlite3.Connection) -> bool:
+    """Whether the write lock was got. The longer one has waited, the oftener it asks: SQLite's own waiting asks ever
+    more seldom, up to every 100 ms, and who has just written goes before those who wait."""
+    began, waited = time.monotonic(), 0.0
+    while waited < BUSY_SECONDS:
+        try:
+            driver.execute(TO_WRITE)
+            return True
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                return False
+        time.sleep(max(SHORTEST_PAUSE, LONGEST_PAUSE / (1 + waited / PATIENCE)))
+        waited = time.monotonic() - began
+    return False
 
 
 def written(path: Path) -> tuple[tuple[int, int], ...]:
@@ -92,17 +123,26 @@ def back_up(path: Path, backup: Path) -> None:
         target.close()
 
 
-def shrink(path: Path) -> bool:
-    """Give the room of rows that were removed back to the disk. False where others are at work on the file: they use
-    it again."""
+def shrink(path: Path) -> str:
+    """Give the room of rows that were removed back to the disk; a line on what came of it. The file stays as large
+    where others are at work on it, or the disk has no room for the copy that SQLite makes."""
+    before, free = _size(path), disk_usage(path.parent).free
+    if free < before:
+        return f"{path}: {size_text(before)} of free disk are needed to make it smaller, {size_text(free)} are. {AGAIN}"
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
     try:
         connection.execute("VACUUM")
-        return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    except sqlite3.OperationalError:
-        return False
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as error:
+        return f"{path}: it was not made smaller ({error}). {AGAIN}"
     finally:
         connection.close()
+    return f"{path}: {size_text(max(0, before - _size(path)))} came back to the disk"
+
+
+def _size(path: Path) -> int:
+    """Bytes of the file and of what stands in its log alone."""
+    return sum(size for _, size in written(path))
 
 
 def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:

@@ -28,7 +28,7 @@ from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one
 from qualgate.records import Job, JobFailure, JobResult
 from qualgate.workers.copies import Copies
 from qualgate.workers.queue import Queue
-from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, import_engine, serve
+from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, import_engine, prepare, serve
 
 MAX_ATTEMPTS = 3
 NAMED = 5  # cases of a job that is set apart
@@ -287,7 +287,10 @@ def spawn(body: Body, settings: WorkerSettings | None, environment: Mapping[str,
 @contextlib.contextmanager
 def hired_ahead() -> Iterator[None]:
     """One worker starts now and imports the engine, which takes as long as a plan does; the first pool that wants one
-    on this machine takes it. Nobody's ends here."""
+    on this machine takes it. Nobody's ends here. Where one waits already, no other is started."""
+    if _AHEAD.get():
+        yield
+        return
     waiting = [spawn(serve, None)]
     token = _AHEAD.set(waiting)
     try:
@@ -320,6 +323,7 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> Non
 
 
 def _told_late(pipe: Connection) -> WorkerSettings:
+    prepare()
     import_engine()
     return pipe.recv()
 

@@ -88,7 +88,7 @@ class Refused:
 def serve(pipe: Connection, settings: WorkerSettings) -> None:
     """Answer every job that arrives on `pipe`, some at a time, with a JobResult, a JobFailure or a Refused, until it
     closes."""
-    _prepare()
+    prepare()
     import torch
 
     torch.set_num_threads(settings.threads)
@@ -106,7 +106,7 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
             return
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """What holds in a worker from its first import on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -117,10 +117,17 @@ def _prepare() -> None:
 
 
 def import_engine() -> None:
-    """What answering imports whatever the job: seconds, of which a plan that is being made beside it knows nothing."""
-    _prepare()
-    for module in ("transformers.modeling_utils", "qualgate.engine.job", "qualgate.engine.load"):
-        import_module(module)
+    """What our engine's answers import: seconds, of which a plan that is being made beside it knows nothing.
+
+    Without looks for garbage, which take a fifth of them: what libraries make stays.
+    """
+    gc.disable()
+    try:
+        for module in ("transformers.modeling_utils", "qualgate.engine.job", "qualgate.engine.load"):
+            import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class _Arms:
@@ -131,16 +138,16 @@ class _Arms:
         self.device: Device = settings.device
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
+        self._new = True  # nothing was ever loaded
         self._ledger: Any = None
 
     def answer(self, job: Job) -> JobResult:
         """The job's answers, by its server or by our own engine."""
-        from qualgate.engine.job import run_job
+        if job.arm.served is None:
+            return self.weighed(job)
         from qualgate.served.job import run_served
         from qualgate.served.ledger import Ledger
 
-        if job.arm.served is None:
-            return run_job(self.ready(job), job)
         settings = self._settings
         if settings.wire.ledger and self._ledger is None:
             self._ledger = Ledger(Path(settings.wire.ledger), settings.wire.budget)
@@ -148,41 +155,64 @@ class _Arms:
         told = {"workers": settings.workers, "wire": settings.wire, "ledger": self._ledger}
         return run_served(job, settings.sampling, at_once, **told)
 
+    def weighed(self, job: Job, *decoded: Any) -> JobResult:
+        """The job's answers by our own engine; decoded: what `decoded` gave of it."""
+        arm = self.ready(job)
+        from qualgate.engine.job import run_job
+
+        return run_job(arm, job, *decoded)
+
+    def decoded(self, job: Job) -> Any:
+        """Of a job that comes before the baseline's."""
+        arm = self.ready(job)
+        from qualgate.engine.job import decode_first
+
+        return decode_first(arm, job)
+
     def ready(self, job: Job) -> LoadedArm:
         """The job's arm, loaded if it is not at hand; warmed up once, before its first timed job."""
-        from qualgate.engine.job import warm_up
-        from qualgate.engine.load import load_arm
-
-        name, settings = job.arm.name, self._settings
+        name = job.arm.name
         arm = self._loaded.get(name)
         if arm is None or arm.spec != job.arm:
             arm = None
-            if not settings.keep:
-                self._loaded.clear()  # freed before the next one is loaded: two arms at once would double the memory
-            gc.unfreeze()
-            gc.collect()
+            self._make_room()
+            import_engine()
+            from qualgate.engine.load import load_arm
+
+            settings = self._settings
             arm = load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device)
             self._loaded[name] = arm
             gc.freeze()  # to look through libraries and models takes a fifth of a second, from whichever answer is due
             self._cold.add(name)
         if name in self._cold and job.timed:
+            from qualgate.engine.job import warm_up
+
             warm_up(arm, job)
         self._cold.discard(name)
         return arm
+
+    def _make_room(self) -> None:
+        """Free what is loaded before the next arm is: two at once would double the memory. Before the first nothing is
+        looked for: libraries alone would be looked through, which takes as long as a small model's loading."""
+        if self._new:
+            self._new = False
+            return
+        if not self._settings.keep:
+            self._loaded.clear()
+        gc.unfreeze()
+        gc.collect()
 
 
 def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure | Refused]:
     """One of each job, in their order; but a variant that comes before the baseline decodes first, and is weighed when
     the baseline's artifact is there."""
-    from qualgate.engine.job import decode_first, run_job
-
     unread, failed, waiting = {job.index for job in jobs if job.arm.is_baseline}, dict[int, str](), []
     for job in jobs:
         reads = not job.arm.is_baseline and bool(job.artifact)
         if reads and job.index in failed:
             answer = _failure(job, failed[job.index])
         elif reads and job.index in unread:
-            answer = _caught(arms, job, lambda job: decode_first(arms.ready(job), job))
+            answer = _caught(arms, job, arms.decoded)
             if not isinstance(answer, JobFailure | Refused):
                 waiting.append((job, answer))
                 continue
@@ -197,7 +227,7 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
         if job.index in failed:
             yield _failure(job, failed[job.index])
         else:
-            yield _caught(arms, job, lambda job, decoded=decoded: run_job(arms.ready(job), job, decoded))
+            yield _caught(arms, job, lambda job, decoded=decoded: arms.weighed(job, decoded))
 
 
 def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:

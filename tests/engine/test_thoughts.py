@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -62,3 +64,11 @@ def test_bytes_of_one_character_are_each_a_token():
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.sampled_from(["think", "think_opened", "harmony"]))
 def test_no_thought_takes_more_than_the_answer(pieces, way):
     assert 0 <= (thought_tokens(range(len(pieces)), way, decoded(*pieces)) or 0) <= len(pieces)
+
+
+def test_no_scorer_is_imported_before_a_thought_is_awaited():
+    code = (
+        "import sys; from qualgate.engine.thoughts import thought_tokens as of; of((1,), 'none', str); "
+        "assert 'qualgate.scoring' not in sys.modules; of((1,), 'think', str); assert 'qualgate.scoring' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from qualgate.errors import IntegrityError, StoreVersionError
 from qualgate.records import Submission
-from qualgate.store import database, leases, queries, rows, runs, submissions
+from qualgate.store import answered, database, leases, queries, rows, runs, submissions
 from qualgate.store.database import migrations_folder, open_store, upgrade
 from qualgate.store.nights import Night, add_night, last_nights, undelivered
 from qualgate.store.schema import metadata
@@ -50,7 +50,7 @@ def url(tmp_path):
 def before_0006(monkeypatch):
     """Units are written as by a version that did not know their batches."""
     monkeypatch.setattr(
-        runs, "unit_row", lambda completion, drift, said, *later: rows.unit_row(completion, drift, said)
+        answered, "unit_row", lambda completion, drift, said, *later: rows.unit_row(completion, drift, said)
     )
 
 

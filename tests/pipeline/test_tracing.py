@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from qualgate.errors import Interrupted
+from qualgate.errors import Interrupted, QualgateError
 from qualgate.pipeline import tracing
 from qualgate.pipeline.events import Event
-from qualgate.pipeline.tracing import is_wanted, trace_id, traced
+from qualgate.pipeline.tracing import _over_grpc, is_wanted, trace_id, traced
 from qualgate.records import Completion, UnitKey
 
 RUN = "20261126-020007-5e00e0"
@@ -124,7 +124,7 @@ def test_a_run_is_linked_to_the_trace_of_who_started_it(spans, monkeypatch):
 
 def test_traces_that_cannot_be_made_are_a_note_and_the_run_goes_on(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    for name, value in (("OTEL_TRACES_EXPORTER", "zipkin"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")):
+    for name, value in (("OTEL_TRACES_EXPORTER", "zipkin"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")):
         monkeypatch.setenv(name, value)
         notes: list[str] = []
         told(BEGUN, ENDED, warn=notes.append)
@@ -133,6 +133,15 @@ def test_traces_that_cannot_be_made_are_a_note_and_the_run_goes_on(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     told(BEGUN, ENDED, warn=notes.append)
     assert "qualgate[otel]" in notes[-1]
+
+
+def test_grpc_is_spoken_where_it_is_installed_and_else_it_is_told_what_to_install(monkeypatch):
+    module, notes = "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", []
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(QualgateError, match="pip install opentelemetry-exporter-otlp-proto-grpc"):
+        _over_grpc()
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(OTLPSpanExporter=lambda: notes))
+    assert _over_grpc() is notes
 
 
 def test_a_time_that_no_trace_can_hold_ends_the_trace_and_not_the_run(spans):

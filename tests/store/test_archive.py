@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow.parquet
 import pytest
@@ -13,7 +15,8 @@ from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again
 from qualgate.report.formats import rendered
 from qualgate.report.summary import load_report
-from qualgate.store import archive, archived, decisions, queries, runs, scorings
+from qualgate.store import archive, archived, decisions, queries, runs, scorings, sqlite
+from qualgate.store.address import file_of
 from qualgate.store.archived import EvidenceArchived
 from qualgate.store.copy import copy_store
 from qualgate.store.database import open_store
@@ -249,6 +252,26 @@ def test_an_archive_reads_as_tables_of_many_runs(store, run_id, tmp_path):
         assert {tuple(row.values()) for row in kept} == set(map(tuple, everything(store)[table.name])), table.name
 
 
+def test_room_that_was_freed_goes_back_to_the_disk_or_it_is_told_why_not(store, tmp_path, monkeypatch):
+    with store.write() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE large AS SELECT '{'ab' * 1_000_000}' AS t")
+        connection.exec_driver_sql("DROP TABLE large")
+    path = file_of(store.url)
+    if path is None:
+        assert re.match(r"\d+\.\d\d MiB came back to the disk\. What is written next uses the rest", store.shrink())
+        return
+    large, disk = sqlite._size(path), sqlite.disk_usage
+    monkeypatch.setattr(sqlite, "disk_usage", lambda _: SimpleNamespace(free=1))
+    assert "free disk are needed to make it smaller, 0.00 MiB are" in store.shrink()
+    monkeypatch.setattr(sqlite, "disk_usage", disk)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
+    with store.write():
+        assert "it was not made smaller (database is locked)" in sqlite.shrink(path)
+    assert sqlite._size(path) > large / 2
+    assert store.shrink().endswith("MiB came back to the disk")
+    assert sqlite._size(path) < large / 2
+
+
 def test_the_commands_archive_prune_and_restore(tmp_path):
     url, folder = f"sqlite:///{tmp_path / 'q.db'}", str(tmp_path / "archive")
     with open_store(url) as store:
@@ -264,7 +287,9 @@ def test_the_commands_archive_prune_and_restore(tmp_path):
     assert (code, said.count("\n")) == (0, 1)
     assert f"{first}: archived in {folder}/{first}, sha256" in said
     assert "No run to prune" in db("prune", folder)[1]
-    assert f"until `qualgate db restore {folder}`" in db("prune", folder, "--older-than", "0", "--keep", "1")[1]
+    said = db("prune", folder, "--older-than", "0", "--keep", "1")[1]
+    assert f"until `qualgate db restore {folder}`" in said
+    assert re.search(r"q\.db: \d\.\d\d MiB came back to the disk\n$", said)
     assert qualgate("gate", "--run", first, "--store", url).returncode == Exit.INFRASTRUCTURE
     assert f"{folder}/{first}" in qualgate(
         "report", "--run", first, "--format", "markdown", "--store", url

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from qualgate.errors import InfrastructureError, IntegrityError, StoreVersionError, UsageError
 from qualgate.store import database, postgresql, queries, runs, sqlite
 from qualgate.store.address import file_of
-from qualgate.store.database import REVISIONS, open_store, upgrade
+from qualgate.store.database import REVISIONS, Store, open_store, upgrade
 from tests.store.made import make_plan, make_run
 
 
@@ -48,6 +48,29 @@ def test_a_file_that_two_turn_to_wal_at_once_is_waited_for(tmp_path):
         reader.execute("COMMIT")
         waiting.result(timeout=sqlite.BUSY_SECONDS)
     assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_store_that_another_process_keeps_is_told_of_and_written_to_once_it_is_free(tmp_path, monkeypatch):
+    file = tmp_path / "q.db"
+    with open_store(f"sqlite:///{file}") as store:
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite, "BUSY_SECONDS", 0.05)
+            with pytest.raises(InfrastructureError, match="another process has been writing"), store.write():
+                pass
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(_write_once, store)
+            with pytest.raises(TimeoutError):
+                written.result(timeout=0.05)
+            other.execute("COMMIT")
+            assert written.result(timeout=sqlite.BUSY_SECONDS) == sqlite.BUSY_SECONDS * 1000
+
+
+def _write_once(store: Store) -> int:
+    """How long its connection then waits for others, ms."""
+    with store.write() as connection:
+        return connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
 
 
 def test_a_newer_store_is_refused_with_the_way_out(store, url):

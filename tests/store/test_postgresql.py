@@ -136,6 +136,20 @@ def as_role(pg: Server, url: str, role: str) -> str:
     return url.replace("postgres@", f"{person}@")
 
 
+def test_runs_are_written_beside_each_other_one_run_by_one_process_and_what_is_no_runs_alone(url, monkeypatch):
+    monkeypatch.setattr(postgresql, "BUSY_SECONDS", 0.05)
+    with open_store(url) as one, open_store(url) as other:
+        with one.write("a"), other.write("b"):
+            pass
+        for ours, theirs in (("a", "a"), ("", "b"), ("a", ""), ("", "")):
+            with (
+                one.write(ours),
+                pytest.raises(InfrastructureError, match="another process has been writing"),
+                other.write(theirs),
+            ):
+                pass
+
+
 def test_roles_can_what_they_are_for_and_rewrite_nothing(pg, url):
     with open_store(url) as store:
         run_id = make_run(store, SMALL)

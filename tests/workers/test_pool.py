@@ -269,11 +269,12 @@ def test_ctrl_c_is_ignored_from_a_workers_first_moment_and_only_there(tmp_path):
 def test_a_worker_hired_ahead_is_taken_by_the_next_pool_and_one_that_nobody_takes_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "serve", fake_worker.answering)
     with pool.hired_ahead():
-        [(unwanted, _)] = pool._AHEAD.get()
+        [(wanted, _)] = pool._AHEAD.get()
         with pool.hired_ahead():
-            [(wanted, _)] = pool._AHEAD.get()
+            assert [one for one, _ in pool._AHEAD.get()] == [wanted], "one waits already"
             outcomes = run(tmp_path, fake_worker.answering)
-            assert pool._AHEAD.get() == []
-        assert (wanted.exitcode, unwanted.exitcode) == (0, None)
+        assert (pool._AHEAD.get(), wanted.exitcode) == ([], 0)
+    with pool.hired_ahead():
+        [(unwanted, _)] = pool._AHEAD.get()
     assert unwanted.exitcode == -signal.SIGKILL
     assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)

@@ -106,6 +106,17 @@ def test_no_answer_waits_for_garbage_to_be_sought_in_loaded_models_and_an_arm_is
     assert min(frozen) > 1000
 
 
+def test_no_garbage_is_looked_for_while_the_engine_is_imported_nor_in_what_was_imported(monkeypatch):
+    enabled = []
+    monkeypatch.setattr(unit, "import_module", lambda _: enabled.append(gc.isenabled()))
+    try:
+        unit.import_engine()
+        assert (set(enabled), gc.isenabled()) == ({False}, True)
+        assert gc.get_freeze_count() > 1000
+    finally:
+        gc.unfreeze()
+
+
 def test_a_config_that_transformers_chokes_on_is_the_users_to_mend(answer_to, tmp_path):
     folder = save_tiny_model(tmp_path / "model")
     config = (folder / "config.json").read_text()

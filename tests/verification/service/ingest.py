@@ -103,9 +103,9 @@ def _timed(waits: list[float]) -> Iterator[None]:
     plain = Store.write
 
     @contextmanager
-    def write(self: Store) -> Iterator[Any]:
+    def write(self: Store, run: str = "") -> Iterator[Any]:
         began = time.perf_counter()
-        with plain(self) as connection:
+        with plain(self, run) as connection:
             waits.append(time.perf_counter() - began)
             yield connection
 

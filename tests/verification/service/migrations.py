@@ -28,7 +28,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, event
 from qualgate.bench.shape import told
 from qualgate.errors import StoreVersionError
 from qualgate.records import Completion, Drift, RunEvidence, Submission
-from qualgate.store import database, decisions, queries, rows, runs, submissions
+from qualgate.store import answered, database, decisions, queries, rows, runs, submissions
 from qualgate.store.database import Store, open_store
 from qualgate.store.nights import Night, add_night
 from qualgate.store.tables import verdicts
@@ -76,7 +76,7 @@ def _made(folder: Path, era: str, cases: int) -> str:
         known = replace(completion, kernel=None) if era < ERAS[1] else completion
         return plain(known, drift, said, *(later if era >= ERAS[2] else ()))
 
-    with open_store(url) as store, patch.object(runs, "unit_row", unit_row):
+    with open_store(url) as store, patch.object(answered, "unit_row", unit_row):
         run_id = make_run(store, make_plan(cases=cases))
         with store.read() as connection:
             variant, seal = connection.execute(select(verdicts.c.variant, verdicts.c.sha256)).first() or ("", "")
