@@ -140,6 +140,12 @@ class Player:
 
     def __init__(self, wire: Wire, arm: str, model: str, served: Served, session: str) -> None:
         self.served, self._name = served, f"{arm}/{session}"
+        if not _path(wire, arm, session).parent.is_dir():
+            raise NotRecorded(
+                f"{wire.recording}: nothing is in it of what {arm} was asked: the run was recorded without, or by a "
+                "version that did not keep that. No server is asked in its place: record the run again, or replay it "
+                "without."
+            )
         lines = _lines(_path(wire, arm, session))
         expected = about(arm, model, served)
         if lines[0] != expected:
