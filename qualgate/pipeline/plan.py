@@ -75,6 +75,7 @@ from qualgate.records import (
 from qualgate.scoring import reasoning, scorer_versions
 from qualgate.scoring.constraint import library as constraint_library
 from qualgate.served.declared import identify_served
+from qualgate.served.launch import check_programs
 from qualgate.store.address import artifacts_folder
 
 READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
@@ -160,6 +161,7 @@ def _as_taught(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callab
 def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str, ArmIdentity]:
     arms = (gate.baseline, *gate.variants)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
+    check_programs(arms, gate.path.parent)
     told = told_of(arms, wire_of(gate))
     return {
         arm.name: identify(arm, folders[arm.model], sampling, engine, folders)

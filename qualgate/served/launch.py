@@ -28,6 +28,14 @@ SHOWN = 20  # lines of a server's log
 SHOWN_BYTES = 2**16
 
 
+def check_programs(arms: Sequence[ArmSpec], folder: Path) -> None:
+    """UsageError for an arm whose server cannot be started for want of a program, before another is asked anything.
+    Of a run that is replayed none is started. folder: in which commands are run."""
+    for arm in arms:
+        if arm.served is not None and arm.served.command and not arm.served.replayed:
+            _check_command(arm, shlex.split(arm.served.command)[0], folder)
+
+
 def by_server(jobs: Sequence[Job]) -> list[list[Job]]:
     """Jobs that run together: those that need no server to be started, and those of each that is. In the order of the
     jobs: the baseline's leave what the others' read."""
@@ -117,10 +125,10 @@ def _free_port() -> int:
 def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
     there = shutil.which(str(folder / program) if "/" in program else program)
     if there is None:
-        raise UsageError(
-            f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here. Install it, activate "
-            "its environment, or write its path, relative to the gate file."
-        )
+        told = f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here."
+        if "=" in program:  # as a shell takes it
+            raise UsageError(f"{told} No shell reads it: variables are set by `env`, as in: env NAME=1 vllm serve …")
+        raise UsageError(f"{told} Install it, activate its environment, or write its path, relative to the gate file.")
 
 
 def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:
