@@ -50,7 +50,7 @@ from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
-from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
+from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of, with_weights
 from qualgate.pipeline.servers_read import with_servers
 from qualgate.pipeline.spending import wire_of
 from qualgate.pipeline.taught_dialects import with_dialects
@@ -75,7 +75,6 @@ from qualgate.records import (
 from qualgate.scoring import reasoning, scorer_versions
 from qualgate.scoring.constraint import library as constraint_library
 from qualgate.served.declared import identify_served
-from qualgate.served.launch import check_programs
 from qualgate.store.address import artifacts_folder
 
 READ_SPEED = 500e6  # bytes a second that are read from a disk and hashed; the slower of the two decides
@@ -96,8 +95,9 @@ def make_plan(
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
     tell = tell or (lambda line: planning(f"planning: {line}"))
     sets = _sets_of(gate, planning, tell)
-    arms = (gate.baseline, *gate.variants)
     check_served(gate, sets)
+    gate = with_weights(gate)
+    arms = (gate.baseline, *gate.variants)
     own = [arm for arm in arms if arm.served is None]
     models = tuple(dict.fromkeys(one.model for arm in own for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
@@ -161,7 +161,6 @@ def _as_taught(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callab
 def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str, ArmIdentity]:
     arms = (gate.baseline, *gate.variants)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    check_programs(arms, gate.path.parent)
     told = told_of(arms, wire_of(gate))
     return {
         arm.name: identify(arm, folders[arm.model], sampling, engine, folders)

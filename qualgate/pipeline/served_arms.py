@@ -35,6 +35,8 @@ from qualgate.records import (
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
+from qualgate.served.launch import check_programs
+from qualgate.served.local_weights import weights_of
 
 Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]  # of jobs, what came of them one by one
 TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # rules that hold answers' tokens together
@@ -64,6 +66,20 @@ async def _ask(arms: Sequence[ArmSpec], wire: Wire) -> dict[str, str]:
         async with Client(arm.name, arm.served, 1, tries=1, session=session) as client:
             told[arm.name] = await declared(client, arm)
     return told
+
+
+def with_weights(gate: GateFile) -> GateFile:
+    """The gate file with what lies here of the models of servers that it starts. UsageError where one's program is not
+    there. Of a run that is replayed neither is looked at."""
+    check_programs((gate.baseline, *gate.variants), gate.path.parent)
+    baseline, *variants = (_with_weights(arm, gate.path.parent) for arm in (gate.baseline, *gate.variants))
+    return replace(gate, baseline=baseline, variants=tuple(variants))
+
+
+def _with_weights(arm: ArmSpec, folder: Path) -> ArmSpec:
+    if arm.served is None or not arm.served.command or arm.served.replayed:
+        return arm
+    return replace(arm, served=replace(arm.served, weights=weights_of(arm.served.command, folder)))
 
 
 def probed(jobs: Sequence[Job], warn: Callable[[str], None], wire: Wire) -> dict[str, tuple[Probe, ...]]:

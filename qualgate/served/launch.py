@@ -16,10 +16,11 @@ from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from qualgate.errors import InfrastructureError, UsageError
+from qualgate.errors import InfrastructureError, IntegrityError, UsageError
 from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult
 from qualgate.served import keeper
+from qualgate.served.local_weights import weights_of
 from qualgate.served.tape import STARTED
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
@@ -84,7 +85,8 @@ def _at(arm: ArmSpec, started: ArmSpec) -> ArmSpec:
 def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[ArmSpec | None]:
     """The arm with the address of its server, which runs for the length of the block; as it is where none is started.
 
-    folder: in which the command is run. UsageError where there is no such command, InfrastructureError, with the last
+    folder: in which the command is run. UsageError where there is no such command, IntegrityError where the model files
+    that it names changed since they were planned, InfrastructureError, with the last
     lines that it wrote, for a server that ends, or does not answer. None where `stop()` comes before it does. Of a run
     that is replayed none is started.
     """
@@ -94,6 +96,11 @@ def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[Ar
     if arm.served.replayed:
         yield replace(arm, served=replace(arm.served, endpoint=f"{STARTED}/v1"))
         return
+    if arm.served.weights and weights_of(arm.served.command, folder) != arm.served.weights:
+        raise IntegrityError(
+            f"{arm.name}: the model files that `serve` names are not those that the run was planned with. Run again: "
+            "as it is now, that is another run."
+        )
     port = _free_port()
     command = [word.replace("{port}", str(port)) for word in shlex.split(arm.served.command)]
     _check_command(arm, command[0], folder)
