@@ -180,5 +180,6 @@ def _declares(arm: queries.ArmLine) -> str:
     if arm.spec.served is None or not arm.spec.served.command:
         return f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}"
     files = arm.spec.served.weights
-    held = f", over model files of sha256 {files[:12]}" if files else ""
-    return f"{arm.name}: {arm.weights}{held}, by a command, behind which is what it declares itself: {arm.declared}"
+    held = f" over model files of sha256 {files[:12]}" if files else ""
+    told = "its command, and what it declares and nobody here checked"
+    return f"{arm.name}: {arm.weights}{held}; {told}: {arm.declared}"
