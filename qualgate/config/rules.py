@@ -27,8 +27,8 @@ def _metric(name: str) -> str:
         raise planned(f"the metric {name!r}")
     if name in LOAD_METRICS:
         raise stated(
-            f"{name} is measured under load: write the rule as `load: {{rules: [{{metric: {name}, …}}]}}`, and `qualgate "
-            "load` judges it"
+            f"{name} is measured under load: write the rule as `load: {{rules: [{{metric: {name}, …}}]}}`, and "
+            "`qualgate load` judges it"
         )
     if name not in METRICS:
         raise stated(f"unknown metric {quote(name)}{nearest(name, METRICS)}")
