@@ -175,7 +175,7 @@ def test_long_texts_are_shown_from_where_they_part(tmp_path):
     with scripted(said("yes")) as server:
         served = Served(endpoint=server.address)
         talk(tmp_path, served, ask({**BODY, "prompt": before}))
-    with pytest.raises(NotRecorded, match='was …a+ one", and is …a+ two"'):
+    with pytest.raises(NotRecorded, match=r'was …a+ one", and is …a+ two"'):
         talk(tmp_path, served, ask({**BODY, "prompt": after}), replayed=True)
 
 
