@@ -98,8 +98,7 @@ def make_plan(
     check_served(gate, sets)
     gate = with_weights(gate)
     arms = (gate.baseline, *gate.variants)
-    own = [arm for arm in arms if arm.served is None]
-    models = tuple(dict.fromkeys(one.model for arm in own for one in (arm, *draft_models(arm))))
+    models = tuple(dict.fromkeys(one.model for arm in arms if arm.served is None for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
