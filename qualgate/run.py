@@ -54,8 +54,8 @@ def run_gate(
     feedback = read_feedback(gate.feedback) if gate.feedback else None
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
-    plan = make_plan(gate, planning)
-    judge_there(plan.policy)
+    plan, wire = make_plan(gate, planning), wire_of(gate)
+    judge_there(plan.policy, wire)
     for line in doubts(plan):
         warn(line)
     opened, artifacts = open_store(gate.store_url, lease=gate.lease), Path(plan.artifacts)
@@ -72,7 +72,7 @@ def run_gate(
         evidence = with_labels(known(store, record.run_id, answers=reads_answers(plan.policy)), plan)
         if not failures:
             with judging(gate, artifacts, store, record.run_id) as ledger:
-                evidence = put_before_judge(store, evidence, plan.policy, gate.labels, planning, stop, ledger)
+                evidence = put_before_judge(store, evidence, plan.policy, gate.labels, planning, stop, ledger, wire)
         decided = decide(with_corrections(evidence, feedback), plan.policy, plain.now())
         runs.finish(store, record.run_id, decided.verdicts, complete=not failures, policy=decided.policy)
         if not failures:

@@ -6,6 +6,7 @@ Validators find the gate file's folder in the validation context under "folder";
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def expanded(path: str) -> Path:
 def _model_folder(model: str, info: ValidationInfo) -> str:
     if not model:
         raise stated(f"`model` is empty; write a folder, or `{SHIPPED_MODEL}` for the shipped one")
-    if "://" in model:
+    if "://" in model or re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", model):
         raise stated(f"`model` is no address ({quote(model)}): a model of the Hub is a folder after `hf download`, and "
                      "a server's address is `endpoint`: {endpoint: http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
     known = info.data or {}

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 from qualgate.config.paths import PlainFile
 from qualgate.documents import ABSENT, Written, nearest, percent, plain_number, planned, quote, stated
 from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
+from qualgate.records.load import LOAD_METRICS
 
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
 PER = "evalset|task|tag:.{1,100}"
@@ -24,6 +25,11 @@ LEAST_ALPHA = 1e-6
 def _metric(name: str) -> str:
     if name in PLANNED:
         raise planned(f"the metric {name!r}")
+    if name in LOAD_METRICS:
+        raise stated(
+            f"{name} is measured under load: write the rule as `load: {{rules: [{{metric: {name}, …}}]}}`, and "
+            "`qualgate load` judges it"
+        )
     if name not in METRICS:
         raise stated(f"unknown metric {quote(name)}{nearest(name, METRICS)}")
     return name

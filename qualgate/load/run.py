@@ -26,7 +26,7 @@ from qualgate.served.asked import request_of
 from qualgate.served.client import Client
 from qualgate.served.declared import declared
 from qualgate.served.faults import RequestRefused
-from qualgate.served.launch import running
+from qualgate.served.launch import check_programs, running
 from qualgate.served.questions import of_case
 
 MOST_OPEN = 4_096  # requests under way at once in an open loop; those beyond wait, and their times go on
@@ -83,6 +83,7 @@ def measure(gate: GateFile, tell: Callable[[str], None] = lambda line: None) -> 
     cases = places_in(first.prompts, trace, gate.load.trace)
     stages: dict[tuple[str, Level], list[Stage]] = {}
     counts: dict[tuple[str, Level], list[Counted | None]] = {}
+    check_programs([one.arm for one in asked.values()], gate.path.parent)
     told = told_of([one.arm for one in asked.values()])  # who is not there, or not as said, is told of first
     order = turns(list(asked), gate.load.rounds, levels, gate.seed)
     for line in (

@@ -116,7 +116,7 @@ def doubts(plan: Plan) -> Iterator[str]:
     """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides.
     Of a trial, that it decides nothing, and where its prompts go."""
     if plan.policy.trial is not None:
-        yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
+        yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy, plan.arms)))
         yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
@@ -141,7 +141,7 @@ def _told_before(plan: Plan) -> Iterator[str]:
     yield from drafts_that_cannot_pay(plan)
     yield from drafts_of_another_template(plan)
     yield from trained_elsewhere(plan)
-    yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
+    yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy, plan.arms)))
     yield from own_judge(plan.policy, plan.arms)
     yield from rests_on_lists(plan)
 

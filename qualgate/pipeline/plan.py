@@ -50,7 +50,7 @@ from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
-from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of
+from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of, with_weights
 from qualgate.pipeline.servers_read import with_servers
 from qualgate.pipeline.spending import wire_of
 from qualgate.pipeline.taught_dialects import with_dialects
@@ -95,10 +95,10 @@ def make_plan(
     planning(f"planning: reading {counted(len(gate.evalset_refs), 'evalset')}")
     tell = tell or (lambda line: planning(f"planning: {line}"))
     sets = _sets_of(gate, planning, tell)
-    arms = (gate.baseline, *gate.variants)
     check_served(gate, sets)
-    own = [arm for arm in arms if arm.served is None]
-    models = tuple(dict.fromkeys(one.model for arm in own for one in (arm, *draft_models(arm))))
+    gate = with_weights(gate)
+    arms = (gate.baseline, *gate.variants)
+    models = tuple(dict.fromkeys(one.model for arm in arms if arm.served is None for one in (arm, *draft_models(arm))))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
     folders = {model: read_model_folder(Path(model)) for model in models}
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)

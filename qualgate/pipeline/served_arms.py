@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from qualgate.config import GateFile
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import NotInThisVersion, UsageError, close_names
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
@@ -35,6 +35,9 @@ from qualgate.records import (
 from qualgate.scoring.tools.strict import dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
+from qualgate.served.engines import PROFILES
+from qualgate.served.launch import check_programs
+from qualgate.served.local_weights import weights_of
 
 Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]  # of jobs, what came of them one by one
 TOKEN_FOR_TOKEN = ("parity.tokens", "parity.prefix", "stability.rerun")  # rules that hold answers' tokens together
@@ -64,6 +67,20 @@ async def _ask(arms: Sequence[ArmSpec], wire: Wire) -> dict[str, str]:
         async with Client(arm.name, arm.served, 1, tries=1, session=session) as client:
             told[arm.name] = await declared(client, arm)
     return told
+
+
+def with_weights(gate: GateFile) -> GateFile:
+    """The gate file with what lies here of the models of servers that it starts. UsageError where one's program is not
+    there. Of a run that is replayed neither is looked at."""
+    check_programs((gate.baseline, *gate.variants), gate.path.parent)
+    baseline, *variants = (_with_weights(arm, gate.path.parent) for arm in (gate.baseline, *gate.variants))
+    return replace(gate, baseline=baseline, variants=tuple(variants))
+
+
+def _with_weights(arm: ArmSpec, folder: Path) -> ArmSpec:
+    if arm.served is None or not arm.served.command or arm.served.replayed:
+        return arm
+    return replace(arm, served=replace(arm.served, weights=weights_of(arm.served.command, folder)))
 
 
 def probed(jobs: Sequence[Job], warn: Callable[[str], None], wire: Wire) -> dict[str, tuple[Probe, ...]]:
@@ -132,7 +149,9 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
     arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     if not arms:
         return
-    named = ", ".join(arm.name for arm in arms)
+    named = _named(arms)
+    for arm in arms:
+        _check_engine(gate, arm)
     if gate.policy.four_arm is not None:
         _check_four(gate, arms)
     for rule in gate.policy.rules:
@@ -141,6 +160,23 @@ def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
     _check_started(gate, arms)
     for item in sets:
         check_cases(item, named)
+
+
+def _named(arms: Sequence[ArmSpec]) -> str:
+    """Those that the user named: the A/A arm is the baseline over again."""
+    return ", ".join(arm.name for arm in arms if not arm.name.endswith(NOISE))
+
+
+def _check_engine(gate: GateFile, arm: ArmSpec) -> None:
+    """An engine that nobody here knows is taken at its name, unless that is a known one's, misspelt."""
+    assert arm.served is not None, "asked of served arms alone"
+    known, engine = [one.name for one in PROFILES], arm.served.engine
+    plain = engine.lower().translate(str.maketrans("", "", "-_. "))
+    if engine and engine not in known and (near := close_names(plain, known, cutoff=0.75)):
+        raise UsageError(
+            f"{gate.path.name}: {arm.name}: no engine is known as {engine!r:.80}; did you mean {near[0]!r}? `qualgate "
+            "doctor` lists them"
+        )
 
 
 def _check_four(gate: GateFile, served: Sequence[ArmSpec]) -> None:
@@ -181,12 +217,12 @@ def _asked_by(served: Sequence[ArmSpec]) -> dict[str, list[str]]:
 
 
 def _check_rule(gate: GateFile, rule: Rule, arms: Sequence[ArmSpec]) -> None:
-    where, named = f"{gate.path}:{rule.line}", ", ".join(arm.name for arm in arms)
+    where, named = f"{gate.path}:{rule.line}", _named(arms)
     kind = METRICS[rule.metric].kind
     if rule.metric in TOKEN_FOR_TOKEN:
-        if texts := [arm.name for arm in arms if not arm.reads]:
+        if texts := [arm for arm in arms if not arm.reads]:
             raise UsageError(
-                f"{where}: a rule on {rule.metric} compares tokens, and {', '.join(texts)} is asked by messages and "
+                f"{where}: a rule on {rule.metric} compares tokens, and {_named(texts)} is asked by messages and "
                 "tells none. Give it `tokenizer: FOLDER`, and it is asked by token ids; or leave the rule out."
             )
     elif kind == "drift":
@@ -222,10 +258,10 @@ def rests_on_lists(plan: Plan) -> Iterator[str]:
 
 def _check_drift(gate: GateFile, rule: Rule) -> None:
     arms = (gate.baseline, *gate.variants)
-    if unread := [arm.name for arm in arms if arm.served is not None and not arm.served.prompt_logprobs]:
+    if unread := [arm for arm in arms if arm.served is not None and not arm.served.prompt_logprobs]:
         raise UsageError(
             f"{gate.path}:{rule.line}: a rule on {rule.metric}, and nothing tells the probabilities behind the answers "
-            f"of {', '.join(unread)}, so it could never be decided. Give each served arm `prompt_logprobs: 20`, of "
+            f"of {_named(unread)}, so it could never be decided. Give each served arm `prompt_logprobs: 20`, of "
             "servers that list log-probs of a prompt's tokens as vLLM does, and a `tokenizer`; or leave the rule out."
         )
     if here := [arm.name for arm in arms if arm.served is None]:

@@ -108,13 +108,11 @@ def spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Iterator[Non
 @contextmanager
 def judging(gate: GateFile, folder: Path, store: Store, run: str) -> Iterator[Ledger | None]:
     """While a run's judge is asked: its requests are counted in the run's own ledger, under the same budget, and what
-    they came to is in the store behind them, however that ends. Arms whose answers are told again cost nothing, and the
-    judge is asked all the same: it is counted by itself then. None where there is no judge. folder: the ledger's."""
+    they came to is in the store behind them, however that ends. None where there is no judge. folder: the ledger's."""
     if gate.policy.judge is None:
         yield None
         return
-    file = folder / ("judged.jsonl" if gate.replayed else "spent.jsonl")
-    with _counted(file, gate.budget, store, run) as ledger:
+    with _counted(folder / "spent.jsonl", wire_of(gate).budget, store, run, told_again=gate.replayed) as ledger:
         yield ledger
 
 
@@ -123,7 +121,8 @@ def _counted(path: Path, budget: Budget, store: Store, run: str, *, told_again: 
     """A ledger of who is asked, or of arms whose answers are told again."""
     ledger, summary = Ledger(path, budget), queries.run_summary(store, run)
     known = {arm.name: one for arm in summary.arms if (one := _spent(arm)) and _is_told_again(arm) == told_again}
-    judging = {} if told_again or summary.judging is None else {JUDGING: summary.judging}
+    asked_so = told_again == any(map(_is_told_again, summary.arms))  # else a replayed run's judge is asked anew
+    judging = {JUDGING: summary.judging} if summary.judging and asked_so else {}
     ledger.begin(run, known | judging)
     try:
         yield ledger

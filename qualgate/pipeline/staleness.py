@@ -6,6 +6,7 @@ Each line that is found here makes every verdict undecided.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from qualgate import evalsets
@@ -23,6 +24,7 @@ from qualgate.records import ArmIdentity, ArmSpec, Policy, RunEvidence
 from qualgate.scoring import code, reasoning, scorer_versions
 from qualgate.scoring.tools import served
 from qualgate.served.declared import identify_served
+from qualgate.served.local_weights import weights_of
 from qualgate.store import queries
 
 
@@ -35,7 +37,7 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     changes += [f"{name} was in run {run.run_id} and is not in the gate file" for name in then if name not in now]
     for name in now.keys() & then.keys():
         try:
-            today = _identity_today(now[name], gate, then[name].planned)
+            today = _identity_today(now[name], gate, then[name])
         except UsageError as error:
             changes.append(f"{name} cannot be held against run {run.run_id}: {error}")
             continue
@@ -59,11 +61,15 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
     return tuple(sorted(changes))
 
 
-def _identity_today(arm: ArmSpec, gate: GateFile, then: ArmIdentity) -> ArmIdentity:
-    """Of a served arm by what the gate file says of it: its server is not asked again, so what it said is as it was."""
+def _identity_today(arm: ArmSpec, gate: GateFile, then: queries.ArmLine) -> ArmIdentity:
+    """Of a served arm by what the gate file says of it: its server is not asked again, so what it said is as it was. So
+    are the files of its command's models where they are not here."""
     if arm.served is not None:
+        held = then.spec.served.weights if then.spec.served else ""
+        here = held and weights_of(arm.served.command, gate.path.parent)
         folder = read_tokenizer_folder(Path(arm.served.tokenizer)) if arm.served.tokenizer else None
-        return identify_served(arm, folder, sampling_settings(gate), then.served)
+        arm = replace(arm, served=replace(arm.served, weights=here or held))
+        return identify_served(arm, folder, sampling_settings(gate), then.planned.served)
     folders = {
         model: read_model_folder(Path(model)) for model in dict.fromkeys(one.model for one in (arm, *draft_models(arm)))
     }

@@ -49,7 +49,8 @@ class Served:
     that are sent; "": the server makes them of messages. prompt_logprobs: of how many of the likeliest tokens
     its drift is read, -1: of all, 0: it is not. extra_body: a JSON object's text, "" where nothing is added.
     drafts: it is said to speculate (`arm: speculation` or `both`). requests_per_minute: at most, 0: as many as
-    it takes. price: of its tokens, None: not said. replayed: it is answered for by a recording, and nobody is asked.
+    it takes. price: of its tokens, None: not said. weights: sha256 of the model folders here that the command names,
+    as planned, "" of none. replayed: it is answered for by a recording, and nobody is asked.
     """
 
     endpoint: str = ""
@@ -65,6 +66,7 @@ class Served:
     drafts: bool = False
     requests_per_minute: float = 0.0
     price: Price | None = None
+    weights: str = ""
     replayed: bool = False
 
     def started(self, environment: Mapping[str, str]) -> str:

@@ -66,8 +66,7 @@ def foreseen_as_body(found: Foreseen) -> dict[str, Any] | None:
 def spent_line(arms: Sequence[ArmLine], judging: Spent | None = None) -> str:
     """What each served arm's requests came to, those to a judge, and all of them; "" where none were counted."""
     spent = {arm.name: arm.footprint.spent for arm in arms if arm.footprint and arm.footprint.spent}
-    replayed = any(arm.spec.served and arm.spec.served.replayed for arm in arms)
-    spent |= {f"{JUDGING}, asked anew," if replayed else JUDGING: judging} if judging else {}
+    spent |= {JUDGING: judging} if judging else {}
     if not spent:
         return ""
     total = sum(spent.values(), Spent())
@@ -78,6 +77,7 @@ def spent_line(arms: Sequence[ArmLine], judging: Spent | None = None) -> str:
             f"{counted(total.estimated, 'token')} of these no server counted credibly: they are taken at the most they "
             "can be"
         )
+    replayed = any(arm.spec.served and arm.spec.served.replayed for arm in arms)
     what = "asked of servers when this was recorded" if replayed else "asked of servers"
     return f"{what}, probes and what was tried again included: {'; '.join([*each, *told])}"
 

@@ -77,11 +77,7 @@ class Report:
         """A line for each arm that is served, with what its server says of itself and what probes of it show, for each
         whose answers were asked otherwise than planned, for each whose server counts its drafts, and for each whose
         files hold tensors that have no say in its answers; then what `memory` says."""
-        lines = [
-            visible_line(f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}")
-            for arm in self.run.arms
-            if arm.declared
-        ]
+        lines = [visible_line(_declares(arm)) for arm in self.run.arms if arm.declared]
         lines += [
             visible_line(f"{arm.name}: started in {mode}: what its server answers beside should change no answer")
             for arm in self.run.arms
@@ -177,3 +173,13 @@ def load_report(url: str, run_id: str | None = None, source: Source | None = Non
             readings={variant: told for variant in variants if (told := queries.readings(store, found, variant))},
             source=source or stored_source(run.gate_file, run.policy),
         )
+
+
+def _declares(arm: queries.ArmLine) -> str:
+    """What is known of a served arm's server, and by whom."""
+    if arm.spec.served is None or not arm.spec.served.command:
+        return f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}"
+    files = arm.spec.served.weights
+    held = f" over model files of sha256 {files[:12]}" if files else ""
+    told = "its command, and what it declares and nobody here checked"
+    return f"{arm.name}: {arm.weights}{held}; {told}: {arm.declared}"

@@ -74,7 +74,9 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
     if folder and folder.rope:
         stops["rope"] = folder.rope
     return ArmIdentity(
-        weights=content_hash(["served", served.command or served.endpoint, arm.model]),
+        weights=content_hash(
+            ["served", served.command or served.endpoint, arm.model] + [served.weights] * bool(served.weights)
+        ),
         config=content_hash(asked + [served.prompt_logprobs] * bool(served.prompt_logprobs)),
         tokenizer=folder.tokenizer_sha256 if folder else own,
         template=folder.template_sha256 if folder else own,

@@ -70,7 +70,8 @@ PROFILES = (
     ),
     EngineProfile(name="ollama", serve="ollama serve"),
     EngineProfile(name="transformers", serve="transformers serve --port {port}", cancel=""),
-    EngineProfile(name="qualgate", serve="qualgate serve MODEL --port {port}", token_ids=True),
+    EngineProfile(name="qualgate", serve="qualgate serve MODEL --port {port}", token_ids=True,
+                  prompt_logprobs="prompt_logprobs"),
 )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ async def _ask(
     (`window_of`). IntegrityError where it says something else before them than after them."""
     assert job.arm.served is not None, "asked of served arms alone"
     async with opened as client:
-        before = await _told(client, job)
+        before = await (declared(client, job.arm) if job.arm.served.command else _told(client, job))
         counts = await read_counts(client, job.arm.served.engine)
         try:
             answered = await answer_all(client, job, folder)

@@ -8,26 +8,27 @@ from dataclasses import replace
 from typing import Any
 
 from qualgate.errors import IntegrityError
-from qualgate.records import JUDGING, ArmSpec, Judge, Judgement
+from qualgate.records import JUDGING, UNBOUND, ArmSpec, Judge, Judgement, Wire
 from qualgate.served.charging import Charges
 from qualgate.served.client import Client
 from qualgate.served.declared import declared
 from qualgate.served.faults import RequestRefused
 from qualgate.served.ledger import Ledger
+from qualgate.served.tape import session_of
 
 NAME = "judge"  # in messages
 MOST_KEPT = 20_001  # characters of a reply: one more than its form could have
-AT_ONCE_KEPT = 64  # replies that are kept together; an interruption loses no more
+BATCH = 64  # requests whose replies are kept together; an interruption loses no more
 
 Asked = tuple[Judgement, Mapping[str, Any]]  # what is to be kept, without its reply; the body of the request
 
 
-def look(judge: Judge) -> str:
-    """What the judge's server says of itself. UsageError where it does not serve it, InfrastructureError where it does
-    not answer."""
+def look(judge: Judge, wire: Wire = UNBOUND) -> str:
+    """What the judge's server says of itself. wire: of the run. UsageError where it does not serve it,
+    InfrastructureError where it does not answer."""
 
     async def told() -> str:
-        async with Client(NAME, judge.served, judge.served.concurrency) as client:
+        async with _client(judge, wire, "plan") as client:
             return await declared(client, as_arm(judge))
 
     return asyncio.run(told())
@@ -35,50 +36,58 @@ def look(judge: Judge) -> str:
 
 def ask(
     judge: Judge,
-    questions: Sequence[Asked],
+    batches: Mapping[int, Sequence[Asked]],
     keep: Callable[[Sequence[Judgement]], None],
     stop: Callable[[], bool],
     ledger: Ledger | None = None,
+    wire: Wire = UNBOUND,
 ) -> bool:
-    """Ask them in turn, keeping every few replies, until `stop` says so; whether all were asked. ledger: in which they
-    are counted; None: they are not.
+    """Ask them batch by batch, keeping each one's replies, until `stop` says so; whether all were asked. batches: by
+    their numbers, under which a run's wire records them, or tells them again. ledger: in which they are counted; None:
+    they are not.
 
     A request that the server refuses is kept with why. IntegrityError where the server says by the end that it is
     another; InfrastructureError where it does not answer, however often it is asked, as BudgetSpent where what the run
     may spend does not reach: what came until then is kept.
     """
     charges = None if ledger is None else Charges(ledger, JUDGING, judge.served)
-    client = Client(NAME, judge.served, judge.served.concurrency, charges=charges)
-    return asyncio.run(_ask(judge, questions, keep, stop, client))
+    return asyncio.run(_ask(judge, batches, keep, stop, lambda name: _client(judge, wire, name, charges)))
+
+
+def _client(judge: Judge, wire: Wire, session: str, charges: Charges | None = None) -> Client:
+    kept = session_of(wire, JUDGING, judge.model, judge.served, session)
+    return Client(NAME, judge.served, judge.served.concurrency, session=kept, charges=charges)
 
 
 async def _ask(
     judge: Judge,
-    questions: Sequence[Asked],
+    batches: Mapping[int, Sequence[Asked]],
     keep: Callable[[Sequence[Judgement]], None],
     stop: Callable[[], bool],
-    opened: Client,
+    opened: Callable[[str], Client],
 ) -> bool:
-    async with opened as client:
-        before = await declared(client, as_arm(judge))
-        for start in range(0, len(questions), AT_ONCE_KEPT):
-            if stop():
-                return False
-            some = questions[start : start + AT_ONCE_KEPT]
+    first = ""
+    for number, some in batches.items():
+        if stop():
+            return False
+        async with opened(f"asked-{number:05d}") as client:
+            before = await declared(client, as_arm(judge))
             came = await asyncio.gather(*(_reply(client, body) for _, body in some), return_exceptions=True)
-            if (after := await declared(client, as_arm(judge))) != before:
-                raise IntegrityError(
-                    f"{NAME}: its server declared {before!r:.300}, and then {after!r:.300}: it changed"
-                )
-            keep(
-                [
-                    replace(one, reply=said[0], error=said[1], served=before)
-                    for (one, _), said in zip(some, came, strict=True)
-                    if not isinstance(said, BaseException)
-                ]
+            after = await declared(client, as_arm(judge))
+        first = first or before
+        if changed := [one for one in (before, after) if one != first]:
+            raise IntegrityError(
+                f"{NAME}: its server declared {first!r:.300}, and then {changed[0]!r:.300}: it changed"
             )
-            if failed := [said for said in came if isinstance(said, BaseException)]:
-                raise failed[0]
+        keep(
+            [
+                replace(one, reply=said[0], error=said[1], served=first)
+                for (one, _), said in zip(some, came, strict=True)
+                if not isinstance(said, BaseException)
+            ]
+        )
+        if failed := [said for said in came if isinstance(said, BaseException)]:
+            raise failed[0]
     return True
 
 

@@ -16,16 +16,25 @@ from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from qualgate.errors import InfrastructureError, UsageError
+from qualgate.errors import InfrastructureError, IntegrityError, UsageError
 from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult
 from qualgate.served import keeper
+from qualgate.served.local_weights import weights_of
 from qualgate.served.tape import STARTED
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
 POLL_SECONDS = 0.2
 SHOWN = 20  # lines of a server's log
 SHOWN_BYTES = 2**16
+
+
+def check_programs(arms: Sequence[ArmSpec], folder: Path) -> None:
+    """UsageError for an arm whose server cannot be started for want of a program, before another is asked anything.
+    Of a run that is replayed none is started. folder: in which commands are run."""
+    for arm in arms:
+        if arm.served is not None and arm.served.command and not arm.served.replayed:
+            _check_command(arm, shlex.split(arm.served.command)[0], folder)
 
 
 def by_server(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -76,7 +85,8 @@ def _at(arm: ArmSpec, started: ArmSpec) -> ArmSpec:
 def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[ArmSpec | None]:
     """The arm with the address of its server, which runs for the length of the block; as it is where none is started.
 
-    folder: in which the command is run. UsageError where there is no such command, InfrastructureError, with the last
+    folder: in which the command is run. UsageError where there is no such command, IntegrityError where the model files
+    that it names changed since they were planned, InfrastructureError, with the last
     lines that it wrote, for a server that ends, or does not answer. None where `stop()` comes before it does. Of a run
     that is replayed none is started.
     """
@@ -86,6 +96,11 @@ def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[Ar
     if arm.served.replayed:
         yield replace(arm, served=replace(arm.served, endpoint=f"{STARTED}/v1"))
         return
+    if arm.served.weights and weights_of(arm.served.command, folder) != arm.served.weights:
+        raise IntegrityError(
+            f"{arm.name}: the model files that `serve` names are not those that the run was planned with. Run again: "
+            "as it is now, that is another run."
+        )
     port = _free_port()
     command = [word.replace("{port}", str(port)) for word in shlex.split(arm.served.command)]
     _check_command(arm, command[0], folder)
@@ -117,10 +132,10 @@ def _free_port() -> int:
 def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
     there = shutil.which(str(folder / program) if "/" in program else program)
     if there is None:
-        raise UsageError(
-            f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here. Install it, activate "
-            "its environment, or write its path, relative to the gate file."
-        )
+        told = f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here."
+        if "=" in program:  # as a shell takes it
+            raise UsageError(f"{told} No shell reads it: variables are set by `env`, as in: env NAME=1 vllm serve …")
+        raise UsageError(f"{told} Install it, activate its environment, or write its path, relative to the gate file.")
 
 
 def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:

@@ -140,6 +140,12 @@ class Player:
 
     def __init__(self, wire: Wire, arm: str, model: str, served: Served, session: str) -> None:
         self.served, self._name = served, f"{arm}/{session}"
+        if not _path(wire, arm, session).parent.is_dir():
+            raise NotRecorded(
+                f"{wire.recording}: nothing is in it of what {arm} was asked: the run was recorded without, or by a "
+                "version that did not keep that. No server is asked in its place: record the run again, or replay it "
+                "without."
+            )
         lines = _lines(_path(wire, arm, session))
         expected = about(arm, model, served)
         if lines[0] != expected:
@@ -327,11 +333,19 @@ def _differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _differs(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Each key that differs: "`max_tokens` was 64, and is 48"."""
+    """Each key that differs: "`max_tokens` was 64, and is 48", long values from shortly before they part."""
 
-    def shown(told: Mapping[str, Any], name: str) -> str:
-        text = visible_line(json.dumps(told[name], ensure_ascii=True)) if name in told else "not said"
-        return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    def text(told: Mapping[str, Any], name: str) -> str:
+        return visible_line(json.dumps(told[name], ensure_ascii=True)) if name in told else "not said"
 
-    names = _differing(then, now)
-    return "; ".join(f"`{name}` was {shown(then, name)}, and is {shown(now, name)}" for name in names[:3])
+    def shown(text: str, start: int) -> str:
+        part = text[start : start + SHOWN]
+        return "…" * (start > 0) + part + "…" * (start + SHOWN < len(text))
+
+    told = []
+    for name in _differing(then, now)[:3]:
+        was, is_ = text(then, name), text(now, name)
+        same = next((at for at, (one, other) in enumerate(zip(was, is_, strict=False)) if one != other), 0)
+        start = max(0, same - SHOWN // 3) if max(len(was), len(is_)) > SHOWN else 0
+        told.append(f"`{name}` was {shown(was, start)}, and is {shown(is_, start)}")
+    return "; ".join(told)

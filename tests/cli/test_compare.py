@@ -139,6 +139,7 @@ BAD = [
     (["http://u:secret@h/v1", "http://127.0.0.1:1/v1"], [], "a user or a password"),
     (["http://127.0.0.1:1/v1"] * 2, ["--api-key-env", "sk-secret"], "must be the NAME"),
     (["http://127.0.0.1:1/v1"] * 2, [*NAMED], "the same model of the same server"),
+    (["http://127.0.0.1:1/v1", "http://LocalHost:1/v1"], [*NAMED], "the same model of the same server"),
     (["http://127.0.0.1:1/v1"] * 2, ["--evalset", "no_such_set"], "no_such_set"),
     (["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"], [*NAMED, "--limit", "0"], "--limit 0"),
 ]  # fmt: skip

@@ -25,6 +25,7 @@ ONE_LINE_CHANGES = [
     (2, "baseline: {model: refrence}", "a folder is written ./refrence"),
     (2, "baseline: {model: ./nowhere}", "no model folder"),
     (2, "baseline: {model: https://example.org/m}", "a server's address is `endpoint`"),
+    (2, "baseline: {model: 'localhost:8000/v1'}", "a server's address is `endpoint`"),
     (2, "baseline: {endpoint: 'http://h/v1'}", "`baseline.model` is missing"),
     (2, "baseline: {endpoint: h/v1, model: m}", "`endpoint` is the API's address"),
     (2, "baseline: {endpoint: 'ftp://h/v1', model: m}", "`endpoint` is the API's address"),
@@ -138,6 +139,7 @@ ONE_LINE_CHANGES = [
     (4, "evalsets: [{nam: theirs, cases: external}]", "did you mean 'name'?"),
     (4, "evalsets: [{lm_evl: gsm8k}]", "did you mean 'lm_eval'?"),
     (4, "evalsets: [arithmetic, {name: arithmetic, cases: external}]", "'arithmetic' twice"),
+    (5, "gate: {rules: [{metric: throughput.answers, max_drop: 0.02}]}", "is measured under load: write the rule as"),
     (5, "gate: {alpha: 0, rules: [{metric: exact_match, max_drop: 0.02}]}", "from 0.000001 and below 0.5 (found 0)"),
     (5, "gate: {alpha: 0.5, rules: [{metric: exact_match, max_drop: 0.02}]}", "below 0.5"),
     *(

@@ -56,6 +56,14 @@ def test_what_this_version_cannot_see_of_a_server_is_refused(change, body, said,
         checked(tmp_path, change, body)
 
 
+@pytest.mark.parametrize(("engine", "known"), [("vLLM", "vllm"), ("vlmm", "vllm"), ("llama.cpp", "llamacpp")])
+def test_an_engine_whose_name_is_misspelt_is_told_how_it_is_called(engine, known, tmp_path):
+    arm = "tokenizer: reference}}\neval"
+    with pytest.raises(UsageError, match=f"v: no engine is known as '{engine}'; did you mean '{known}'"):
+        checked(tmp_path, (arm, arm.replace("reference", f"reference, engine: {engine}")))
+    checked(tmp_path, (arm, arm.replace("reference", "reference, engine: lmdeploy")))
+
+
 def test_a_rule_on_drift_needs_what_its_servers_list(tmp_path):
     rule = "0.02}, {metric: drift.top1_agreement, min: 0.9}"
     with pytest.raises(UsageError, match=r"of v, so it could never be decided\. Give each served arm `prompt_logprobs"):

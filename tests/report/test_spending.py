@@ -60,8 +60,6 @@ def test_a_judge_is_told_beside_the_arms_and_counts_with_them():
     body = foreseen_as_body(with_arms)
     assert body is not None
     assert (body["judge"]["at_most"]["tokens"], body["judge"]["expected"]) == (6000, None)
-    told_again = spent_line([line("v", SEEN, replayed=True)], SEEN)
-    assert "; the judge, asked anew, 3,400 tokens" in told_again
     assert spent_line([], SEEN).endswith("included: the judge 3,400 tokens (3,000 read, 400 said) in 12 requests, 1.25")
 
 

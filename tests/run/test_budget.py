@@ -124,6 +124,15 @@ def test_options_that_cannot_be_are_refused_before_anything_is_asked(options, sa
     assert said in " ".join(done.stderr.split())
 
 
+def test_a_program_that_is_not_there_is_told_before_any_server_is_asked(workspace):
+    with scripted(otherwise=answer) as one:
+        arms = GATE.format(one.address, "http://127.0.0.1:2/v1", 9)
+        done = run(workspace, arms.replace("endpoint: 'http://127.0.0.1:2/v1'", "serve: 'vlllm serve m --port {port}'"))
+        assert not one.asked
+    assert done.returncode == Exit.USAGE
+    assert "v: `serve` begins with 'vlllm', and there is no such program here" in " ".join(done.stderr.split())
+
+
 def test_a_run_without_servers_has_nothing_to_record(workspace):
     gate = "version: 1\nbaseline: {model: reference}\nvariants: {q: {quantize: int8}}\nevalsets: [./echo.yaml]\n"
     done = run(workspace, gate + "gate: {rules: [{metric: exact_match, max_drop: 0.15}]}\n", "--record", "said")

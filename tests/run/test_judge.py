@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -108,7 +109,9 @@ def test_a_judge_blocks_what_loses_approves_what_does_not_and_is_not_needed_agai
     assert "judge.win" in qualgate("report", cwd=workspace).stdout
 
 
-def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run_which_goes_on_with_more(workspace):
+def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run_which_goes_on_with_more(
+    workspace, monkeypatch
+):
     def judged(body):
         said = {"message": {"role": "assistant", "content": judging(body)}}
         return as_json({"choices": [said], "usage": {"prompt_tokens": 200, "completion_tokens": 10}})
@@ -123,7 +126,7 @@ def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run
                 for name, wrong in (("baseline", 0), ("same", 2), ("worse", 50))}  # fmt: skip
         judge = open_.enter_context(scripted(otherwise=judged))
         write_with(20_000)
-        poor = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+        poor = qualgate("run", "gate.yaml", "--json", "--record", "said", cwd=workspace)
         assert poor.returncode == Exit.INFRASTRUCTURE
         told = " ".join(poor.stderr.split())
         assert "of `max_tokens_total: 20000` tokens, and the next request to the judge may take" in told
@@ -132,7 +135,7 @@ def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run
         assert qualgate("rescore", "gate.yaml", cwd=workspace).returncode == Exit.USAGE  # the run is to go on first
         assert len(judge.asked) == asked[0]
         write_with(100_000)
-        rich = qualgate("run", "gate.yaml", "--json", cwd=workspace)
+        rich = qualgate("run", "gate.yaml", "--json", "--record", "said", cwd=workspace)
         assert (rich.returncode, words(rich)) == (Exit.BLOCK, {"same": "approve", "worse": "block"}), rich.stderr
         assert [len(one.asked) for one in arms.values()] == asked[1:]  # what was answered is kept
         foretold = json.loads(qualgate("plan", "gate.yaml", "--json", cwd=workspace).stdout)["servers"]
@@ -152,6 +155,17 @@ def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run
     tokens = took["requests"] * 210
     assert foretold["judge"]["expected"] == {**counts, "tokens": tokens, "cost": pytest.approx(took["cost"])}
     assert foretold["at_most"]["tokens"] > foretold["judge"]["at_most"]["tokens"] > foretold["expected"]["tokens"]
+    # Told again, judge and arms cost nothing and are asked nothing; from here on none of them is there.
+    monkeypatch.delenv("JUDGE_KEY")
+    write_with(1)
+    replayed = qualgate("run", "gate.yaml", "--json", "--replay", "said", cwd=workspace)
+    assert (replayed.returncode, words(replayed)) == (Exit.BLOCK, words(rich)), replayed.stderr
+    assert json.loads(replayed.stdout)["judging"] == took
+    assert "sk-judge-4711" not in "".join(file.read_text() for file in workspace.glob("said/*/*"))
+    shutil.rmtree(workspace / "said" / "the judge")  # as in a recording of a version that did not keep it
+    unjudged = qualgate("run", "gate.yaml", "--store", "sqlite:///other.db", "--replay", "said", cwd=workspace)
+    assert unjudged.returncode == Exit.INFRASTRUCTURE
+    assert "nothing is in it of what the judge was asked" in " ".join(unjudged.stderr.split())
 
 
 def test_a_judge_that_does_not_serve_its_model_is_told_before_anything_is_generated(workspace):

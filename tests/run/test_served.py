@@ -393,6 +393,16 @@ def test_a_command_is_started_asked_and_ended(workspace):
     assert not [one for one in running() if "--of-this-test" in one]
 
 
+def test_a_started_server_of_another_model_is_the_users_and_nothing_changed_during_the_run(workspace):
+    (workspace / "echo.py").write_text(ECHO)
+    command = f"{sys.executable} echo.py {{port}}"
+    arms = [f"{{serve: '{command} {number}', model: other}}" for number in (1, 2)]
+    done = run(workspace, f"baseline: {arms[0]}\nvariants: {{v: {arms[1]}}}\n")
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert "serves no model 'other'; it serves 'support'" in " ".join(done.stderr.split())
+    assert "changed during the run" not in done.stderr
+
+
 @pytest.mark.proof
 def test_our_own_server_is_started_and_answers_as_the_engine_does(workspace):
     command = f"{sys.executable} -m qualgate serve ./model --port {{port}} --name support --dtype float32"

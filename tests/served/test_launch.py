@@ -14,7 +14,7 @@ import pytest
 
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import ArmSpec, Job, Served
-from qualgate.served.launch import by_server, reached
+from qualgate.served.launch import by_server, check_programs, reached
 
 SERVER = """\
 import http.server, json, os, pathlib, subprocess, sys
@@ -100,6 +100,14 @@ def test_a_key_in_a_servers_log_is_not_shown(tmp_path, monkeypatch):
     with pytest.raises(InfrastructureError, match=r"args \*\*\*") as found, reached([keyed], tmp_path, lambda: False):
         pass
     assert "canary" not in str(found.value)
+
+
+def test_a_command_that_a_shell_would_read_says_how_variables_are_set(tmp_path):
+    arm = job("VLLM_BATCH_INVARIANT=1 vllm serve m --port {port}").arm
+    assert arm.served is not None
+    with pytest.raises(UsageError, match="variables are set by `env`"):
+        check_programs([arm], tmp_path)
+    check_programs([replace(arm, served=replace(arm.served, replayed=True))], tmp_path)
 
 
 def test_a_command_that_is_not_there_is_the_users(tmp_path):

@@ -154,6 +154,7 @@ def test_a_key_that_is_parted_between_two_pieces_is_found():
     [
         ({**BODY, "max_tokens": 9}, "s/c", "`max_tokens` was 4, and is 9"),
         ({**BODY, "prompt": "q" * 99}, "s/c", f'`prompt` was "p", and is "{"q" * 59}…'),
+        ({**BODY, "prompt": "p" * 10 + "q" * 99}, "s/c", f'`prompt` was "p", and is "{"p" * 10}{"q" * 49}…'),
         ({**BODY, "top_p": 0.5}, "s/c", "`top_p` was not said, and is 0.5"),
         (BODY, "s/other", "nothing of this kind was asked then"),
     ],
@@ -167,6 +168,15 @@ def test_what_was_not_asked_then_is_refused_with_what_differs(body, of, why, tmp
     assert f"v/job-00000: POST {server.address}/completions of {of} is not in the recording: {why}" in str(
         refused.value
     )
+
+
+def test_long_texts_are_shown_from_where_they_part(tmp_path):
+    before, after = "a" * 300 + " one", "a" * 300 + " two"
+    with scripted(said("yes")) as server:
+        served = Served(endpoint=server.address)
+        talk(tmp_path, served, ask({**BODY, "prompt": before}))
+    with pytest.raises(NotRecorded, match=r'was …a+ one", and is …a+ two"'):
+        talk(tmp_path, served, ask({**BODY, "prompt": after}), replayed=True)
 
 
 def test_a_question_that_was_asked_once_is_not_answered_twice(tmp_path):

@@ -58,11 +58,11 @@ DRAFTS = ("its own blocks", "blocks apart")  # of who drafts there: the target's
 LEARNED_FROM = 300  # place of the first case that the head learns on: none that is tried
 
 # Cases of each task, of those that a head learns on, and its steps.
-FULL, QUICK = (10, 100, 1000), (1, 3, 8)
+FULL, QUICK = (10, 30, 200), (1, 3, 8)
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Ten combinations and prompts that begin alike: some 30 minutes of two idle cores; quick: one minute."""
+    """Ten combinations and prompts that begin alike: some 20 minutes of two idle cores; quick: one minute."""
     cases, lessons, steps = QUICK if quick else FULL
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work) / "model"

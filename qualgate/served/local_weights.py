@@ -1,0 +1,59 @@
+"""What lies on this machine of the models that a serving command names, by one hash: the same command over other files
+is another arm."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from qualgate.errors import UsageError
+from qualgate.identity import content_hash, file_hash
+
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+FILES = (*WEIGHTS, ".json", ".jinja", ".model", ".tiktoken", ".txt")  # of a model's folder
+
+
+def weights_of(command: str, folder: Path) -> str:
+    """sha256 of the model folders, and GGUF files, that the command names, in its words or in JSON among them; "" where
+    it names none that is here. folder: in which it is run. UsageError for a file that cannot be read."""
+    named = {text: _files(folder, text) for word in shlex.split(command) for text in _paths(word)}
+    found = {text: [[file.name, _hash(file)] for file in files] for text, files in named.items() if files}
+    return content_hash(found) if found else ""
+
+
+def _paths(word: str) -> Iterator[str]:
+    flag, _, value = word.partition("=")
+    text = value if flag.startswith("-") and value else word
+    yield text
+    try:
+        yield from _texts(json.loads(text))
+    except (ValueError, RecursionError):
+        return
+
+
+def _texts(value: Any) -> Iterator[str]:
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(one)
+    if isinstance(value, str):
+        yield value
+
+
+def _files(folder: Path, text: str) -> list[Path]:
+    try:
+        where = folder / text
+        if where.is_file():
+            return [where] if where.suffix == ".gguf" else []
+        inside = sorted(one for one in where.iterdir() if one.suffix in FILES and one.is_file())
+    except (OSError, ValueError):  # no path at all, among them
+        return []
+    return inside if any(one.suffix in WEIGHTS for one in inside) else []
+
+
+def _hash(file: Path) -> str:
+    try:
+        return file_hash(file)
+    except OSError as error:
+        raise UsageError(f"{file}: `serve` names its model, and it cannot be read ({error.strerror}).") from None

@@ -1,0 +1,54 @@
+"""What lies here of the models that a command serves: the same command over other files is another arm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import IntegrityError
+from qualgate.records import ArmSpec, Served
+from qualgate.served.declared import identify_served
+from qualgate.served.launch import running
+from qualgate.served.local_weights import weights_of
+
+COMMANDS = (
+    "vllm serve ./m --port {port}",
+    "server --model=./m --port {port}",
+    """vllm serve x --speculative-config '{"model": "./m", "method": "draft_model"}' --port {port}""",
+    "llama-server -m one.gguf --port {port}",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "m").mkdir()
+    for file, text in (("m/config.json", "{}"), ("m/a.safetensors", "a"), ("m/log.out", ""), ("one.gguf", "g")):
+        (tmp_path / file).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_other_files_behind_a_command_are_other_weights(command, folder):
+    before = weights_of(command, folder)
+    (folder / "m" / "log.out").write_text("what a server writes")
+    assert weights_of(command, folder) == before != ""
+    for file in ("m/a.safetensors", "one.gguf"):
+        (folder / file).write_text("b")
+    assert weights_of(command, folder) != before
+
+
+@pytest.mark.parametrize("named", ["org/model", "..", "x" * 5000, "'a\0b'", "[[[1]]]", "m/config.json"])
+def test_what_is_no_model_here_has_none(named, folder):
+    assert weights_of(f"vllm serve {named} --port {{port}}", folder) == ""
+
+
+def test_a_server_is_not_started_over_files_that_changed_since_they_were_planned(folder):
+    served = Served(command=COMMANDS[0])
+    arm = ArmSpec(name="v", model="m", served=replace(served, weights=weights_of(COMMANDS[0], folder)))
+    unheld = identify_served(replace(arm, served=served), None, {}, "")
+    assert identify_served(arm, None, {}, "").weights != unheld.weights
+    (folder / "m" / "a.safetensors").write_text("b")
+    with pytest.raises(IntegrityError, match="not those that the run was planned with"), running(arm, folder, bool):
+        pass
