@@ -121,7 +121,7 @@ class Baseline(ServedKeys):
     """What variants are held against: a model folder, at full precision unless `quantized` says otherwise, or what a
     server serves."""
 
-    model_config = {"json_schema_extra": {"anyOf": [IN_PROCESS, *SERVED]}}
+    model_config = {"json_schema_extra": {"required": [], "anyOf": [{"required": ["model"], **IN_PROCESS}, *SERVED]}}
     example: ClassVar = "{model: ./models/support}"
     model: ModelPath
     """The full-precision model: a folder with config.json, safetensors and tokenizer, relative to the gate file, or
@@ -180,6 +180,7 @@ class Variant(ServedKeys):
                         "adapter": {"not": _MERGED},
                     },
                 },
+                {"required": ["serve"], "properties": dict.fromkeys(("model", "quantize"), False)},
                 {
                     "anyOf": [{"required": [key]} for key in ("speculation", "kv_cache", "adapter")],
                     "properties": dict.fromkeys(("model", "quantize", "dtype", "calibration"), False),

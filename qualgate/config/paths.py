@@ -33,11 +33,12 @@ def expanded(path: str) -> Path:
 def _model_folder(model: str, info: ValidationInfo) -> str:
     if not model:
         raise stated(f"`model` is empty; write a folder, or `{SHIPPED_MODEL}` for the shipped one")
-    if "://" in model or re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", model):
+    known = info.data or {}
+    served = known.get("endpoint") or known.get("serve")
+    if "://" in model or (not served and re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", model)):
         raise stated(f"`model` is no address ({quote(model)}): a model of the Hub is a folder after `hf download`, and "
                      "a server's address is `endpoint`: {endpoint: http://127.0.0.1:8000/v1, model: NAME}")  # fmt: skip
-    known = info.data or {}
-    if known.get("endpoint") or known.get("serve"):  # the server's own name for it
+    if served:  # the server's own name for it
         return model
     if ("endpoint" in known) != ("serve" in known):  # that is wrong, and told: a server names it
         return model

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from qualgate.config import keys
 from qualgate.config.budget import BudgetEntry, PriceEntry, as_price
+from qualgate.config.listed_name import listed_name
 from qualgate.config.paths import SHIPPED_MODEL, TokenizerPath, expanded
 from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.records import Served
@@ -39,7 +40,7 @@ READ_BY = ("vllm", "sglang", "qualgate")  # engines that tell a prompt's log-pro
 IN_PROCESS: Any = {"properties": dict.fromkeys(("endpoint", "serve", *_WITH), False)}
 SERVED: Any = [
     {
-        "required": [this, "model"],
+        "required": [this, "model"] if this == "endpoint" else [this],
         "properties": dict.fromkeys((other, *_OUTSIDE), False),
         "dependencies": {
             "prompt_logprobs": {"required": ["tokenizer"], "properties": {"engine": {"enum": list(READ_BY)}}}
@@ -154,7 +155,8 @@ class ServedKeys(AskedKeys):
 
     serve: Annotated[str, AfterValidator(_command), Field(json_schema_extra={"pattern": "\\{port\\}"})] = ABSENT
     """A command that starts such a server, with {port} where it takes its port: started from the gate file's folder
-    for this arm's answers, ended after them. Example: `serve: vllm serve ./support-awq --port {port}`
+    for this arm's answers, ended after them. `model` may be left out where the command names it, as those of vLLM,
+    SGLang and `qualgate serve` do. Example: `serve: vllm serve ./support-awq --port {port}`
     """
     engine: Annotated[str, Field(min_length=1, max_length=60)] = ABSENT
     """What serves, by your word; `vllm` and `qualgate` are asked for the tokens of their answers, and one that is not
@@ -186,6 +188,14 @@ class ServedKeys(AskedKeys):
         """Whether a server answers for it."""
         return self.endpoint is not None or self.serve is not None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _listed_as_its_command_says(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "model" not in value and isinstance(value.get("serve"), str):
+            name = listed_name(value["serve"])
+            return {**value, "model": name} if name else value
+        return value
+
     @model_validator(mode="after")
     def _served_or_not(self) -> ServedKeys:
         said = [name for name in _WITH if name in self.model_fields_set]
@@ -196,7 +206,10 @@ class ServedKeys(AskedKeys):
         if self.endpoint is not None and self.serve is not None:
             raise stated("an arm has `endpoint` (a server that runs) or `serve` (one to start), one of the two")
         if getattr(self, "model", None) is None:
-            raise stated("`endpoint` and `serve` need `model`: the name under which the server lists it (/v1/models)")
+            raise stated(
+                "`endpoint` and `serve` need `model`: the name under which the server lists it (/v1/models). A `serve` "
+                "command of vLLM, SGLang or qualgate tells it where it names its model"
+            )
         if self.prompt_logprobs is not None:
             self._check_reading()
         if wrong := [name for name in _OUTSIDE if name in self.model_fields_set]:

@@ -20,7 +20,7 @@ BEYOND_A_SCHEMA = (
     "no shipped evalset", "no shipped calibration set", "no calibration set at", "cannot be a path", "home folder",
     "no adapter's folder",
     "levels, and 4 are the most",
-    "levels, and 4 are the most", "is no command", "is the API's address", "same server",
+    "levels, and 4 are the most", "is no command", "is no address", "is the API's address", "same server",
     "answers to each case, and `generation.repeats`",
     "finite number", "valid integer (found 1.0)",  # JSON has no infinity, and to JSON Schema 1.0 is an integer
 )  # fmt: skip

@@ -1,0 +1,43 @@
+"""The name under which a server that a command starts will list its model, as far as the command tells."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePath
+
+NAMED = ("--served-model-name", "--alias")  # of vLLM and SGLang; of llama.cpp
+OF_A_MODEL = ("--model", "--model-path")
+SERVES = ("vllm", "sglang", "qualgate")  # programs that take the model behind `serve`
+MODULES = ("vllm.entrypoints.openai.api_server", "sglang.launch_server")
+
+
+def listed_name(command: str) -> str:
+    """What is said by a flag; else, of vLLM and SGLang, the model as the command has it, and of `qualgate serve` the
+    last part of its path. "" where the command does not tell, or is none."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    for at, word in enumerate(words):
+        if word in MODULES:
+            return _behind(words[at:], NAMED) or _behind(words[at:], OF_A_MODEL)
+        if PurePath(word).name in SERVES and words[at + 1 : at + 2] == ["serve"]:
+            return _served_by(PurePath(word).name, words[at + 2 :])
+    return _behind(words, NAMED)
+
+
+def _served_by(program: str, words: Sequence[str]) -> str:
+    first = next(iter(words), "")
+    if program == "qualgate":
+        return _behind(words, ("--name",)) or ("" if first.startswith("-") else PurePath(first).name)
+    return _behind(words, NAMED) or (_behind(words, OF_A_MODEL) if first.startswith("-") else first)
+
+
+def _behind(words: Sequence[str], flags: Sequence[str]) -> str:
+    """The word behind the first of these flags, or behind its `=`."""
+    for at, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag in flags:
+            return value if equals else next(iter(words[at + 1 : at + 2]), "")
+    return ""
