@@ -20,7 +20,10 @@ from yarl import URL
 
 # s: to connect, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=600.0)
-IDLE = 5.0  # s after which a connection that nobody uses is closed
+IDLE = 4.0  # s after which a connection that nobody uses is closed: many servers close theirs after 5
+CLOSED = (
+    0.1  # share of requests that met a connection which the server had closed, from which on each has one of its own
+)
 AT_ONCE = 2**20  # bytes that are written without a look at what else is to be done
 UNSENT = ("ConnectError", "ConnectTimeout")  # names of failures before anything was asked
 
@@ -115,23 +118,36 @@ class Network:
     def __init__(self, at_once: int, *, secure: bool) -> None:
         self._at_once, self._secure = at_once, secure
         self._session: aiohttp.ClientSession | None = None
+        self._sent = self._met_closed = 0
 
     async def send(self, question: Question) -> Response:
         """See `Asked`."""
+        for left in range(self._at_once, -1, -1):
+            try:
+                return _Received(await self._sent_once(question))
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                self._met_closed += isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+                if not left or not isinstance(error.__cause__, aiohttp.ClientConnectionResetError):
+                    raise broken(error) from None
+        raise AssertionError("the last one ends it")
+
+    async def _sent_once(self, question: Question) -> aiohttp.ClientResponse:
+        """Servers may close a connection behind an answer and not say so, as llama.cpp's does behind each that it
+        streams. What was to be sent in such a one reached nobody, and is sent in another."""
+        headers = dict(question.headers)
+        if self._met_closed > CLOSED * self._sent:
+            headers.setdefault("Connection", "close")
+        self._sent += 1
         body: Any = question.content
         if body is not None and len(body) > AT_ONCE:
             body = io.BytesIO(body)
-        try:
-            reply = await self._opened().request(
-                question.method,
-                URL(question.address, encoded=True),
-                data=body,
-                headers=question.headers,
-                allow_redirects=False,
-            )
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise broken(error) from None
-        return _Received(reply)
+        return await self._opened().request(
+            question.method,
+            URL(question.address, encoded=True),
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+        )
 
     async def close(self) -> None:
         """See `Asked`."""

@@ -97,3 +97,40 @@ def test_failures_have_the_names_that_recordings_hold(error, name):
     assert isinstance(found, Broken)
     assert (found.name, found.tls) == (name, None)
     assert found.words
+
+
+def test_a_server_that_closes_behind_each_answer_and_does_not_say_so_is_asked_on_a_connection_for_each():
+    """As llama.cpp does behind what it streams: every second request went into a connection that was closed."""
+    heads = list[bytes]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        heads.append(head)
+        await reader.readexactly(len(b"{}"))
+        writer.write(reply("one"))
+        writer.close()
+
+    async def ask(network: Network, address: str) -> str:
+        question = Question(method="POST", address=address, content=b"{}", headers={}, exchange=Exchange())
+        try:
+            response = await network.send(question)
+        except Broken as error:
+            return error.name
+        said = b"".join([part async for part in response.parts()]).decode()
+        await response.aclose()
+        return said
+
+    async def asked() -> list[str]:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        network = Network(4, secure=False)
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        found = [await ask(network, address) for _ in range(12)]
+        await network.close()
+        server.close()
+        return found
+
+    found = asyncio.run(asked())
+    assert "ReadError" not in found, "what a closed connection took was sent to nobody"
+    assert found.count("one") >= 11, "one may be lost before its connection is known to be closed"
+    assert len(heads) == found.count("one")
+    assert b"Connection: close" in heads[-1] or found.count("one") == 12
