@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from qualgate.errors import InfrastructureError, UsageError
 from qualgate.records import UNBOUND, ArmSpec, Probe, Prompt, Wire
@@ -22,6 +22,8 @@ from qualgate.served.client import Client
 from qualgate.served.faults import NotRecorded, NotServed, RequestRefused
 from qualgate.served.ledger import Ledger
 from qualgate.served.tape import session_of
+
+Of = TypeVar("Of")
 
 FIXED = (
     "The warehouse in Lyon ships 40 crates of glass on Monday.",
@@ -97,7 +99,7 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client) -> tup
     async with opened as client:
         asking = _Asking(client=client, arm=arm, chats=chats)
         own = await _own(asking)  # while nothing else is asked
-        found = await asyncio.gather(
+        found = await _all(
             _tokens(asking),
             _drawing(asking, any(prompt.sampling.drawn for prompt in prompts)),
             _max_tokens(asking),
@@ -109,9 +111,19 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client) -> tup
     return tuple(one for some in (own, *found) for one in some)
 
 
+async def _all(*work: Awaitable[Of]) -> list[Of]:
+    """What each gives. Where some fail, the first failure once all have ended: a recording then holds what each of them
+    was asked, tries after failures too, and a replay asks no other."""
+    found = await asyncio.gather(*work, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in found if not isinstance(one, BaseException)]
+
+
 async def _tokens(asking: _Asking) -> list[Probe]:
     asked = f"how many tokens {len(FIXED)} fixed prompts have"
-    answers = await asyncio.gather(*(asking.ask(text, 1) for text in FIXED))
+    answers = await _all(*(asking.ask(text, 1) for text in FIXED))
     counts = [answer.prompt_tokens for answer in answers]
     if None in counts:
         return [Probe(name="tokens", asked=asked, saw="it does not tell")]
@@ -123,7 +135,7 @@ async def _drawing(asking: _Asking, drawn: bool) -> list[Probe]:
     """drawn: whether the run draws its answers, so that a seed matters."""
     asked = f"the same at temperature 0 twice, and at {HOT:g} by three seeds"
     try:
-        greedy, again, *hot = await asyncio.gather(
+        greedy, again, *hot = await _all(
             asking.ask(OPEN, DRAWN_TOKENS),
             asking.ask(OPEN, DRAWN_TOKENS),
             *(asking.ask(OPEN, DRAWN_TOKENS, temperature=HOT, seed=seed) for seed in (1, 1, 2, 3)),
@@ -164,7 +176,7 @@ async def _max_tokens(asking: _Asking) -> list[Probe]:
 async def _own(asking: _Asking) -> list[Probe]:
     """Whether an answer is its own question's: asked together, each must say what it says when asked alone."""
     asked = f"{len(WORDED)} numbers in words, together and then one by one"
-    together = [_told(one) for one in await asyncio.gather(*(asking.ask(text, DRAWN_TOKENS) for text in WORDED))]
+    together = [_told(one) for one in await _all(*(asking.ask(text, DRAWN_TOKENS) for text in WORDED))]
     alone = [_told(await asking.ask(text, DRAWN_TOKENS)) for text in WORDED]
     crossed = [at for at, one in enumerate(together) if one != alone[at] and one in alone]
     crossed = [at for at in crossed if _told(await asking.ask(WORDED[at], DRAWN_TOKENS)) == alone[at]]  # steady alone
@@ -215,9 +227,7 @@ async def _context(asking: _Asking, most: int) -> list[Probe]:
     times = most // 4, most // 2, most
     asked = f"prompts of {', '.join(f'{4 * one:,}' for one in times)} words"
     try:
-        answers = await asyncio.gather(
-            *(asking.ask(start + FILLER * many, 1) for start, many in zip(STARTS, times, strict=True))
-        )
+        answers = await _all(*(asking.ask(start + FILLER * many, 1) for start, many in zip(STARTS, times, strict=True)))
     except NotServed as refused:  # it says so, and will say it of a case; what is cut off in silence is the fault
         return [Probe(name="context", asked=asked, saw=f"it refuses: {str(refused)[:200]}")]
     counts = [answer.prompt_tokens for answer in answers]
