@@ -15,6 +15,7 @@ from time import perf_counter
 from qualgate.speculation.acceptance import Fate
 from qualgate.speculation.control import window
 from qualgate.speculation.lengths import FEW, LOOKS, MOST_RESTS, RESTS, Batch, Learned, Lengths, Prospect
+from qualgate.speculation.ngram import Ngram
 from qualgate.speculation.plan import Plan
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer, Stepwise
 from qualgate.speculation.steps import Drafts, Step, step
@@ -95,6 +96,8 @@ class Drafting:
             drafts = self._proposer.propose(_cut(asked, self._tokens))
             self._drafts = {one.row: draft for one, draft in zip(asked, drafts, strict=True) if draft.tokens}
             return {row: draft.tokens for row, draft in self._drafts.items()}
+        if self._looks_alone:
+            return self._looked_up(asked, going)
         if not self._instead and not self._proposer.runs_model:
             return self._verified(self._found(self._proposer, asked, going))
         began = self._clock()
@@ -154,6 +157,8 @@ class Drafting:
         self._learned.acceptance.observe(draft, tokens, here.task, here.fate)
         if offered:
             self._learned.lengths(draft.kind).fared(offered, agreed)
+            cost = self._learned.costs.now
+            self._learned.looks.saved += agreed * cost.token(self._sequences) - offered * cost.row
         back = draft.kind in ("baseline", "sibling") and tuple(tokens[:BACK]) == draft.tokens[:BACK]
         if not back or len(tokens) < BACK or row in self._back:
             return False
@@ -187,17 +192,38 @@ class Drafting:
         of many tells enough."""
         if self.resting:
             return
-        costs, rest = self._learned.costs, self._rest
+        costs, rest, began = self._learned.costs, self._rest, self._clock()
         costs.observe(sequences, rows, seconds)
-        if not self._tokens and self._proposer.runs_model:
-            rested = rest.gone * costs.now.seconds(rest.going, rest.going)
+        if self._tokens:
+            return
+        rested = rest.gone * costs.now.seconds(rest.going, rest.going)
+        if self._looks_alone:
+            looks = self._learned.looks
+            looks.passes += rested + seconds
+            looks.took += self._clock() - began
+        elif self._proposer.runs_model:
             self._learned.lengths(self._proposer.name).passed(rested + seconds)
-            rest.gone = 0
+        rest.gone = 0
 
     @property
     def because(self) -> str:
         """Why nothing is drafted where a model was to draft; "" where it drafts, or nothing was decided."""
         return self._learned.lengths(self._proposer.name).because if self._rest.left else ""
+
+    @property
+    def _looks_alone(self) -> bool:
+        """Whether γ is chosen of what is looked up alone, in texts that may hold nothing of use."""
+        return isinstance(self._proposer, Ngram) and not (self._tokens or self._instead)
+
+    def _looked_up(self, asked: Sequence[Asked], going: int) -> dict[int, Sequence[int]]:
+        """What was found, as much as pays of it; and whether the next passes go without a look."""
+        began, looks, rest = self._clock(), self._learned.looks, self._rest
+        found = self._verified(self._found(self._proposer, asked, going))
+        looks.look(self._clock() - began)
+        rest.left, rest.going = looks.rests(self._learned.costs.now.seconds(going, going)), going
+        if rest.left:
+            self._learned.lengths(self._proposer.name).because = "to look for drafts takes longer than they save"
+        return found
 
     def _batch(self, going: int) -> Batch:
         return Batch(going, waits=len(self._tasks) > self._over + going)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from qualgate.speculation.acceptance import Acceptance, Fate, prior
 from qualgate.speculation.control import Costs, PassCost
+from qualgate.speculation.looks import Looks
 from qualgate.speculation.plan import Balance, Plan, Prices, best_plan, faster, prices, saved, shares_of
 from qualgate.speculation.remaining import Remaining
 from qualgate.speculation.text import MOST_MATCHED
@@ -251,6 +252,7 @@ class Learned:
 
     def __init__(self) -> None:
         self.costs, self.acceptance, self.remaining, self.rest = Costs(), Acceptance(), Remaining(), Rest()
+        self.looks = Looks()
         self._lengths: dict[str, Lengths] = {}
 
     def seed(self, passes: Mapping[tuple[int, int], float]) -> None:

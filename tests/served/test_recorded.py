@@ -1,0 +1,58 @@
+"""What real servers said is read: recordings of vLLM and of llama.cpp (`recorded/README.md`), told again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import Exit
+from tests.command_line import qualgate
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def told_again(name: str, folder: Path) -> dict:
+    for file in (*RECORDED.glob("*.jsonl"), RECORDED / "orders.yaml", RECORDED / "sums.yaml"):
+        shutil.copy(file, folder)
+    shutil.copy(RECORDED / f"{name}.yaml", folder / "gate.yaml")
+    zipfile.ZipFile(RECORDED / f"{name}.zip").extractall(folder / "said")
+    done = qualgate("run", "gate.yaml", "--json", "--replay", "said", cwd=folder)
+    assert done.returncode == Exit.UNDECIDED, done.stderr  # by three cases of each kind
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "cases", "tokens", "fewer_right"),
+    [
+        ("vllm", "vllm 0.32.0", 6, 254, {"tool_call.correct": 3, "numeric": 2}),
+        ("vllm-chat", "vllm 0.32.0", 3, 128, {"numeric": 2}),
+        ("llamacpp", "llamacpp", 6, 254, {"tool_call.correct": 3, "numeric": 3}),
+        ("llamacpp-chat", "llamacpp", 3, 128, {"numeric": 3}),
+    ],
+)
+def test_every_answer_of_a_real_server_is_read_whole(name, engine, cases, tokens, fewer_right, tmp_path):
+    """The baseline's are right: the model answers these cases so in process, too."""
+    found = told_again(name, tmp_path)
+    arms = {arm["name"]: arm for arm in found["arms"]}
+    assert set(arms) == {"baseline", "fewer", "baseline@aa"}
+    for arm in arms.values():
+        assert (arm["done"], arm["errors"]) == (cases, 0)
+        assert arm["footprint"]["generation"]["engine"] == engine
+        assert not [probe["name"] for probe in arm["footprint"]["probes"] if probe["fault"]]
+    assert arms["baseline"]["footprint"]["generation"]["tokens"] == tokens
+    [verdict] = found["verdicts"]
+    quality = {one["metric"]: one for one in verdict["comparisons"] if one["metric"] in fewer_right}
+    assert {metric: one["baseline"] for metric, one in quality.items()} == dict.fromkeys(fewer_right, 1.0)
+    assert {metric: round(one["n"] * one["variant"]) for metric, one in quality.items()} == fewer_right
+
+
+def test_drift_and_answers_that_begin_as_the_baselines_are_read_of_what_vllm_lists(tmp_path):
+    found = told_again("vllm", tmp_path)
+    fewer = next(arm for arm in found["arms"] if arm["name"] == "fewer")["footprint"]["generation"]
+    assert (fewer["forked"], fewer["otherwise"]) == (1, 0), "one answer leaves the baseline's; none is said otherwise"
+    [agreement] = [one for one in found["verdicts"][0]["comparisons"] if one["metric"] == "drift.top1_agreement"]
+    assert agreement["n"] == 6
