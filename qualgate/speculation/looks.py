@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-ALLOWED = 0.01  # of all seconds that looks may take beyond what they saved
+ALLOWED = 0.02  # of all seconds that looks may take beyond what they saved
 TRIED = 24  # looks before any is left out
 MEMORY = 0.99  # of what was taken and saved, at each look
 MOST = 480  # passes without a look
