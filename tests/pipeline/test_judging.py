@@ -267,7 +267,8 @@ def test_what_it_takes_counts_in_the_runs_ledger_even_when_that_is_lost(made):
 
 def test_a_price_of_the_judge_is_no_part_of_the_policy(made):
     plain, priced = (gate_of(made[2], "http://127.0.0.1:1/v1", more).policy for more in ("", ", price: {prompt: 3}"))
-    assert priced.judge and priced.judge.served.price == Price(prompt=3.0)
+    assert priced.judge
+    assert priced.judge.served.price == Price(prompt=3.0)
     assert policy_to_json(plain) == policy_to_json(priced)
 
 
