@@ -30,6 +30,7 @@ from qualgate.served import sglang
 from qualgate.served.answer import Answer, Gathering
 from qualgate.served.charging import Charges, Meter
 from qualgate.served.doubt import rearranged
+from qualgate.served.engines import says_done
 from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
 from qualgate.served.network import UNSENT, Asked, Broken, Exchange, Network, Question, Response
 from qualgate.served.replies import Completed, Reply
@@ -224,7 +225,8 @@ class Client:
             if (size := size + len(event)) > MOST_BYTES:
                 raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
             yield self._read(event, Completed)
-        raise WireFault("its stream broke off before its end")
+        if says_done(self._served.engine):
+            raise WireFault("its stream broke off before its end")
 
     @asynccontextmanager
     async def _sent(

@@ -9,6 +9,7 @@ from qualgate.errors import close_names
 from qualgate.identity import content_hash, own_version, sha256_text
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
+from qualgate.served.engines import loads_what_it_is_asked
 from qualgate.served.faults import ADDRESS, NotServed
 from qualgate.served.replies import Models, Version
 
@@ -28,6 +29,8 @@ async def declared(client: Client, arm: ArmSpec) -> str:
     if models is None:
         raise NotServed(f"{arm.name}: there is no /models at {_address(arm)}. {ADDRESS}.")
     names = [one.id for one in models.data]
+    if arm.model not in names and arm.served and loads_what_it_is_asked(arm.served.engine):
+        return f"{arm.model[:MOST_NAMED]}, which it does not list; {await _engine(client, arm)}"
     if arm.model not in names:
         near = close_names(arm.model, names)
         known = f"did you mean {near[0]!r:.80}?" if near else f"it serves {', '.join(names[:5])!r:.200}"

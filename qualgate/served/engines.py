@@ -26,7 +26,9 @@ class EngineProfile:
 
     serve: how one is started. token_ids: whether it takes them as a prompt and tells those of its answers.
     prompt_logprobs, cancel: how it tells the log-probs of a prompt, and what ends an answer under way; "": not known.
-    per_answer: what makes it tell each answer's drafts; "": nothing does. counters: None where it has none.
+    per_answer: what makes it tell each answer's drafts; "": nothing does. counters: None where it has none. loads:
+    whether it loads whatever model it is asked for, so that what it lists is not all. done: whether its streams end
+    with [DONE]; else an answer that says why it ended, in a body that came whole, is one.
     """
 
     name: str
@@ -37,6 +39,8 @@ class EngineProfile:
     per_answer: str = ""
     counters: Counters | None = None
     counters_by: str = ""  # the flag that turns the counters on; "": they are always there
+    loads: bool = False
+    done: bool = True
 
 
 def _as_vllm_names(prefix: str) -> Counters:
@@ -69,7 +73,8 @@ PROFILES = (
         counters=_as_vllm_names("llamacpp:"), counters_by="--metrics",
     ),
     EngineProfile(name="ollama", serve="ollama serve"),
-    EngineProfile(name="transformers", serve="transformers serve --port {port}", cancel=""),
+    EngineProfile(name="transformers", serve="transformers serve --port {port}", cancel="", loads=True,
+                  done=False),
     EngineProfile(name="qualgate", serve="qualgate serve MODEL --port {port}", token_ids=True,
                   prompt_logprobs="prompt_logprobs"),
 )  # fmt: skip
@@ -78,6 +83,16 @@ PROFILES = (
 def tells_tokens(engine: str) -> bool:
     """Whether an engine may be asked for its answers' token ids: it is known to tell them, or is not named."""
     return not engine or any(one.token_ids for one in PROFILES if one.name == engine)
+
+
+def loads_what_it_is_asked(engine: str) -> bool:
+    """Whether it serves models that it does not list."""
+    return any(one.loads for one in PROFILES if one.name == engine)
+
+
+def says_done(engine: str) -> bool:
+    """Whether its streams are not whole without [DONE]."""
+    return all(one.done for one in PROFILES if one.name == engine)
 
 
 def counters_of(engine: str) -> tuple[Counters, ...]:

@@ -1,4 +1,4 @@
-"""What real servers said is read: recordings of vLLM and of llama.cpp (`recorded/README.md`), told again."""
+"""What real servers said is read: vLLM, llama.cpp and `transformers serve` (`recorded/README.md`), told again."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from qualgate.errors import Exit
 from tests.command_line import qualgate
 
 RECORDED = Path(__file__).parent / "recorded"
+IGNORED = ["temperature", "stop"]  # by `transformers serve`, which takes them and says nothing
 
 
 def told_again(name: str, folder: Path) -> dict:
@@ -32,6 +33,7 @@ def told_again(name: str, folder: Path) -> dict:
         ("vllm-chat", "vllm 0.32.0", 3, 128, {"numeric": 2}),
         ("llamacpp", "llamacpp", 6, 254, {"tool_call.correct": 3, "numeric": 3}),
         ("llamacpp-chat", "llamacpp", 3, 128, {"numeric": 3}),
+        ("transformers", "transformers", 3, 128, {"numeric": 1}),
     ],
 )
 def test_every_answer_of_a_real_server_is_read_whole(name, engine, cases, tokens, fewer_right, tmp_path):
@@ -42,7 +44,8 @@ def test_every_answer_of_a_real_server_is_read_whole(name, engine, cases, tokens
     for arm in arms.values():
         assert (arm["done"], arm["errors"]) == (cases, 0)
         assert arm["footprint"]["generation"]["engine"] == engine
-        assert not [probe["name"] for probe in arm["footprint"]["probes"] if probe["fault"]]
+        accused = [probe["name"] for probe in arm["footprint"]["probes"] if probe["fault"]]
+        assert accused == (IGNORED if name == "transformers" and arm["footprint"]["probes"] else [])
     assert arms["baseline"]["footprint"]["generation"]["tokens"] == tokens
     [verdict] = found["verdicts"]
     quality = {one["metric"]: one for one in verdict["comparisons"] if one["metric"] in fewer_right}
