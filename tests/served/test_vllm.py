@@ -1,10 +1,11 @@
 """Our client and vLLM's own server on a CPU: `QUALGATE_SERVERS_VLLM=PYTHON pytest -m servers`, with a Python that can
-import vllm (docs/served.md). One server serves them all; it is up within a minute of an idle core, or some."""
+import vllm (docs/served.md). One server serves all but the last; it is up within a minute of an idle core, or some."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from qualgate.records import ArmSpec, Job, JobResult, Prompt, Served
 from qualgate.served.job import run_served
 from qualgate.served.launch import running
 from qualgate.served.probes import probe
+from tests.command_line import qualgate
 
 INTERPRETER = os.environ.get("QUALGATE_SERVERS_VLLM", "")
 SET_FOR_IT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
@@ -34,11 +36,11 @@ def prompts() -> tuple[Prompt, ...]:
     return tuple(one for kind in asked_of({"a": ("tool_calls", "arithmetic")}, CASES).values() for one in kind)
 
 
-@pytest.fixture(scope="module")
-def arm(tmp_path_factory) -> Iterator[ArmSpec]:
+@contextmanager
+def serving(folder: Path, dtype: str) -> Iterator[ArmSpec]:
     command = (
-        f"{INTERPRETER} -m vllm.entrypoints.openai.api_server --model {MODEL} --served-model-name m --port {{port}} "
-        "--dtype float32 --enforce-eager --max-model-len 1024"
+        f"{INTERPRETER} -m vllm.entrypoints.openai.api_server --model {folder} --served-model-name m --port {{port}} "
+        f"--dtype {dtype} --enforce-eager --max-model-len 1024"
     )
     served = Served(command=command, engine="vllm", tokenizer=str(MODEL), prompt_logprobs=20)
     with pytest.MonkeyPatch.context() as patch:
@@ -47,6 +49,12 @@ def arm(tmp_path_factory) -> Iterator[ArmSpec]:
         with running(ArmSpec(name="baseline", model="m", served=served), Path.cwd(), lambda: False) as started:
             assert started is not None
             yield started
+
+
+@pytest.fixture(scope="module")
+def arm() -> Iterator[ArmSpec]:
+    with serving(MODEL, "float32") as started:
+        yield started
 
 
 def answered(arm: ArmSpec, prompts: tuple[Prompt, ...], artifact: Path, name: str = "baseline") -> JobResult:
@@ -85,3 +93,14 @@ def test_no_probe_accuses_it(arm, prompts):
     found = {one.name: one for one in probe(arm, prompts, AT_ONCE)}
     assert [one.fault for one in found.values() if one.fault] == []
     assert found["log-probs"].values
+
+
+def test_a_folder_in_int4_says_what_our_engine_says_of_it_as_served(prompts, place, tmp_path):
+    made = qualgate("quantize", "reference", "--method", "int4", "--group-size", "32", "--out", "int4", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    spec = ArmSpec(name="baseline", model=str(tmp_path / "int4"), dtype="bfloat16", arithmetic="served")
+    here = load_arm(spec, tmp_path, {}, device="cpu")
+    ours = run_job(here, Job(index=0, arm=spec, prompts=prompts, artifact="", drafted=False)).completions
+    with serving(tmp_path / "int4", "bfloat16") as arm:
+        theirs = answered(arm, prompts, place).completions
+    assert sum(one.token_ids == other.token_ids for one, other in zip(ours, theirs, strict=True)) >= len(prompts) - 3
