@@ -107,8 +107,8 @@ def _script() -> None:
         die("after commit")
 
     @contextmanager
-    def dying_write(self: Store) -> Iterator[Any]:
-        with plain["write"](self) as connection:
+    def dying_write(self: Store, run: str = "") -> Iterator[Any]:
+        with plain["write"](self, run) as connection:
             yield connection
             die("before commit")
 
