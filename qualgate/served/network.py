@@ -21,9 +21,7 @@ from yarl import URL
 # s: to connect, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=600.0)
 IDLE = 4.0  # s after which a connection that nobody uses is closed: many servers close theirs after 5
-CLOSED = (
-    0.1  # share of requests that met a connection which the server had closed, from which on each has one of its own
-)
+CLOSED = 0.1  # share of requests that meet a closed connection, from which on each gets one of its own
 AT_ONCE = 2**20  # bytes that are written without a look at what else is to be done
 UNSENT = ("ConnectError", "ConnectTimeout")  # names of failures before anything was asked
 
@@ -127,7 +125,9 @@ class Network:
                 return _Received(await self._sent_once(question))
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 self._met_closed += isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-                if not left or not isinstance(error.__cause__, aiohttp.ClientConnectionResetError):
+                unsent = isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
+                # Of a longer one, a part may have come to a server that will not have it.
+                if not (left and unsent and len(question.content or b"") <= AT_ONCE):
                     raise broken(error) from None
         raise AssertionError("the last one ends it")
 
