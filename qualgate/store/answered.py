@@ -1,13 +1,16 @@
-"""A job's answers as rows, made before anybody has to wait for the store."""
+"""A job's answers as rows, made before anybody has to wait for the store, and the units that they are of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import Connection, select
+
 from qualgate.records import JobResult, Score, UnitKey
 from qualgate.store import draft_steps
-from qualgate.store.rows import score_rows, unit_row
+from qualgate.store.rows import KEY, AnyRow, score_rows, unit_row
+from qualgate.store.tables import units
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -26,4 +29,32 @@ def answered_rows(
         said, drafts = score_rows(key, scored.get(key, ())), draft_steps.as_rows(steps.get(key, ()))
         digest = draft_steps.digest(drafts)
         found.append((unit_row(completion, drifts.get(key), said, run_id, result.index, digest), said, drafts))
+    return found
+
+
+def planned_units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:
+    """Of those keys that are the arm's and planned: their ids, their cases' hashes, their status."""
+    wanted = [key for key in keys if key.arm == arm]
+    found: dict[UnitKey, AnyRow] = {}
+    for start in range(0, len(wanted), 200):
+        some = set(wanted[start : start + 200])
+        # By the two names each, and not by the pair: of pairs SQLite makes a scan over all units of the arm.
+        rows = connection.execute(
+            select(*KEY, units.c.unit_id, units.c.case_hash, units.c.status).where(
+                units.c.run_id == run_id,
+                units.c.arm == arm,
+                units.c.evalset.in_(sorted({key.evalset for key in some})),
+                units.c.case_id.in_(sorted({key.case_id for key in some})),
+            )
+        ).all()
+        found.update((key, row) for row in rows if (key := UnitKey(*row[:4])) in some)
+    return found
+
+
+def answered_units(connection: Connection, planned: Iterable[AnyRow]) -> dict[int, str]:
+    """Of those that have an answer by now, its digest by the unit's id."""
+    ids, found = [unit.unit_id for unit in planned], dict[int, str]()
+    for start in range(0, len(ids), 200):
+        asked = select(units.c.unit_id, units.c.answer_sha256).where(units.c.unit_id.in_(ids[start : start + 200]))
+        found |= {row[0]: row[1] for row in connection.execute(asked.where(units.c.status == "done")).all()}
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from qualgate.errors import StoreVersionError, UsageError
 from qualgate.errors.misplaced import nearest_path
 from qualgate.records import Lease
-from qualgate.store import lease_guard, postgresql, sqlite
+from qualgate.store import lease_guard, postgresql, sqlite, turns
 from qualgate.store.address import file_of
 from qualgate.store.columns import WrongKind
 
@@ -54,7 +54,11 @@ class Store:
         with _plainly(self.url):
             for claim in self.claims:
                 claim.keep()
-            with self._connection().execution_options(writes=True, run=run) as connection, connection.begin():
+            with (
+                self._turn(),
+                self._connection().execution_options(writes=True, run=run) as connection,
+                connection.begin(),
+            ):
                 if self.lease is not None:
                     lease_guard.check(connection, self.lease)
                 yield connection
@@ -88,6 +92,10 @@ class Store:
         if self.engine.dialect.name == "postgresql":
             return postgresql.connect(self.engine, self.patience)
         return self.engine.connect()
+
+    def _turn(self) -> AbstractContextManager[None]:
+        path = file_of(self.url)
+        return nullcontext() if path is None else turns.turn(path, sqlite.BUSY_SECONDS)
 
     def shrink(self) -> str:
         """Give the room of what was removed back to the disk where nobody is at work on a file; in a database make it

@@ -34,7 +34,7 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.store import bulk, draft_steps, plain, tables
-from qualgate.store.answered import answered_rows
+from qualgate.store.answered import answered_rows, answered_units, planned_units
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.lease_guard import name_run
@@ -71,6 +71,7 @@ __all__ = [
 ]
 
 
+ANSWERED = "status = 'done', error = '', attempts = attempts + 1"
 ENDED = ("done", "settled")  # a unit's terminal states, see `stoppings.py`
 
 
@@ -223,11 +224,13 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
     that contradict themselves.
     """
     answered = answered_rows(run_id, result, scored, counted=bool(result.draft_steps))  # nobody waits for this
+    with store.read() as connection:  # nor for this: what was planned never changes
+        planned = planned_units(connection, run_id, result.arm, [completion.key for completion in result.completions])
     with store.write(run_id) as connection:
         spec = _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
         if spec.speculation and not result.draft_steps:
             answered = answered_rows(run_id, result, scored, counted=True)
-        planned = _units(connection, run_id, result.arm, [completion.key for completion in result.completions])
+        done = answered_units(connection, planned.values())
         new, new_scores, new_steps = [], [], []
         for completion, (row, said, drafts) in zip(result.completions, answered, strict=True):
             unit = planned.get(completion.key)
@@ -235,20 +238,19 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
                 raise IntegrityError(
                     f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored."
                 )
-            if unit.status == "done":
-                if unit.answer_sha256 != row["answer_sha256"]:
+            if unit.unit_id in done:
+                if done[unit.unit_id] != row["answer_sha256"]:
                     raise IntegrityError(
                         f"{unit_name(completion.key)} was run twice with different answers or scores. Something "
                         "changed during the run (weights, thread count, scorers); begin a new run in another store."
                     )
                 continue
-            new.append({"id": unit.unit_id, **row})
+            new.append((*row.values(), unit.unit_id))
             new_scores += [(unit.unit_id, *score) for score in said]
             new_steps += draft_steps.columns(unit.unit_id, drafts)
         if new:
-            columns = {name: bindparam(name) for name in new[0] if name != "id"}
-            statement = update(units).where(units.c.unit_id == bindparam("id"))
-            connection.execute(statement.values(**columns, status="done", error="", attempts=units.c.attempts + 1), new)
+            columns = [units.c[name] for name in answered[0][0]]
+            bulk.change(connection, units.c.unit_id, columns, new, also=ANSWERED)
         bulk.put(connection, scores, (scores.c.unit_id, *SCORE), new_scores)
         bulk.put(connection, tables.draft_steps, tables.draft_steps.c.values(), new_steps)
         if new and (result.overflow or result.generation != UNTOLD):
@@ -260,7 +262,7 @@ def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
     """Mark the job's units as errors. They are tried again when the run is resumed; done units stay done, and what a
     settled verdict no longer asks for stays ended."""
     with store.write() as connection:
-        planned = _units(connection, run_id, failure.arm, failure.keys)
+        planned = planned_units(connection, run_id, failure.arm, failure.keys)
         for key in failure.keys:
             if key not in planned:
                 raise IntegrityError(f"{unit_name(key)} is not in the plan of run {run_id}; nothing was stored.")
@@ -353,24 +355,6 @@ def _update_arm(connection: Connection, run_id: str, name: str, **values: str) -
     check_arm(row)  # sealing a changed row anew would hide the change
     digest = arm_digest({**row._mapping, **values})
     connection.execute(update(arms).where(*here).values(**values, sha256=digest))
-
-
-def _units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:
-    wanted = [key for key in keys if key.arm == arm]
-    found: dict[UnitKey, AnyRow] = {}
-    for start in range(0, len(wanted), 200):
-        some = set(wanted[start : start + 200])
-        # By the two names each, and not by the pair: of pairs SQLite makes a scan over all units of the arm.
-        rows = connection.execute(
-            select(*KEY, units.c.unit_id, units.c.case_hash, units.c.status, units.c.answer_sha256).where(
-                units.c.run_id == run_id,
-                units.c.arm == arm,
-                units.c.evalset.in_(sorted({key.evalset for key in some})),
-                units.c.case_id.in_(sorted({key.case_id for key in some})),
-            )
-        )
-        found.update((key, row) for row in rows if (key := UnitKey(*row[:4])) in some)
-    return found
 
 
 # ------------------------------------------------------------------------------------------------------- finishing

@@ -6,7 +6,6 @@ import sqlite3
 import time
 from pathlib import Path
 from shutil import disk_usage
-from typing import cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
@@ -20,8 +19,6 @@ BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
 AGAIN = "What is written next uses the room that is free in it."
 # Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
 TO_WRITE = "BEGIN IMMEDIATE"
-LONGEST_PAUSE, SHORTEST_PAUSE = 0.02, 0.001  # s between two asks, at first and at last
-PATIENCE = 0.02  # s of waiting, after which the pause is half as long
 # Write-ahead logging shares memory between the processes of one machine: https://sqlite.org/wal.html, section 1.
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2")
@@ -79,32 +76,8 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    if not connection.get_execution_options().get("writes"):
-        connection.exec_driver_sql("BEGIN")
-        return
-    driver = cast("sqlite3.Connection", connection.connection.dbapi_connection)
-    driver.execute("PRAGMA busy_timeout = 0")
-    try:
-        if not _begun_in_turn(driver):
-            connection.exec_driver_sql(TO_WRITE)  # says what is wrong
-    finally:
-        driver.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
-
-
-def _begun_in_turn(driver: sqlite3.Connection) -> bool:
-    """Whether the write lock was got. The longer one has waited, the oftener it asks: SQLite's own waiting asks ever
-    more seldom, up to every 100 ms, and who has just written goes before those who wait."""
-    began, waited = time.monotonic(), 0.0
-    while waited < BUSY_SECONDS:
-        try:
-            driver.execute(TO_WRITE)
-            return True
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                return False
-        time.sleep(max(SHORTEST_PAUSE, LONGEST_PAUSE / (1 + waited / PATIENCE)))
-        waited = time.monotonic() - began
-    return False
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql(TO_WRITE if writes else "BEGIN")
 
 
 def written(path: Path) -> tuple[tuple[int, int], ...]:
