@@ -58,7 +58,7 @@ class GateFile:
     policy: Policy
     store_url: str
     workers: int  # on a cluster: of all its nodes
-    devices: str | tuple[int, ...]  # "auto", "cpu" or numbers of GPUs
+    devices: str | tuple[tuple[int, ...], ...]  # "auto", "cpu" or of each process the numbers of its GPUs
     arithmetic_said: bool = True  # else it is that of the device
     job_timeout: float = JOB_TIMEOUT  # s in which a batch is to be answered, with the loading of its arm
     ray: str | None = None  # the address of the cluster whose nodes generate, "" to start one; None: this machine does

@@ -121,15 +121,9 @@ class Generation(Written):
 
 
 MOST_GPUS = 64
-DEVICES = {
-    "oneOf": [
-        {"enum": ["auto", "cpu"]},
-        {
-            "type": "array", "minItems": 1, "uniqueItems": True,
-            "items": {"type": "integer", "minimum": 0, "exclusiveMaximum": MOST_GPUS},
-        },
-    ]
-}  # fmt: skip
+_GPU = {"type": "integer", "minimum": 0, "exclusiveMaximum": MOST_GPUS}
+_GPUS = {"type": "array", "minItems": 1, "uniqueItems": True, "items": _GPU}
+DEVICES = {"oneOf": [{"enum": ["auto", "cpu"]}, _GPUS, _GPUS | {"items": _GPUS}]}
 
 
 def _count(count: Any) -> Any:
@@ -145,12 +139,20 @@ def _devices(devices: Any) -> Any:
         if devices not in ("auto", "cpu"):
             raise stated(f"unknown devices {quote(devices)}{nearest(devices, ['auto', 'cpu'])}")
         return devices
-    numbers = isinstance(devices, list) and all(type(one) is int and 0 <= one < MOST_GPUS for one in devices)
-    if not numbers or not devices or len(set(devices)) < len(devices):
+    groups = [one if isinstance(one, list) else [one] for one in devices] if isinstance(devices, list) else []
+    gpus = [gpu for group in groups for gpu in group]
+    numbers = all(type(gpu) is int and 0 <= gpu < MOST_GPUS for gpu in gpus)
+    if not gpus or not numbers or len(set(gpus)) < len(gpus):
         raise stated(
-            f"`workers.devices` is auto, cpu, or the numbers of GPUs, each once, as in [0, 1]; found {quote(devices)}"
+            "`workers.devices` is auto, cpu, or the numbers of GPUs, each once, as in [0, 1], or [[0, 1], [2, 3]] for "
+            f"models that two hold together; found {quote(devices)}"
         )
-    return tuple(devices)
+    if len({isinstance(one, list) for one in devices}) > 1 or len({len(group) for group in groups}) > 1:
+        raise stated(
+            "`workers.devices` gives each process as many GPUs as the others, as in [[0, 1], [2, 3]]: times would "
+            f"depend on which of them answered; found {quote(devices)}"
+        )
+    return tuple(tuple(group) for group in groups)
 
 
 class Workers(Written):
@@ -179,7 +181,8 @@ class Workers(Written):
     """
     devices: Annotated[Any, AfterValidator(_devices), WithJsonSchema(DEVICES)] = "auto"
     """`auto` takes a GPU where torch sees one, `cpu` never; numbers are GPUs of one kind, as nvidia-smi counts them,
-    each with a process of its own. Example: `devices: [0, 1]`
+    each with a process of its own; lists of them share a process each, whose models lie over them. Example:
+    `devices: [0, 1]`
     """
     job_timeout: Annotated[float, Field(ge=1, le=MOST_JOB_TIMEOUT)] = JOB_TIMEOUT
     """Seconds in which a process is to answer a batch, loading its model included. One that hangs for longer is ended,

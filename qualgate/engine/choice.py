@@ -25,6 +25,7 @@ from qualgate.engine.plain_decoder import FastDecoder, Unfit
 from qualgate.engine.room import is_short, room
 from qualgate.engine.row_check import eager, far_from, noise, read, row_variant, same_bits, texts, whole
 from qualgate.engine.schedule import Limits
+from qualgate.engine.spread import layers_by_device
 from qualgate.errors import NotInThisVersion, QualgateError, one_line
 from qualgate_kernels import availability
 from qualgate_kernels.cpu import decode, paged
@@ -116,7 +117,9 @@ def open_engine(
             decoder,
             head,
             states,
-            room=room(states.size, head.device),
+            room=min(
+                int(room(states.size, device) / share) for device, share in layers_by_device(model, head.device).items()
+            ),
             position_bytes=choice.position_bytes,
             threads=threads,
             limits=limits or Limits(),

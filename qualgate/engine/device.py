@@ -11,12 +11,12 @@ from typing import Literal
 from qualgate.errors import UsageError
 
 Device = Literal["cpu", "cuda"]
-Devices = str | tuple[int, ...]
+Devices = str | tuple[tuple[int, ...], ...]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def choose_device(devices: Devices) -> Device:
-    """Where a run computes, decided once, without torch. devices: the gate file's "auto", "cpu" or numbers of GPUs.
+    """Where a run computes, decided once, without torch. devices: the gate file's "auto", "cpu" or GPUs by process.
 
     "cuda" where a GPU's device file is visible and torch was built for it; should torch then not find it usable,
     loading says so. UsageError where numbers are said and there is none.

@@ -17,6 +17,7 @@ from qualgate.engine.device import Device
 from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
 from qualgate.engine.draft_part import Part
 from qualgate.engine.draft_workspace import draft_workspace
+from qualgate.engine.gpus import together
 from qualgate.engine.identity import adapter_hash, engine_version, identify
 from qualgate.engine.own_cache import own_scales, with_own_cache
 from qualgate.errors import NotInThisVersion, UsageError, one_line
@@ -252,6 +253,7 @@ def _loaded(
     from qualgate.engine.kernels import choose_kernels
     from qualgate.engine.prompts import load_tokenizer
     from qualgate.engine.rope import fix_rope
+    from qualgate.engine.spread import spread
 
     spec = with_own_cache(spec, folder.files)
     adapter = read_adapter_folder(Path(spec.adapter.path)) if spec.adapter else None
@@ -260,7 +262,10 @@ def _loaded(
     found = _read(spec, folder, adapter, cache, device)
     model, dtype = found.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
-    torch.nn.Module.to(model, torch.device(device))
+    if device == "cuda" and (count := together()) > 1:
+        spread(model, [torch.device(device, at) for at in range(count)])
+    else:
+        torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels, halves=halves)
     if adapter is not None and found.beside:
         keep_apart(model, adapter, dtype)

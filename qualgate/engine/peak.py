@@ -1,5 +1,5 @@
 """The most memory that was held while something ran: by this process, with its libraries and whatever else it has
-loaded, and of its GPU."""
+loaded, and of its GPUs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def _mark(device: Device) -> bool:
         import torch
 
         if torch.cuda.is_available():  # else loading says what is wrong
-            torch.cuda.reset_peak_memory_stats()
+            for gpu in range(torch.cuda.device_count()):
+                torch.cuda.reset_peak_memory_stats(gpu)
     try:
         MARK.write_text(FROM_HERE_ON, encoding="ascii")
     except OSError:
@@ -57,4 +58,4 @@ def _on_device(device: Device) -> int:
         return 0
     import torch
 
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return sum(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count())))

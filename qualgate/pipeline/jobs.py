@@ -43,7 +43,9 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         workers=workers_for(gate, plan),
         wire=wire_of(gate, plan.artifacts),
         keep=taking_turns
-        and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device),
+        and fit_together(
+            held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device, gate.devices
+        ),
         place=_on_ray(gate, plan, device == "cuda"),
     )
 

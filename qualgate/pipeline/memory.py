@@ -8,7 +8,7 @@ space and other answers come on top.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
@@ -27,13 +27,14 @@ KEPT_BITS = {"float32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}  # of a 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
     """Bytes. weights, cache: of each arm, at least; drafts: likewise, `draft_workspace` of those that are drafted for;
-    limit: what all workers may use; workers: that hold an arm each."""
+    limit: what all workers may use; workers: that hold an arm each; gpus: that the gate file names."""
 
     weights: Mapping[str, int]
     cache: Mapping[str, int]
     drafts: Mapping[str, int] = field(default_factory=dict)
     workers: int
     limit: int
+    gpus: int = 1
 
     @property
     def largest(self) -> str:
@@ -54,9 +55,9 @@ def workers_for(gate: GateFile, plan: Plan) -> int:
 
 def memory_for(gate: GateFile, plan: Plan) -> MemoryNeed:
     """What the plan needs at least of what this machine gives it. What a cluster gives is known when it is reached."""
-    devices = len(gate.devices) if isinstance(gate.devices, tuple) else 1
-    here = 0 if gate.ray is not None else memory(choose_device(gate.devices)) * devices
-    return memory_need(plan, workers_for(gate, plan), here)
+    gpus = sum(map(len, gate.devices)) if isinstance(gate.devices, tuple) else 1
+    here = 0 if gate.ray is not None else memory(choose_device(gate.devices)) * gpus
+    return replace(memory_need(plan, workers_for(gate, plan), here), gpus=gpus)
 
 
 def memory_need(plan: Plan, workers: int, limit: int) -> MemoryNeed:
@@ -84,7 +85,9 @@ def check_memory(need: MemoryNeed) -> None:
     if not need.limit or least * need.workers <= need.limit:
         return
     fit, help_ = need.limit // least, list[str]()
-    if fit:
+    if fit and need.gpus > 1:
+        help_.append("GPUs that hold it together, as in `workers: {devices: [[0, 1]]}`")
+    elif fit:
         help_.append(f"fewer workers (`workers: {{count: {fit}}}`)")
     if cache > weights // 8:
         help_ += ["keys and values in fewer bits (`kv_cache: int8`)", "shorter prompts or a smaller `max_new_tokens`"]

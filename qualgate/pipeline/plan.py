@@ -122,7 +122,9 @@ def make_plan(
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
         fit = fit_together(
-            held(arms, {model: one.parameters for model, one in folders.items()}), choose_device(gate.devices)
+            held(arms, {model: one.parameters for model, one in folders.items()}),
+            choose_device(gate.devices),
+            gate.devices,
         )
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     plan = Plan(

@@ -65,7 +65,7 @@ class WorkerSettings:
     sampling: dict[str, Any]
     threads: int
     device: Device
-    gpus: tuple[str, ...] = ()  # by the driver's names: each worker sees one of them alone; (): all see what there is
+    gpus: tuple[str, ...] = ()  # see `gpus_of`: each worker sees one of these alone; (): all see what there is
     job_seconds: float = inf  # in which a job is to be answered, with the loading of its arm
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
     workers: int = 1  # of the pool: they share how many requests a served arm's server may be asked at once

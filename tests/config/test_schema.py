@@ -51,6 +51,7 @@ def corpus() -> list[str]:
         "workers: {backend: ray, address: 'ray://h:1'}", "workers: {backend: ray, address: h}",
         "workers: {backend: local, address: auto}",
         "workers: {count: auto}", "workers: {count: some}", "workers: {devices: cuda}", "workers: {devices: [0, 1]}",
+        "workers: {devices: [[0, 1], [2, 3]]}", "workers: {devices: [[0], 1]}", "workers: {devices: [[]]}",
         "workers: {devices: [1, 1]}", "workers: {devices: [-1]}", "workers: {devices: []}", "workers: {}", "gates: {}",
     ]  # fmt: skip
     gates = [

@@ -36,11 +36,12 @@ def test_a_gpu_that_torch_cannot_use_is_not_asked(monkeypatch):
 
 
 def test_what_torch_held_on_a_gpu_is_told(monkeypatch):
-    held = [9]
+    held = {0: 9, 1: 3}
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda: held.append(0))
-    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda: held[-1])
-    assert with_peak(lambda: held.append(held[-1] + 5), "cuda")[1].device == 5
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda gpu: held.update({gpu: 0}))
+    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda gpu: held[gpu])
+    assert with_peak(lambda: held.update({0: held[0] + 5, 1: held[1] + 2}), "cuda")[1].device == 7
 
 
 def test_a_failure_goes_through():

@@ -103,11 +103,12 @@ def test_what_fits_to_the_byte_or_is_not_known_to_fit_not_is_let_through(fits):
 HELP = [
     (needed(GIB, 0, 4, 3 * GIB), ["baseline needs 1.00 GiB", "each of 4 w", "gives 3.00", "count: 3}"], ["kv_cache"]),
     (needed(GIB, GIB, 1, GIB), ["each of 1 worker,", "`kv_cache: int8`", "a smaller `max_new_"], ["fewer workers"]),
+    (replace(needed(3 * GIB, 0, 2, 4 * GIB), gpus=2), ["hold it together, as in `workers: {dev"], ["fewer workers"]),
     (needed(4 * GIB, 0, 2, GIB), ["quantized already (`model: FOLDER`)", "more memory"], ["fewer w", "kv_cache"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("need", "said", "unsaid"), HELP, ids=["workers", "cache", "weights"])
+@pytest.mark.parametrize(("need", "said", "unsaid"), HELP, ids=["workers", "cache", "gpus", "weights"])
 def test_what_does_not_fit_is_refused_with_what_would_help(need, said, unsaid):
     with pytest.raises(UsageError) as refused:
         check_memory(need)

@@ -43,4 +43,4 @@ def test_gpus_that_a_run_names_are_looked_at_before_anything_is_made(room, monke
     asked = []
     monkeypatch.setattr("qualgate.pipeline.checks.check_alike", asked.append)
     planned(room, "{draft: ngram}", GATE_FILE.replace("count: 1, devices: cpu", "devices: [1, 0]"))
-    assert asked == [(1, 0)]
+    assert asked == [((1,), (0,))]
