@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from qualgate.records import JobResult, Score, UnitKey
-from qualgate.store import draft_steps
+from qualgate.store import bulk, draft_steps
 from qualgate.store.rows import KEY, AnyRow, score_rows, unit_row
 from qualgate.store.tables import units
 
@@ -53,8 +53,7 @@ def planned_units(connection: Connection, run_id: str, arm: str, keys: Iterable[
 
 def answered_units(connection: Connection, planned: Iterable[AnyRow]) -> dict[int, str]:
     """Of those that have an answer by now, its digest by the unit's id."""
-    ids, found = [unit.unit_id for unit in planned], dict[int, str]()
-    for start in range(0, len(ids), 200):
-        asked = select(units.c.unit_id, units.c.answer_sha256).where(units.c.unit_id.in_(ids[start : start + 200]))
-        found |= {row[0]: row[1] for row in connection.execute(asked.where(units.c.status == "done")).all()}
-    return found
+    ids = [unit.unit_id for unit in planned]
+    return dict(
+        bulk.pick(connection, units.c.unit_id, (units.c.unit_id, units.c.answer_sha256), ids, "status = 'done'")
+    )

@@ -1,8 +1,9 @@
-"""Many rows of a table at once: what an INSERT or UPDATE of as many rows does, without its cost for each of them."""
+"""Many rows of a table at once: what an INSERT, UPDATE or SELECT of as many does, without its cost for each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Column, Connection, Table
@@ -23,6 +24,19 @@ def put(connection: Connection, table: Table, columns: Sequence[Column[Any]], ro
         marks = ", ".join("?" * len(columns))
         statement = f"INSERT INTO {table.name} ({named}) VALUES ({marks})"
         connection.exec_driver_sql(statement, _given(connection, columns, rows))
+
+
+def pick(
+    connection: Connection, key: Column[Any], columns: Sequence[Column[Any]], keys: Iterable[int], where: str
+) -> list[tuple[Any, ...]]:
+    """Of the rows that have one of these keys these columns, where they also are as `where` says in SQL."""
+    named, given = ", ".join(column.name for column in columns), list(keys)
+    if connection.dialect.name == "postgresql":
+        among, parameter = "= ANY(%s)", given
+    else:
+        among, parameter = "IN (SELECT value FROM json_each(?))", json.dumps(given)
+    asked = f"SELECT {named} FROM {key.table.name} WHERE {key.name} {among} AND {where}"
+    return [tuple(row) for row in connection.exec_driver_sql(asked, (parameter,)).all()]
 
 
 def change(connection: Connection, key: Column[Any], columns: Sequence[Column[Any]], rows: Rows, also: str) -> None:

@@ -95,7 +95,7 @@ class Store:
 
     def _turn(self) -> AbstractContextManager[None]:
         path = file_of(self.url)
-        return nullcontext() if path is None else turns.turn(path, sqlite.BUSY_SECONDS)
+        return nullcontext() if path is None else turns.turn(path)
 
     def shrink(self) -> str:
         """Give the room of what was removed back to the disk where nobody is at work on a file; in a database make it

@@ -226,22 +226,21 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
     answered = answered_rows(run_id, result, scored, counted=bool(result.draft_steps))  # nobody waits for this
     with store.read() as connection:  # nor for this: what was planned never changes
         planned = planned_units(connection, run_id, result.arm, [completion.key for completion in result.completions])
+    for completion in result.completions:
+        if (unit := planned.get(completion.key)) is None or unit.case_hash != completion.case_hash:
+            raise IntegrityError(f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored.")
+    asked = [planned[completion.key] for completion in result.completions]
     with store.write(run_id) as connection:
         spec = _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
         if spec.speculation and not result.draft_steps:
             answered = answered_rows(run_id, result, scored, counted=True)
-        done = answered_units(connection, planned.values())
+        done = answered_units(connection, asked)
         new, new_scores, new_steps = [], [], []
-        for completion, (row, said, drafts) in zip(result.completions, answered, strict=True):
-            unit = planned.get(completion.key)
-            if unit is None or unit.case_hash != completion.case_hash:
-                raise IntegrityError(
-                    f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored."
-                )
+        for unit, (row, said, drafts) in zip(asked, answered, strict=True):
             if unit.unit_id in done:
                 if done[unit.unit_id] != row["answer_sha256"]:
                     raise IntegrityError(
-                        f"{unit_name(completion.key)} was run twice with different answers or scores. Something "
+                        f"{unit_name(UnitKey(*unit[:4]))} was run twice with different answers or scores. Something "
                         "changed during the run (weights, thread count, scorers); begin a new run in another store."
                     )
                 continue

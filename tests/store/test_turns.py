@@ -64,10 +64,13 @@ def test_a_turn_that_does_not_come_is_not_waited_for_for_ever_and_not_kept_when_
         held.wait(LONG)
         with turn(file, 0.01):
             pass
-        with turn(file, 0.01):  # nor does it wait for its own late turns
-            pass
+        for _ in range(3):  # nor does it stand in a line that does not move
+            with turn(file, LONG):
+                pass
+        assert not LOCKS.exists() or standing(file) == 1
         over.set()
-    until(lambda: at_once(file))
+    until(lambda: not turns._LATE[file].is_alive())
+    assert at_once(file)
 
 
 def at_once(file: Path) -> bool:
