@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import charts, data
-from qualgate_app.address import asked
+from qualgate_app.address import asked, keep
 from qualgate_app.paging import link_loads, page_of, turn
 from qualgate_app.text import chip, escape, table, when
 
@@ -25,7 +25,7 @@ def show_list(gate: str) -> None:
     found, page, total = data.loads(PAGE, page_of(name), gate or None)
     if gate:
         st.html(f'<div class="qg-long">{counted(total, "load")} of <b>{escape(gate)}</b></div>')
-        link_loads("All loads", load="")
+        link_loads("All loads")
     elif not total:
         st.info(
             "This store holds no load that rules judged. With `load.rules` in a gate file of served arms, one is kept "
@@ -60,7 +60,7 @@ def show_line(one: StoredLoad) -> None:
 def show_one(one: StoredLoad) -> None:
     """What each rule said, and what it rests on."""
     body = one.body
-    link_loads("All loads", load="")
+    link_loads("All loads")
     st.html(
         f'<div class="qg-title">{escape(one.gate_name)} {chip(word(one.exit))}</div>'
         f'<div class="qg-quiet">{when(one.created_at)} · {escape(one.load_id)} · '
@@ -95,18 +95,21 @@ def show_verdict(verdict: Body) -> None:
 
 
 def show_table(found: Table) -> None:
-    """Its cells as text; the word of a verdict as a label, a rule in one piece."""
+    """Its cells as text; the word of a verdict as a label."""
 
     def cell(head: str, said: str) -> str:
         if head == "verdict":
             return chip(said)
-        return f'<span class="qg-whole">{escape(said)}</span>' if head == "rule" else escape(said)
+        form = {"rule": "qg-whole", "why": "qg-wide"}.get(head)
+        return f'<span class="{form}">{escape(said)}</span>' if form else escape(said)
 
     rows = ([cell(head, said) for head, said in zip(found.heads, row, strict=True)] for row in found.rows)
     st.html(table([escape(head) for head in found.heads], rows, numbers=found.numbers))
 
 
-if wanted := asked("load"):
+wanted, of = asked("load"), asked("gate")
+keep(load=wanted, gate=of)
+if wanted:
     show_one(data.load(wanted))
 else:
-    show_list(asked("gate"))
+    show_list(of)

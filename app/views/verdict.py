@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
-from qualgate_app.address import asked
+from qualgate_app.address import asked, keep
 from qualgate_app.paging import link_loads
 from qualgate_app.text import chip, escape, label, when
 from qualgate_app.verdict.decision import show_decision
@@ -31,6 +31,7 @@ MEANING = {
 
 def show() -> None:
     """The page, for the run and variant that its address names, else for the newest run's first."""
+    keep(run=asked("run"), variant=asked("variant"))
     run = data.run_summary(asked("run") or data.latest_run())
     names = [arm.name for arm in run.arms[1:] if "@" not in arm.name]
     variant = asked("variant") or names[0]

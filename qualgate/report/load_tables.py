@@ -94,8 +94,8 @@ def rules_table(verdict: Body) -> Table:
             for values in (one["rounds"], one["baseline"])
         )
         why = one["because"] or f"{_within(one)} (p = {one['p']:.2g})"
-        rows.append((one["level"], one["rule"], one["verdict"], *ranges, why))
-    return Table(heads=("level", "rule", "verdict", "by round", "baseline's", "why"), rows=tuple(rows))
+        rows.append((one["verdict"], one["level"], one["rule"], *ranges, why))
+    return Table(heads=("verdict", "level", "rule", "by round", "baseline's", "why"), rows=tuple(rows))
 
 
 def causes_line(verdict: Body) -> str:

@@ -1,6 +1,8 @@
-"""Loads as the command keeps them, of servers whose answers are made here."""
+"""A load as the command keeps it, of servers whose times are made here."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from qualgate.load.counters import Counted
 from qualgate.load.definitions import QUALGATE
@@ -11,18 +13,23 @@ from qualgate.load.summary import summarised
 from qualgate.records import ArmSpec, Load, LoadRule, Slo
 from qualgate.report.load import load_body
 
-LEVELS = (*(Level(kind="concurrency", value=value) for value in (1, 4, 16)), Level(kind="rate", value=8))
+LEVELS = (Level(kind="concurrency", value=4), Level(kind="rate", value=8))
 RULES = (
     LoadRule(metric="throughput.answers", max_drop=0.05),
     LoadRule(metric="ttft.p95", max_increase=0.10),
     LoadRule(metric="failed.share", max=0.001),
     LoadRule(metric="cancel.tokens", max=0),
 )
-ROUNDS, WINDOW = 10, 20.0  # s
+ROUNDS = 10
+WINDOW = 10.0  # s
+SAID = 61  # tokens of an answer
 
 
-def load_of(slower: dict[str, float], *, cancelled: bool = True) -> dict:
-    """The body that is stored. slower: by variant, how many times as long its answers take as the baseline's."""
+def load_of(
+    slower: dict[str, float], *, cancelled: bool = True, server: str = "vllm 0.33.0, support"
+) -> dict[str, Any]:
+    """The body that is stored. slower: by variant, how many times as long its answers take as the baseline's;
+    cancelled: whether servers tell what they write for nobody."""
     arms = {"baseline": 1.0, **slower}
     stages = {
         (arm, level): tuple(_stage(level, times, number) for number in range(ROUNDS))
@@ -31,27 +38,24 @@ def load_of(slower: dict[str, float], *, cancelled: bool = True) -> dict:
     }
     count = Counted(written=4000, afterwards=0) if cancelled else None
     found = Loaded(
-        load=Load(concurrency=(1, 4, 16), rate=(8,), seconds=WINDOW, rounds=ROUNDS, rules=RULES), seed=7, levels=LEVELS,
+        load=Load(concurrency=(4,), rate=(8,), seconds=WINDOW, rounds=ROUNDS, rules=RULES), seed=7, levels=LEVELS,
         arms=tuple(ArmSpec(name=arm, model="support") for arm in arms), prompts=240,
-        told={arm: f"vllm 0.33.0 at http://127.0.0.1:{8000 + place}/v1, support" for place, arm in enumerate(arms)},
-        stages=stages, counts=dict.fromkeys(stages, (count,) * ROUNDS),
+        told=dict.fromkeys(arms, server), stages=stages, counts=dict.fromkeys(stages, (count,) * ROUNDS),
     )  # fmt: skip
     return load_body(summarised(found, QUALGATE, Slo(ttft=0.5, tpot=0.05, e2e=10), 0.05))
 
 
 def _stage(level: Level, times: float, number: int) -> Stage:
-    """A stage in which answers come evenly, later where more are asked at once; rounds differ by some per cent."""
+    """Answers come evenly, and take longer where more are asked at once; rounds differ by some per cent."""
     users = level.value if level.kind == "concurrency" else 10
-    wobble = 1 + 0.01 * ((number * 5 + 3) % 7)
-    token = 0.011 * (1 + 0.03 * users) * times * wobble
-    first = 0.040 * (1 + 0.15 * users) * times * wobble
-    whole = first + 60 * token
-    every = whole / users if level.kind == "concurrency" else 1 / level.value
+    drift = times * (1 + 0.01 * ((number * 5 + 3) % 7))
+    token, first = 0.011 * (1 + 0.03 * users) * drift, 0.040 * (1 + 0.15 * users) * drift
+    every = (first + SAID * token) / users if level.kind == "concurrency" else 1 / level.value
     sent = []
     for place in range(int(WINDOW / every)):
         due, late = place * every, 1 + 0.02 * (place * 13 % 17)
-        pieces = tuple(due + late * (first + token * at) for at in range(0, 61, 20))
+        pieces = tuple(due + late * (first + token * at) for at in (0, SAID // 2, SAID - 1))
         sent.append(
-            Sent(prompt=place % 240, due=due, began=due, ended=pieces[-1], how="answered", pieces=pieces, tokens=61)
+            Sent(prompt=place % 240, due=due, began=due, ended=pieces[-1], how="answered", pieces=pieces, tokens=SAID)
         )
     return Stage(start=0.0, opens=0.0, closes=WINDOW, end=WINDOW, sent=tuple(sent))
