@@ -10,3 +10,10 @@ LONGEST_NAME = 200  # as the store's columns
 def asked(name: str) -> str:
     """What the address asks for: anybody's text, so never longer than a name in the store can be."""
     return st.query_params.get(name, "")[:LONGEST_NAME]
+
+
+def keep(**shown: str) -> None:
+    """Put into the address what the page shows, so that it can be sent: a link that leads to the page it stands on
+    changes what is asked for, and Streamlit leaves the address as it was. "" is left out."""
+    told = {**st.query_params.to_dict(), **shown}
+    st.query_params.from_dict({name: value for name, value in told.items() if value})

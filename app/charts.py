@@ -13,11 +13,13 @@ STYLE = """body { margin: 0; background: var(--page); color: var(--text);
 .quiet { color: var(--quiet); font-size: .86rem; margin: 4px 0; }
 .plot .label { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 """
+BARE = "body { margin: 0; }\n"  # of a picture with a style of its own
 
 
 def show(picture: plots.Picture, alt: str) -> None:
     """Draw it. Streamlit's own HTML lets no SVG through, and an image says nothing under a pointer."""
-    st.iframe(page("", plots.style() + STYLE, picture.html), height=picture.height + SLACK, alt=alt)
+    style = BARE + picture.style if picture.style else plots.style() + STYLE
+    st.iframe(page("", style, picture.html), height=picture.height + SLACK, alt=alt)
 
 
 SLACK = 10  # px

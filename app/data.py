@@ -13,8 +13,10 @@ import streamlit as st
 
 from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.store import decisions, queries, runs
+from qualgate.store import loads as stored_loads
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Action, Decision
+from qualgate.store.loads import StoredLoad
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
 
 LOOKED_THROUGH = 600  # seconds after which a run's evidence is checked again though nobody wrote to the store
@@ -50,6 +52,27 @@ def nights() -> tuple[tuple[NightLine, ...], tuple[WaitingDigest, ...]]:
     """Each gate file and model with its nights, and digests that are not delivered."""
     with _open() as store:
         return night_lines(store), waiting_digests(store)
+
+
+def loads(size: int, page: int, gate_name: str | None = None) -> tuple[tuple[StoredLoad, ...], int, int]:
+    """One page of what rules said of servers under load (the last where there are fewer), its number, and how many
+    there are: of all gate files, or of those of one name."""
+    with _open() as store:
+        total = stored_loads.count(store, gate_name)
+        page = _within(page, total, size)
+        return stored_loads.newest(store, size, size * page, gate_name), page, total
+
+
+def load(load_id: str) -> StoredLoad:
+    """One of them. UsageError for an unknown one."""
+    with _open() as store:
+        return stored_loads.one_load(store, load_id)
+
+
+def count_loads(gate_name: str) -> int:
+    """How many there are of gate files of that name."""
+    with _open() as store:
+        return stored_loads.count(store, gate_name)
 
 
 def trend(run_id: str) -> ShownNights:

@@ -40,6 +40,11 @@ def link_nights(run_id: str) -> None:
     st.page_link("views/nights.py", label="Trend", icon=":material/trending_down:", query_params={"run": run_id})
 
 
+def link_loads(label: str, **query: str) -> None:
+    """To loads: of one `gate` file's name, or to one `load` by its id; without either to all."""
+    st.page_link("views/loads.py", label=label, icon=":material/speed:", query_params=query)
+
+
 def no_run() -> None:
     """What to do about a store that holds nothing."""
     st.info("This store holds no run yet. Make one, then come back:", icon=":material/info:")

@@ -11,11 +11,15 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from importlib.metadata import PackageNotFoundError, version
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 _DIGEST = 32  # bytes
+_MOMENT = 2 * 10**9  # ns, as coarse as a file system's clock is
+_kept: dict[tuple[int, ...], str] = {}
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -38,6 +42,25 @@ def file_hash(path: Path) -> str:
     """sha256 of a file's bytes, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def kept_hash(file: BufferedReader) -> str:
+    """sha256 of an open file's bytes, read once by a process for each state of it: which file it is, its size, when it
+    changed. One that changed a moment ago is read each time, for within a tick of the clock a second change would
+    leave the same state."""
+    state, began = _state(file), time.time_ns()
+    if state not in _kept:
+        file.seek(0)
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        if began - max(state[-2:]) < _MOMENT or _state(file) != state:
+            return found
+        _kept[state] = found
+    return _kept[state]
+
+
+def _state(file: BufferedReader) -> tuple[int, ...]:
+    stat = os.fstat(file.fileno())
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def case_hash(case: dict[str, Any]) -> str:

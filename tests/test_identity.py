@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import random
+from pathlib import Path
 
 import pytest
 
-from qualgate.identity import is_whole, read_sealed, write_sealed
+from qualgate import identity
+from qualgate.identity import is_whole, kept_hash, read_sealed, write_sealed
 
 
 @pytest.mark.parametrize("body", [b"", b"a", random.Random(0).randbytes(500)], ids=["nothing", "a byte", "more"])
@@ -30,3 +34,50 @@ def test_what_is_not_there_is_not_whole(tmp_path):
     assert not is_whole(tmp_path)
     with pytest.raises(OSError, match="gone"):
         read_sealed(tmp_path / "gone")
+
+
+@pytest.fixture
+def read(monkeypatch) -> list[str]:
+    """The names of files whose bytes are read to be hashed."""
+    names, digest = [], hashlib.file_digest
+    monkeypatch.setattr(
+        identity.hashlib, "file_digest", lambda file, how: names.append(Path(file.name).name) or digest(file, how)
+    )
+    return names
+
+
+def hashed(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(1)  # wherever its reader stands
+        return kept_hash(file)
+
+
+def later(monkeypatch) -> None:
+    now = identity.time.time_ns()
+    monkeypatch.setattr(identity.time, "time_ns", lambda: now + 10**10)
+
+
+def test_a_file_that_rests_is_read_once_and_again_whenever_it_changed(tmp_path, read, monkeypatch):
+    path = tmp_path / "weights"
+    path.write_bytes(b"abc")
+    later(monkeypatch)
+    said = [hashed(path), hashed(path)]
+    assert said == [hashlib.sha256(b"abc").hexdigest()] * 2
+    assert read == ["weights"]
+    before = path.stat()
+    path.write_bytes(b"abd")
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # until its file system's clock ticks
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a tool does that keeps times
+    assert hashed(path) == hashlib.sha256(b"abd").hexdigest()
+    path.rename(tmp_path / "old")
+    path.write_bytes(b"abc")
+    later(monkeypatch)
+    assert hashed(path) == hashlib.sha256(b"abc").hexdigest()
+    assert len(read) == 3
+
+
+def test_a_file_that_changed_a_moment_ago_is_read_each_time(tmp_path, read):
+    path = tmp_path / "weights"
+    path.write_bytes(b"abc")
+    assert hashed(path) == hashed(path)
+    assert read == ["weights"] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import charts, data
+from qualgate_app.address import asked, keep
 from qualgate_app.paging import link_nights
 from qualgate_app.text import chip, escape, table, when
 
@@ -71,9 +72,8 @@ if waiting:
     rows = ([escape(one.nightly), escape(one.target), when(one.created_at), str(one.attempts), escape(one.error)]
             for one in waiting)  # fmt: skip
     st.html(table(("nightly file", "to", "written", "attempts", "why not"), rows, numbers=(3,)))
-run = st.query_params.get("run")
-if run is None:
-    run = next((line.shown_run for line in reversed(lines) if line.shown_run is not None), None)
+keep(run=asked("run"))
+run = asked("run") or next((line.shown_run for line in reversed(lines) if line.shown_run is not None), None)
 if run is not None:
     st.subheader("The trend")
     st.html(f'<span class="qg-quiet">of the run {escape(run)}. {NIGHTS_CAPTION}.</span>')

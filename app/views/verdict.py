@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
-from qualgate_app.address import asked
+from qualgate_app.address import asked, keep
+from qualgate_app.paging import link_loads
 from qualgate_app.text import chip, escape, label, when
 from qualgate_app.verdict.decision import show_decision
 from qualgate_app.verdict.flips import show_flips
@@ -30,6 +31,7 @@ MEANING = {
 
 def show() -> None:
     """The page, for the run and variant that its address names, else for the newest run's first."""
+    keep(run=asked("run"), variant=asked("variant"))
     run = data.run_summary(asked("run") or data.latest_run())
     names = [arm.name for arm in run.arms[1:] if "@" not in arm.name]
     variant = asked("variant") or names[0]
@@ -59,7 +61,7 @@ def show() -> None:
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:
-    """The run's other variants, one click away."""
+    """The run's other variants, and what its gate file's servers bore, one click away."""
     with st.container(horizontal=True):
         for name in names:
             st.page_link(
@@ -68,6 +70,8 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
                 icon=":material/radio_button_checked:" if name == variant else ":material/radio_button_unchecked:",
                 query_params={"run": run.run_id, "variant": name},
             )
+        if run.gate_name and (kept := data.count_loads(run.gate_name)):
+            link_loads(counted(kept, "load"), gate=run.gate_name)
 
 
 def _progress(run: RunSummary) -> None:

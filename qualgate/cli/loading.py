@@ -33,7 +33,9 @@ def load(
     from qualgate.load.rules import check_rules, policy_sha256
     from qualgate.load.run import measure
     from qualgate.load.summary import summarised
-    from qualgate.report.load import load_as_json, load_picture, print_load, requests_of
+    from qualgate.report.load import load_body, print_load, requests_of
+    from qualgate.report.load_tables import load_picture
+    from qualgate.report.plots.load import as_file
     from qualgate.report.render import write_atomically
     from qualgate.store import loads
     from qualgate.store.database import open_store
@@ -50,13 +52,15 @@ def load(
         open_store(gate.store_url).close()
     loaded = measure(gate, tell)
     summary = summarised(loaded, DEFINITIONS[definitions], gate.policy.slo, gate.policy.alpha)
+    body = load_body(summary)
+    as_text = json.dumps(body, indent=2, allow_nan=False)
     if as_json:
-        say(load_as_json(summary))
+        say(as_text)
     else:
-        print_load(summary)
-    write_atomically(folder / "load.json", load_as_json(summary))
+        print_load(body)
+    write_atomically(folder / "load.json", as_text)
     write_atomically(folder / "load.jsonl", "\n".join(requests_of(loaded)))
-    write_atomically(folder / "load.svg", load_picture(summary))
+    write_atomically(folder / "load.svg", as_file(load_picture(body)))
     tell(f"written: {folder}/load.json, load.jsonl (every request), load.svg")
     ends = {ENDS[one.said] for one in summary.verdicts}
     code = next((one for one in EXIT_ORDER if one in ends), Exit.APPROVE)
@@ -66,8 +70,7 @@ def load(
         code = Exit.INFRASTRUCTURE
     if gate.load.rules:
         with open_store(gate.store_url) as store:
-            policy, body = policy_sha256(gate, definitions), json.loads(load_as_json(summary))
-            kept = loads.add(store, gate.path.name, gate.text, policy, int(code), body)
+            kept = loads.add(store, gate.path.name, gate.text, policy_sha256(gate, definitions), int(code), body)
         tell(f"kept: {kept}, which `qualgate runs --loads` shows")
     if code != Exit.APPROVE:
         raise typer.Exit(code)

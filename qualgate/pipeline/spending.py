@@ -121,13 +121,14 @@ def _counted(path: Path, budget: Budget, store: Store, run: str, *, told_again: 
     """A ledger of who is asked, or of arms whose answers are told again."""
     ledger, summary = Ledger(path, budget), queries.run_summary(store, run)
     known = {arm.name: one for arm in summary.arms if (one := _spent(arm)) and _is_told_again(arm) == told_again}
-    asked_so = told_again == any(map(_is_told_again, summary.arms))  # else a replayed run's judge is asked anew
-    judging = {JUDGING: summary.judging} if summary.judging and asked_so else {}
+    # What a replayed run's judge said when it was recorded is no part of what asking another takes.
+    judging = {JUDGING: one} if (one := summary.judging) and one.replayed == told_again else {}
     ledger.begin(run, known | judging)
     try:
         yield ledger
     finally:
-        runs.note_spent(store, run, ledger.spent())
+        spent = {name: replace(one, replayed=told_again) for name, one in ledger.spent().items()}
+        runs.note_spent(store, run, spent)
 
 
 def put_away(gate: GateFile, plan: Plan, run: str) -> None:

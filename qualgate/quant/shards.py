@@ -6,7 +6,6 @@ data. GGUF files are read by the package of that name.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash
+from qualgate.identity import content_hash, kept_hash
 from qualgate.quant.gguf_file import open_gguf
 
 _ITEM_BITS = {
@@ -149,7 +148,7 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
             for name, tensor in open_gguf(file).tensors.items()
         }
         with file.open("rb") as stream:
-            size, sha256 = os.fstat(stream.fileno()).st_size, _hash(file, stream) if hashed else ""
+            size, sha256 = os.fstat(stream.fileno()).st_size, kept_hash(stream) if hashed else ""
         return _Shard(size=size, entries=entries, metadata={}, sha256=sha256)
     with file.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -161,21 +160,8 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
             size=size,
             entries=entries,
             metadata={key: value for key, value in metadata.items() if isinstance(value, str)},
-            sha256=_hash(file, stream) if hashed else "",
+            sha256=kept_hash(stream) if hashed else "",
         )
-
-
-_hashes: dict[tuple[Path, int, int], str] = {}  # by place, size and time of change
-
-
-def _hash(file: Path, stream: BufferedReader) -> str:
-    """sha256 of all of it, computed once for each state of a file: a worker loads one checkpoint for arm after arm."""
-    stat = os.fstat(stream.fileno())
-    state = file, stat.st_size, stat.st_mtime_ns
-    if state not in _hashes:
-        stream.seek(0)
-        _hashes[state] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return _hashes[state]
 
 
 def _entries(file: Path, header: dict[str, Any], length: int, size: int) -> dict[str, TensorEntry]:

@@ -33,7 +33,7 @@ class Budget:
 class Spent:
     """What requests to an arm, or to a judge, came to. estimated: tokens among them that its server did not count, or
     not credibly, and that are taken at the most they can be. cost: in `currency` ("": not said), None where they have
-    no price."""
+    no price. replayed: it was taken when what is told again was recorded, and nobody was asked since."""
 
     requests: int = 0
     prompt: int = 0
@@ -41,6 +41,7 @@ class Spent:
     estimated: int = 0
     cost: float | None = None
     currency: str = ""
+    replayed: bool = False
 
     @property
     def tokens(self) -> int:

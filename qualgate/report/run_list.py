@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,12 +12,12 @@ from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.identity import sha256_text
 from qualgate.report import screen
+from qualgate.report.load_tables import causes_line, levels_line
 from qualgate.report.screen import indented
 from qualgate.report.terminal import STYLE
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries import RunLine, VariantLine
 
-CAUSES_SHOWN = 3  # of one variant of a load
 STATES = {"running": "under way, or interrupted", "incomplete": "incomplete: run it again to resume"}
 
 
@@ -40,13 +40,13 @@ def print_loads(found: Sequence[StoredLoad], total: int) -> None:
     console = screen.console()
     for one in found:
         load = one.body["load"]
-        levels = dict.fromkeys(row["label"] for row in one.body["rows"])
-        about = f"{one.gate_name}, {', '.join(levels)}, {counted(load['rounds'], 'round')}, ended with {one.exit}"
+        about = f"{one.gate_name}, {levels_line(one.body)}, {counted(load['rounds'], 'round')}, ended with {one.exit}"
         console.print(Text.assemble((one.load_id, "bold"), f"  {_when(one.created_at)}  {visible_line(about)}"))
         for verdict in one.body["verdicts"]:
             word = verdict["verdict"]
             said = (f"{visible_line(verdict['variant'])}  ", "bold"), (f"{word.upper()} ", STYLE.get(word, "dim"))
-            console.print(indented(Text.assemble(*said, visible_line(f"under load{_why(verdict)}"))))
+            why = f": {causes}" if (causes := causes_line(verdict)) else ""
+            console.print(indented(Text.assemble(*said, visible_line(f"under load{why}"))))
     if total > len(found):
         console.print(Text(f"{counted(total - len(found), 'older load')}: --limit {total} shows all", style="dim"))
 
@@ -62,22 +62,6 @@ def load_as_body(one: StoredLoad) -> dict[str, Any]:
         "exit": one.exit,
         "result": one.body,
     }
-
-
-def _why(verdict: Mapping[str, Any]) -> str:
-    if verdict["verdict"] == "approve":
-        return ""
-    causes = [
-        f"{one['rule']} at {one['level']}: {one['because'] or _within(one)}"
-        for one in verdict["findings"]
-        if one["verdict"] == verdict["verdict"]
-    ]
-    more = [f"and {len(causes) - CAUSES_SHOWN} more"] if len(causes) > CAUSES_SHOWN else []
-    return ": " + "; ".join([*causes[:CAUSES_SHOWN], *more])
-
-
-def _within(finding: Mapping[str, Any]) -> str:
-    return f"{finding['within']} of {len(finding['rounds'])} rounds are within it"
 
 
 def _state(line: RunLine) -> str:

@@ -15,7 +15,7 @@ from qualgate.report.arms import choice_line
 from qualgate.report.probes import probe_lines
 from qualgate.report.served import drafts_line
 from qualgate.report.source import Source, stored_source
-from qualgate.report.spending import spent_line
+from qualgate.report.spending import spent_lines
 from qualgate.store import queries
 from qualgate.store.database import open_store
 
@@ -90,7 +90,7 @@ class Report:
             if arm.declared and arm.footprint and arm.footprint.generation.because
         ]
         lines += filter(None, (visible_line(drafts_line(arm)) for arm in self.run.arms))
-        lines += filter(None, [visible_line(spent_line(self.run.arms, self.run.judging))])
+        lines += map(visible_line, spent_lines(self.run.arms, self.run.judging))
         for arm in self.run.arms:
             found = arm.footprint.left_out if arm.footprint else {}
             named = [f"{name} ({count})" for name, count in found.items()]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import UsageError
-from qualgate.identity import content_hash, file_hash
+from qualgate.identity import content_hash, kept_hash
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 FILES = (*WEIGHTS, ".json", ".jinja", ".model", ".tiktoken", ".txt")  # of a model's folder
@@ -54,6 +54,7 @@ def _files(folder: Path, text: str) -> list[Path]:
 
 def _hash(file: Path) -> str:
     try:
-        return file_hash(file)
+        with file.open("rb") as opened:  # plan and start ask for the same, maybe hundreds of gigabytes
+            return kept_hash(opened)
     except OSError as error:
         raise UsageError(f"{file}: `serve` names its model, and it cannot be read ({error.strerror}).") from None

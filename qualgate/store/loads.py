@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
-from qualgate.errors import IntegrityError
+from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store, if_absent
@@ -54,17 +54,31 @@ def _add(store: Store, row: dict[str, Any]) -> None:
         connection.execute(if_absent(connection, loads), [row])
 
 
-def newest(store: Store, limit: int) -> tuple[StoredLoad, ...]:
-    """The newest first. IntegrityError for one that is not what was recorded."""
-    rows = select(loads).order_by(loads.c.created_at.desc(), loads.c.load_id.desc()).limit(limit)
+def newest(store: Store, limit: int, offset: int = 0, gate_name: str | None = None) -> tuple[StoredLoad, ...]:
+    """The newest first, from `offset`; of all gate files, or of those of one name. IntegrityError for one that is not
+    what was recorded."""
+    rows = _of(select(loads), gate_name).order_by(loads.c.created_at.desc(), loads.c.load_id.desc())
     with store.read() as connection:
-        return tuple(_load(row) for row in connection.execute(rows))
+        return tuple(_load(row) for row in connection.execute(rows.limit(limit).offset(offset)))
 
 
-def count(store: Store) -> int:
-    """Of all gate files."""
+def count(store: Store, gate_name: str | None = None) -> int:
+    """Of all gate files, or of those of one name."""
     with store.read() as connection:
-        return connection.execute(select(func.count()).select_from(loads)).scalar_one()
+        return connection.execute(_of(select(func.count()).select_from(loads), gate_name)).scalar_one()
+
+
+def one_load(store: Store, load_id: str) -> StoredLoad:
+    """UsageError for one that is not there, IntegrityError for one that is not what was recorded."""
+    with store.read() as connection:
+        row = connection.execute(select(loads).where(loads.c.load_id == load_id)).one_or_none()
+    if row is None:
+        raise UsageError(f"the store has no load {load_id!r:.80}. `qualgate runs --loads` lists them.")
+    return _load(row)
+
+
+def _of(rows: Select[Any], gate_name: str | None) -> Select[Any]:
+    return rows if gate_name is None else rows.where(loads.c.gate_name == gate_name)
 
 
 def _load(row: Any) -> StoredLoad:

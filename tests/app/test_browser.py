@@ -13,8 +13,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Error, expect, sync_playwright
 
-from qualgate.store import decisions, queries
+from qualgate.store import decisions, loads, queries
 from qualgate.store.database import open_store
+from tests.app.conftest import HOSTILE
+from tests.app.loads import load_of
 from tests.app.server import started
 from tests.verification.escapes.screens import SCREENS, VARIANT, attacked_store
 
@@ -84,13 +86,15 @@ SAMPLE = (1,)  # flips
 @pytest.mark.parametrize("flips", [SAMPLE, pytest.param(range(1, len(SCREENS) + 1), marks=pytest.mark.proof)])
 def test_no_page_is_wider_than_its_viewport_or_breaks_its_policy_whatever_an_answer_holds(tmp_path, browser, flips):
     run = attacked_store(tmp_path / "q.db")
+    with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store:
+        load = loads.add(store, HOSTILE, HOSTILE, "f" * 64, 0, load_of({VARIANT: 0.8}, server=HOSTILE))
     verdict = f"/verdict?run={run}&variant={quote(VARIANT)}"
     with started(f"sqlite:///{tmp_path / 'q.db'}") as (url, _):
         page = browser.new_page()
         page.set_default_timeout(60_000)
         told: list[str] = []
         page.on("console", lambda said: told.append(said.text) if "Content Security Policy" in said.text else None)
-        for path in ("/", "/runs", "/decisions", *(f"{verdict}&flip={flip}" for flip in flips)):
+        for path in ("/", "/runs", "/decisions", "/loads", f"/loads?load={load}", *(f"{verdict}&flip={flip}" for flip in flips)):
             page.goto(url + path)
             page.wait_for_selector(".stApp[data-test-script-state=notRunning] [data-testid=stHeading]")
             if path.startswith(verdict):

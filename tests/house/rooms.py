@@ -61,9 +61,10 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 # What a report and the dashboard show alike: the words of a four-arm answer and of speculation, served arms side
-# by side, the diff of two answers, the pictures.
+# by side, a load's tables, the diff of two answers, the pictures.
 SHARED_WITH_APP = {"qualgate.report"} | {
-    f"qualgate.report.{name}" for name in ("arms", "diff", "nights", "page", "plots", "served", "speculation")
+    f"qualgate.report.{name}"
+    for name in ("arms", "diff", "load_tables", "nights", "page", "plots", "served", "speculation")
 }
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from qualgate.pipeline.spending import Foreseen, Spending
 from qualgate.records import ArmFootprint, ArmSpec, Budget, Served, Spent
-from qualgate.report.spending import foreseen_as_body, foreseen_as_lines, spent_line
+from qualgate.report.spending import foreseen_as_body, foreseen_as_lines, spent_lines
 
 MOST = Spent(requests=10, prompt=5000, answer=1000, cost=2.5)
 SEEN = Spent(requests=12, prompt=3000, answer=400, cost=1.25)
@@ -60,7 +63,8 @@ def test_a_judge_is_told_beside_the_arms_and_counts_with_them():
     body = foreseen_as_body(with_arms)
     assert body is not None
     assert (body["judge"]["at_most"]["tokens"], body["judge"]["expected"]) == (6000, None)
-    assert spent_line([], SEEN).endswith("included: the judge 3,400 tokens (3,000 read, 400 said) in 12 requests, 1.25")
+    [told] = spent_lines([], SEEN)
+    assert told.endswith("included: the judge 3,400 tokens (3,000 read, 400 said) in 12 requests, 1.25")
 
 
 def line(name: str, spent: Spent | None, *, replayed: bool = False) -> Any:
@@ -70,12 +74,33 @@ def line(name: str, spent: Spent | None, *, replayed: bool = False) -> Any:
 
 
 def test_a_report_tells_each_arm_and_all_and_what_no_server_counted():
-    told = spent_line([line("baseline", Spent(requests=2, prompt=10, answer=4, estimated=3, cost=0.5, currency="EUR")),
-                       line("v", Spent(requests=1, prompt=5, answer=1)), line("own", None)])  # fmt: skip
+    mine = Spent(requests=2, prompt=10, answer=4, estimated=3, cost=0.5, currency="EUR")
+    others = line("v", Spent(requests=1, prompt=5, answer=1)), line("own", None)
+    [told] = spent_lines([line("baseline", mine), *others])
     assert told == (
         "asked of servers, probes and what was tried again included: baseline 14 tokens (10 read, 4 said) in 2 "
         "requests, 0.5 EUR; v 6 tokens (5 read, 1 said) in 1 request; in all 20 tokens (15 read, 5 said) in 3 "
         "requests, 0.5 EUR; 3 tokens of these no server counted credibly: they are taken at the most they can be"
     )
-    assert spent_line([line("own", None)]) == ""
-    assert spent_line([line("v", SEEN, replayed=True)]).startswith("asked of servers when this was recorded, ")
+    assert spent_lines([line("own", None)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("replayed", "judge_replayed", "said"),
+    [
+        (False, False, ["asked of servers, …: v 3,400 tokens …; the judge 14 tokens …; in all 3,414 tokens …"]),
+        (True, True, ["asked of servers when this was recorded, …: v …; the judge …; in all 3,414 tokens …"]),
+        (True, False, ["asked of servers when this was recorded, …: v 3,400 tokens …",
+                       "asked of servers since, …: the judge 14 tokens …"]),
+    ],
+    ids=["live", "replayed", "judged again by another judge"],
+)  # fmt: skip
+def test_what_was_asked_when_a_recording_was_made_is_told_apart_from_what_was_asked_since(
+    replayed, judge_replayed, said
+):
+    judging = Spent(requests=2, prompt=10, answer=4, replayed=judge_replayed)
+    told = spent_lines([line("v", SEEN, replayed=replayed)], judging)
+    assert len(told) == len(said)
+    for one, pattern in zip(told, said, strict=True):
+        assert re.fullmatch(re.escape(pattern).replace("…", ".*"), one), one
+        assert ("in all" in one) == ("in all" in pattern)

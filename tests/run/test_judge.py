@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -160,12 +161,32 @@ def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run
     write_with(1)
     replayed = qualgate("run", "gate.yaml", "--json", "--replay", "said", cwd=workspace)
     assert (replayed.returncode, words(replayed)) == (Exit.BLOCK, words(rich)), replayed.stderr
-    assert json.loads(replayed.stdout)["judging"] == took
+    assert json.loads(replayed.stdout)["judging"] == took | {"replayed": True}
+    assert len(spending(workspace)) == 1
     assert "sk-judge-4711" not in "".join(file.read_text() for file in workspace.glob("said/*/*"))
     shutil.rmtree(workspace / "said" / "the judge")  # as in a recording of a version that did not keep it
     unjudged = qualgate("run", "gate.yaml", "--store", "sqlite:///other.db", "--replay", "said", cwd=workspace)
     assert unjudged.returncode == Exit.INFRASTRUCTURE
     assert "nothing is in it of what the judge was asked" in " ".join(unjudged.stderr.split())
+    # Another judge of what was told again is asked today, and each time on top of the last.
+    monkeypatch.setenv("JUDGE_KEY", "sk-judge-4711")
+    run = json.loads(replayed.stdout)["run"]
+    with scripted(otherwise=judged) as judge:
+        for times, rubric in enumerate(("A wrong sum loses.", "No sum is right."), start=1):
+            write_with(100_000)
+            text = (workspace / "gate.yaml").read_text().replace("The right sum wins.", rubric)
+            (workspace / "gate.yaml").write_text(text)
+            again = qualgate("rescore", "gate.yaml", "--run", run, cwd=workspace)
+            assert again.returncode == Exit.UNDECIDED, again.stderr  # its gate file's servers are not a recording
+            then, since = spending(workspace)
+            assert "the judge" not in then
+            assert f"the judge {times * tokens:,} tokens" in since
+
+
+def spending(folder: Path) -> list[str]:
+    """What the newest run's report says that its servers took."""
+    told = " ".join(qualgate("report", cwd=folder).stdout.split())
+    return re.findall(r"asked of servers .*? included: .*?(?=asked of servers|$)", told)
 
 
 def test_a_judge_that_does_not_serve_its_model_is_told_before_anything_is_generated(workspace):

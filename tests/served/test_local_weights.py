@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qualgate import identity
 from qualgate.errors import IntegrityError
 from qualgate.records import ArmSpec, Served
 from qualgate.served.declared import identify_served
@@ -52,3 +53,16 @@ def test_a_server_is_not_started_over_files_that_changed_since_they_were_planned
     (folder / "m" / "a.safetensors").write_text("b")
     with pytest.raises(IntegrityError, match="not those that the run was planned with"), running(arm, folder, bool):
         pass
+
+
+def test_a_plan_and_a_start_read_the_files_once_and_files_that_came_in_their_place_again(folder, monkeypatch):
+    read, digest, now = [], identity.hashlib.file_digest, identity.time.time_ns()
+    monkeypatch.setattr(identity.time, "time_ns", lambda: now + 10**10)
+    monkeypatch.setattr(identity.hashlib, "file_digest", lambda file, how: read.append(file.name) or digest(file, how))
+    planned, started = weights_of(COMMANDS[0], folder), weights_of(COMMANDS[0], folder)
+    assert planned == started
+    assert len(read) == 2  # its config and its weights
+    (folder / "other").write_text("b")
+    (folder / "other").replace(folder / "m" / "a.safetensors")
+    assert weights_of(COMMANDS[0], folder) != planned
+    assert len(read) == 3

@@ -24,6 +24,7 @@ class Picture:
 
     html: str
     height: int  # px, where no label is broken into lines
+    style: str = ""  # in place of plots.css, of one that is a file too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from qualgate.report.plots.drawing import number, step, text
+from qualgate.report.plots.drawing import Picture, number, step, text
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 720, 150, 64, 24, 34, 50  # px
 LINES = ("", "7 4", "2 4", "10 3 2 3")  # of arms, dashed so that colour says nothing alone
@@ -38,8 +38,8 @@ class Panel:
     limit: float | None = None
 
 
-def throughput_and_latency(panels: Sequence[Panel], across: str, caption: str) -> str:
-    """A whole SVG document; across: what its x axis shows."""
+def throughput_and_latency(panels: Sequence[Panel], across: str, caption: str) -> Picture:
+    """One SVG; across: what its x axis shows."""
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.points))
     most = max((point.x for panel in panels for some in panel.points.values() for point in some), default=0.0)
     right = 1.05 * most or 1.0
@@ -50,11 +50,17 @@ def throughput_and_latency(panels: Sequence[Panel], across: str, caption: str) -
         parts += _panel(panel, arms, top + GAP - 12, right)
         top += PANEL + GAP
     parts.append(f'<text x="{(LEFT + WIDTH) / 2:g}" y="{height - 4:g}" text-anchor="middle">{text(across)}</text>')
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}" '
-        f'role="img"><title>{text(caption)}</title><style>{_STYLE}</style>'
-        f'<rect width="{WIDTH}" height="{height:g}" fill="#fff"/>{"".join(parts)}</svg>\n'
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img"><title>{text(caption)}</title>'
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
     )
+    return Picture(drawn, height, _STYLE)
+
+
+def as_file(picture: Picture) -> str:
+    """A whole SVG document: a page keeps the style where its security policy wants it, a file has but itself."""
+    return picture.html.replace("</title>", f"</title><style>{picture.style}</style>", 1)
 
 
 _STYLE = (

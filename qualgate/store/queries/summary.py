@@ -123,6 +123,7 @@ class RunSummary:
     failures: tuple[str, ...]  # distinct messages of units the machinery could not run
     archived: str = ""  # where its answers and scores are, which this store let go; "" where they are here
     judging: Spent | None = None  # what asking its judge came to; None: nobody was asked, or nobody counted
+    gate_name: str = ""  # of the gate file; "" where the store is older than that was kept
 
     def verdict(self, variant: str) -> StoredVerdict | None:
         """The newest on this variant; None where there is none yet."""
@@ -177,6 +178,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             failures=tuple(failures),
             archived=str(away) if away else "",
             judging=plain.spent(run.judging_json),
+            gate_name=run.gate_name or "",
         )
 
 
