@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from sqlalchemy import text
 from qualgate.pipeline.handing_over import submission_of
 from qualgate.records import SubmissionState
 from qualgate.store import submissions
+from qualgate.store.address import file_of
 from qualgate.store.database import open_store
 from tests.gated_model import write_evalset
 from tests.tiny_models import END, save_tiny_model
@@ -129,6 +132,17 @@ class Ground:
     def asked(self, query: str) -> list[tuple[Any, ...]]:
         with open_store(self.url) as store, store.read() as connection:
             return [tuple(row) for row in connection.execute(text(query))]
+
+    def writable(self) -> bool:
+        """False while a process that was stopped in the middle of a write holds a file's lock, as nobody can help."""
+        if (path := file_of(self.url)) is None:
+            return True
+        with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            return True
 
     def evidence(self) -> dict[str, Any]:
         """Answers with scores, verdicts, and the report's bytes without the run's name."""

@@ -177,8 +177,16 @@ def sleep_past_the_lease(ground: Ground, rng: random.Random) -> int:
     first = ground.node("first", SCRIPTED_SECONDS=SLOW)
     until(lambda: ground.answers() > 0)
     asleep = [first.pid, *children(first.pid, "scripted")]
-    for one in asleep:
-        os.killpg(one, signal.SIGSTOP)
+
+    def stopped() -> bool:
+        for one in asleep:
+            os.killpg(one, signal.SIGSTOP)
+        if not (found := ground.writable()):
+            for one in asleep:
+                os.killpg(one, signal.SIGCONT)
+        return found
+
+    until(stopped)
     time.sleep(LEASE)
     second = ground.node("second")
     ground.ended(submission)
