@@ -71,9 +71,9 @@ class Generated(Reply):
 
 def _place(own: Listed, likeliest: Sequence[Listed] | None, sent: int) -> dict[str, Ranked] | None:
     """A token that is not among the likeliest has an unknown rank behind them: two on, for the next would be told as
-    the likeliest of all that are not listed. The last token of a vocabulary is told as 0 (`_process_input_token_logprobs`
-    takes it for an image's), with a log-prob of its own: where 0 is told, what was sent is meant if no token listed is
-    beyond it."""
+    the likeliest of all that are not listed. The last token of a vocabulary is told as 0, with a log-prob of its own
+    (`_process_input_token_logprobs` takes it for an image's): where 0 is told, what was sent is meant if no token
+    listed is beyond it."""
     if own[0] is None or likeliest is None:
         return None
     found = {
