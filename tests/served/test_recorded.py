@@ -1,4 +1,4 @@
-"""What real servers said is read: vLLM, llama.cpp, `transformers serve` and SGLang (`recorded/README.md`), told again."""
+"""What real servers said is read: vLLM, llama.cpp, `transformers serve`, SGLang (`recorded/README.md`), told again."""
 
 from __future__ import annotations
 
