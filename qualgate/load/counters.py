@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from qualgate.served.client import Client
 from qualgate.served.drafts_counted import samples
 
-WRITTEN = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
+WRITTEN = (
+    (("vllm:generation_tokens_total", ""),),
+    # Its generation_tokens_total waits for an answer's end; of these the first knows no answer's first token.
+    (("sglang:realtime_tokens_total", 'mode="decode"'), ("sglang:time_to_first_token_seconds_count", "")),
+    (("llamacpp:tokens_predicted_total", ""),),
+)
+"""Of each engine the counters that together are the tokens it wrote: name, and the label by which a sample is one."""
 WATCHED = 2.0  # s for which a counter is watched when nothing is under way
 
 
@@ -25,12 +31,17 @@ class Counted:
 
 
 def tokens_written(page: str) -> float | None:
-    """The counter's sum over its labels, of a page in Prometheus' text format; None where none of those is there."""
-    sums: dict[str, float] = {}
-    for name, _, value in samples(page):
-        if name in WRITTEN:
-            sums[name] = sums.get(name, 0.0) + value
-    return next(iter(sums.values()), None)
+    """The counters' sum over their labels, of a page in Prometheus' text format; None where an engine's first is not
+    there, for any of them."""
+    found = list(samples(page))
+    for counters in WRITTEN:
+        sums = [
+            [value for name, labels, value in found if name == counter and label in labels]
+            for counter, label in counters
+        ]
+        if sums[0]:
+            return float(sum(map(sum, sums)))
+    return None
 
 
 async def written_now(client: Client) -> float | None:

@@ -186,7 +186,7 @@ class Client:
         connection. WireFault where it is not whole; NotServed and RequestRefused as of `ask`."""
         async with self._sent("POST", sglang.address(self._served.endpoint, path), body, exchange) as response:
             if path == sglang.PATH:
-                yield self._read(await _bytes(response), sglang.Generated).completed
+                yield self._read(await _bytes(response), sglang.Generated).completed(body["input_ids"])
             elif body.get("stream"):
                 async for piece in self._pieces(response):
                     yield piece

@@ -9,7 +9,7 @@ from qualgate.errors import close_names
 from qualgate.identity import content_hash, own_version, sha256_text
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
-from qualgate.served.engines import loads_what_it_is_asked
+from qualgate.served.engines import loads_what_it_is_asked, version_at
 from qualgate.served.faults import ADDRESS, NotServed
 from qualgate.served.replies import Models, Version
 
@@ -59,7 +59,7 @@ async def _engine(client: Client, arm: ArmSpec) -> str:
     served = arm.served
     assert served is not None, "asked of served arms alone"
     try:
-        found = await client.get("/version", Version, of_host=True)
+        found = await client.get(version_at(served.engine), Version, of_host=True)
     except NotServed:  # not every server has one, and some have a page for people at every address
         found = None
     name = served.engine or (found.engine if found and found.engine else "engine not told")

@@ -1,6 +1,6 @@
 """What each engine offers over the wire, of those that people serve with: one table, which `qualgate doctor` prints.
 
-By their documentation and source; of these, vLLM's row and our own were run.
+By their documentation and source; of these, Ollama's and TensorRT-LLM's were not run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class EngineProfile:
     prompt_logprobs, cancel: how it tells the log-probs of a prompt, and what ends an answer under way; "": not known.
     per_answer: what makes it tell each answer's drafts; "": nothing does. counters: None where it has none. loads:
     whether it loads whatever model it is asked for, so that what it lists is not all. done: whether its streams end
-    with [DONE]; else an answer that says why it ended, in a body that came whole, is one.
+    with [DONE]; else an answer that says why it ended, in a body that came whole, is one. version_at: where its host
+    tells its version.
     """
 
     name: str
@@ -41,6 +42,7 @@ class EngineProfile:
     counters_by: str = ""  # the flag that turns the counters on; "": they are always there
     loads: bool = False
     done: bool = True
+    version_at: str = "/version"
 
 
 def _as_vllm_names(prefix: str) -> Counters:
@@ -61,6 +63,7 @@ PROFILES = (
         name="sglang", serve="python -m sglang.launch_server --model-path MODEL --port {port}",
         token_ids=True, prompt_logprobs="/generate with logprob_start_len", counters_by="--enable-metrics",
         counters=Counters(verifications="sglang:spec_verify_calls"),
+        version_at="/v1/loads?include=core",  # /server_info tells it too, beside the server's keys
     ),
     EngineProfile(
         name="trtllm", serve="trtllm-serve MODEL --port {port}", cancel="",
@@ -88,6 +91,11 @@ def tells_tokens(engine: str) -> bool:
 def loads_what_it_is_asked(engine: str) -> bool:
     """Whether it serves models that it does not list."""
     return any(one.loads for one in PROFILES if one.name == engine)
+
+
+def version_at(engine: str) -> str:
+    """Where its host tells its version."""
+    return next((one.version_at for one in PROFILES if one.name == engine), "/version")
 
 
 def says_done(engine: str) -> bool:

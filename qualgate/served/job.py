@@ -152,7 +152,8 @@ class _Texts:
         server. One that counts none of a thought that is there, or more than the answer has, has not counted them."""
         way = self._job.prompts[row].reasoning
         if self._stops is None or answer.token_ids is None:
-            text = written(answer.thought, answer.text, self._calls(row, answer), way)
+            said = "" if answer.calls and answer.text.isspace() else answer.text  # what stood between tags
+            text = written(answer.thought, said, self._calls(row, answer), way)
             counted = answer.thought_tokens or 0
             credible = 0 < counted <= (answer.completion_tokens or counted)
             if way == NONE:

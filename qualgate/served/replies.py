@@ -131,7 +131,7 @@ class Models(Reply):
 
 
 class Version(Reply):
-    """What `/version` says, where a server has it."""
+    """What the place says where a server tells its version."""
 
     version: Annotated[str, Field(max_length=200)]
     engine: Annotated[str, Field(max_length=60)] | None = None

@@ -7,6 +7,7 @@ Beside the API, not below it: `http://HOST/v1` has it at `http://HOST/generate`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 from pydantic import model_validator
@@ -55,14 +56,12 @@ class Generated(Reply):
     text: str
     meta_info: Meta
 
-    @property
-    def completed(self) -> Completed:
-        """The same in the words of OpenAI's API and vLLM's lists."""
+    def completed(self, sent: Sequence[int]) -> Completed:
+        """The same in the words of OpenAI's API and vLLM's lists. sent: the tokens that were to be read."""
         meta = self.meta_info
-        told = [
-            _place(own, likeliest)
-            for own, likeliest in zip(meta.input_token_logprobs, meta.input_top_logprobs, strict=True)
-        ]
+        tokens = sent[-len(meta.input_token_logprobs) :] if len(sent) == meta.prompt_tokens else repeat(0)
+        listed = zip(meta.input_token_logprobs, meta.input_top_logprobs, tokens, strict=False)
+        told = [_place(own, likeliest, token) for own, likeliest, token in listed]
         before = [None] * (meta.prompt_tokens - len(told))
         return Completed(
             choices=[Choice(text=self.text, finish_reason="length", prompt_logprobs=[*before, *told])],
@@ -70,9 +69,11 @@ class Generated(Reply):
         )
 
 
-def _place(own: Listed, likeliest: Sequence[Listed] | None) -> dict[str, Ranked] | None:
+def _place(own: Listed, likeliest: Sequence[Listed] | None, sent: int) -> dict[str, Ranked] | None:
     """A token that is not among the likeliest has an unknown rank behind them: two on, for the next would be told as
-    the likeliest of all that are not listed."""
+    the likeliest of all that are not listed. The last token of a vocabulary is told as 0, with a log-prob of its own
+    (`_process_input_token_logprobs` takes it for an image's): where 0 is told, what was sent is meant if no token
+    listed is beyond it."""
     if own[0] is None or likeliest is None:
         return None
     found = {
@@ -80,4 +81,6 @@ def _place(own: Listed, likeliest: Sequence[Listed] | None) -> dict[str, Ranked]
         for rank, (logprob, token, _) in enumerate(likeliest, start=1)
         if logprob is not None
     }
-    return found | ({} if str(own[1]) in found else {str(own[1]): Ranked(logprob=own[0], rank=len(likeliest) + 2)})
+    last = own[1] == 0 and all(token <= sent for _, token, _ in likeliest)
+    stands = str(sent if last else own[1])
+    return found | ({} if stands in found else {stands: Ranked(logprob=own[0], rank=len(likeliest) + 2)})

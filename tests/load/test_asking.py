@@ -121,12 +121,23 @@ vllm:num_requests_running{engine="0"} 2.0
 """
 
 
+OF_SGLANG = """\
+sglang:realtime_tokens_total{mode="prefill_compute",model_name="m"} 5000.0
+sglang:realtime_tokens_total{mode="decode",model_name="m",tp_rank="0"} 40.0
+sglang:realtime_tokens_total{mode="decode",model_name="m",tp_rank="1"} 2.0
+sglang:time_to_first_token_seconds_count{model_name="m"} 3.0
+sglang:generation_tokens_total{model_name="m"} 7.0
+"""
+
+
 @pytest.mark.parametrize(
     ("page", "tokens"),
     [
         (PAGE, 150.0),
+        (OF_SGLANG, 45.0),
         ("llamacpp:tokens_predicted_total 17", 17.0),
-        ("sglang:generation_tokens_total{model_name=\"m\"} 4 1700000000000\n", 4.0),
+        ("sglang:generation_tokens_total{model_name=\"m\"} 4 1700000000000\n", None),  # of answers that ended
+        ("vllm:generation_tokens_total{model_name=\"m\"} 4 1700000000000\n", 4.0),
         ("vllm:generation_tokens_total NaN", None),
         ("vllm:generation_tokens_total 1e999", None),
         ("vllm:generation_tokens_total 1.2.3", None),

@@ -122,13 +122,15 @@ def test_a_thought_that_no_case_asks_for_is_no_part_of_the_answer():
     assert completion.text == "Done."
 
 
-def test_calls_in_pieces_are_the_same_calls():
+@pytest.mark.parametrize("between", [None, "\n"])
+def test_calls_in_pieces_are_the_same_calls_with_a_blank_between_their_tags_or_none(between):
     def piece(reason: str | None = None, **function: str) -> dict[str, Any]:
         delta = {"tool_calls": [{"index": 0, "function": function}]} if function else {}
         return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
     pieces = piece(name="cancel_order", arguments=""), piece(arguments='{"order"'), piece(arguments=': "A1"}')
-    with scripted(as_stream(*pieces, piece("tool_calls"))) as server:
+    behind = {"choices": [{"index": 0, "delta": {"content": between}}]}
+    with scripted(as_stream(*pieces, behind, piece("tool_calls"))) as server:
         [completion] = answered(server).completions
     assert completion.text == HERMES
 

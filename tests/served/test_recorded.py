@@ -1,4 +1,4 @@
-"""What real servers said is read: vLLM, llama.cpp and `transformers serve` (`recorded/README.md`), told again."""
+"""What real servers said is read: vLLM, llama.cpp, `transformers serve`, SGLang (`recorded/README.md`), told again."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def told_again(name: str, folder: Path) -> dict:
         ("llamacpp", "llamacpp", 6, 254, {"tool_call.correct": 3, "numeric": 3}),
         ("llamacpp-chat", "llamacpp", 3, 128, {"numeric": 3}),
         ("transformers", "transformers", 3, 128, {"numeric": 1}),
+        ("sglang", "sglang 0.5.23", 6, 254, {"tool_call.correct": 3, "numeric": 2}),
+        ("sglang-chat", "sglang 0.5.23", 6, 254, {"tool_call.correct": 3, "numeric": 2}),
     ],
 )
 def test_every_answer_of_a_real_server_is_read_whole(name, engine, cases, tokens, fewer_right, tmp_path):
@@ -53,8 +55,9 @@ def test_every_answer_of_a_real_server_is_read_whole(name, engine, cases, tokens
     assert {metric: round(one["n"] * one["variant"]) for metric, one in quality.items()} == fewer_right
 
 
-def test_drift_and_answers_that_begin_as_the_baselines_are_read_of_what_vllm_lists(tmp_path):
-    found = told_again("vllm", tmp_path)
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_drift_and_answers_that_begin_as_the_baselines_are_read_of_what_it_lists(name, tmp_path):
+    found = told_again(name, tmp_path)
     fewer = next(arm for arm in found["arms"] if arm["name"] == "fewer")["footprint"]["generation"]
     assert (fewer["forked"], fewer["otherwise"]) == (1, 0), "one answer leaves the baseline's; none is said otherwise"
     [agreement] = [one for one in found["verdicts"][0]["comparisons"] if one["metric"] == "drift.top1_agreement"]

@@ -20,12 +20,13 @@ from tests.served.chance import LISTED, SIZE, Model
 from tests.served.scripted import Reply, as_json
 from tests.served.test_answering import answered, plain, said, tokenizer  # noqa: F401  # a fixture
 
-SENT = [1, 20, 7, 7, 200, 3, 41]
+SENT = [1, 20, 7, 7, 200, SIZE - 1, 41]
 
 
 @dataclass
 class AsSGLang(Model):
-    """As `LogprobResultProcessor` lays it out, from the source: [None] + the log-probs behind the first place."""
+    """As SGLang 0.5.23 lays it out, from the source and of a server: [None] + the log-probs behind the first place; the
+    vocabulary's last token as 0."""
 
     def __call__(self, body: dict[str, Any]) -> Reply:
         if "input_ids" not in body:
@@ -38,7 +39,7 @@ class AsSGLang(Model):
         for last, token in pairwise(sent[start:]):
             logprobs = self.logprobs(last, self.reading)
             order = (-logprobs).argsort(kind="stable")[:count].tolist()
-            own.append([float(logprobs[token]), token, None])
+            own.append([float(logprobs[token]), token if token < SIZE - 1 else 0, None])
             tops.append([[float(logprobs[one]), one, None] for one in order])
         meta = {"id": "x", "finish_reason": {"type": "length", "length": 0}, "prompt_tokens": len(sent),
                 "completion_tokens": 0, "input_token_logprobs": own,
@@ -48,8 +49,9 @@ class AsSGLang(Model):
 
 def both(begins: int) -> tuple[list, list]:
     of_vllm = Completed.model_validate_json(Model()({"prompt": SENT, "max_tokens": 1, "prompt_logprobs": LISTED}).body)
-    of_sglang = sglang.Generated.model_validate_json(AsSGLang()(sglang.reading(SENT, begins, LISTED)).body).completed
-    return [places(one.choices[0].prompt_logprobs, begins, SENT[begins:], SIZE) for one in (of_vllm, of_sglang)]
+    of_sglang = sglang.Generated.model_validate_json(AsSGLang()(sglang.reading(SENT, begins, LISTED)).body)
+    told = of_vllm, of_sglang.completed(SENT)
+    return [places(one.choices[0].prompt_logprobs, begins, SENT[begins:], SIZE) for one in told]
 
 
 @pytest.mark.parametrize("begins", [1, 3, len(SENT) - 1])
@@ -94,6 +96,13 @@ def test_drafted_answers_and_drift_are_those_of_vllms_form(tokenizer, tmp_path):
         assert replace(other, kl=one.kl) == one
     assert said(theirs) == said(ours)
     assert ours.generation.tokens < theirs.generation.tokens  # reading costs no token
+
+
+@pytest.mark.parametrize("sent", [[*SENT[:3], 9, *SENT[4:]], [*SENT[:-2], 3, 41]])
+def test_a_token_that_is_told_otherwise_than_it_was_sent_is_not_taken_for_the_last_of_the_vocabulary(sent):
+    told = sglang.Generated.model_validate_json(AsSGLang()(sglang.reading(SENT, 1, LISTED)).body).completed(sent)
+    with pytest.raises(ValueError, match="it read other tokens than were sent"):
+        places(told.choices[0].prompt_logprobs, 1, sent[1:], SIZE)
 
 
 @pytest.mark.parametrize(
