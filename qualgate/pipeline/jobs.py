@@ -43,9 +43,7 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         workers=workers_for(gate, plan),
         wire=wire_of(gate, plan.artifacts),
         keep=taking_turns
-        and fit_together(
-            held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), device, gate.devices
-        ),
+        and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), gate.devices),
         place=_on_ray(gate, plan, device == "cuda"),
     )
 

@@ -121,11 +121,7 @@ def make_plan(
     if policy.four_arm is not None:
         jobs, policy = in_blocks(jobs, policy, gate.baseline.name)
     elif times_decide(policy):
-        fit = fit_together(
-            held(arms, {model: one.parameters for model, one in folders.items()}),
-            choose_device(gate.devices),
-            gate.devices,
-        )
+        fit = fit_together(held(arms, {model: one.parameters for model, one in folders.items()}), gate.devices)
         jobs = in_turns(jobs, gate.seed, looks=bool(stages), turns=None if fit or stages else least_batches(policy))
     plan = Plan(
         key=key,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from qualgate.engine.device import Device, Devices
+from qualgate.engine.device import Device, Devices, choose_device
 from qualgate.engine.draft_arms import draft_models
 from qualgate.records import ArmSpec
 
@@ -24,10 +24,10 @@ def held(arms: Iterable[ArmSpec], parameters: Mapping[str, int]) -> Iterator[int
             yield parameters[one.model]
 
 
-def fit_together(parameters: Iterable[int], device: Device, devices: Devices) -> bool:
+def fit_together(parameters: Iterable[int], devices: Devices) -> bool:
     """parameters: numbers that the weights of each model stand for; devices: the gate file's."""
     together = len(devices[0]) if isinstance(devices, tuple) else 1
-    return BYTES * sum(parameters) <= SHARE * memory(device) * together
+    return BYTES * sum(parameters) <= SHARE * memory(choose_device(devices)) * together
 
 
 def memory(device: Device) -> int:

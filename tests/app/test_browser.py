@@ -94,7 +94,8 @@ def test_no_page_is_wider_than_its_viewport_or_breaks_its_policy_whatever_an_ans
         page.set_default_timeout(60_000)
         told: list[str] = []
         page.on("console", lambda said: told.append(said.text) if "Content Security Policy" in said.text else None)
-        for path in ("/", "/runs", "/decisions", "/loads", f"/loads?load={load}", *(f"{verdict}&flip={flip}" for flip in flips)):
+        pages = "/", "/runs", "/decisions", "/loads", f"/loads?load={load}"
+        for path in (*pages, *(f"{verdict}&flip={flip}" for flip in flips)):
             page.goto(url + path)
             page.wait_for_selector(".stApp[data-test-script-state=notRunning] [data-testid=stHeading]")
             if path.startswith(verdict):

@@ -23,7 +23,7 @@ GATE = "version: 1\nload: {concurrency: [4], rate: [8], rounds: 10}\n"
 
 @pytest.fixture(scope="module")
 def loads_once(tmp_path_factory):
-    """Two loads of a gate file that a run has too, and one that is hostile wherever a user or a server says something."""
+    """Two loads of a gate file that a run has too, and one that is hostile wherever somebody says something."""
     path = tmp_path_factory.mktemp("loads") / "qualgate.db"
     bodies = load_of({"awq": 0.8}), load_of({"awq": 0.8, "int2": 1.3})
     hostile = load_of({HOSTILE: 0.9}, cancelled=False, server=HOSTILE) | {"notes": [HOSTILE]}
