@@ -221,10 +221,12 @@ def _dense(machine: Machine, sizes: Sizes) -> dict[str, Any]:
 
 
 def _paged(machine: Machine, sizes: Sizes, form: str) -> dict[str, Any]:
-    """One row each of many sequences, launched as the engine launches it."""
+    """One row each of many sequences, launched as a layer launches it: the pass's places are there."""
+    from qualgate_kernels.packs import prepare
     from qualgate_kernels.paged_gpu import attend_paged_triton
 
-    blocks, places = _sequences(machine, sizes, form, sizes.sequences, sizes.context)
+    blocks, last = _sequences(machine, sizes, form, sizes.sequences, sizes.context)
+    places = prepare(last, blocks.count, machine.device)
     query, seen = _random(machine, sizes.sequences, sizes.queries, sizes.dim), Seen(scale=sizes.dim**-0.5)
     attend_paged_triton(query, blocks, places, seen)
     found: dict[str, Any] = {"seconds": [], "copy": []}

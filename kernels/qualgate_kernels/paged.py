@@ -105,6 +105,27 @@ class Places:
         block = self.table[self.sequence.long(), self.position.long() // SLOTS]
         return block.long() * SLOTS + self.position % SLOTS
 
+    def check(self, count: int, device: torch.device) -> None:
+        """ValueError for places that no path takes. count: blocks that there are; device: where these are."""
+        table, sequence, position = self.table, self.sequence, self.position
+        for name, tensor, dims in (("table", table, 2), ("sequence", sequence, 1), ("position", position, 1)):
+            if tensor.dtype != torch.int32 or tensor.dim() != dims or not tensor.is_contiguous() or not tensor.numel():
+                raise ValueError(f"{name}: expected int32 of {dims} dimensions, contiguous, not empty")
+            if tensor.device != table.device or tensor.device not in (torch.device("cpu"), device):
+                raise ValueError(f"{name}: expected it with the others, on the CPU or {device}")
+        if len(sequence) != len(position) or int(sequence.min()) < 0 or int(sequence.max()) >= len(table):
+            raise ValueError(
+                f"sequence: expected one of {len(table)} rows of the table for each of {len(position)} rows"
+            )
+        if int(position.min()) < 0 or int(position.max()) >= table.shape[1] * SLOTS:
+            raise ValueError(f"position: expected 0 to {table.shape[1] * SLOTS - 1}, the table's width")
+        same = sequence[1:] == sequence[:-1]
+        if bool((same & (position[1:] <= position[:-1])).any()):
+            raise ValueError("position: expected ascending numbers in rows of one sequence that follow each other")
+        block = self.slots // SLOTS
+        if int(block.min()) < 0 or int(block.max()) >= count:
+            raise ValueError(f"table: expected blocks 0 to {count - 1} where rows stand")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seen:
@@ -233,7 +254,7 @@ def check(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> No
                 f"sinks: expected float32 [{heads}], contiguous, got {seen.sinks.dtype} {list(seen.sinks.shape)}"
             )
         _check_device("sinks", seen.sinks, blocks)
-    _check_places(blocks, places)
+    places.check(blocks.count, blocks.keys.device)
 
 
 def check_kept(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -243,7 +264,7 @@ def check_kept(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
         if tensor.dtype != torch.float32 or tuple(tensor.shape) != wanted:
             raise ValueError(f"{name}: expected float32 {list(wanted)}, got {tensor.dtype} {list(tensor.shape)}")
         _check_device(name, tensor, blocks)
-    _check_places(blocks, places)
+    places.check(blocks.count, blocks.keys.device)
 
 
 def _check_blocks(blocks: Blocks) -> None:
@@ -272,22 +293,3 @@ def _check_blocks(blocks: Blocks) -> None:
 def _check_device(name: str, tensor: torch.Tensor, blocks: Blocks) -> None:
     if tensor.device != blocks.keys.device:
         raise ValueError(f"{name}: expected a tensor on {blocks.keys.device}, got {tensor.device}")
-
-
-def _check_places(blocks: Blocks, places: Places) -> None:
-    table, sequence, position = places.table, places.sequence, places.position
-    for name, tensor, dims in (("table", table, 2), ("sequence", sequence, 1), ("position", position, 1)):
-        if tensor.dtype != torch.int32 or tensor.dim() != dims or not tensor.is_contiguous() or not tensor.numel():
-            raise ValueError(f"{name}: expected int32 of {dims} dimensions, contiguous, not empty")
-        if tensor.device != table.device or tensor.device not in (torch.device("cpu"), blocks.keys.device):
-            raise ValueError(f"{name}: expected it with the others, on the CPU or {blocks.keys.device}")
-    if len(sequence) != len(position) or int(sequence.min()) < 0 or int(sequence.max()) >= len(table):
-        raise ValueError(f"sequence: expected one of {len(table)} rows of the table for each of {len(position)} rows")
-    if int(position.min()) < 0 or int(position.max()) >= table.shape[1] * SLOTS:
-        raise ValueError(f"position: expected 0 to {table.shape[1] * SLOTS - 1}, the table's width")
-    same = sequence[1:] == sequence[:-1]
-    if bool((same & (position[1:] <= position[:-1])).any()):
-        raise ValueError("position: expected ascending numbers in rows of one sequence that follow each other")
-    block = places.slots // SLOTS
-    if int(block.min()) < 0 or int(block.max()) >= blocks.count:
-        raise ValueError(f"table: expected blocks 0 to {blocks.count - 1} where rows stand")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,7 @@ from qualgate.engine.half_width import half_width
 from qualgate.engine.head import OutputHead
 from qualgate.engine.overflow import Overflows, looked_at
 from qualgate.records import Overflow
+from qualgate_kernels import dispatch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,6 +42,7 @@ class ModelDecoder:
         there is, their logits. Keys and values of all rows are kept in `states`.
         """
         device = self.head.device
+        batch = replace(batch, places=dispatch.prepare_places(batch.places, batch.blocks, device))
         inputs: dict[str, Any] = {"input_ids": batch.token_ids[None].to(device), "use_cache": False}
         if self._takes_positions:
             inputs["position_ids"] = batch.positions[None].to(device)
