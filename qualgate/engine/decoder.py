@@ -20,6 +20,7 @@ from qualgate.engine.batch import Batch
 from qualgate.engine.half_width import half_width
 from qualgate.engine.head import OutputHead
 from qualgate.engine.overflow import Overflows, looked_at
+from qualgate.engine.rotary import turned_by_ours
 from qualgate.records import Overflow
 from qualgate_kernels import dispatch
 
@@ -80,8 +81,8 @@ def open_model(
     hook = head.module.register_forward_pre_hook(decoder._keep_hidden)
     try:
         model.set_attn_implementation(attention.NAME)
-        looking = looked_at(model, stored, infinite=rounded != "float32")
-        with torch.inference_mode(), half_width(model, rounded), looking as decoder.overflows:
+        looking, turning = looked_at(model, stored, infinite=rounded != "float32"), turned_by_ours(model, head.device)
+        with torch.inference_mode(), half_width(model, rounded), turning, looking as decoder.overflows:
             yield decoder
     finally:
         model.set_attn_implementation(chosen)
