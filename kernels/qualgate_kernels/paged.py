@@ -14,7 +14,9 @@ computes of them is float32 with any.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -85,6 +87,21 @@ class Blocks:
         """Blocks `there` into blocks `here`, int64 [n] each, as they all are before the first is written to."""
         for tensor in self.tensors.values():
             tensor[here] = tensor[there]
+
+    def at(self, slots: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What is kept at these, by field, a row each: a copy. slots: int64 [n], as `Places.slots`."""
+        return {name: tensor[_where(name, slots)] for name, tensor in self.tensors.items()}
+
+    def put(self, slots: torch.Tensor, what: Mapping[str, torch.Tensor]) -> None:
+        """Keep what `at` may have given."""
+        for name, tensor in what.items():
+            self.tensors[name][_where(name, slots)] = tensor
+
+
+def _where(name: str, slots: torch.Tensor) -> tuple[Any, ...]:
+    """Of slots in the tensor of that field, which has them last, but values before their numbers."""
+    block, slot = slots // SLOTS, slots % SLOTS
+    return (block, slice(None), slot) if name == "values" else (block, ..., slot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,14 +205,13 @@ def keep_torch(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
 
 def lay(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
     """As `keep_torch`, of arguments that were seen. slots: `Places.slots`."""
-    form, block, slot = form_of(blocks.form), slots // SLOTS, slots % SLOTS
+    form = form_of(blocks.form)
     keys, key_scales = kept(form, key, blocks.key_scale)
     values, value_scales = kept(form, value, blocks.value_scale)
-    blocks.keys[block, :, :, slot] = keys
-    blocks.values[block, :, slot] = values
-    for there, scales in ((blocks.key_scales, key_scales), (blocks.value_scales, value_scales)):
-        if there is not None and scales is not None:
-            there[block, ..., slot] = scales.view(len(slot), *there.shape[1:-1])
+    blocks.put(slots, {"keys": keys, "values": values})
+    for name, scales in (("key_scales", key_scales), ("value_scales", value_scales)):
+        if scales is not None:
+            blocks.put(slots, {name: scales.view(len(slots), *blocks.tensors[name].shape[1:-1])})
 
 
 def numbers_of(blocks: Blocks, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
