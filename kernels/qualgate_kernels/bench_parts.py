@@ -110,6 +110,7 @@ def _values(figures: Mapping[str, Any]) -> dict[str, float | None]:
         **{f"paged_{form}": value for form, value in speeds.items()},
         "drift_speed": None if drift is None else drift["products"] / median(drift["ours"]) / 1e12,
         "drift_ratio": ratio("drift", "torch", "ours"),
+        "step_graph": ratio("step int4", "launched", "seconds"),
         **{f"step_{name}": None if one is None else 1 / median(one["seconds"]) for name, one in steps.items()},
     }
 
@@ -294,7 +295,8 @@ def _drift(machine: Machine, sizes: Sizes) -> dict[str, Any]:
 
 
 def _step(machine: Machine, sizes: Sizes, packed: bool) -> dict[str, Any]:
-    """Norms and products of one row through all layers, int4 g128 or bfloat16, and a bfloat16 head."""
+    """Norms and products of one row through all layers, int4 g128 or bfloat16, and a bfloat16 head: as one graph, and
+    launched one by one."""
     from qualgate_kernels.dense_gpu import matmul_dense_triton, norm_triton
 
     heads = (sizes.queries + 2 * sizes.keys) * sizes.dim
@@ -316,5 +318,10 @@ def _step(machine: Machine, sizes: Sizes, packed: bool) -> dict[str, Any]:
                 calls.append(partial(matmul_dense_triton, x, dense))
     head = _random(machine, sizes.vocabulary, sizes.width).bfloat16()
     calls.append(lambda: matmul_dense_triton(inputs[0], head))
-    run = machine.captured(lambda: [call() for call in calls])
-    return {"seconds": [machine.seconds(run, 5) for _ in range(sizes.rounds)], "layers": sizes.layers}
+    works = {"launched": lambda: [call() for call in calls]}
+    works["seconds"] = machine.captured(works["launched"])
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(sizes.rounds):
+        for name, work in works.items():
+            found[name].append(machine.seconds(work, 5))
+    return found | {"layers": sizes.layers}

@@ -17,6 +17,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ from qualgate_kernels.slots import SLOTS
 
 ROWS = 1, 2, 4, 8, 16, 32, 64  # of a graph: a pass takes the least that holds it, one of more rows takes none
 MOST = 24  # graphs at a time
-WORTH = 4  # passes alike before one is recorded, which takes about as long: most engines are opened for more
+WORTH = 8  # passes alike before one is recorded, for which whoever says a few tokens has no use
+WHOLE = 64  # numbers: where a buffer begins in memory, kernels read as they read tensors of their own
 
 Work = Callable[[], torch.Tensor]
 Record = Callable[[Work], Work]
@@ -43,7 +45,8 @@ error for work that cannot be recorded."""
 
 
 class CudaRecorder:
-    """Records on `device`. All graphs take their memory from one pool: what one gave is copied before another runs."""
+    """Records on `device`. All its graphs take their memory from one pool: what one gave is copied before another runs.
+    Not to be used again once they are gone, for torch takes no pool twice."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
@@ -89,12 +92,12 @@ class Buffers:
 
     def __init__(self, size: Size, asked: Sequence[tuple[int, int]], device: torch.device) -> None:
         self._size, rows, width = size, size.rows, size.spans * SPAN // SLOTS
-        shapes = {"sequence": (rows,), "position": (rows,), "table": (rows, width)}
+        shapes: dict[Any, tuple[int, ...]] = {"token_ids": (rows, 2), "slots": (rows, 2)}  # of 64 bits
+        shapes |= {"sequence": (rows,), "position": (rows,), "table": (rows, width)}
         shapes |= {one: (size.packs_of(*one)[0], 4) for one in asked}
-        numbers = 4 * rows + sum(torch.Size(shape).numel() for shape in shapes.values())
-        self._here = torch.zeros(numbers, dtype=torch.int32)
-        self._there = torch.zeros(numbers, dtype=torch.int32, device=device)
-        self._views, views = _views(self._here, rows, shapes), _views(self._there, rows, shapes)
+        self._here = torch.zeros(sum(_whole(shape) for shape in shapes.values()), dtype=torch.int32)
+        self._there = self._here.to(device, copy=True)
+        self._views, views = _views(self._here, shapes), _views(self._there, shapes)
         self._places, places = _places(self._views), _places(views)
         self.places = PreparedPlaces(
             table=places.table,
@@ -137,12 +140,18 @@ class Buffers:
         return True
 
 
-def _views(numbers: torch.Tensor, rows: int, shapes: dict[Any, tuple[int, ...]]) -> dict[Any, torch.Tensor]:
-    """Parts of int32 [n] by their names: int64 `token_ids` and `slots` of so many rows first, then these shapes."""
-    first, rest = numbers[: 4 * rows].view(torch.int64), numbers[4 * rows :]
-    parts = rest.split([torch.Size(shape).numel() for shape in shapes.values()])
-    found: dict[Any, torch.Tensor] = {"token_ids": first[:rows], "slots": first[rows:]}
-    return found | {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+def _whole(shape: Sequence[int]) -> int:
+    return -(-torch.Size(shape).numel() // WHOLE) * WHOLE
+
+
+def _views(numbers: torch.Tensor, shapes: dict[Any, tuple[int, ...]]) -> dict[Any, torch.Tensor]:
+    """Parts of int32 [n] by their names; `token_ids` and `slots` as int64 [rows]."""
+    parts = numbers.split([_whole(shape) for shape in shapes.values()])
+    found = {
+        name: part[: torch.Size(shape).numel()].view(shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+    return found | {name: found[name].view(torch.int64)[:, 0] for name in ("token_ids", "slots")}
 
 
 def _places(views: dict[Any, torch.Tensor]) -> Places:
@@ -163,10 +172,14 @@ class _Graph:
 
 
 class GraphDecoder:
-    """Passes by `decoder`, those of few rows from what `record` recorded of it. worth: see WORTH."""
+    """Passes by `decoder`, those of few rows from what was recorded of it. recorder: makes a Record for other keys and
+    values; worth: see WORTH."""
 
-    def __init__(self, decoder: Decoder, device: torch.device, record: Record, *, worth: int = WORTH) -> None:
-        self._decoder, self._device, self._record, self._worth = decoder, device, record, worth
+    def __init__(
+        self, decoder: Decoder, device: torch.device, recorder: Callable[[], Record], *, worth: int = WORTH
+    ) -> None:
+        self._decoder, self._device, self._recorder, self._worth = decoder, device, recorder, worth
+        self._record: Record | None = None
         self._graphs: dict[Size, _Graph] = {}  # the one that was asked last is the last
         self._passes, self._states = Counter[Size](), KeysValues()
         self.off = ""  # why there are no graphs any more
@@ -186,7 +199,7 @@ class GraphDecoder:
         if states is not self._states:
             self._graphs.clear()
             self._passes.clear()
-            self._states = states
+            self._states, self._record = states, None
         size = self._size(batch, states)
         batch = replace(batch, blocks=batch.blocks + 1)
         if size is not None and (graph := self._graphs.pop(size, None)) is not None:
@@ -223,6 +236,7 @@ class GraphDecoder:
             kept = [layer.at(slots) for layer in layers]
             buffers = Buffers(size, asked, self._device)
             buffers.fill(batch)
+            self._record = self._record or self._recorder()
             graph = _Graph(buffers, self._record(lambda: self._decoder.forward(buffers.batch, states, threads)))
             for layer, numbers in zip(layers, kept, strict=True):  # what it does not keep would else be there
                 layer.put(slots, {name: torch.zeros_like(one) for name, one in numbers.items()})
@@ -250,15 +264,15 @@ def _same(found: torch.Tensor | None, expected: torch.Tensor) -> bool:
     return torch.equal(found.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8))
 
 
-def recorder(device: torch.device) -> Record | None:
-    """What records there; None where nothing does."""
-    return CudaRecorder(device) if device.type == "cuda" else None
+def recorder(device: torch.device) -> Callable[[], Record] | None:
+    """What makes a Record there; None where nothing does."""
+    return partial(CudaRecorder, device) if device.type == "cuda" else None
 
 
 def graphed(decoder: Decoder, device: torch.device) -> Decoder:
     """The decoder, its passes of few rows by graphs where `device` has them. Not where is looked for what a server's
     dtype does not hold: that waits for the GPU in every layer."""
-    record = recorder(device)
-    if record is None or not isinstance(decoder, ModelDecoder) or decoder.overflows is not None:
+    records = recorder(device)
+    if records is None or not isinstance(decoder, ModelDecoder) or decoder.overflows is not None:
         return decoder
-    return GraphDecoder(decoder, device, record)
+    return GraphDecoder(decoder, device, records)

@@ -169,7 +169,7 @@ def test_turned_by_our_kernel_a_model_has_the_bits_of_its_own_code(arch, gpu, mo
 
 @pytest.mark.parametrize("kept", ["float32", "int8"])
 def test_from_recorded_graphs_passes_have_the_bits_that_they_have_without(kept, gpu, monkeypatch):
-    """Of rows that see all and of rows that see a window, with packs for either, made once a pass and not once a layer."""
+    """Of rows that see all and of rows that see a window, packs for either made once a pass and not once a layer."""
     gpu()
     model = tiny("gemma2", num_hidden_layers=4, head_dim=16, sliding_window=3)
     assert lay_out(model) == ""
@@ -180,7 +180,7 @@ def test_from_recorded_graphs_passes_have_the_bits_that_they_have_without(kept, 
     with open_decoder(model, Choice(kind="packed", kept=kept)) as (decoder, head):
         expected = row_check.read(decoder, head, what, cuts, states=KeysValues(kept))
         assert made == [(2, 3), (2, 0)] * len(cuts)
-        recorded = GraphDecoder(decoder, CPU, record, worth=1)
+        recorded = GraphDecoder(decoder, CPU, lambda: record, worth=1)
         found = row_check.read(recorded, head, what, cuts, states=KeysValues(kept))
     assert recorded.off == ""
     assert (record.recorded, record.replayed) == (2, 3)
