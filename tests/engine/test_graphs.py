@@ -7,6 +7,8 @@ import gc
 import logging
 import re
 import weakref
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from qualgate.engine import graphs
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
-from qualgate.engine.graphs import Buffers, GraphDecoder, Size, graphed
+from qualgate.engine.graphs import Buffers, CudaRecorder, GraphDecoder, Size, graphed
 from qualgate.engine.request import Request, Spoken
 from qualgate.engine.row_check import TOKENS, read, same_bits, texts
 from qualgate.engine.schedule import Part, Stream
@@ -290,6 +292,63 @@ def test_a_pass_of_other_packs_than_there_is_room_for_is_not_one_for_these_buffe
     assert buffers.fill(passed([(3, 1), (9, 1)], 9))
     buffers.places.packs[4, 0] = Packs(buffers.places.packs[4, 0].numbers, 0)
     assert not buffers.fill(passed([(3, 1), (9, 1)], 9))
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """What torch is told, in order; graph.fails: recordings end so, which as in torch leaves their stream in use."""
+    told, now = [], ["main"]
+
+    class Stream(str):
+        def wait_stream(self, other):
+            told.append(f"{self} waits for {other}")
+
+    class Graph:
+        fails = False
+
+        def replay(self):
+            told.append("replay")
+
+    @contextmanager
+    def stream(one):
+        before, now[0] = now[0], str(one)
+        yield
+        now[0] = before
+
+    @contextmanager
+    def graph(recorded, *, pool, stream, capture_error_mode):
+        before, now[0] = now[0], str(stream)
+        told.append(f"record in {pool}, {capture_error_mode}")
+        yield
+        if Graph.fails:
+            raise RuntimeError("operation failed due to a previous error during capture")
+        now[0] = before
+
+    fakes = {
+        "Stream": lambda device: Stream("side"), "current_stream": lambda device: Stream(now[0]), "stream": stream,
+        "set_stream": lambda one: now.__setitem__(0, str(one)), "graph": graph, "CUDAGraph": Graph,
+        "graph_pool_handle": lambda: "a pool",
+    }  # fmt: skip
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    return SimpleNamespace(told=told, now=now, graph=Graph)
+
+
+def test_on_a_gpu_a_pass_is_warmed_up_and_recorded_on_a_stream_of_its_own(cuda):
+    def work():
+        cuda.told.append(f"work on {cuda.now[0]}")
+        return torch.ones(1)
+
+    record = CudaRecorder(torch.device("cuda"))
+    replay = record(work)
+    begins = ["side waits for main", "work on side", "main waits for side", "record in a pool, thread_local"]
+    assert cuda.told == [*begins, "work on side"]
+    assert replay() is replay()  # written over each time
+    assert cuda.told[5:] == ["replay", "replay"]
+    cuda.graph.fails = True
+    with pytest.raises(RuntimeError, match="during capture"):
+        record(work)
+    assert cuda.now == ["main"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
