@@ -20,6 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from qualgate.engine import graphs
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
+from qualgate.engine.draft_blocks import LentBlocks, OwnBlocks
+from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.graphs import Buffers, CudaRecorder, GraphDecoder, Size, graphed
 from qualgate.engine.request import Request, Spoken
 from qualgate.engine.row_check import TOKENS, read, same_bits, texts
@@ -28,7 +30,7 @@ from qualgate.speculation.ngram import Ngram
 from qualgate_kernels.packs import SPAN, Packs, packs_of
 from qualgate_kernels.paged import Places
 from qualgate_kernels.slots import SLOTS
-from tests.engine.engines import answered, asked, opened, questions, reference
+from tests.engine.engines import END, answered, asked, opened, questions, reference
 
 CPU = torch.device("cpu")
 ASKS_THE_GPU = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2")
@@ -104,6 +106,28 @@ def test_answers_and_what_is_kept_of_them_have_the_bits_that_they_have_without(h
         for one, other in zip(kept(engine), states, strict=True):
             assert torch.equal(one.keys, other.keys)
             assert torch.equal(one.values, other.values)
+
+
+@pytest.mark.parametrize("lent", [True, False])
+def test_who_drafts_by_graphs_drafts_the_same_in_blocks_of_its_own_or_its_targets(lent):
+    def drafted(engine, decoder):
+        blocks = LentBlocks(engine) if lent else OwnBlocks(200)
+        steps, draft = [], DraftModel("one", decoder, engine.head, blocks=blocks, threads=1, stop_ids=frozenset({END}))
+        told = answered(engine, asked(questions()[:4]), proposer=draft, tokens=3, steps=steps)
+        return told, [step.counts for step in steps]
+
+    record = Replaying()
+    with opened("packed", reference("packed")) as engine:
+        expected, counts = drafted(engine, engine.decoder)
+    with opened("packed", reference("packed")) as engine:
+        plain, decoder = engine.decoder, with_graphs(engine, record)
+        own = GraphDecoder(plain, CPU, lambda: record, worth=1)
+        found, its = drafted(engine, own)
+        alike(found, expected)
+        assert its == counts
+        assert (own.off, decoder.off) == ("", "")
+        assert own.graphs
+        assert decoder.graphs
 
 
 @pytest.mark.parametrize("cuts", CUTS)
