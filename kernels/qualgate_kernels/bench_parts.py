@@ -24,6 +24,7 @@ from qualgate_kernels.kept import FORMS, bytes_of_position
 from qualgate_kernels.linear import matmul
 from qualgate_kernels.paged import Blocks, Places, Seen, attend_torch, new_blocks
 from qualgate_kernels.planes import lay_out
+from qualgate_kernels.rotary import turn_torch
 from qualgate_kernels.samples import weight
 from qualgate_kernels.slots import SLOTS
 
@@ -62,10 +63,10 @@ class Sizes:
 def parts(machine: Machine, sizes: Sizes) -> list[Part]:
     """Checks, then figures."""
     makers: dict[str, Callable[[Machine, Sizes], Any]] = {
-        "check dense": _check_dense, "check norm": _check_norm,
+        "check dense": _check_dense, "check norm": _check_norm, "check rotary": _check_rotary,
         **{f"check paged {form}": partial(_check_paged, form=form) for form in FORMS},
         "check drift": _check_drift,
-        "dense": _dense,
+        "dense": _dense, "rotary": _rotary,
         **{f"paged {form}": partial(_paged, form=form) for form in FORMS if form != "float32"},
         "drift": _drift, "step int4": partial(_step, packed=True), "step bf16": partial(_step, packed=False),
     }  # fmt: skip
@@ -77,7 +78,7 @@ def rows_of(figures: Mapping[str, Any], failed: Mapping[str, str]) -> list[dict[
     checks = {id: found for id, found in figures.items() if id.startswith("check ")}
     wrong = [id for id, found in checks.items() if not all(one["passed"] for one in found)]
     wrong += [id for id in failed if id.startswith("check ")]
-    whole = len(checks) >= 3 + len(FORMS)  # those of bench.py stand beside
+    whole = len(checks) >= 4 + len(FORMS)  # those of bench.py stand beside
     rows = [
         {"id": "right", "goal": GOALS["right"], "measured": len(checks), "met": False if wrong else whole or None}
         | ({"reason": ", ".join(wrong)} if wrong else {})
@@ -104,10 +105,12 @@ def _values(figures: Mapping[str, Any]) -> dict[str, float | None]:
     steps = {name: figures.get(f"step {name}") for name in ("int4", "bf16")}
     return {
         "dense_price": ratio("dense", "ours", "torch"),
+        "rotary_speed": ratio("rotary", "torch", "ours"),
         "paged_bfloat16": None if floor is None else floor["bytes"] / median(floor["seconds"]) / median(floor["copy"]),
         **{f"paged_{form}": value for form, value in speeds.items()},
         "drift_speed": None if drift is None else drift["products"] / median(drift["ours"]) / 1e12,
         "drift_ratio": ratio("drift", "torch", "ours"),
+        "step_graph": ratio("step int4", "launched", "seconds"),
         **{f"step_{name}": None if one is None else 1 / median(one["seconds"]) for name, one in steps.items()},
     }
 
@@ -150,6 +153,27 @@ def _check_norm(machine: Machine, sizes: Sizes) -> list[dict[str, Any]]:
     whole = norm_triton(x, by, 1e-6)
     alone = norm_triton(x[3:4].contiguous(), by, 1e-6)
     return [_check("near", _near(whole, norm_torch(x, by, 1e-6), 1e-5)), _check("bits", _same(alone, whole[3:4]))]
+
+
+def _turned(machine: Machine, sizes: Sizes, rows: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Queries, keys, cosines and sines as a layer has them before heads are turned."""
+    angles = _random(machine, 1, rows, sizes.dim, seed=2)
+    heads = [
+        _random(machine, 1, rows, count, sizes.dim, seed=seed).to(dtype).transpose(1, 2)
+        for seed, count in enumerate((sizes.queries, sizes.keys))
+    ]
+    return [*heads, angles.cos(), angles.sin()]
+
+
+def _check_rotary(machine: Machine, sizes: Sizes) -> list[dict[str, Any]]:
+    from qualgate_kernels.rotary_gpu import turn_triton
+
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        asked = _turned(machine, sizes, 9, dtype)
+        pairs = zip(("queries", "keys"), turn_triton(*asked), turn_torch(*asked), strict=True)
+        found += [_check(f"{dtype}: the twin's bits, {name}", _same(one, other)) for name, one, other in pairs]
+    return found
 
 
 def _sequences(machine: Machine, sizes: Sizes, form: str, count: int, length: int) -> tuple[Blocks, Places]:
@@ -220,11 +244,29 @@ def _dense(machine: Machine, sizes: Sizes) -> dict[str, Any]:
     return found
 
 
+def _rotary(machine: Machine, sizes: Sizes) -> dict[str, Any]:
+    """Seconds to turn the heads of one row of a layer, ours and torch's in turn, each in a graph of all layers."""
+    from qualgate_kernels.rotary_gpu import turn_triton
+
+    asked = _turned(machine, sizes, 1, torch.float32)
+    works = {
+        name: machine.captured(lambda turn=turn: [turn(*asked) for _ in range(sizes.layers)])
+        for name, turn in (("ours", turn_triton), ("torch", turn_torch))
+    }
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(sizes.rounds):
+        for name, work in works.items():
+            found[name].append(machine.seconds(work, 20) / sizes.layers)
+    return found
+
+
 def _paged(machine: Machine, sizes: Sizes, form: str) -> dict[str, Any]:
-    """One row each of many sequences, launched as the engine launches it."""
+    """One row each of many sequences, launched as a layer launches it: the pass's places are there."""
+    from qualgate_kernels.packs import prepare
     from qualgate_kernels.paged_gpu import attend_paged_triton
 
-    blocks, places = _sequences(machine, sizes, form, sizes.sequences, sizes.context)
+    blocks, last = _sequences(machine, sizes, form, sizes.sequences, sizes.context)
+    places = prepare(last, blocks.count, machine.device)
     query, seen = _random(machine, sizes.sequences, sizes.queries, sizes.dim), Seen(scale=sizes.dim**-0.5)
     attend_paged_triton(query, blocks, places, seen)
     found: dict[str, Any] = {"seconds": [], "copy": []}
@@ -253,7 +295,8 @@ def _drift(machine: Machine, sizes: Sizes) -> dict[str, Any]:
 
 
 def _step(machine: Machine, sizes: Sizes, packed: bool) -> dict[str, Any]:
-    """Norms and products of one row through all layers, int4 g128 or bfloat16, and a bfloat16 head."""
+    """Norms and products of one row through all layers, int4 g128 or bfloat16, and a bfloat16 head: as one graph, and
+    launched one by one."""
     from qualgate_kernels.dense_gpu import matmul_dense_triton, norm_triton
 
     heads = (sizes.queries + 2 * sizes.keys) * sizes.dim
@@ -275,5 +318,10 @@ def _step(machine: Machine, sizes: Sizes, packed: bool) -> dict[str, Any]:
                 calls.append(partial(matmul_dense_triton, x, dense))
     head = _random(machine, sizes.vocabulary, sizes.width).bfloat16()
     calls.append(lambda: matmul_dense_triton(inputs[0], head))
-    run = machine.captured(lambda: [call() for call in calls])
-    return {"seconds": [machine.seconds(run, 5) for _ in range(sizes.rounds)], "layers": sizes.layers}
+    works = {"launched": lambda: [call() for call in calls]}
+    works["seconds"] = machine.captured(works["launched"])
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(sizes.rounds):
+        for name, work in works.items():
+            found[name].append(machine.seconds(work, 5))
+    return found | {"layers": sizes.layers}

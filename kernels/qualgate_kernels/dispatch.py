@@ -94,6 +94,17 @@ def attend_paged(
     return paged_cpu.attend(query, blocks, places, seen, threads or torch.get_num_threads())
 
 
+def prepare_places(places: Places, count: int, device: torch.device) -> Places:
+    """The places of a pass for all of its layers, of `count` blocks each on `device`: on a GPU what each of them would
+    look at and copy there. ValueError as `Places.check` has it."""
+    if not availability.on_triton(device):
+        return places
+    from qualgate_kernels.packs import PreparedPlaces, prepare
+
+    places.check(count, device)
+    return places if isinstance(places, PreparedPlaces) else prepare(places, count, device)
+
+
 def keep_paged(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
     """See paged.keep_torch."""
     path = paged_path(blocks)

@@ -14,7 +14,9 @@ computes of them is float32 with any.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -86,6 +88,21 @@ class Blocks:
         for tensor in self.tensors.values():
             tensor[here] = tensor[there]
 
+    def at(self, slots: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What is kept at these, by field, a row each: a copy. slots: int64 [n], as `Places.slots`."""
+        return {name: tensor[_where(name, slots)] for name, tensor in self.tensors.items()}
+
+    def put(self, slots: torch.Tensor, what: Mapping[str, torch.Tensor]) -> None:
+        """Keep what `at` may have given."""
+        for name, tensor in what.items():
+            self.tensors[name][_where(name, slots)] = tensor
+
+
+def _where(name: str, slots: torch.Tensor) -> tuple[Any, ...]:
+    """Of slots in the tensor of that field, which has them last, but values before their numbers."""
+    block, slot = slots // SLOTS, slots % SLOTS
+    return (block, slice(None), slot) if name == "values" else (block, ..., slot)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Places:
@@ -104,6 +121,27 @@ class Places:
         """int64 [rows]: block * SLOTS + the place in it."""
         block = self.table[self.sequence.long(), self.position.long() // SLOTS]
         return block.long() * SLOTS + self.position % SLOTS
+
+    def check(self, count: int, device: torch.device) -> None:
+        """ValueError for places that no path takes. count: blocks that there are; device: where these are."""
+        table, sequence, position = self.table, self.sequence, self.position
+        for name, tensor, dims in (("table", table, 2), ("sequence", sequence, 1), ("position", position, 1)):
+            if tensor.dtype != torch.int32 or tensor.dim() != dims or not tensor.is_contiguous() or not tensor.numel():
+                raise ValueError(f"{name}: expected int32 of {dims} dimensions, contiguous, not empty")
+            if tensor.device != table.device or tensor.device not in (torch.device("cpu"), device):
+                raise ValueError(f"{name}: expected it with the others, on the CPU or {device}")
+        if len(sequence) != len(position) or int(sequence.min()) < 0 or int(sequence.max()) >= len(table):
+            raise ValueError(
+                f"sequence: expected one of {len(table)} rows of the table for each of {len(position)} rows"
+            )
+        if int(position.min()) < 0 or int(position.max()) >= table.shape[1] * SLOTS:
+            raise ValueError(f"position: expected 0 to {table.shape[1] * SLOTS - 1}, the table's width")
+        same = sequence[1:] == sequence[:-1]
+        if bool((same & (position[1:] <= position[:-1])).any()):
+            raise ValueError("position: expected ascending numbers in rows of one sequence that follow each other")
+        block = self.slots // SLOTS
+        if int(block.min()) < 0 or int(block.max()) >= count:
+            raise ValueError(f"table: expected blocks 0 to {count - 1} where rows stand")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,14 +205,13 @@ def keep_torch(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
 
 def lay(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
     """As `keep_torch`, of arguments that were seen. slots: `Places.slots`."""
-    form, block, slot = form_of(blocks.form), slots // SLOTS, slots % SLOTS
+    form = form_of(blocks.form)
     keys, key_scales = kept(form, key, blocks.key_scale)
     values, value_scales = kept(form, value, blocks.value_scale)
-    blocks.keys[block, :, :, slot] = keys
-    blocks.values[block, :, slot] = values
-    for there, scales in ((blocks.key_scales, key_scales), (blocks.value_scales, value_scales)):
-        if there is not None and scales is not None:
-            there[block, ..., slot] = scales.view(len(slot), *there.shape[1:-1])
+    blocks.put(slots, {"keys": keys, "values": values})
+    for name, scales in (("key_scales", key_scales), ("value_scales", value_scales)):
+        if scales is not None:
+            blocks.put(slots, {name: scales.view(len(slots), *blocks.tensors[name].shape[1:-1])})
 
 
 def numbers_of(blocks: Blocks, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -233,7 +270,7 @@ def check(query: torch.Tensor, blocks: Blocks, places: Places, seen: Seen) -> No
                 f"sinks: expected float32 [{heads}], contiguous, got {seen.sinks.dtype} {list(seen.sinks.shape)}"
             )
         _check_device("sinks", seen.sinks, blocks)
-    _check_places(blocks, places)
+    places.check(blocks.count, blocks.keys.device)
 
 
 def check_kept(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -243,7 +280,7 @@ def check_kept(blocks: Blocks, places: Places, key: torch.Tensor, value: torch.T
         if tensor.dtype != torch.float32 or tuple(tensor.shape) != wanted:
             raise ValueError(f"{name}: expected float32 {list(wanted)}, got {tensor.dtype} {list(tensor.shape)}")
         _check_device(name, tensor, blocks)
-    _check_places(blocks, places)
+    places.check(blocks.count, blocks.keys.device)
 
 
 def _check_blocks(blocks: Blocks) -> None:
@@ -272,22 +309,3 @@ def _check_blocks(blocks: Blocks) -> None:
 def _check_device(name: str, tensor: torch.Tensor, blocks: Blocks) -> None:
     if tensor.device != blocks.keys.device:
         raise ValueError(f"{name}: expected a tensor on {blocks.keys.device}, got {tensor.device}")
-
-
-def _check_places(blocks: Blocks, places: Places) -> None:
-    table, sequence, position = places.table, places.sequence, places.position
-    for name, tensor, dims in (("table", table, 2), ("sequence", sequence, 1), ("position", position, 1)):
-        if tensor.dtype != torch.int32 or tensor.dim() != dims or not tensor.is_contiguous() or not tensor.numel():
-            raise ValueError(f"{name}: expected int32 of {dims} dimensions, contiguous, not empty")
-        if tensor.device != table.device or tensor.device not in (torch.device("cpu"), blocks.keys.device):
-            raise ValueError(f"{name}: expected it with the others, on the CPU or {blocks.keys.device}")
-    if len(sequence) != len(position) or int(sequence.min()) < 0 or int(sequence.max()) >= len(table):
-        raise ValueError(f"sequence: expected one of {len(table)} rows of the table for each of {len(position)} rows")
-    if int(position.min()) < 0 or int(position.max()) >= table.shape[1] * SLOTS:
-        raise ValueError(f"position: expected 0 to {table.shape[1] * SLOTS - 1}, the table's width")
-    same = sequence[1:] == sequence[:-1]
-    if bool((same & (position[1:] <= position[:-1])).any()):
-        raise ValueError("position: expected ascending numbers in rows of one sequence that follow each other")
-    block = places.slots // SLOTS
-    if int(block.min()) < 0 or int(block.max()) >= blocks.count:
-        raise ValueError(f"table: expected blocks 0 to {blocks.count - 1} where rows stand")

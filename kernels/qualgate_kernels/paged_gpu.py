@@ -21,7 +21,6 @@ which whoever sees the position gets, in the whole head, and nobody else. Blocks
 # Triton's decorator keeps the signature, but a kernel is launched with other arguments than its own.
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,24 +30,14 @@ import triton.language as tl
 from qualgate_kernels.availability import interpreted
 from qualgate_kernels.kept import form_of
 from qualgate_kernels.kept_numbers import kept
+from qualgate_kernels.packs import PACK, SPAN, PreparedPlaces, prepare
 from qualgate_kernels.paged import Blocks, Places, Seen, lay
 from qualgate_kernels.slots import SLOTS
 from qualgate_kernels.terms import product, terms
 
-PACK = 16  # pairs of a program: the least that tensor cores take
-SPAN = 256  # positions of a partial result
 TILE_BYTES = 16_384  # of keys, as many of values
 PROGRAMS = 264  # two for each multiprocessor of an H200; with as many, spans need no programs of their own
 PARTIALS = 16_384  # partial results that may be kept, of up to 16 KiB
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Packs:
-    """The packs of a pass. numbers: int32 [packs, 4], of each the run's first row, the run's rows, which of the run's
-    packs it is, and how many spans its rows see; spans: the most of them."""
-
-    numbers: torch.Tensor
-    spans: int
 
 
 @triton.jit
@@ -204,7 +193,8 @@ def attend_paged_kernel(
     asked = tl.sum(asks, axis=1)
     last = tl.load(position + row, mask=ok, other=-1)  # a pair that is not there sees nothing
     first = tl.maximum(last - window + 1, 0)
-    low, high = tl.min(tl.where(ok, first, 2147483647)), tl.max(last)
+    high = tl.max(last)
+    low = tl.minimum(tl.min(tl.where(ok, first, 2147483647)), high + 1)  # 0 for a pack without pairs
     blocks = table + tl.load(sequence + start).to(tl.int64) * table_width
     begin, stop = low // SPAN * SPAN, high + 1
     if SPLIT:
@@ -292,27 +282,26 @@ def attend_paged_triton(
     `split` is for tests: the bits are the same.
     """
     heads, kv_heads, device = query.shape[1], blocks.kv_heads, query.device
-    packs = packs_of(places, heads // kv_heads, seen.window)
+    if not isinstance(places, PreparedPlaces):
+        places = prepare(places, blocks.count, device)
+    packs = places.packs_of(heads // kv_heads, seen.window)
     count, spans = len(packs.numbers), packs.spans
     if split is None:
         split = spans > 1 and count * kv_heads < PROGRAMS and count * kv_heads * spans <= PARTIALS
-    packed, table, sequence, position = (
-        tensor.to(device) for tensor in (packs.numbers, places.table, places.sequence, places.position)
-    )
     out = torch.empty_like(query)
     partial = torch.empty(count, kv_heads, spans if split else 0, PACK, blocks.head_dim, device=device)
     totals = torch.empty(count, kv_heads, spans if split else 0, 2, PACK, device=device)
     sinks = out if seen.sinks is None else seen.sinks  # a pointer that is not followed
     attend_paged_kernel[(count, kv_heads, spans if split else 1)](
         query, blocks.keys, blocks.values, *_or(blocks.key_scales, blocks.value_scales, out),
-        table, sequence, position, packed, sinks, out, partial, totals,
-        blocks.count, heads, kv_heads, table.shape[1], spans, float(seen.scale), float(seen.soft_cap),
+        places.table, places.sequence, places.position, packs.numbers, sinks, out, partial, totals,
+        blocks.count, heads, kv_heads, places.table.shape[1], spans, float(seen.scale), float(seen.soft_cap),
         min(seen.window or 2**31 - 1, 2**31 - 1), blocks.key_scale, blocks.value_scale,
         **constants(blocks, seen, split), **options(blocks),
     )  # fmt: skip
     if split:
         merge_spans_kernel[(count, kv_heads)](
-            partial, totals, packed, sinks, out, heads, kv_heads, spans, **merge_constants(blocks, seen),
+            partial, totals, packs.numbers, sinks, out, heads, kv_heads, spans, **merge_constants(blocks, seen),
             **options(blocks),
         )  # fmt: skip
     return out
@@ -340,22 +329,6 @@ def _without_infinities(blocks: Blocks, key: torch.Tensor, value: torch.Tensor) 
     codes, scales = kept(form_of(blocks.form), value, blocks.value_scale)
     lost = (codes & 127 == 127 if scales is None else scales.isnan()).any(-1, keepdim=True)
     return key.masked_fill(lost, torch.nan), value.masked_fill(lost, 0.0)
-
-
-def packs_of(places: Places, group: int, window: int) -> Packs:
-    """A run's pairs row by row, a row's `group` query heads together, cut into packs; where the places are."""
-    sequence, position = places.sequence, places.position.long()
-    starts = torch.nonzero(sequence[1:] != sequence[:-1])[:, 0] + 1
-    starts = torch.cat([starts.new_zeros(1), starts])
-    rows = torch.cat([starts[1:], starts.new_tensor([len(position)])]) - starts
-    packs = -(-rows * group // PACK)
-    run = torch.repeat_interleave(torch.arange(len(starts), device=starts.device), packs)
-    number = torch.arange(len(run), device=starts.device) - (packs.cumsum(0) - packs)[run]
-    first = position[starts[run] + number * PACK // group]  # positions ascend in a run
-    last = position[starts[run] + torch.minimum((number * PACK + PACK - 1) // group, rows[run] - 1)]
-    low = (first - window + 1).clamp(min=0) if window else torch.zeros_like(first)
-    spans = last // SPAN - low // SPAN + 1
-    return Packs(torch.stack([starts[run], rows[run], number, spans], 1).int(), int(spans.max()))
 
 
 def constants(blocks: Blocks, seen: Seen, split: bool) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from qualgate.engine import dense, norms
 from qualgate.engine.attention import KeysValues, recycled
 from qualgate.engine.decoder import ModelDecoder, open_model
 from qualgate.engine.draft_part import WHOLE, Part
+from qualgate.engine.graphs import graphed
 from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.padded.engine import open_padded
@@ -114,7 +115,7 @@ def open_engine(
     decoding = open_decoder(model, choice, stored)
     with threads_of_kernels() as threads, decoding as (decoder, head), recycled(choice.kept, choice.scales) as states:
         yield PackedEngine(
-            decoder,
+            graphed(decoder, head.device),
             head,
             states,
             room=min(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,10 @@ from qualgate.engine.batch import Batch
 from qualgate.engine.half_width import half_width
 from qualgate.engine.head import OutputHead
 from qualgate.engine.overflow import Overflows, looked_at
+from qualgate.engine.rotary import turned_by_ours
+from qualgate.engine.spread import layers_by_device
 from qualgate.records import Overflow
+from qualgate_kernels import dispatch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,6 +35,7 @@ class ModelDecoder:
     def __init__(self, model: PreTrainedModel, head: OutputHead) -> None:
         self.model, self.head = model, head
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self.on_one_device = len(layers_by_device(model, head.device)) == 1
         self.overflows: Overflows | None = None
         self._wanted: torch.Tensor | None = None
         self._hidden: torch.Tensor | None = None
@@ -40,6 +45,8 @@ class ModelDecoder:
         there is, their logits. Keys and values of all rows are kept in `states`.
         """
         device = self.head.device
+        if self.on_one_device:
+            batch = replace(batch, places=dispatch.prepare_places(batch.places, batch.blocks, device))
         inputs: dict[str, Any] = {"input_ids": batch.token_ids[None].to(device), "use_cache": False}
         if self._takes_positions:
             inputs["position_ids"] = batch.positions[None].to(device)
@@ -77,8 +84,8 @@ def open_model(
     hook = head.module.register_forward_pre_hook(decoder._keep_hidden)
     try:
         model.set_attn_implementation(attention.NAME)
-        looking = looked_at(model, stored, infinite=rounded != "float32")
-        with torch.inference_mode(), half_width(model, rounded), looking as decoder.overflows:
+        looking, turning = looked_at(model, stored, infinite=rounded != "float32"), turned_by_ours(model, head.device)
+        with torch.inference_mode(), half_width(model, rounded), turning, looking as decoder.overflows:
             yield decoder
     finally:
         model.set_attn_implementation(chosen)

@@ -15,6 +15,7 @@ from qualgate.engine.draft_blocks import LentBlocks, OwnBlocks
 from qualgate.engine.draft_heads.medusa import MedusaHeads
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_model import DraftModel
+from qualgate.engine.graphs import graphed
 from qualgate.engine.head import OutputHead
 from qualgate.engine.load import LoadedArm, LoadedDraft
 from qualgate.engine.packed import PackedEngine
@@ -117,7 +118,7 @@ def open_proposers(
                 own = min(most, blocks_for(requests, engine.limits))
                 proposer = DraftModel(
                     name,
-                    decoder,
+                    graphed(decoder, head.device),
                     _Within(head, vocabulary),
                     blocks=LentBlocks(engine) if at < lent else OwnBlocks(own, model.choice.kept, model.choice.scales),
                     threads=engine.threads,

@@ -4,6 +4,7 @@ near as rounding lets them be, and rows whose bits are their own. `test_engine_g
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,20 +12,25 @@ import torch
 from triton.runtime import interpreter
 
 from qualgate.bench.speculating import Level, answered, drafted
-from qualgate.engine import norms, row_check
+from qualgate.engine import graphs, norms, rotary, row_check
 from qualgate.engine.attention import KeysValues
-from qualgate.engine.choice import choose_engine, open_decoder, open_engine, rounding
+from qualgate.engine.choice import Choice, choose_engine, open_decoder, open_engine, rounding
 from qualgate.engine.dense import DenseLinear, lay_out
+from qualgate.engine.graphs import GraphDecoder
 from qualgate.engine.kernels import choose_kernels
 from qualgate.engine.request import Request, Spoken
 from qualgate.records import Prompt, UnitKey
-from qualgate_kernels import availability
+from qualgate_kernels import availability, packs
 from qualgate_kernels.dense import HeldDense
+from qualgate_kernels.packs import packs_of
+from qualgate_kernels.rotary import misfit
 from tests.engine.jobs import INT4, loaded
+from tests.engine.test_graphs import Replaying
 from tests.engine.tiny_architectures import quantized, tiny
 from tests.kernels.interpreted_paged import RowByRow
 from tests.tiny_models import save_tiny_model
 
+CPU = torch.device("cpu")
 ONE = {"num_hidden_layers": 1}
 WINDOW = {"sliding_window": 16}
 
@@ -126,6 +132,59 @@ def test_drafts_are_verified_on_them_and_change_no_answer(arms):
     told = answered(drafted(target, Level(by=draft, tokens=3), Level(by="ngram", tokens=2)), asked, batch=2)
     assert told.tokens == expected.tokens
     assert len(told.passes) < len(expected.passes)  # some of them said more than one token
+
+
+@pytest.mark.parametrize(
+    ("arch", "ours"), [("llama", True), ("qwen3", True), ("gemma2", True), ("gpt_neox", True), ("cohere", False)]
+)
+def test_heads_are_turned_by_our_kernel_where_a_models_function_gives_its_bits(arch, ours, gpu):
+    """cohere turns pairs of neighbours."""
+    model = tiny(arch, **ONE)
+    code = sys.modules[type(model).__module__]
+    before = code.apply_rotary_pos_emb
+    with rotary.turned_by_ours(model, CPU):
+        assert code.apply_rotary_pos_emb is before  # on a CPU
+    gpu()
+    with rotary.turned_by_ours(model, CPU):
+        assert isinstance(code.apply_rotary_pos_emb, rotary.Turning) == ours
+        with rotary.turned_by_ours(tiny(arch, **ONE), CPU):  # a draft, which is closed before its target
+            pass
+        assert isinstance(code.apply_rotary_pos_emb, rotary.Turning) == ours
+    assert code.apply_rotary_pos_emb is before
+
+
+@pytest.mark.parametrize("arch", ["llama", "gpt_neox"])
+def test_turned_by_our_kernel_a_model_has_the_bits_of_its_own_code(arch, gpu, monkeypatch):
+    """gpt_neox turns a part of each head, which is left to its own code."""
+    model, what, asked = tiny(arch, **ONE), [[5, 9, 200]], []
+    assert lay_out(model) == ""
+    gpu()
+    monkeypatch.setattr(rotary, "misfit", lambda *heads: asked.append(misfit(*heads)) or asked[-1])
+    found = logits_of(model, Choice(kind="packed"), what)
+    assert (asked[-1] == "") == (arch == "llama")
+    monkeypatch.setattr(rotary, "_is_one", lambda *function: False)
+    expected = logits_of(model, Choice(kind="packed"), what)
+    assert row_check.same_bits(found[0], expected[0])
+
+
+@pytest.mark.parametrize("kept", ["float32", "int8"])
+def test_from_recorded_graphs_passes_have_the_bits_that_they_have_without(kept, gpu, monkeypatch):
+    """Of rows that see all and of rows that see a window, packs for either made once a pass and not once a layer."""
+    gpu()
+    model = tiny("gemma2", num_hidden_layers=4, head_dim=16, sliding_window=3)
+    assert lay_out(model) == ""
+    what, cuts, made = [[5, 9, 200, 17, 3, 4], [7, 3, 9]], ((3, 1), (1, 1), (1, 0), (1, 1)), []
+    for module in (packs, graphs):
+        monkeypatch.setattr(module, "packs_of", lambda *asked: made.append(asked[1:]) or packs_of(*asked))
+    record = Replaying()
+    with open_decoder(model, Choice(kind="packed", kept=kept)) as (decoder, head):
+        expected = row_check.read(decoder, head, what, cuts, states=KeysValues(kept))
+        assert made == [(2, 3), (2, 0)] * len(cuts)
+        recorded = GraphDecoder(decoder, CPU, lambda: record, worth=1)
+        found = row_check.read(recorded, head, what, cuts, states=KeysValues(kept))
+    assert recorded.off == ""
+    assert (record.recorded, record.replayed) == (2, 3)
+    assert all(row_check.same_bits(*pair) for pair in zip(found, expected, strict=True))
 
 
 def logits_of(model, choice, what):

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.runtime import interpreter
 
-from qualgate_kernels import dispatch
+from qualgate_kernels import availability, dispatch
+from qualgate_kernels.packs import Packs, prepare
 from qualgate_kernels.paged import Seen, keep_torch, numbers_of
-from qualgate_kernels.paged_gpu import PACK, SPAN, attend_paged_triton, keep_paged_triton, packs_of
+from qualgate_kernels.paged_gpu import attend_paged_triton, keep_paged_triton
 from qualgate_kernels.slots import SLOTS
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
@@ -198,28 +199,17 @@ def test_what_is_seen_and_not_finite_stays_so(where, number):
     assert not found[1].isfinite().any()
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 2000), min_size=1, max_size=40, unique=True)),
-             min_size=1, max_size=6),
-    st.integers(1, 40), st.integers(0, 600),
-)  # fmt: skip
-def test_every_pair_is_in_one_pack_of_its_run(runs, group, window):
-    sequences = Sequences([2001] * 4, 1, 16)
-    rows = []
-    for number, positions in runs:  # two runs of one sequence, one after the other, are one that goes on ascending
-        before = rows[-1][1] if rows and rows[-1][0] == number else -1
-        rows += [(number, position) for position in sorted(positions) if position > before]
-    packs = packs_of(sequences.places(rows), group, window)
-    covered = []
-    for start, count, number, spans in packs.numbers.tolist():
-        pairs = range(number * PACK, min(number * PACK + PACK, count * group))
-        mine = [rows[start + pair // group] for pair in pairs]
-        assert len({sequence for sequence, _ in mine}) == 1
-        low = max(mine[0][1] - window + 1, 0) if window else 0
-        assert spans == len({position // SPAN for position in range(low, mine[-1][1] + 1)})
-        covered += [start * group + pair for pair in pairs]
-    assert sorted(covered) == list(range(len(rows) * group))
-    assert packs.spans == packs.numbers[:, 3].max()
+@pytest.mark.parametrize(("name", "split"), [("plain", False), ("all", True)])
+def test_of_packs_without_rows_nothing_comes_and_the_others_have_their_bits(name, split):
+    """A pass of fewer rows than its packs were made for."""
+    sequences = Sequences(LENGTHS, 2, 32).filled()
+    query, seen = sequences.query(len(ROWS), 6), seen_of(name, 6)
+    places = prepare(sequences.places(ROWS), sequences.blocks.count, torch.device("cpu"))
+    expected = attend_paged_triton(query, sequences.blocks, places, seen)
+    packs = places.packs_of(3, seen.window)
+    filled = torch.cat([packs.numbers, torch.zeros(3, 4, dtype=torch.int32)])
+    places.packs[3, seen.window] = Packs(filled, packs.spans + 2)
+    assert same(attend_paged_triton(query, sequences.blocks, places, seen, split=split), expected)
 
 
 def held(form, dim=48, **scales):
@@ -281,3 +271,20 @@ def test_dispatch_asks_for_it_where_it_serves(monkeypatch):
     close(found, query, sequences, ROWS, seen)
     with pytest.raises(ValueError, match="query: expected"):
         dispatch.attend_paged(query[:1], sequences.blocks, places, seen)
+
+
+@pytest.mark.parametrize("form", ["bfloat16", "int8"])
+def test_places_that_were_prepared_once_give_every_layer_its_bits(form, monkeypatch):
+    monkeypatch.setattr(availability, "on_triton", lambda device: True)
+    layers = [Sequences(LENGTHS, 2, 32, seed, form) for seed in (0, 0)]
+    query, seen = layers[0].query(len(ROWS), 8), SEEN["all"]
+    prepared = dispatch.prepare_places(layers[0].places(ROWS), layers[0].blocks.count, torch.device("cpu"))
+    assert dispatch.prepare_places(prepared, layers[0].blocks.count, torch.device("cpu")) is prepared
+    key, value = torch.randn(2, len(ROWS), 2, 32, generator=layers[0].generator)
+    found = []
+    for layer, places in zip(layers, (prepared, layers[1].places(ROWS)), strict=True):
+        layer.filled()
+        dispatch.keep_paged(layer.blocks, places, key, value)
+        found += [dispatch.attend_paged(query, layer.blocks, places, seen) for _ in range(2)]
+    assert all(same(one, found[0]) for one in found)
+    assert list(prepared.packs) == [(4, seen.window)]

@@ -81,14 +81,20 @@ def test_figures_of_another_device_or_none_of_ours_are_left_as_they_are(tmp_path
 
 
 def passing(wrong=()):
-    ids = ["check dense", "check norm", "check drift", *(f"check paged {form}" for form in bench_parts.FORMS)]
+    ids = [
+        "check dense",
+        "check norm",
+        "check rotary",
+        "check drift",
+        *(f"check paged {form}" for form in bench_parts.FORMS),
+    ]
     seconds = {"bfloat16": 4e-3, "fp8": 2e-3, "int8": 2e-3, "int4": 1e-3}
     paged = {f"paged {form}": {"seconds": [one], "copy": [1e12], "bytes": 3.2e9} for form, one in seconds.items()}
     return {
         **{id: [{"check": "bits", "passed": id not in wrong}] for id in ids}, **paged,
-        "dense": {"ours": [1.1e-5], "torch": [1e-5]},
+        "dense": {"ours": [1.1e-5], "torch": [1e-5]}, "rotary": {"ours": [2e-6], "torch": [1e-5]},
         "drift": {"ours": [0.02], "torch": [0.08], "products": 1.7e13},
-        "step int4": {"seconds": [1.5e-3]}, "step bf16": {"seconds": [5e-3]},
+        "step int4": {"seconds": [1.5e-3], "launched": [4e-3]}, "step bf16": {"seconds": [5e-3]},
     }  # fmt: skip
 
 
@@ -153,4 +159,4 @@ def test_every_part_runs_and_every_check_holds_in_the_interpreter(tmp_path):
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{here}:{here / 'kernels'}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "{} []\n[] 11\n"
+    assert done.stdout == "{} []\n[] 13\n"

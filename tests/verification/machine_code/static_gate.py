@@ -26,7 +26,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qualgate_kernels import attention_gpu, configs, dense_gpu, drift_gpu, gemm, launch, paged_gpu
+from qualgate_kernels import attention_gpu, configs, dense_gpu, drift_gpu, gemm, launch, paged_gpu, rotary_gpu
 from qualgate_kernels.attention import FORMATS, new_cache
 from qualgate_kernels.kept import FORMS
 from qualgate_kernels.paged import Seen, new_blocks
@@ -86,6 +86,7 @@ TOKENS = (16, 32, 64)  # one of each tile
 def entries(target: int, *, quick: bool = False) -> Iterator[Entry]:
     """Every kernel in every configuration that is shipped for sm_`target`; quick: one or two of each kernel."""
     found = [*_products(target, quick), *_drifts(quick), *_attentions(quick), *_paged(quick), *_dense(quick)]
+    found += _rotary(quick)
     return (entry for entry in found if target >= 89 or "*fp8e4nv" not in entry.signature.values())
 
 
@@ -236,6 +237,22 @@ def _dense(quick: bool) -> Iterator[Entry]:
             {**dict.fromkeys(("x", "out"), "*fp32"), "weight": "*bf16", "width": "i32", "eps": "fp32"},
             dense_gpu.norm_constants(width), options=dense_gpu.norm_options(width), multiplies=False,
         )  # fmt: skip
+
+
+def _rotary(quick: bool) -> Iterator[Entry]:
+    """Heads of usual widths, as float32 arithmetic and served arithmetic have them."""
+    for dtype in (torch.bfloat16,) if quick else DTYPES:
+        for dim in (128,) if quick else (64, 80, 128, 256):
+            yield Entry(
+                f"heads turned, {DTYPES[dtype]}, {dim} dimensions", rotary_gpu.turn_kernel,
+                {
+                    **dict.fromkeys(("query", "key"), f"*{DTYPES[dtype]}"),
+                    **dict.fromkeys(("cosines", "sines", "turned_query", "turned_key"), "*fp32"),
+                    **dict.fromkeys(("heads", "kv_heads"), "i32"),
+                    **dict.fromkeys(("query_head", "query_row", "key_head", "key_row"), "i32"),
+                },
+                rotary_gpu.constants(dim), options=rotary_gpu.OPTIONS, multiplies=False,
+            )  # fmt: skip
 
 
 def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int, target: int) -> Entry:

@@ -46,11 +46,11 @@ def test_every_kernel_compiles_for_every_target_within_its_budget():
 
     readings = read(*TARGETS)
     assert [row["faults"] for row in readings if row["faults"]] == []
-    from qualgate_kernels import attention_gpu, dense_gpu, drift_gpu, gemm, paged_gpu
+    from qualgate_kernels import attention_gpu, dense_gpu, drift_gpu, gemm, paged_gpu, rotary_gpu
     from tests.verification.machine_code import static_gate
 
     compiled = {entry.kernel.fn.__name__ for entry in static_gate.entries(90, quick=True)}
-    modules = (attention_gpu, dense_gpu, drift_gpu, gemm, paged_gpu)
+    modules = (attention_gpu, dense_gpu, drift_gpu, gemm, paged_gpu, rotary_gpu)
     shipped = {name for module in modules for name in dir(module) if name.endswith("_kernel")}
     assert compiled == shipped
     assert {row["target"] for row in readings} == set(static_gate.TARGETS)
