@@ -57,8 +57,8 @@ def test_a_store_that_another_process_keeps_is_told_of_and_written_to_once_it_is
         other.execute("BEGIN IMMEDIATE")
         with monkeypatch.context() as patched:
             patched.setattr(sqlite, "BUSY_SECONDS", 0.05)
-            with pytest.raises(InfrastructureError, match="another process has been writing"), store.write():
-                pass
+            with open_store(store.url) as hasty, pytest.raises(InfrastructureError, match="process has been writing"):
+                _write_once(hasty)
         with ThreadPoolExecutor(1) as pool:
             written = pool.submit(_write_once, store)
             with pytest.raises(TimeoutError):
