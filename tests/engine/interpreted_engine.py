@@ -153,7 +153,7 @@ def test_heads_are_turned_by_our_kernel_where_a_models_function_gives_its_bits(a
     assert code.apply_rotary_pos_emb is before
 
 
-@pytest.mark.parametrize("arch", ["llama", "gpt_neox"])
+@pytest.mark.parametrize("arch", ["llama", pytest.param("gpt_neox", marks=pytest.mark.proof)])
 def test_turned_by_our_kernel_a_model_has_the_bits_of_its_own_code(arch, gpu, monkeypatch):
     """gpt_neox turns a part of each head, which is left to its own code."""
     model, what, asked = tiny(arch, **ONE), [[5, 9, 200]], []
@@ -167,7 +167,7 @@ def test_turned_by_our_kernel_a_model_has_the_bits_of_its_own_code(arch, gpu, mo
     assert row_check.same_bits(found[0], expected[0])
 
 
-@pytest.mark.parametrize("kept", ["float32", "int8"])
+@pytest.mark.parametrize("kept", ["float32", pytest.param("int8", marks=pytest.mark.proof)])
 def test_from_recorded_graphs_passes_have_the_bits_that_they_have_without(kept, gpu, monkeypatch):
     """Of rows that see all and of rows that see a window, packs for either made once a pass and not once a layer."""
     gpu()

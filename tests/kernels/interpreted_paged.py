@@ -25,7 +25,7 @@ from qualgate_kernels.slots import SLOTS
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
 FORMS = ("float32", "bfloat16")
-CODES = ("fp8", "int8", "int4")
+CODES = ("int8", *(pytest.param(form, marks=pytest.mark.proof) for form in ("fp8", "int4")))
 LENGTHS = [4, 20, 50, 34]
 
 
@@ -83,7 +83,7 @@ def test_a_row_sees_its_sequence_up_to_itself(kv_heads, heads, dim, name, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("window", [0, 1, 250, 300])
+@pytest.mark.parametrize("window", [0, 250, *(pytest.param(window, marks=pytest.mark.proof) for window in (1, 300))])
 def test_spans_side_by_side_have_the_bits_of_spans_in_a_row(window, form):
     """Positions of one to three spans; rows of a pack that begin in the one span or in the other."""
     rows = [(0, p) for p in (0, 255, 256, 300, 511, 512, 513, 555, 556, 699)] + [(1, 30), (0, 557)]
