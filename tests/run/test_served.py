@@ -433,6 +433,7 @@ def test_drift_and_answers_that_begin_as_the_baselines_are_told_again_without_se
         assert done.returncode == Exit.BLOCK, done.stderr
         body = json.loads(done.stdout)
         spent = [arm["footprint"]["spent"] for arm in body["arms"]]
+        assert {one.pop("replayed") for one in spent} == {option == "--replay"}
         units = stored(workspace, f"{asked} WHERE run_id = '{body['run']}' ORDER BY 1, 2, 3")
         told.append((units, spent, body["verdicts"][0]["comparisons"]))
     assert told[0] == told[1]
