@@ -61,7 +61,7 @@ def layers_by_device(model: PreTrainedModel, head: torch.device) -> Mapping[torc
         found = Counter(next(_tensors(layer)).device for layer in layers_of(model))
     except (NotInThisVersion, StopIteration, AttributeError):
         return {head: 1.0}
-    return {device: count / found.total() for device, count in found.items()}
+    return {device: count / found.total() for device, count in found.items()} or {head: 1.0}
 
 
 def _tensors(module: nn.Module, *, recurse: bool = True) -> Any:

@@ -65,6 +65,11 @@ def test_what_is_kept_is_shared_out_as_the_layers_are(made_up):
     assert sum(found.values()) == pytest.approx(1)
 
 
+def test_a_model_without_layers_is_where_its_head_is(folder):
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, num_hidden_layers=0))
+    assert layers_by_device(model, torch.device("cpu")) == {torch.device("cpu"): 1.0}
+
+
 def test_an_answer_has_the_bits_that_it_has_on_one_device(folder):
     model = AutoModelForCausalLM.from_pretrained(folder)
     before = logits(model)
