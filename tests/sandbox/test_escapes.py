@@ -95,6 +95,25 @@ def test_a_sandbox_leaves_no_descriptor_no_child_and_no_folder(sandbox, tmp_path
     assert _children(os.getpid()) == children
 
 
+def test_a_program_finds_its_files_at_low_numbers_however_many_its_host_has_open(sandbox):
+    program = """
+import os
+for fd in range(32, 1024):
+    try:
+        os.fstat(fd)
+    except OSError:
+        continue
+    raise ValueError(fd)
+"""
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(300)]
+    try:
+        with sandbox.interpreter() as inside:
+            assert "raised" not in inside.ask({"op": "load", "args": [program, []]})
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
 def test_a_process_that_closes_its_pipes_is_gone_all_the_same(sandbox):
     with sandbox.interpreter() as inside:
         pid = inside._process.pid

@@ -25,11 +25,11 @@ def main() -> None:
         sys.path.append(config["packages"])
         os.environ.update(dict.fromkeys(_THREADS, "1"))  # a pool for each of the machine's CPUs would exceed the limits
     questions = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(config["reply"], "wb")
+    replies = os.fdopen(os.dup(config["reply"]), "wb")  # at a low number, however many files the host has open
+    os.close(config["reply"])
     empty = os.open("/dev/null", os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    os.set_inheritable(config["reply"], False)
     try:
         confine(config)
     except OSError as error:

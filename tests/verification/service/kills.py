@@ -44,9 +44,13 @@ class Counts:
     writers: int = 20
     cuts: int = 20
     seeds: int = SEEDS
+    first: int = 0  # seed
     points: tuple[str, ...] = POINTS
     kinds: tuple[str, ...] = KINDS
     only: tuple[str, ...] = ()  # trials; (): all
+
+    def of_seeds(self) -> range:
+        return range(self.first, self.first + self.seeds)
 
 
 FEW = Counts(workers=4, seeds=1, kinds=("file",), only=("R1 workers", "R11"))
@@ -66,7 +70,7 @@ def measure(quick: bool, counts: Counts | None = None) -> tuple[list[dict[str, A
             with ground_like(base, Path(name) / f"{len(rounds)}", available[kind]()) as ground:
                 rounds.append({"trial": what, "store": kind, "seed": seed, **_tried(disturb, ground, f"{what} {seed}")})
                 print(f"service: {rounds[-1]}", file=sys.stderr, flush=True)
-    for seed in range(counts.seeds if not counts.only or "R11" in counts.only else 0):
+    for seed in counts.of_seeds() if not counts.only or "R11" in counts.only else ():
         rounds.append({"trial": "R11", "store": "file", "seed": seed, **cut_log(seed, 20 if quick else 500)})
     wrong = {key: sum(one[key] for one in rounds) for key in ("lost", "doubled", "otherwise")}
     measured = {"trials": len(rounds), "killed": sum(one.get("killed", 0) for one in rounds), **wrong}
@@ -86,7 +90,7 @@ def _tried(disturb: Disturb, ground: Ground, seed: str) -> dict[str, Any]:
 
 def _trials(counts: Counts, kinds: list[str]) -> Iterator[tuple[str, str, int, Disturb]]:
     for kind in kinds:
-        for seed in range(counts.seeds):
+        for seed in counts.of_seeds():
             yield "R1 workers", kind, seed, partial(kill_workers, most=counts.workers)
             yield "R1 coordinators", kind, seed, partial(kill_coordinators, most=counts.coordinators)
             yield "R1 writers", kind, seed, partial(kill_nodes, most=counts.writers)
@@ -279,7 +283,7 @@ def _kill(process: int) -> None:
 def main() -> int:
     """By options: how many, which trials, which stores. Exit 1 where anything is lost, doubled or otherwise."""
     parser = argparse.ArgumentParser(prog="python -m tests.verification.service.kills", description=__doc__)
-    for name in ("workers", "coordinators", "writers", "cuts", "seeds"):
+    for name in ("workers", "coordinators", "writers", "cuts", "seeds", "first"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Counts(), name))
     parser.add_argument("--kinds", nargs="+", default=Counts().kinds, choices=Counts().kinds)
     parser.add_argument("--only", nargs="+", default=(), metavar="TRIAL", help="such as 'R1 workers' R14")
