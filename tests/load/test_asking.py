@@ -149,17 +149,30 @@ def test_tokens_that_a_server_wrote_are_read_where_it_tells_them(page, tokens):
     assert tokens_written(page) == tokens
 
 
-@pytest.mark.parametrize(("later", "counted"), [(12, Counted(written=9.0, afterwards=3.0)), (None, None)])
-def test_what_is_written_when_nobody_reads_any_more_shows(monkeypatch, later, counted):
+PASSES = "llamacpp:tokens_predicted_total {}\nllamacpp:n_decode_total {}"
+STEPS = "vllm:generation_tokens_total {}"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "later", "counted"),
+    [
+        (STEPS.format(0), STEPS.format(9), STEPS.format(12), Counted(written=9.0, afterwards=3.0)),
+        (STEPS.format(0), STEPS.format(9), "", None),
+        (PASSES.format(0, 5), PASSES.format(9, 20), PASSES.format(9, 27), Counted(written=9.0, afterwards=7.0)),
+        (PASSES.format(0, 5), PASSES.format(9, 20), PASSES.format(9, 20), Counted(written=9.0, afterwards=0.0)),
+        ("llamacpp:tokens_predicted_total 0", "llamacpp:tokens_predicted_total 9", PASSES.format(9, 20), None),
+    ],
+)
+def test_what_is_written_when_nobody_reads_any_more_shows(monkeypatch, first, then, later, counted):
     """The scripted server's `version` stands for every page that is not the list of models."""
 
-    def page(tokens: int | None) -> Reply:
-        return Reply(body=b"" if tokens is None else f"vllm:generation_tokens_total {tokens}".encode())
+    def page(text: str) -> Reply:
+        return Reply(body=text.encode())
 
     async def look(server: Scripted) -> Counted | None:
         async with Client("x", Served(endpoint=server.address), 1) as client:
             before = await written_now(client)
-            server.version = page(9)
+            server.version = page(then)
 
             async def sleep(seconds: float) -> None:
                 server.version = page(later)
@@ -167,5 +180,5 @@ def test_what_is_written_when_nobody_reads_any_more_shows(monkeypatch, later, co
             monkeypatch.setattr("qualgate.load.counters.asyncio.sleep", sleep)
             return await counted_since(client, before)
 
-    with scripted(version=page(0)) as server:
+    with scripted(version=page(first)) as server:
         assert asyncio.run(look(server)) == counted

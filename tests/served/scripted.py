@@ -102,6 +102,11 @@ def sound(body: dict[str, Any], **planted: Any) -> Reply:
 COUNTED = itertools.count()
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # of the 6th that comes at once the system would lose the first packet, and wait for 1 s
+
+
 @contextmanager
 def scripted(
     *script: Reply,
@@ -151,8 +156,7 @@ def scripted(
 
         def log_message(self, format: str, *args: Any) -> None: ...
 
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
+    httpd = Server(("127.0.0.1", 0), Handler)
     if secured is not None:
         httpd.socket = secured.wrap_socket(httpd.socket, server_side=True)
     found = Scripted(
