@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import ceil, floor, log, log1p
 
 from qualgate.formatting import counted, value_text
 from qualgate.gate.rules import Slice
@@ -42,9 +42,18 @@ def _quality(slice_: Slice, c: Comparison, alpha: float) -> str:
         )
     if c.needed is None and c.clusters is None:
         return f"{slice_.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({counts})"
-    more = f"; about {c.needed:,} would" if c.needed else ""
-    claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a {allowed:g}-point loss"
-    return f"{slice_.head}: {counted(c.n, 'case')} cannot {claim}{more} ({c.lost} lost, {c.gained} gained)"
+    claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a loss of {allowed:g} points"
+    return f"{slice_.head}: {counted(c.n, 'case')} cannot {claim}{_enough(slice_, c, alpha)}"
+
+
+def _enough(slice_: Slice, c: Comparison, alpha: float) -> str:
+    """How many cases would; of a few that none of which flipped, how many at the least."""
+    flips = f" ({c.lost} lost, {c.gained} gained)"
+    margin = slice_.rule.max_drop or 0.0
+    least = ceil(log(alpha) / log1p(-margin)) if 0 < margin < 1 else 0
+    if c.lost + c.gained == 0 and c.n < least:
+        return f"; {least:,} would, if none flips{flips}"
+    return (f"; about {c.needed:,} would" if c.needed else "") + flips
 
 
 def _relative(slice_: Slice, c: Comparison, alpha: float) -> str:
@@ -99,4 +108,4 @@ def _between(c: Comparison, alpha: float) -> str:
 def _outcome(c: Comparison) -> str:
     if c.status == "undecided" and c.needed:
         return f": too few to tell (at least {c.needed} independent ones needed)"
-    return {"proven": "", "broken": ": limit breached", "undecided": ": too near the limit to tell"}[c.status]
+    return {"proven": "", "broken": ": limit breached", "undecided": ": the limit is between the bounds"}[c.status]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from qualgate.errors import NotInThisVersion, UsageError
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+from qualgate.errors import NotInThisVersion, UsageError, close_names
 from qualgate.quant.model_files import ModelFiles
 from qualgate.quant.shards import Shards
 
@@ -24,12 +28,14 @@ _JUDGES = (
     "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice", "ForMaskedLM",
     "ForPreTraining", "ForNextSentencePrediction", "ForImageClassification", "ForTextEncoding", "RewardModel",
 )  # fmt: skip
+_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _SENSES = {"vision_config": "pictures", "audio_config": "sound", "speech_config": "sound", "video_config": "videos"}
 
 
 def check_writes_text(files: ModelFiles) -> None:
-    """Raise UsageError for a config of an encoder, of an encoder-decoder, of a classifier, and NotInThisVersion for one
-    of a model of pictures or sound whose language part transformers does not load by itself."""
+    """Raise UsageError for a config of an encoder, of an encoder-decoder, of a classifier, of a type that transformers
+    does not know, and NotInThisVersion for one of a model of pictures or sound whose language part transformers does
+    not load by itself."""
     where, config = files.path / "config.json", files.config
     kind, named = str(config.get("model_type")), config.get("architectures")
     classes = [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
@@ -55,6 +61,8 @@ def check_writes_text(files: ModelFiles) -> None:
             f"{where}: {called}, reads {senses} beside text, which is not in this version. Give a text model of its "
             "family, or the folder of its language part alone (…ForCausalLM), with its tokenizer"
         )
+    if kind != "llama":  # whose tokenizer is made without transformers' list of types, which takes seconds to import
+        _check_known(where, kind)
 
 
 def check_width(files: ModelFiles, shards: Shards) -> None:
@@ -69,6 +77,40 @@ def check_width(files: ModelFiles, shards: Shards) -> None:
         raise UsageError(
             f"{files.path / 'config.json'}: hidden_size is {width}, but the weights are {widths.pop()} wide (embedding "
             "and last norm): config and weights are of two models. Fetch or save this folder again."
+        )
+
+
+def check_depth(files: ModelFiles, shards: Shards) -> None:
+    """Raise UsageError where the weights are of fewer or more layers than the config's `num_hidden_layers`.
+
+    A layer behind the last that has tensors of other names predicts more tokens at once and is no contradiction.
+    """
+    depth = (files.config.get("text_config") or files.config).get("num_hidden_layers")
+    if type(depth) is not int:
+        return
+    layers = dict[int, set[str]]()
+    for layer, name in (found.groups() for found in map(_LAYER.fullmatch, shards.entries) if found):
+        layers.setdefault(int(layer), set()).add(name)
+    counted = [layer for layer in layers if layer < depth]
+    if not counted:  # its layers have other names
+        return
+    ordinary = set[str]().union(*(layers[layer] for layer in counted))
+    if len(counted) < depth or any(layers[layer] <= ordinary for layer in layers if layer >= depth):
+        raise UsageError(
+            f"{files.path / 'config.json'}: num_hidden_layers is {depth}, but the weights have {len(layers)} layers "
+            f"(the last is model.layers.{max(layers)}): config and weights are of two models. Fetch or save this "
+            "folder again."
+        )
+
+
+def _check_known(where: Path, kind: str) -> None:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    if kind not in CONFIG_MAPPING_NAMES:
+        near = next((f"; did you mean {name!r}?" for name in close_names(kind, sorted(CONFIG_MAPPING_NAMES))), "")
+        raise UsageError(
+            f"{where}: transformers {version('transformers')} knows no model_type {kind!r:.60}{near or '.'} Give a "
+            "model that it loads, or a newer transformers that loads this one: pip install --upgrade transformers"
         )
 
 

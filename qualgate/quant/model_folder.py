@@ -11,7 +11,7 @@ from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
 from qualgate.identity import content_hash, sha256_text
 from qualgate.quant import tokenizer_files
-from qualgate.quant.architecture import check_width, check_writes_text
+from qualgate.quant.architecture import check_depth, check_width, check_writes_text
 from qualgate.quant.formats import Format, said_by_config, said_by_headers, weights_in
 from qualgate.quant.full_precision import check_full_precision
 from qualgate.quant.model_files import QUANTIZE_FILES, ModelFiles, read_files, readable
@@ -138,6 +138,7 @@ def read_model_folder(path: Path) -> ModelFolder:
         format = said_by_config(files)
         shards = read_shards(path, hashed=True)
         check_width(files, shards)
+        check_depth(files, shards)
         _check_tokenizer(files)
         format = format or said_by_headers(shards)
         if format is None:

@@ -102,7 +102,7 @@ STRANGE = {
     "a bias that the architecture has not": ("model.layers.0.self_attn.bias", torch.ones(32)),
     "a square that is no mask": ("model.layers.0.mlp.bias", torch.ones(8, 8)),
     "an adapter": ("model.layers.0.self_attn.q_proj.lora_A.weight", torch.ones(2, 32)),
-    "a layer more than the config has": ("model.layers.2.mlp.up_proj.weight", torch.ones(64, 32)),
+    "a layer more, of another kind": ("model.layers.2.mlp.own_proj.weight", torch.ones(64, 32)),
     "another model's norm": ("model.layers.0.self_attn.q_norm.weight", torch.ones(8)),
 }
 

@@ -121,3 +121,26 @@ def test_weights_of_another_width_than_the_config_says_are_refused_before_they_a
 def test_an_embedding_narrower_than_what_follows_is_no_contradiction(tmp_path):
     both = {**FLOATS, "model.norm.weight": torch.zeros(16, dtype=torch.bfloat16)}
     assert read_model_folder(made(tmp_path, {"hidden_size": 16}, both)).files.config["hidden_size"] == 16
+
+
+def layers(*names: str) -> dict[str, torch.Tensor]:
+    return {f"model.layers.{name}.weight": torch.zeros(8, 8, dtype=torch.bfloat16) for name in names}
+
+
+TWO = layers("0.mlp.up_proj", "1.mlp.up_proj")
+
+
+@pytest.mark.parametrize("config", [{"num_hidden_layers": 1}, {"text_config": {"num_hidden_layers": 3}}])
+def test_weights_of_more_or_fewer_layers_than_the_config_says_are_refused_before_they_are_read(tmp_path, config):
+    with pytest.raises(UsageError, match=r"config.json: num_hidden_layers is \d, but the weights have 2 layers"):
+        read_model_folder(made(tmp_path, config, {**FLOATS, **TWO}))
+
+
+@pytest.mark.parametrize("more", [(), ("2.eh_proj", "2.mlp.up_proj")])
+def test_a_layer_that_predicts_more_tokens_is_none_too_many(tmp_path, more):
+    read_model_folder(made(tmp_path, {"num_hidden_layers": 2}, {**FLOATS, **TWO, **layers(*more)}))
+
+
+def test_a_type_that_transformers_does_not_know_is_named_with_what_may_be_meant(tmp_path):
+    with pytest.raises(UsageError, match=r"config.json: transformers \S+ knows no model_type 'lama'; did you mean"):
+        read_model_folder(made(tmp_path, {"model_type": "lama"}, FLOATS))

@@ -164,7 +164,7 @@ def too_weak(slice_: Slice, baseline: NDArray, clusters: NDArray, alpha: float =
     return (
         f"{slice_.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
         f"({100 * (1 - alpha):.4g} % bound: at least {right:.1%}); "
-        f"under {enough:.0%} a {100 * margin:g}-point loss would not show"
+        f"under {enough:.0%} a loss of {100 * margin:g} points would not show"
     )
 
 
