@@ -11,15 +11,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import GREEDY, UNTOLD, Drift, FinishReason, Generation, Job, Prompt
 from qualgate.served.answer import Answer
 from qualgate.served.client import Client
 from qualgate.served.faults import NotServed
-from qualgate.served.left import Left, leave, read_left
 from qualgate.served.places import Place, common, drift
 from qualgate.served.questions import answer_to, read_by, together
+
+if TYPE_CHECKING:
+    from qualgate.served.left import Left
 
 NEAR_TIE = 0.05  # nats between two tokens, within which another kernel's rounding may choose the other
 
@@ -49,6 +52,8 @@ async def answer_all(client: Client, job: Job, folder: ModelFolder | None) -> An
     """folder: of the arm's tokenizer. The baseline leaves `job.artifact`, unless it is ""; a variant reads it."""
     if not job.artifact or folder is None:
         return await _plainly(client, job)
+    from qualgate.served.left import Left, leave, read_left  # with torch and transformers, which take seconds
+
     if job.arm.is_baseline:
         plain = await _plainly(client, job)
         tokens = [_tokens(job, answer) for answer in plain.answers]

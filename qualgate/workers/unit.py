@@ -89,9 +89,6 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
     """Answer every job that arrives on `pipe`, some at a time, with a JobResult, a JobFailure or a Refused, until it
     closes."""
     prepare()
-    import torch
-
-    torch.set_num_threads(settings.threads)
     arms = _Arms(settings)
     pipe.send(READY)
     while True:
@@ -176,10 +173,13 @@ class _Arms:
         if arm is None or arm.spec != job.arm:
             arm = None
             self._make_room()
-            import_engine()
+            import_engine()  # not before: answers of servers want none of it
+            import torch
+
             from qualgate.engine.load import load_arm
 
             settings = self._settings
+            torch.set_num_threads(settings.threads)
             arm = load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device)
             self._loaded[name] = arm
             gc.freeze()  # to look through libraries and models takes a fifth of a second, from whichever answer is due

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
+import sys
 import weakref
 from dataclasses import replace
 from itertools import count
@@ -301,3 +303,9 @@ def test_a_baseline_that_fails_in_a_turn_fails_those_that_wait_for_it(answers_to
         "the baseline's job 1 failed: RuntimeError: out of memory"
     }
     assert all(isinstance(one, JobFailure) for one in answers)
+
+
+def test_who_asks_servers_imports_no_engine():
+    """torch and transformers take seconds, in each worker."""
+    code = "import sys; import qualgate.workers.unit, qualgate.served.job; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
