@@ -167,7 +167,8 @@ def test_turned_by_our_kernel_a_model_has_the_bits_of_its_own_code(arch, gpu, mo
     assert row_check.same_bits(found[0], expected[0])
 
 
-@pytest.mark.parametrize("kept", ["float32", pytest.param("int8", marks=pytest.mark.proof)])
+@pytest.mark.proof  # `test_graphs` holds them too, without a kernel
+@pytest.mark.parametrize("kept", ["float32", "int8"])
 def test_from_recorded_graphs_passes_have_the_bits_that_they_have_without(kept, gpu, monkeypatch):
     """Of rows that see all and of rows that see a window, packs for either made once a pass and not once a layer."""
     gpu()

@@ -66,10 +66,10 @@ def seen_of(name, heads):
 @pytest.mark.parametrize(
     ("kv_heads", "heads", "dim", "name"),
     [
-        (2, 10, 64, "plain"),
-        (1, 7, 80, "all"),
+        pytest.param(2, 10, 64, "plain", marks=pytest.mark.proof),
+        pytest.param(1, 7, 80, "all", marks=pytest.mark.proof),
         (1, 3, 96, "window"),
-        (2, 2, 128, "soft cap"),
+        pytest.param(2, 2, 128, "soft cap", marks=pytest.mark.proof),
         (1, 40, 16, "sinks"),
         (1, 5, 176, "a window of one"),
         (1, 1, 256, "all"),
@@ -273,7 +273,7 @@ def test_dispatch_asks_for_it_where_it_serves(monkeypatch):
         dispatch.attend_paged(query[:1], sequences.blocks, places, seen)
 
 
-@pytest.mark.parametrize("form", ["bfloat16", "int8"])
+@pytest.mark.parametrize("form", [pytest.param("bfloat16", marks=pytest.mark.proof), "int8"])
 def test_places_that_were_prepared_once_give_every_layer_its_bits(form, monkeypatch):
     monkeypatch.setattr(availability, "on_triton", lambda device: True)
     layers = [Sequences(LENGTHS, 2, 32, seed, form) for seed in (0, 0)]
