@@ -150,6 +150,7 @@ print(wrong, len(found["figures"]))
 """
 
 
+@pytest.mark.proof
 def test_every_part_runs_and_every_check_holds_in_the_interpreter(tmp_path):
     """But drift, whose kernel asks for a GPU's multiprocessors, and forms that `interpreted_paged.py` tries."""
     pytest.importorskip("triton")
