@@ -139,8 +139,8 @@ def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:
         raise UsageError(
             f"{counted(len(too_long), 'prompt with its max_new_tokens does', 'prompts with their max_new_tokens do')} "
             f"not fit the {limit} tokens of context of "
-            f"{folder.path}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
-            "a longer context."
+            f"{folder.path}: {', '.join(too_long[:10])}{more}. Lower max_new_tokens, shorten or remove these "
+            "cases, or use a model with a longer context."
         )
 
 
