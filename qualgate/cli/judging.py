@@ -260,7 +260,7 @@ def gate(
             "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
             "--arm NAME=FILE for each of three instead of --variant-scores."
         )
-    elif store or run_id:
+    elif store is not None or run_id is not None:
         raise UsageError("--store and --run go with a stored run, not with files of scores.")
     elif four_arm and not arm:
         raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
