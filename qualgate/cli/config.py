@@ -8,7 +8,6 @@ import typer
 
 from qualgate.cli.arguments import GateFileArgument, JsonOption
 from qualgate.cli.stdout import say
-from qualgate.errors import UsageError
 
 config_app = typer.Typer(help="The gate file: schema, check, and the metrics a rule may name.", no_args_is_help=True)
 
@@ -25,23 +24,19 @@ def config_schema() -> None:
 def config_check(gate_file: GateFileArgument) -> None:
     """Check a gate file, its models, its evalsets and the files it names, without running anything."""
     from qualgate.config import load_gate_file
-    from qualgate.documents import read_yaml
 
     gate = load_gate_file(gate_file)  # before the imports below: a misspelt key is told at once
     from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
     from qualgate.pipeline.arms import as_run
+    from qualgate.pipeline.checks import check_store_of
     from qualgate.pipeline.plan import make_plan
     from qualgate.report.screen import fit
-    from qualgate.store.database import check_store
 
     if gate.feedback:
         read_feedback(gate.feedback)
     planned = make_plan(as_run(gate))
-    try:
-        check_store(gate.store_url)
-    except UsageError as error:
-        raise type(error)(str(read_yaml(gate.path).fault(("store",), str(error)))) from None
+    check_store_of(gate)
     rules = "an nel policy" if gate.nel_policy is not None else counted(len(planned.policy.rules), "rule")
     say(
         fit(
