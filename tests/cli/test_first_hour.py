@@ -204,6 +204,7 @@ MISTAKES = {
     "misspelt option": Mistake(nothing, ("--jsn",), ("report", "gate.yaml", "--jsn")),
     "misspelt command": Mistake(nothing, ("rnu",), ("rnu", "gate.yaml")),
     "port that is a word": Mistake(nothing, ("--port",), ("dashboard", "gate.yaml", "--port", "http")),
+    "port that is none": Mistake(nothing, ("--port", "65535"), ("dashboard", "gate.yaml", "--port", "99999")),
     # outputs, score rows, checkpoints
     "misspelt outputs": Mistake(nothing, ("outputs.jsonl", "did you mean"), (*SCORE[:2], "output.jsonl", *SCORE[3:])),
     "outputs as one array": Mistake(array("outputs.jsonl"), ("outputs.jsonl:1", "jq -c '.[]'"), SCORE),
