@@ -28,7 +28,7 @@ def store_url(from_gate_file: str | None, option: str | None) -> str:
         raise UsageError("give either a gate file or --store, not both.")
     from qualgate.store.address import DEFAULT, placed
 
-    return from_gate_file or placed(option or DEFAULT, Path.cwd())
+    return from_gate_file or placed(DEFAULT if option is None else option, Path.cwd())
 
 
 def store_url_of(gate_file: Path | None, option: str | None) -> str:

@@ -29,14 +29,14 @@ def config_check(gate_file: GateFileArgument) -> None:
     from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
     from qualgate.pipeline.arms import as_run
+    from qualgate.pipeline.checks import check_store_of
     from qualgate.pipeline.plan import make_plan
     from qualgate.report.screen import fit
-    from qualgate.store.database import check_store
 
     if gate.feedback:
         read_feedback(gate.feedback)
     planned = make_plan(as_run(gate))
-    check_store(gate.store_url)
+    check_store_of(gate)
     rules = "an nel policy" if gate.nel_policy is not None else counted(len(planned.policy.rules), "rule")
     say(
         fit(

@@ -260,7 +260,7 @@ def gate(
             "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
             "--arm NAME=FILE for each of three instead of --variant-scores."
         )
-    elif store or run_id:
+    elif store is not None or run_id is not None:
         raise UsageError("--store and --run go with a stored run, not with files of scores.")
     elif four_arm and not arm:
         raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
@@ -268,7 +268,7 @@ def gate(
         files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
         found = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
     report = replace(found.report, warn_only=warn_only)
-    _tell_host(report)
+    _tell_host(report, annotated=form == "annotations" and out is None)
     _tell(report, form, out, found.said, found.nel)
     if out is not None:  # a log without a word of the verdict helps nobody
         say("\n".join(report.lines()))
@@ -342,6 +342,8 @@ def _tell(
         text = with_peers(text, said, nel) + "\n"
     if out is not None:
         write_atomically(out, text)
+    elif form == "annotations":  # commands of ours, which the runner is to obey; `rendered` let no other in
+        typer.echo(text, nl=False)
     else:
         say(text, nl=False)
 
@@ -417,8 +419,9 @@ def _show(found: Report, as_json: bool) -> None:
         print_report(found)
 
 
-def _tell_host(report: Report) -> None:
-    """In a step of GitHub Actions: its summary, and annotations on stderr (the runner reads both streams)."""
+def _tell_host(report: Report, annotated: bool = False) -> None:
+    """In a step of GitHub Actions: its summary, and annotations on stderr (the runner reads both streams).
+    annotated: they are on stdout."""
     from qualgate.report.formats import rendered
     from qualgate.report.formats.github import append_step_summary
 
@@ -426,7 +429,7 @@ def _tell_host(report: Report) -> None:
         append_step_summary(report)
     except OSError as error:  # no reason to lose the verdict
         tell(f"qualgate: the step summary cannot be written ({error.strerror})")
-    if os.environ.get("GITHUB_ACTIONS") == "true":
+    if os.environ.get("GITHUB_ACTIONS") == "true" and not annotated:
         typer.echo(rendered(report, "annotations"), err=True, nl=False)
 
 

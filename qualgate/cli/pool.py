@@ -47,7 +47,7 @@ def submit(
     from qualgate.store import submissions
     from qualgate.store.database import open_store
 
-    url = store_url(None, store) if store else load_gate_file(gate_file, files=False).store_url
+    url = store_url(None, store) if store is not None else load_gate_file(gate_file, files=False).store_url
     options = [
         *(["--blame"] if blame else []),
         *(["--four-arm"] if four_arm else []),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def dashboard(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
-    port: Annotated[int, typer.Option("--port", help="on 127.0.0.1")] = 8501,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="on 127.0.0.1")] = 8501,
 ) -> None:
     """Open the reviewers' dashboard on this machine: runs, queue, flips, approve and block."""
     import importlib.util

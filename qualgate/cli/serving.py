@@ -14,7 +14,7 @@ from qualgate.errors import UsageError
 
 def serve(
     model: Annotated[str, typer.Argument(help="a model folder, quantized or not, or `reference`")],
-    port: Annotated[int, typer.Option("--port", help="on 127.0.0.1; 0 takes a free one")] = 8000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="on 127.0.0.1; 0 takes a free one")] = 8000,
     name: Annotated[str, typer.Option("--name", help="under which it is listed; the folder's where left out")] = "",
     dtype: Annotated[str, typer.Option("--dtype", help="as in a gate file")] = "bfloat16",
 ) -> None:
@@ -38,8 +38,9 @@ def serve(
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
-            raise UsageError(f"port {port} on this machine cannot be had ({error}); give another --port") from None
+        except OSError as error:
+            why = error.strerror
+            raise UsageError(f"port {port} on this machine cannot be had ({why}); give another --port") from None
         with tempfile.TemporaryDirectory() as cache:
             spec = ArmSpec(name="served", model=str(folder), dtype=dtype)  # type: ignore[arg-type]  # checked above
             arm = load_arm(spec, cache, {}, device=choose_device("auto"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
 from qualgate import evalsets
 from qualgate.config.budget import as_price
 from qualgate.config.model import GateFileModel
 from qualgate.config.rules import BOUNDS
+from qualgate.config.served import server_at
 from qualgate.documents import Document, Fault, nearest, quote
 from qualgate.metrics import METRICS
 from qualgate.records import LOSSY, ExternalCases, LmEvalTask, SetRef
@@ -23,13 +23,6 @@ def roles(model: GateFileModel) -> dict[str, list[str]]:
         if variant.arm is not None:
             found.setdefault(variant.arm, []).append(name)
     return found
-
-
-def _place(endpoint: str | None) -> tuple[object, ...]:
-    """An address, told from no other name of the same: this machine has three, a host's name has no case."""
-    parts = urlsplit(endpoint or "")
-    here = "127.0.0.1" if parts.hostname in ("localhost", "::1") else parts.hostname
-    return parts.scheme, here, parts.port or {"http": 80, "https": 443}.get(parts.scheme), parts.path
 
 
 def _said(ref: SetRef) -> str:
@@ -158,7 +151,7 @@ def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
             )  # fmt: skip
         if not arm.is_served:
             continue
-        who = (_place(arm.endpoint), arm.serve, arm.model, str(arm.extra_body), str(arm.extra_headers))
+        who = (server_at(arm.endpoint), arm.serve, arm.model, str(arm.extra_body), str(arm.extra_headers))
         if who in seen:
             yield document.fault(
                 ("variants", name),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
@@ -109,9 +110,8 @@ def _evalset_ref(ref: Any, info: ValidationInfo) -> Any:
     if not isinstance(ref, str) or not ref:
         raise stated(f"an evalset is a shipped set's name or a path, not {quote(ref)}")
     if not evalsets.is_path(ref) and ref not in evalsets.shipped():
-        raise stated(
-            f"no shipped evalset {quote(ref)}{nearest(ref, evalsets.shipped())}; a file is written ./{ref}.yaml"
-        )
+        own = evalsets.own_path(ref, Path(info.context["folder"] if info.context else ""))
+        raise stated(f"no shipped evalset {quote(ref)}{nearest(ref, evalsets.shipped())}; a file is written {own}")
     if (
         info.context
         and info.context["files"]

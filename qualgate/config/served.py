@@ -73,6 +73,13 @@ def named_address(address: str) -> str:
     return address.rstrip("/")
 
 
+def server_at(endpoint: str | None) -> tuple[object, ...]:
+    """An address, told from no other name of the same: this machine has three, a host's name has no case."""
+    parts = urlsplit(endpoint or "")
+    here = "127.0.0.1" if parts.hostname in ("localhost", "::1") else parts.hostname
+    return parts.scheme, here, parts.port or {"http": 80, "https": 443}.get(parts.scheme), parts.path
+
+
 def _command(command: str) -> str:
     try:
         words = shlex.split(command)

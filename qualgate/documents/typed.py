@@ -100,7 +100,7 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
     if kind == "string_type" and type(detail["input"]) in (int, float):
         message = f'should be a text; quote it: "{detail["input"]}"'
     if kind == "float_type" and isinstance(detail["input"], str):
-        message += " without quotes or a unit, a share such as 0.05"
+        message += f" without quotes or a unit{_such_as(model, place)}"
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
         limits = _limits(_model_at(model, place[:-1]), str(place[-1]))
         message = f"should be {_range(limits)}{percent(detail['input'], limits.get('le', limits.get('lt')))}"
@@ -108,6 +108,17 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
         message += nearest(str(detail["input"]), re.findall(r"'([^']+)'", message)).partition("; known")[0]
     found = "" if isinstance(detail["input"], (dict, list)) else f" (found {quote(detail['input'])})"
     return document.fault(place, f"`{name or 'the file'}` {message}{found}")
+
+
+def _such_as(model: type[Written], place: Place) -> str:
+    """What number the key at `place` takes, by the text below it; "" of a list's, which no key stands before."""
+    if not isinstance(place[-1], str):
+        return ""
+    about = _model_at(model, place[:-1]).model_fields[place[-1]].description or ""
+    kind = " a share" if re.search(r"(?i)as a share|\bshare (of|as)\b", about) else ""
+    kind = " seconds," if re.search(r"^Seconds|in seconds\.", about) else kind
+    example = re.search(r"Example:\s+`\w+:\s+([^`]+)`", about)
+    return f",{kind} such as {example[1]}" if example else ""
 
 
 def _limits(model: type[Written], key: str) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from shlex import quote as shell_quote
@@ -27,17 +28,18 @@ def unreadable(path: Path, error: OSError) -> str:
     return f"{path}: cannot be read ({error.strerror or error})"
 
 
-def nearest_path(path: Path) -> str:
+def nearest_path(path: Path, fits: Callable[[Path], bool] = os.path.lexists) -> str:
     """`; did you mean 'x'?`, or the folder on the way that is missing, or what stands there instead: the end of a
-    message about a path where something else was looked for."""
+    message about a path where something else was looked for. fits: whether a path could be what was looked for."""
     if os.path.isdir(path):
-        inside = sorted(name for name in _names_in(path) if os.path.isfile(path / name))[:_FILES_NAMED]
+        files = (name for name in _names_in(path) if os.path.isfile(path / name) and fits(path / name))
+        inside = sorted(files)[:_FILES_NAMED]
         named = f", such as {', '.join(map(repr, inside))} in it" if inside else ""
         return f"; it is a folder, and a file is needed{named}"
     if os.path.lexists(path):
         there = f"is a file, in the folder {str(path.parent)!r}" if os.path.isfile(path) else "leads to no file"
         return f"; it {there}"
-    found = _nearest(path)
+    found = _nearest(path, fits)
     if found is not None:
         return f"; did you mean {str(found)!r}?"
     missing = [one for one in path.parents if not os.path.isdir(one)]
@@ -70,15 +72,16 @@ def not_json_lines(path: Path, beginning: bytes) -> str:
     return f"the file is {what}, and one object a line is needed: {command}"
 
 
-def _nearest(path: Path) -> Path | None:
-    """The path there is that `path` may be meant for, each of its parts near to what was written."""
+def _nearest(path: Path, fits: Callable[[Path], bool] = os.path.lexists) -> Path | None:
+    """The path there is that `path` may be meant for, each of its parts near to what was written, and it fits."""
     if os.path.lexists(path):
         return path
     if path.parent == path or (folder := _nearest(path.parent)) is None:
         return None
     stems = {name: Path(name).stem for name in _names_in(folder)}  # names that end alike are not alike by that
     alike = close_names(path.stem, set(stems.values()), most=3)
-    close = close_names(path.name, [name for name, stem in stems.items() if stem in alike], cutoff=0)
+    could = [name for name, stem in stems.items() if stem in alike and fits(folder / name)]
+    close = close_names(path.name, could, cutoff=0)
     return folder / close[0] if close else None
 
 

@@ -6,7 +6,7 @@ a variant calibrated on the cases that judge it has seen its exam.
 
 from qualgate.evalsets.cases import identity_faults, misspelt_keys
 from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
-from qualgate.evalsets.places import is_path, kind_of, locate, lying_in, name_of, shipped, shipped_folder
+from qualgate.evalsets.places import is_path, kind_of, locate, lying_in, name_of, own_path, shipped, shipped_folder
 from qualgate.evalsets.sets import (
     added_beside,
     asked_again,
@@ -38,6 +38,7 @@ __all__ = [
     "misspelt_keys",
     "name_of",
     "notes",
+    "own_path",
     "read",
     "read_turns",
     "read_whole",

@@ -67,10 +67,22 @@ def locate(ref: str, relative_to: Path, kind: Kind | None = None) -> Path:
         path = relative_to / ref
         if os.path.isfile(path):  # Path.is_file raises for a name that is too long
             return path
-        raise UsageError(f"no {what} at {path}{nearest_path(path)}")
+        raise UsageError(f"no {what} at {path}{nearest_path(path, _is_yaml)}")
     known = shipped(kind) if kind else (*shipped(), *shipped("calibration"))
     if ref in known:
         return shipped_folder() / f"{ref}.yaml"
     raise UsageError(
-        f"no shipped {what} {quote(ref)}{nearest(ref, known)} (a set of your own is named by its path: ./{ref}.yaml)"
+        f"no shipped {what} {quote(ref)}{nearest(ref, known)} (a set of your own is named by its path: "
+        f"{own_path(ref, relative_to)})"
     )
+
+
+def own_path(ref: str, relative_to: Path) -> str:
+    """The path that a bare name may be meant for: of a folder the first set in it, of cases their YAML."""
+    for name in sorted(lying_in(relative_to / ref)):
+        return f"./{ref}/{name}.yaml"
+    return f"./{ref.removesuffix('.jsonl')}.yaml"
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml")

@@ -158,7 +158,11 @@ def _read(path: Path) -> tuple[Evalset | CalibrationSet | None, list[Fault]]:
 def _of_other_form(data: Path) -> str:
     """Of cases that are not there: where they may be meant to be."""
     other = data.with_suffix(".json")
-    return f"; of {other.name}, {not_json_lines(other, b'[')}" if other.is_file() else nearest_path(data)
+    return f"; of {other.name}, {not_json_lines(other, b'[')}" if other.is_file() else nearest_path(data, _holds_lines)
+
+
+def _holds_lines(path: Path) -> bool:
+    return path.suffix == ".jsonl"
 
 
 def _effect_faults(document: Document, header: EvalsetFile) -> Iterator[Fault]:

@@ -47,14 +47,21 @@ def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]
 
 
 def keep_looks(path: Path, looks: tuple[Looked, ...]) -> None:
-    """Note the last of them, if the file does not have it as it is."""
+    """Note the last of them, if the file does not have it as it is. UsageError where it cannot be written."""
     kept = _read(path)
     if looks != kept[: len(looks)]:
         body = [
             {"questions": sorted(look.questions), "answers": look.answers, "tests": list(look.tests)}
             for look in (*looks, *kept[len(looks) :])
         ]
-        write_sealed(path, canonical_json({"version": VERSION, "looks": body}).encode("utf-8", "surrogatepass"))
+        text = canonical_json({"version": VERSION, "looks": body}).encode("utf-8", "surrogatepass")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_sealed(path, text)
+        except OSError as error:
+            raise UsageError(
+                f"--looks {path}: cannot be written ({error.strerror}); choose a folder you may write to."
+            ) from None
 
 
 def _read(path: Path) -> tuple[Looked, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
+from qualgate.documents import read_yaml
 from qualgate.engine.arithmetic import check_arithmetic
 from qualgate.engine.device import choose_device, packs
 from qualgate.engine.gpus import check_alike
@@ -19,6 +20,7 @@ from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmSpec, Evalset, Prompt, Rule
+from qualgate.store.database import check_store
 
 
 def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
@@ -122,6 +124,14 @@ def _check_labels(rule: Rule, judged: Sequence[Evalset], where: str) -> None:
             )
 
 
+def check_store_of(gate: GateFile) -> None:
+    """Raise what a run would of its store, with the line of the gate file that names it."""
+    try:
+        check_store(gate.store_url)
+    except UsageError as error:
+        raise type(error)(str(read_yaml(gate.path).fault(("store",), str(error)))) from None
+
+
 def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:
     """Raise UsageError for prompts that do not fit the model's context with their answers.
 
@@ -139,8 +149,8 @@ def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:
         raise UsageError(
             f"{counted(len(too_long), 'prompt with its max_new_tokens does', 'prompts with their max_new_tokens do')} "
             f"not fit the {limit} tokens of context of "
-            f"{folder.path}: {', '.join(too_long[:10])}{more}. Shorten or remove these cases, or use a model with "
-            "a longer context."
+            f"{folder.path}: {', '.join(too_long[:10])}{more}. Lower max_new_tokens, shorten or remove these "
+            "cases, or use a model with a longer context."
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.config.served import environment_name, named_address
+from qualgate.config.served import environment_name, named_address, server_at
 from qualgate.errors import UsageError
 from qualgate.pipeline.trial import as_trial
 from qualgate.records import Evalset, Served
@@ -31,11 +31,16 @@ class Address:
 
 def look_file(a: Address, b: Address, sets: Sequence[str], here: Path) -> str:
     """The gate file's text. here: what paths of evalsets are relative to. UsageError for an address that is none, for a
-    server that is to be told by `--model-a` or `--model-b` which model is meant, and for evalsets with faults;
-    InfrastructureError where a server does not answer."""
+    server that is to be told by `--model-a` or `--model-b` which model is meant, for two that are one, and for
+    evalsets with faults; InfrastructureError where a server does not answer."""
     arms = [_checked(one) for one in (a, b)]
     named = [evalsets.load(ref, here) for ref in sets]
     models = [one.model or _only_model(one, option) for one, option in ((a, "--model-a"), (b, "--model-b"))]
+    if (server_at(arms[0]), models[0]) == (server_at(arms[1]), models[1]):
+        raise UsageError(
+            f"URL_A and URL_B are the same model of the same server ({models[0]!r:.80} at {arms[0]}): it differs from "
+            "itself by noise alone. Give the address of another, or by --model-b another model that it lists."
+        )
     lines = [
         "# Written by `qualgate compare`, and anew by the next: copy it, say by `max_drop` what loss you accept, and",
         "# `qualgate run` it. Every key: docs/reference/gate-file.md",

@@ -30,7 +30,7 @@ class ArmForecast:
     name: str
     weights: str  # "bfloat16", "int4 g32", …
     cases: int
-    prompt_tokens: int
+    prompt_tokens: int | None  # None: only the server that is asked can count them
     answer_tokens: int  # at most: every answer as long as its limit
     expected_tokens: int  # of its answers
     seconds: float | None  # rough; None: unknown until measured
@@ -78,7 +78,8 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
     for arm in plan.arms:
         jobs = [job for job in plan.jobs if job.arm == arm]
         prompts = [prompt for job in jobs for prompt in job.prompts]
-        read, limits = sum(p.tokens_read for p in prompts), sum(p.max_new_tokens for p in prompts)
+        counts = [prompt.tokens_read for prompt in prompts]
+        read, limits = sum(counts) if all(counts) else None, sum(p.max_new_tokens for p in prompts)
         seen = _seen(jobs, plan.identities[arm.name].engine, past)
         if seen:
             seconds = _batch_seconds(jobs, seen) / workers + LOADING / workers
@@ -89,7 +90,7 @@ def forecast(plan: Plan, workers: int, past: Past | None = None) -> Forecast:
             if plan.identities[arm.name].engine.endswith(("cpu float32", "cpu served")):
                 probe = probe or _matmul_flops()
                 drafted = any(job.drafted for job in jobs)
-                rows = (read + expected * drafted) / READING
+                rows = (sum(counts) + expected * drafted) / READING
                 rows += expected * (ASSUMED_REST if drafted else 1.0) / DECODING
                 seconds = 2.0 * plan.models[arm.model].parameters * rows / probe + LOADING / workers
         arms.append(
@@ -132,12 +133,12 @@ def _batch_seconds(jobs: Sequence[Job], seen: Mapping[UnitKey, AnswerTime]) -> f
     return sum(slowest) / len(slowest) * len(jobs)
 
 
-def _cost(prices: Prices | None, read: int, written: int, held: float | None) -> float | None:
-    """held: seconds that the answers hold their places in batches, summed over answers; None: not known."""
-    if prices is None or (prices.device_second and held is None):
+def _cost(prices: Prices | None, read: int | None, written: int, held: float | None) -> float | None:
+    """held: seconds that the answers hold their places in batches, summed over answers. None: not known."""
+    if prices is None or (prices.device_second and held is None) or (prices.prompt_token and read is None):
         return None
     of_device = prices.device_second / prices.concurrency * (held or 0.0)
-    return read * prices.prompt_token + written * prices.output_token + of_device
+    return (read or 0) * prices.prompt_token + written * prices.output_token + of_device
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -26,6 +26,7 @@ from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
 from qualgate.pipeline.foretell import QUICK_DRAWS
 from qualgate.pipeline.plan import make_plan
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
+from qualgate.quant.recipes import parse_recipe
 from qualgate.quant.tokenizer_files import chat_template
 from qualgate.records import Policy, Rule
 
@@ -64,7 +65,11 @@ def start(
     model, variants: folders, relative to `folder`. quantize: methods. cases: the user's JSON lines.
     """
     _refuse_present(folder, (GATE_FILE, f"{NAME}.yaml", f"{NAME}.jsonl"))
-    baseline = _baseline(folder, model)
+    baseline = read_model_folder(_model_folder(folder, "--model", model))
+    for one in variants:
+        _model_folder(folder, "--variant", one)
+    _check_methods(quantize)
+    _check_length(baseline, max_new_tokens)
     rows = _rows(baseline, cases, max_new_tokens)
     texts = {f"{one.name}.jsonl": "".join(json.dumps(case) + "\n" for case in one.cases) for one in rows.sets}
     sets = [StarterSet(name=one.name, metrics=one.metrics, cases=len(one.cases)) for one in rows.sets]
@@ -94,11 +99,29 @@ def start(
     return Started(files=tuple(texts)[::-1], notes=(*rows.notes, f"margins: {why}"), decidable=decidable)
 
 
-def _baseline(folder: Path, model: str) -> ModelFolder:
+def _model_folder(folder: Path, option: str, model: str) -> Path:
     path = SHIPPED_MODEL_FOLDER if model == SHIPPED_MODEL else folder / Path(model).expanduser()
     if not path.is_dir():
-        raise UsageError(f"--model: {no_model_folder(model, path)}")
-    return read_model_folder(path)
+        raise UsageError(f"{option}: {no_model_folder(model, path)}")
+    return path
+
+
+def _check_methods(methods: Sequence[str]) -> None:
+    """Told of the option: the line of a gate file that is not written helps nobody."""
+    for method in methods:
+        try:
+            parse_recipe(method)
+        except UsageError as error:
+            raise type(error)(f"--quantize: {str(error).removeprefix('quantize: ')}") from None
+
+
+def _check_length(baseline: ModelFolder, max_new_tokens: int | None) -> None:
+    limit = baseline.files.context_length
+    if limit is not None and (max_new_tokens or 0) >= limit:
+        raise UsageError(
+            f"--max-new-tokens {max_new_tokens}: the model's context is {limit:,} tokens, a prompt and its answer "
+            "together; give fewer."
+        )
 
 
 def _rows(baseline: ModelFolder, cases: Path | None, max_new_tokens: int | None) -> OwnRows:

@@ -61,7 +61,8 @@ def _arms(takes: Forecast, workers: int, repeats: int) -> Table:
     for index, head in enumerate([*heads, f"cost,\n{takes.prices.currency}"] if takes.prices else heads):
         table.add_column(head, justify="left" if index < 2 else "right", overflow="fold")
     for row in takes.arms:
-        cells = [f"{row.cases // repeats:,}", f"{row.prompt_tokens:,}", f"{row.answer_tokens:,}", _time_or(row.seconds)]
+        read = "unknown" if row.prompt_tokens is None else f"{row.prompt_tokens:,}"
+        cells = [f"{row.cases // repeats:,}", read, f"{row.answer_tokens:,}", _time_or(row.seconds)]
         cells += [money_text(row.cost)] if priced else []
         table.add_row(indented(visible_line(row.name)), Text(visible_line(row.weights)), *cells)
     return table
@@ -90,11 +91,10 @@ def _money(takes: Forecast) -> list[str]:
     table = f"{takes.prices.currency}, prices version {takes.prices.version}"
     if takes.cost is None:
         unknown = ", ".join(row.name for row in takes.arms if row.cost is None)
-        return [
-            visible_line(
-                f"Cost: unknown until a run has measured the seconds that these prices charge, of {unknown} ({table})."
-            )
-        ]
+        why = "until a run has measured the seconds that these prices charge"
+        if takes.prices.prompt_token and any(row.prompt_tokens is None for row in takes.arms):
+            why = "as servers alone can count the tokens of their prompts"
+        return [visible_line(f"Cost: unknown {why}, of {unknown} ({table}).")]
     most = f", at most {money_text(takes.most)} with every answer as long as its limit" if takes.most else ""
     return [visible_line(f"Cost: about {money_text(takes.cost)} {table}{most}.")]
 

@@ -25,4 +25,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
+        if file := next((one for one in path.parents if os.path.isfile(one)), None):
+            raise UsageError(f"{file}: it is a file, and a folder is needed; choose another name.") from None
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose a folder you may write to.") from None

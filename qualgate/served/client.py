@@ -67,7 +67,7 @@ class Client:
         session: Recorder | Player | None = None,
         charges: Charges | None = None,
     ) -> None:
-        self._where = f"{name} ({served.endpoint})"
+        self._where = name if name == served.endpoint else f"{name} ({served.endpoint})"
         self._served, self._tries, self._session, self._charges = served, tries, session, charges
         replays = isinstance(session, Player)
         self._sleep = _no_wait if replays else sleep

@@ -12,6 +12,7 @@ from pathlib import Path
 from qualgate.errors import UsageError
 
 SQLITE = "sqlite:///"
+ANOTHER = "another store: --store, or `store:` of the gate file"
 DEFAULT = f"{SQLITE}qualgate.db"
 # One pattern for the loader, the JSON schema and the door. A password has no place in it: addresses are printed, kept
 # in runs, and seen by everyone who may list a machine's processes.

@@ -17,7 +17,7 @@ from qualgate.errors import StoreVersionError, UsageError
 from qualgate.errors.misplaced import nearest_path
 from qualgate.records import Lease
 from qualgate.store import lease_guard, postgresql, sqlite, turns
-from qualgate.store.address import file_of
+from qualgate.store.address import ANOTHER, SQLITE, file_of
 from qualgate.store.columns import WrongKind
 
 # The migrations there are, oldest first; a test compares them with the files.
@@ -126,10 +126,12 @@ def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Sto
     """
     path = file_of(url)
     if path is not None and not path.parent.is_dir():
-        raise UsageError(f"{url}: the folder {path.parent} does not exist. Create it, or give another --store.")
+        raise UsageError(f"{url}: the folder {path.parent} does not exist. Create it, or give {ANOTHER}.")
+    if path is not None and path.is_dir():
+        raise UsageError(f"{url} is a folder, and a store is a file: {SQLITE}{path / 'qualgate.db'} is one in it.")
     if path is not None and not path.exists() and not create:
-        near = nearest_path(path)
-        raise UsageError(f"{url}: there is no store yet{near}. `qualgate run GATE_FILE` makes one; check the path.")
+        near = nearest_path(path, sqlite.begins_as_one) or "."
+        raise UsageError(f"{url}: there is no store yet{near} `qualgate run GATE_FILE` makes one; check the path.")
     store = _unchecked(url)
     try:
         found = _revision(store)
@@ -226,7 +228,7 @@ def _revision(store: Store) -> str | None:
             if found is not None:
                 return found
     raise UsageError(
-        f"{store.url} is a database, but not a qualgate store. Give another --store (on PostgreSQL: a database of its "
+        f"{store.url} is a database, but not a qualgate store. Give another (on PostgreSQL: a database of its "
         "own, or a schema: ?options=-csearch_path=NAME)."
     )
 

@@ -207,7 +207,7 @@ def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKe
     if {UnitKey(*row[:4]) for row in rows} != set(plan.expected):
         raise IntegrityError(
             f"run {run_id} has this plan's key but not its list of units; the store was changed. "
-            "Restore it from a backup, or give another --store."
+            "Restore it from a backup, or give another store."
         )
     return frozenset(UnitKey(*row[:4]) for row in rows if row.status == "done")
 

@@ -12,10 +12,12 @@ from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
 from qualgate.formatting import size_text
+from qualgate.store.address import ANOTHER
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.schema import metadata
 
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
+_HEADER = b"SQLite format 3\0"
 AGAIN = "What is written next uses the room that is free in it."
 # Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
 TO_WRITE = "BEGIN IMMEDIATE"
@@ -36,6 +38,15 @@ def engine(url: str, path: Path) -> Engine:
     event.listen(made, "connect", _configure)
     event.listen(made, "begin", _begin)
     return made
+
+
+def begins_as_one(path: Path) -> bool:
+    """Whether the file is SQLite's, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_HEADER)) == _HEADER
+    except OSError:
+        return False
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
@@ -124,7 +135,7 @@ def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
     if isinstance(error, WrongKind) or "decode to UTF-8" in said:
         said = f"malformed: {_wrong_value(path) or said}"
     if "not a database" in said:
-        return UsageError(f"{url} is not a qualgate store: the file is not a database. Give another --store.")
+        return UsageError(f"{url} is not a qualgate store: the file is not a database. Give {ANOTHER}.")
     if "malformed" in said or "corrupt" in said or "no such" in said:  # table or column
         return IntegrityError(f"{url} is damaged ({said}). Restore it from a backup; nothing can rest on it as it is.")
     if "unable to open" in said or "readonly" in said:

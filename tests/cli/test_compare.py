@@ -153,7 +153,16 @@ def test_what_cannot_be_compared_is_refused(addresses, more, said, workspace):
     assert "secret" not in done.stderr
 
 
-def test_nobody_there_ends_with_13(workspace):
+def test_nobody_there_ends_with_13_and_the_address_is_said_once(workspace):
     with scripted() as gone:
         pass
-    assert compare(workspace, gone.address, "http://127.0.0.1:1/v1").returncode == Exit.INFRASTRUCTURE
+    done = compare(workspace, gone.address, "http://127.0.0.1:1/v1")
+    assert done.returncode == Exit.INFRASTRUCTURE
+    assert done.stderr.count(gone.address) == 1
+
+
+def test_one_server_twice_is_refused_in_the_words_of_the_command_and_nothing_is_written(workspace):
+    done = compare(workspace, *["http://127.0.0.1:1/v1"] * 2, *NAMED)
+    assert "URL_A and URL_B are the same model of the same server ('m' at http://127.0.0.1:1/v1)" in done.stderr
+    assert "noise_floor" not in done.stderr
+    assert not (workspace / "qualgate-compare").exists()

@@ -78,10 +78,18 @@ def test_nothing_is_overwritten_and_the_file_is_named(tmp_path, name):
     ("words", "said"),
     [
         (("--model", "./none"), "no model folder"),
-        (("--model", "reference", "--quantize", "int7"), "int7"),
-        (("--model", "reference", "--variant", "./none"), "no model folder"),
+        (("--model", "reference", "--quantize", "int7"), "qualgate: --quantize: unknown method 'int7'. Did you mean"),
+        (("--model", "reference", "--quantize", "awq"), "qualgate: --quantize: awq learns from data"),
+        (("--model", "reference", "--variant", "./none"), "qualgate: --variant: no model folder"),
         (("--model", "reference", "--cases", "none.jsonl"), "none.jsonl: no such file"),
-        (("--model", "reference", "--cases", "mine.jsonl", "--max-new-tokens", "4000"), "do not fit the"),
+        (
+            ("--model", "reference", "--cases", "mine.jsonl", "--max-new-tokens", "4000"),
+            "--max-new-tokens 4000: the model's context is",
+        ),
+        (
+            ("--model", "reference", "--cases", "mine.jsonl", "--max-new-tokens", "1023"),
+            "Lower max_new_tokens, shorten",
+        ),
         (("--model", "reference", "--cases", "bad.jsonl"), "bad.jsonl:2: `answer` '' is empty"),
     ],
 )

@@ -44,6 +44,16 @@ def test_the_nearest_path_is_named_part_by_part(folder, monkeypatch, written, sa
     assert nearest_path(Path(written)) == said
 
 
+def test_only_what_could_be_meant_is_named(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    lines = lambda path: path.suffix == ".jsonl"  # noqa: E731
+    (folder / "gate.jsonl").write_text("{}")
+    assert nearest_path(Path("gate.yml"), lines) == "; did you mean 'gate.jsonl'?"
+    assert nearest_path(Path("models/support-8b"), lines) == "; it is a folder, and a file is needed"
+    (folder / "gate.jsonl").unlink()
+    assert nearest_path(Path("gate.yml"), lines) == ""
+
+
 def test_a_name_on_the_disk_that_would_hide_something_is_escaped(tmp_path):
     (tmp_path / "gate\u202e\x1b[2J.yaml").write_text("")
     said = nearest_path(tmp_path / "gate.yaml")

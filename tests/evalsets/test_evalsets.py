@@ -250,16 +250,6 @@ def test_cases_outside_the_folder_are_refused(write, tmp_path):
     assert "no mine.jsonl beside it" in messages(path)[0], "it leads to itself"
 
 
-def test_missing_files_are_named(write, tmp_path):
-    path = write([GOOD])
-    (tmp_path / "mine.jsonl").unlink()
-    assert "no mine.jsonl beside it" in messages(path)[0]
-    with pytest.raises(UsageError, match="no evalset at"):
-        evalsets.load("./other.yaml", tmp_path)
-    with pytest.raises(UsageError, match="did you mean 'arithmetic'"):
-        evalsets.load("arithmetics", tmp_path)
-
-
 def test_a_shipped_name_never_means_a_file_beside_the_gate_file(write, tmp_path):
     write([GOOD], name="arithmetic")
     assert len(evalsets.load("arithmetic", tmp_path).cases) > 1

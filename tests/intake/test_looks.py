@@ -164,6 +164,15 @@ def test_the_command_keeps_looks_where_it_is_told_and_reports_the_same_bytes(tmp
     assert isinstance(gated(files, "--looks", str(tmp_path / "looks")).exception, UsageError)
 
 
+def test_the_folder_of_looks_is_made_and_where_it_cannot_be_the_option_is_named(tmp_path):
+    files = exported(tmp_path, planted.run(n=120), "  stop: early")
+    gated(files, "--looks", str(tmp_path / "new" / "looks"))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["looks"]
+    done = gated(files, "--looks", str(files[0] / "looks"))
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception).startswith(f"--looks {files[0] / 'looks'}: cannot be written (")
+
+
 @pytest.mark.parametrize("alpha", [0.2, 0.21, 0.45])
 def test_a_lax_alpha_is_said_in_the_first_line(alpha):
     said = judged(400, None, Policy(rules=FIXED.rules, alpha=alpha)).reasons[0]

@@ -202,7 +202,8 @@ def test_what_cannot_be_loaded_is_refused_before_anything_is_asked(tmp_path):
         assert "qualgate, vllm, guidellm" in refused.stderr
         (tmp_path / "taken").touch()
         unwritable = qualgate("load", str(path), "--out", str(tmp_path / "taken"))
-        assert (unwritable.returncode, "cannot be written" in unwritable.stderr) == (Exit.USAGE, True)
+        assert unwritable.returncode == Exit.USAGE
+        assert f"{tmp_path}/taken: it is a file, and a folder is needed" in unwritable.stderr
         (tmp_path / "t.jsonl").write_text('{"at": 0}\n{"at": 3}\n')
         short = gate_file(tmp_path, at(one), at(other), "{trace: t.jsonl}")
         with pytest.raises(UsageError, match="it lasts 3 s, of which 5 s are warm-up"):

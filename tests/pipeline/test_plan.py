@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from qualgate.pipeline.arms import with_noise_arm
 from qualgate.pipeline.batches import LEAST_BATCHES
 from qualgate.pipeline.forecast import forecast
 from qualgate.pipeline.plan import make_plan
-from qualgate.records import NOISE, Plan, UnitEvidence, UnitKey
+from qualgate.records import NOISE, Plan, Prices, UnitEvidence, UnitKey
 from tests.gated_model import GATE_FILE, write_evalset
 from tests.served.scripted import scripted
 from tests.tiny_models import save_tiny_model
@@ -136,6 +137,15 @@ def test_the_forecast_counts_what_will_run(gate_file):
     assert all(row.cases == 150 and row.seconds > 0 for row in rows)
     assert rows[0].prompt_tokens == sum(len(p.token_ids) for j in plan.jobs if j.arm.is_baseline for p in j.prompts)
     assert rows[2].weights == "int2 g32"
+
+
+def test_a_forecast_does_not_count_what_a_server_makes_of_messages(gate_file):
+    plan = make_plan(load_gate_file(gate_file))
+    first = replace(plan.jobs[0], prompts=tuple(replace(one, token_ids=()) for one in plan.jobs[0].prompts))
+    prices = Prices(version="1", currency="EUR", prompt_token=1.0)
+    policy = replace(plan.policy, prices=prices)
+    rows = forecast(replace(plan, jobs=(first, *plan.jobs[1:]), policy=policy), 2).arms
+    assert [(row.prompt_tokens is None, row.cost is None) for row in rows] == [(True, True), (False,) * 2, (False,) * 2]
 
 
 @pytest.mark.parametrize("change", ["version: '2'", "lenient: [code_fence]", "normalizers: [casefold]"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -96,6 +97,15 @@ def test_what_is_not_known_is_said_to_be_unknown_and_is_null_in_json() -> None:
     assert body["evalsets"][0]["quarantined"] == 1
     assert body["quarantine"]["notes"] == list(HELD.notes)
     assert body["not_foretold"] == ["a rule"]
+
+
+def test_prompts_that_only_a_server_can_count_are_unknown_and_so_is_what_they_cost() -> None:
+    row = replace(ROW, prompt_tokens=None, cost=None, most=None)
+    takes = replace(TAKES, arms=(row,), prices=Prices(version="7", currency="EUR", prompt_token=1))
+    text = plan_as_text(plan(), takes, 1, HELD)
+    assert re.search(r"awq-int4-with-a-long-name +gptq int4 g128 act-order +1 +unknown +7,654,321", text)
+    assert "Cost: unknown as servers alone can count the tokens of their prompts, of awq-int4" in text
+    assert json.loads(plan_as_json(plan(), takes, HELD, None))["arms"][0]["prompt_tokens"] is None
 
 
 def test_faults_of_the_quarantine_are_said() -> None:

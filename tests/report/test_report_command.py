@@ -66,6 +66,19 @@ def test_gate_tells_github_and_warn_only_tells_the_true_code(url: str, tmp_path:
     assert "the true exit code is **12**" in summary.read_text(encoding="utf-8")
 
 
+def test_annotations_on_stdout_are_the_files_bytes_and_told_once(url: str, tmp_path: Path) -> None:
+    hosted = {"GITHUB_ACTIONS": "true"}
+    shown = qualgate("report", "--store", url, "--format", "annotations", cwd=tmp_path, **hosted)
+    qualgate("report", "--store", url, "--format", "annotations", "--out", "a.txt", cwd=tmp_path)
+    assert shown.stdout == (tmp_path / "a.txt").read_text(encoding="utf-8")
+    assert shown.stdout.startswith("::warning file=")
+    gated = qualgate("gate", "--store", url, "--format", "annotations", cwd=tmp_path, **hosted)
+    assert gated.stdout.startswith("::warning file=")
+    assert "::warning" not in gated.stderr, "the runner reads both streams"
+    kept = qualgate("gate", "--store", url, "--format", "annotations", "--out", "b.txt", cwd=tmp_path, **hosted)
+    assert "::warning file=" in kept.stderr
+
+
 def test_warn_only_hides_no_mistake_and_no_summary_hides_a_verdict(url: str, tmp_path: Path) -> None:
     assert qualgate("gate", "no-such.yaml", "--warn-only", cwd=tmp_path).returncode == Exit.USAGE
     done = qualgate("gate", "--store", url, cwd=tmp_path, GITHUB_STEP_SUMMARY=str(tmp_path))

@@ -104,6 +104,15 @@ def test_a_missing_store_is_made_only_when_asked_for(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_a_missing_store_only_another_store_is_offered(tmp_path):
+    (tmp_path / "qualgate.yaml").write_text("version: 1\n")
+    with pytest.raises(UsageError, match=r"there is no store yet\. `qualgate run"):
+        open_store(f"sqlite:///{tmp_path / 'qualgate.db'}", create=False)
+    open_store(f"sqlite:///{tmp_path / 'qualgates.db'}").close()
+    with pytest.raises(UsageError, match=r"there is no store yet; did you mean '.*/qualgates\.db'\? `qualgate run"):
+        open_store(f"sqlite:///{tmp_path / 'qualgate.db'}", create=False)
+
+
 @pytest.mark.parametrize(
     ("url", "error", "said"),
     [
@@ -115,7 +124,7 @@ def test_a_missing_store_is_made_only_when_asked_for(tmp_path):
         ("mysql://me:secret@host/db", UsageError, "mysql:…@host/db"),
         ("postgresql+psycopg2://host/db", UsageError, "psycopg 3"),
         ("postgresql://host", UsageError, "postgresql://USER@HOST:PORT/DATABASE"),
-        ("sqlite:////", UsageError, "read and write"),
+        ("sqlite:////", UsageError, "is a folder, and a store is a file: sqlite:////qualgate.db"),
     ],
 )
 def test_a_url_that_cannot_be_a_store_is_refused(url, error, said):

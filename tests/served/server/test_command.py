@@ -15,7 +15,7 @@ from tests.command_line import qualgate
     [
         (["./nowhere", "--port", "0"], "no model folder"),
         (["reference", "--dtype", "int8"], "bfloat16, float16 or float32"),
-        (["reference", "--port", "99999"], "cannot be had"),
+        (["reference", "--port", "99999"], "Invalid value for '--port'"),
     ],
 )
 def test_what_cannot_be_served_is_refused(arguments, said, tmp_path):
