@@ -51,7 +51,7 @@ def _enough(slice_: Slice, c: Comparison, alpha: float) -> str:
     flips = f" ({c.lost} lost, {c.gained} gained)"
     margin = slice_.rule.max_drop or 0.0
     least = ceil(log(alpha) / log1p(-margin)) if 0 < margin < 1 else 0
-    if c.lost + c.gained == 0 and c.n < least:
+    if c.lost == c.gained == 0 and c.n < least:
         return f"; {least:,} would, if none flips{flips}"
     return (f"; about {c.needed:,} would" if c.needed else "") + flips
 

@@ -104,10 +104,10 @@ def check_depth(files: ModelFiles, shards: Shards) -> None:
 
 
 def _check_known(where: Path, kind: str) -> None:
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers import CONFIG_MAPPING
 
-    if kind not in CONFIG_MAPPING_NAMES:
-        near = next((f"; did you mean {name!r}?" for name in close_names(kind, sorted(CONFIG_MAPPING_NAMES))), "")
+    if kind not in CONFIG_MAPPING:
+        near = next((f"; did you mean {name!r}?" for name in close_names(kind, sorted(CONFIG_MAPPING.keys()))), "")
         raise UsageError(
             f"{where}: transformers {version('transformers')} knows no model_type {kind!r:.60}{near or '.'} Give a "
             "model that it loads, or a newer transformers that loads this one: pip install --upgrade transformers"
