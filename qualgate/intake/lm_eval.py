@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qualgate.documents import nearest
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
@@ -39,7 +40,8 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
     """The samples of `path` under one filter; it must be named where the log has several.
 
     metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`.
-    UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged.
+    UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged or that
+    one is not among them.
     """
     samples = [(f"{path}:{line}", _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
     filters = sorted({str(body.get("filter", "none")) for _, body in samples})
@@ -47,9 +49,11 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
         raise UsageError(f"{path}: scored under the filters {', '.join(filters)}; say which counts: --filter NAME")
     chosen = filters[0] if filter is None else filter
     if chosen not in filters:
-        raise UsageError(f"{path}: no sample under the filter {chosen!r}; it has {', '.join(filters)}")
+        raise UsageError(f"{path}: no sample under the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
     mine = [(where, body) for where, body in samples if str(body.get("filter", "none")) == chosen]
     every = dict.fromkeys(name for _, body in mine for name in body["metrics"] if isinstance(name, str))
+    if metric is not None and metric not in every:
+        raise UsageError(f"{path}: --metric {metric}: no sample carries it{nearest(metric, every)}")
     # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
     pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in mine)}
     names = {name: _our_name(name, metric) for name in every if name == metric or name not in pairs}

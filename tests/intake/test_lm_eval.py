@@ -120,7 +120,10 @@ def test_several_filters_must_be_chosen_among_and_one_document_is_counted_once(t
             file.writelines(json.dumps(sample(i, i < strict, "strict-match")) + "\n" for i in range(200))
         paths.append(path)
     assert judged(*paths)[0] == 64
-    assert judged(*paths, "--filter", "lost-match")[0] == 64
+    code, text = judged(*paths, "--filter", "lost-match")
+    assert (code, text.partition(": ")[2]) == (
+        64, "no sample under the filter 'lost-match'; its filters: 'flexible-extract', 'strict-match'"
+    )  # fmt: skip
     assert judged(*paths, "--filter", "flexible-extract")[0] == 0
     code, text = judged(*paths, "--filter", "strict-match", "--json")
     assert (code, json.loads(text)["verdicts"][0]["comparisons"][0]["n"]) == (10, 200)
@@ -139,6 +142,12 @@ def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path):
     paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
     assert judged(*paths)[0] == 64
     assert judged(*paths, "--metric", "prompt_level_strict_acc")[0] == 0
+
+
+def test_a_metric_that_is_named_and_that_no_sample_has_is_refused(tmp_path):
+    paths = [log(tmp_path, name, 180) for name in ("base", "variant")]
+    for name, said in (("bleu", "; known: exact_match"), ("exact_macth", "; did you mean 'exact_match'?")):
+        assert judged(*paths, "--metric", name) == (64, f"{paths[0]}: --metric {name}: no sample carries it{said}")
 
 
 def test_a_pair_for_a_score_of_the_whole_set_hinders_no_other_metric(tmp_path):
