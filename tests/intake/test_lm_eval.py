@@ -68,7 +68,14 @@ def test_a_gate_files_rules_decide(tmp_path):
         "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./v}}\nevalsets: [arithmetic]\n"
         "gate: {review: always, rules: [{metric: lm_eval.exact_match, max_drop: 0.15}]}\n"
     )
-    assert judged(log(tmp_path, "base", 180), log(tmp_path, "worse", 171), gate)[0] == 11
+    paths = log(tmp_path, "base", 180), log(tmp_path, "worse", 171)
+    assert judged(*paths, gate)[0] == 11
+    gate.write_text(gate.read_text().replace("_match, ", "_match, evalset: arithmetic, "))
+    assert judged(*paths, gate) == (
+        64,
+        f"{gate}: Rule lm_eval.exact_match [arithmetic] max_drop 0.15 (line 5) is about the evalset 'arithmetic', "
+        "which is not here; there is 'sums'",
+    )
 
 
 @pytest.mark.parametrize(
