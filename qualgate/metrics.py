@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Literal
 
 
@@ -336,6 +337,18 @@ DROP_TOO_LARGE = (
     f"could never be proven: the baseline must surely be right on {MARGINS_OF_BASELINE} times as much, and nothing is "
     f"right on more than all; it must be below {DROP_BELOW:g} (below 0.16 for a baseline right on 80 %)"
 )
+
+
+def out_of_range(name: str, value: float) -> str:
+    """What a case's `value` of this metric would have to be, where it is not: scores are within 0..1, times, counts and
+    divergences finite and not negative, what no rule can name finite. "": it is."""
+    if name not in METRICS:
+        return "" if isfinite(value) else "a finite number"
+    if METRICS[name].kind == "quality":
+        wanted = "0 or 1" if METRICS[name].binary else "a number from 0 to 1"
+        return "" if 0 <= value <= 1 else wanted
+    return "" if 0 <= value < inf else "a finite number from 0"
+
 
 # Named by the design, not built yet: a rule on one is refused as "not in this version".
 PLANNED = ("acceptance_rate",)

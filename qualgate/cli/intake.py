@@ -59,6 +59,7 @@ def lm_eval(
         KnownCases(default=before.task, notes=(UNION.format(before.task),)),
         identity=identity,
         now=now(),
+        called=gate_file,
     )
     sources = [before.scores.source, after.scores.source]
     report = report_of(

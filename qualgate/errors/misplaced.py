@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Callable
@@ -58,10 +59,24 @@ def no_model_folder(written: str, folder: Path) -> str:
     )
 
 
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+}
+
+
 def not_json_lines(path: Path, beginning: bytes) -> str:
-    """Of a file that begins so, and that should hold one JSON object a line: that it is one array, or objects over
-    several lines, and the command that makes lines of it. "" for any other."""
-    first = beginning.removeprefix(b"\xef\xbb\xbf").strip()
+    """Of a file that begins so, and that should hold one JSON object a line: that it is compressed, or UTF-16, or one
+    array, or objects over several lines, for which there is a command that makes lines of it. "" for any other."""
+    for magic, name in COMPRESSED.items():
+        if beginning.startswith(magic):
+            return f"the file is compressed ({name}); give it unpacked"
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in beginning[:2]:
+        return "the file is UTF-16; save it as UTF-8"
+    first = beginning.removeprefix(codecs.BOM_UTF8).strip()
     what, each = ("one JSON array", ".[]") if first.startswith(b"[") else ("JSON over several lines", ".")
     if not first.startswith(b"[") and first != b"{":
         return ""

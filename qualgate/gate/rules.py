@@ -85,7 +85,10 @@ def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | No
         raise UsageError(f"No metric is called {rule.metric!r}{at}. Known: {', '.join(sorted(METRICS))}")
     _check_bound(rule, at, brought)
     if rule.evalset is not None and rule.evalset not in metrics:
-        raise UsageError(f"Rule {rule.id}{at} names an evalset that is not in the run: {', '.join(sorted(metrics))}")
+        known = ", ".join(map(repr, sorted(metrics)))
+        raise UsageError(
+            f"Rule {rule.id}{at} is about the evalset {rule.evalset!r}, which is not here; there is {known}"
+        )
     named = (rule.evalset,) if rule.evalset is not None else tuple(sorted(metrics))
     carrying = tuple(
         name for name in named if metric.kind != "quality" or metric.everywhere or rule.metric in metrics[name]

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from qualgate.documents import quote
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import not_json_lines, unreadable
 
 MAX_LINE = 32 * 2**20  # bytes
+NO_LINES = 'not JSON lines, which are objects such as {{"id": "a", …}}, one a line; found {}'
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -26,14 +28,16 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             while raw := file.readline(MAX_LINE + 1):
                 line += 1
                 if line == 1:
-                    raw = _beginning(raw)
                     if why := not_json_lines(path, raw):
                         raise _Unreadable(why, again=False)
+                    raw = raw.removeprefix(codecs.BOM_UTF8)
                 if raw.isspace() or not raw:
                     blank = blank or line
                     continue
                 if blank:
                     raise _Unreadable(f"an empty line {blank} before it")
+                if not objects and not raw.lstrip().startswith(b"{"):
+                    raise _Unreadable(NO_LINES.format(quote(raw[:200].decode("utf-8", "replace").strip())), again=False)
                 objects += 1
                 yield line, _object(raw)
     except OSError as error:
@@ -42,25 +46,6 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UsageError(f"{path}:{line}: {error}") from None
     if not objects:
         raise UsageError(f"{path}: is empty, so nothing could be compared.")
-
-
-COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-    b"PK\x03\x04": "zip",
-}
-
-
-def _beginning(raw: bytes) -> bytes:
-    """The first line without a byte-order mark. UTF-16 and compressed files are named, not called broken JSON."""
-    for magic, name in COMPRESSED.items():
-        if raw.startswith(magic):
-            raise _Unreadable(f"the file is compressed ({name}); give it unpacked", again=False)
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise _Unreadable("the file is UTF-16; save it as UTF-8", again=False)
-    return raw.removeprefix(codecs.BOM_UTF8)
 
 
 class _Unreadable(ValueError):
@@ -74,7 +59,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_LINE:
         raise _Unreadable(f"a line of more than {MAX_LINE // 2**20} MiB")
     try:
-        value = _DECODER.decode(raw.decode("utf-8"))
+        value = _DECODER.decode(raw.decode("utf-8").rstrip(" \t\r\n"))  # a line that is cut ends where it does
         if b"\\u" in raw:  # UTF-8 itself has no half characters
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

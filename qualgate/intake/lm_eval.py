@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qualgate.documents import nearest
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
 from qualgate.intake.jsonl import read_objects
-from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_one_file_twice
+from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_one_file_twice, refuse_out_of_range
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Policy, Rule
 
@@ -39,17 +40,20 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
     """The samples of `path` under one filter; it must be named where the log has several.
 
     metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`.
-    UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged.
+    UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged or that
+    one is not among them.
     """
-    samples = [(f"{path}:{line}", _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
+    samples = [(line, _sample(f"{path}:{line}", body)) for line, body in read_objects(path)]
     filters = sorted({str(body.get("filter", "none")) for _, body in samples})
     if filter is None and len(filters) > 1:
         raise UsageError(f"{path}: scored under the filters {', '.join(filters)}; say which counts: --filter NAME")
     chosen = filters[0] if filter is None else filter
     if chosen not in filters:
-        raise UsageError(f"{path}: no sample under the filter {chosen!r}; it has {', '.join(filters)}")
-    mine = [(where, body) for where, body in samples if str(body.get("filter", "none")) == chosen]
+        raise UsageError(f"{path}: no sample under the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
+    mine = [(line, body) for line, body in samples if str(body.get("filter", "none")) == chosen]
     every = dict.fromkeys(name for _, body in mine for name in body["metrics"] if isinstance(name, str))
+    if metric is not None and metric not in every:
+        raise UsageError(f"{path}: --metric {metric}: no sample carries it{nearest(metric, every)}")
     # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
     pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in mine)}
     names = {name: _our_name(name, metric) for name in every if name == metric or name not in pairs}
@@ -58,17 +62,19 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
             f"{path}: has no metric that a rule may name, only {', '.join(sorted(every)) or 'none at all'}. For one "
             "with a value from 0 to 1 for each sample, name it: --metric NAME"
         )
-    hashes = {where: _case_hash(body) for where, body in mine}
+    hashes = {line: _case_hash(body) for line, body in mine}
     asked = Counter(hashes.values())
     rows = []
-    for where, body in mine:
-        same = hashes[where] if hashes[where] and asked[hashes[where]] > 1 else None  # asked twice is asked once
+    for line, body in mine:
+        where, own = f"{path}:{line}", hashes[line]
+        same = own if own and asked[own] > 1 else None  # asked twice is asked once
         for name, ours in names.items():
             if ours is not None and name in body["metrics"]:
                 if name not in body:
                     raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
                 try:
                     value = as_value(_as_logged(body[name]))
+                    refuse_out_of_range(ours, value, body[name])
                 except ValueError as error:
                     raise UsageError(f"{where}: {error}") from None
                 rows.append(
@@ -76,9 +82,10 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
                         id=str(body["doc_id"]),
                         metric=ours,
                         value=value,
-                        case_hash=hashes[where],
+                        case_hash=own,
                         scorer=f"lm_eval {name},{chosen}",
                         cluster=same,
+                        line=line,
                     )
                 )
     named = _LOG_NAME.fullmatch(path.stem)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, close_names
 from qualgate.identity import content_hash
 from qualgate.intake.score_rows import ScoreRow, Scores
 from qualgate.intake.serving_rows import with_serving
@@ -22,6 +22,7 @@ from qualgate.records import ArmEvidence, ArmIdentity, RunEvidence, UnitEvidence
 
 BASELINE = "baseline"
 SHOWN = 3  # rows named for one fault
+NEARLY = 0.8  # how alike two metrics' names must be for one to be the other misspelt, as difflib's ratio
 NOT_NAMED = "not said"  # stands for the scorer of a row that names none
 
 Identity = Literal["hash", "ids"]
@@ -55,6 +56,7 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
     placed = {arm: _placed(side, cases.default) for arm, side in sides.items()}
     rows = [row for side in placed.values() for row in side.rows]
     metrics = _metrics(rows, cases)
+    _refuse_misspelt(tuple(placed.values()), cases)
     questions = _closed_list(rows, cases)
     _refuse_more_repeats(placed.values(), set(questions), cases)
     hashed = [{(row.evalset, row.id) for row in side.rows if row.case_hash} for side in placed.values()]
@@ -71,7 +73,7 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
         metrics=metrics,
         baseline=baseline,
         variants=tuple(variants),
-        integrity=tuple(line for side in placed.values() for line in _first(side.contradictions)),
+        integrity=tuple(line for side in placed.values() for line in (*_first(side.contradictions), *_twice(side))),
         labels={**(labels or {}), **cases.labels} if cases.labels else labels,
         questions=cases.questions,
         budgets=cases.budgets,
@@ -87,6 +89,27 @@ def _metrics(rows: Sequence[ScoreRow], cases: KnownCases) -> dict[str, tuple[str
         if _scored(row):
             carried[row.evalset].setdefault(row.metric)
     return {at: tuple(dict.fromkeys((*cases.asked.get(at, ()), *found))) for at, found in carried.items()}
+
+
+def _refuse_misspelt(sides: Sequence[Scores], cases: KnownCases) -> None:
+    """UsageError for a metric that nobody else knows, where its answer lacks one of nearly that name which another file
+    has. An own metric, however called, is in all files, or its verdict is that the others lack it."""
+    known = {*METRICS, *(name for names in cases.asked.values() for name in names)}
+    carried = [{row.metric for row in side.rows if _scored(row)} for side in sides]
+    for place, side in enumerate(sides):
+        others = set[str]().union(*carried[:place], *carried[place + 1 :])
+        if not (strange := carried[place] - others - known):
+            continue
+        had: dict[tuple[str, str, int], set[str]] = {}
+        for row in side.rows:
+            had.setdefault((row.evalset, row.id, row.repeat), set()).add(row.metric)
+        for row in side.rows:
+            absent = sorted(others - had[row.evalset, row.id, row.repeat]) if row.metric in strange else ()
+            for meant in close_names(row.metric, absent, cutoff=NEARLY):
+                raise UsageError(
+                    f"{side.source}:{row.line}: no other file has a score of {row.metric!r:.80}; did you mean "
+                    f"{meant!r:.80}, of which {row.id!r:.80} has none here?"
+                )
 
 
 def _closed_list(rows: Sequence[ScoreRow], cases: KnownCases) -> list[tuple[str, str, int]]:
@@ -132,6 +155,17 @@ def _refuse_more_repeats(
 def _first(lines: Sequence[str]) -> tuple[str, ...]:
     more = f"and {len(lines) - SHOWN:,} rows more that contradict themselves"
     return (*lines[:SHOWN], more) if len(lines) > SHOWN else tuple(lines)
+
+
+def _twice(side: Scores) -> Iterator[str]:
+    """Where the first rows stand that say again what a row of the file says; how many there are the gate tells."""
+    lines: dict[tuple[str, str, int, str], int] = {}
+    shown = 0
+    for row in side.rows:
+        first = lines.setdefault((row.evalset, row.id, row.repeat, row.metric), row.line)
+        if first != row.line and shown < SHOWN:
+            shown += 1
+            yield f"{side.source}:{row.line}: a second {row.metric} of {row.id!r:.80}; the first is on line {first}"
 
 
 def _labels(rows: Sequence[ScoreRow]) -> dict[tuple[str, str], tuple[str, ...]] | None:

@@ -22,7 +22,7 @@ from qualgate.documents import misspelt
 from qualgate.errors import UsageError
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.serving_rows import FIELDS, NOT_SAID, Served, served
-from qualgate.metrics import METRICS
+from qualgate.metrics import METRICS, out_of_range
 from qualgate.records import FINISH_WORDS, ArmEvidence
 
 QUOTED = 1000  # characters kept of what a scorer extracted
@@ -135,6 +135,8 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
     failed, contradiction = _standing(body, metric, value, text("status"), text("error_type"))
     if "value" not in body and not failed:
         raise _NoRow("a score row has a `value`: a number, true, false or null")
+    if not failed:
+        refuse_out_of_range(metric, value, body["value"])
     if (said := text("finish_reason")) and said.lower() not in FINISH_WORDS:
         raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {said!r:.60}")
     task, serving = text("task"), served(body)
@@ -244,4 +246,10 @@ def as_value(value: Any) -> float | None:
     try:
         return float(value)
     except OverflowError:
-        return nan  # beyond a double: a number of no range, which the gate names
+        return nan  # beyond a double: a number of no range
+
+
+def refuse_out_of_range(metric: str, value: float | None, written: Any) -> None:
+    """ValueError for a value, so `written` in its file, that this metric cannot have: NaN is none of any."""
+    if value is not None and (wanted := out_of_range(metric, value)):
+        raise _NoRow(f"the value of {metric} must be {wanted}, found {json.dumps(written):.60}")

@@ -104,6 +104,7 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path 
         now=plain.now(),
         feedback=read_feedback(gate.feedback) if gate.feedback else None,
         looks=looks,
+        called=called,
     )
     return Judged(
         verdicts=without_noise_floor(decided.verdicts, evidence) if gate.noise_floor else decided.verdicts,
@@ -124,11 +125,13 @@ def judge_scores(
     now: str = "",
     feedback: Feedback | None = None,
     looks: Path | None = None,
+    called: Path | None = None,
 ) -> tuple[RunEvidence, Decided]:
     """The evidence of score rows, see `evidence_of`, and what is decided on it. UsageError for an unfit policy.
 
     now: see `decide`. feedback: by users, of these answers. looks: where the looks at these files are kept; without it
-    they are judged as whole and once, so `stop` is left out, and the verdict says that nobody kept count.
+    they are judged as whole and once, so `stop` is left out, and the verdict says that nobody kept count. called: the
+    gate file as an error names it, where the policy is of one.
     """
     if feedback is not None:
         policy = replace(policy, feedback=feedback.sha256)
@@ -142,7 +145,12 @@ def judge_scores(
     notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence), *_not_stated(answers))
     if policy.four_arm is None:
         notes = (*notes, *_all_equal(evidence))
-    decided = decide(evidence, policy, now)
+    try:
+        decided = decide(evidence, policy, now)
+    except UsageError as error:
+        if called is None or policy.nel:  # a policy of nel's stands in a file of its own
+            raise
+        raise UsageError(f"{called}: {error}") from None
     if looks is None:
         notes = (*notes, UNKEPT)
     elif any(one.n for verdict in decided.verdicts for one in verdict.comparisons):  # else nothing was looked at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +17,7 @@ from qualgate.scoring.outcome import one_line
 class JsonLines:
     """The objects of `path`, each with its line. Once iterated, `faults` (line, message) and `sha256` are whole.
 
+    A byte-order mark and blank lines at the end say nothing; a blank line before others may have been a row.
     max_line: bytes. said_by_model: a lone surrogate or a NUL is let through, for it is part of an answer to be scored.
     OSError when the file cannot be read.
     """
@@ -36,6 +38,7 @@ class JsonLines:
         self.faults.append((self.line, one_line(message)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        blank: list[int] = []  # lines, not yet known to be the last
         with self.path.open("rb") as file:
             for raw in self._raw_lines(file):
                 if self.line == 1 and (why := not_json_lines(self.path, raw)):
@@ -43,8 +46,17 @@ class JsonLines:
                     for _ in self._raw_lines(file):  # no line of it is an object, and the hash is of all of it
                         pass
                     return
+                if self.line == 1:
+                    raw = raw.removeprefix(BOM_UTF8)
+                if not raw.strip():
+                    blank.append(self.line)
+                    continue
+                self.faults += [(line, "an empty line") for line in blank]
+                blank.clear()
                 if (body := self._body(raw)) is not None:
                     yield body
+        if 1 in blank:  # and so all are
+            self.faults.append((1, "an empty line"))
 
     def _raw_lines(self, file: BinaryIO) -> Iterator[bytes]:
         while raw := file.readline(self.max_line + 1):
@@ -53,7 +65,7 @@ class JsonLines:
             if len(raw) <= self.max_line:
                 yield raw
                 continue
-            array = not_json_lines(self.path, raw[:1]) if self.line == 1 else ""
+            array = not_json_lines(self.path, raw[:8]) if self.line == 1 else ""
             self.fault(array or f"a line of more than {self.max_line // 2**20} MiB")
             while not raw.endswith(b"\n") and (raw := file.readline(self.max_line)):
                 self._digest.update(raw)
@@ -64,9 +76,7 @@ class JsonLines:
         except UnicodeDecodeError as error:
             return self.fault(f"not valid UTF-8 at byte {error.start + 1} of the line")
         if text.startswith("\ufeff"):
-            return self.fault("a byte-order mark; save the file as UTF-8 without one")
-        if not text.strip():
-            return self.fault("an empty line")
+            return self.fault("a byte-order mark; only a file's first line may begin with one")
         try:
             body = strict_json.read(text, self.max_line)
         except strict_json.NotStrictJson as error:

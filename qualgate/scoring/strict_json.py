@@ -43,6 +43,7 @@ def read(text: str, max_bytes: int = MAX_BYTES) -> Any:
         raise NotStrictJson("too_large", f"more than {max_bytes:,} bytes")
     if not text.strip(_SPACE):
         raise NotStrictJson("empty", "the answer is empty")
+    text = text.rstrip(_SPACE)  # so that where it ends too early is its end, not the line after
     _refuse_depth(text)
     try:
         value = (_CAREFUL if _LARGE_NUMBER.search(text) else _PLAIN).decode(text)

@@ -87,6 +87,10 @@ def crlf(name: str) -> Change:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes().replace(b"\n", b"\r\n"))
 
 
+def utf_16(name: str) -> Change:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_text().encode("utf-16"))
+
+
 def array(name: str) -> Change:
     def change(folder: Path) -> None:
         rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
@@ -178,7 +182,7 @@ MISTAKES = {
     ),
     "cases as one array": Mistake(array("ours/support.jsonl"), ("support.jsonl:1", "jq -c '.[]'"), CHECK_SET),
     "0 cases": Mistake(holds("ours/support.jsonl", ""), ("support.jsonl:1", "one JSON object a line"), CHECK_SET),
-    "cases with a BOM": Mistake(holds("ours/support.jsonl", b"\xef\xbb\xbf{}"), (".jsonl:1", "UTF-8"), CHECK_SET),
+    "cases in UTF-16": Mistake(utf_16("ours/support.jsonl"), ("UTF-16; save it as UTF-8", " 1 fault"), CHECK_SET),
     "binary cases": Mistake(holds("ours/support.jsonl", NOISE), ("support.jsonl:1", "UTF-8"), CHECK_SET),
     "a line cut": Mistake(text("ours/support.jsonl", '"0"}', '"0"'), ("support.jsonl:1", "not a JSON"), CHECK_SET),
     "an empty line": Mistake(text("ours/support.jsonl", "\n", "\n\n"), ("support.jsonl:2", "empty line"), CHECK_SET),
@@ -223,6 +227,9 @@ FINE = {  # what looks like a mistake, and is none
     "a byte-order mark": holds("gate.yaml", b"\xef\xbb\xbf" + GATE.encode()),
     "lines of Windows": crlf("gate.yaml"),
     "cases with lines of Windows": crlf("ours/support.jsonl"),
+    "cases with a mark and an empty line": lambda f: holds(
+        "ours/support.jsonl", b"\xef\xbb\xbf" + (f / "ours/support.jsonl").read_bytes() + b"\n"
+    )(f),
     "UTF-16 of Windows": holds("gate.yaml", GATE.encode("utf-16")),
 }
 

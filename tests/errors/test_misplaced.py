@@ -95,9 +95,14 @@ def test_the_command_makes_lines_of_an_array(tmp_path, monkeypatch, name, text, 
     assert [json.loads(line)["id"] for line in lines] == [1, 2][:count]
 
 
-@pytest.mark.parametrize("line", [b'{"id": 1}\n', b"\n", b"", b"id: 1\n", b"\xff\xfe"])
+@pytest.mark.parametrize("line", [b'{"id": 1}\n', b"\n", b"", b"id: 1\n", b"\xef\xbb\xbf{}"])
 def test_other_files_are_no_array(line):
     assert not_json_lines(Path("a.jsonl"), line) == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_called_so(encoding):
+    assert not_json_lines(Path("a.jsonl"), '{"id": 1}\n'.encode(encoding)) == "the file is UTF-16; save it as UTF-8"
 
 
 def test_why_a_file_cannot_be_read_names_what_to_do(folder):

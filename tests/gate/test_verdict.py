@@ -342,7 +342,7 @@ def test_time_between_tokens_of_one_token_answers_is_excused_other_gaps_are_not(
             "no evalset carries numeric. The sets' metrics are code: exact_match; tools",
         ),
         ((Rule(metric="tool_call.valid", evalset="code", max_drop=0.1),), "carries tool_call.valid"),
-        ((Rule(metric="exact_match", evalset="nowhere", max_drop=0.1),), "not in the run: code, tools"),
+        ((Rule(metric="exact_match", evalset="nowhere", max_drop=0.1),), "'nowhere', which is not here; there is"),
         ((Rule(metric="exact_match", max_drop=0.0),), "between 0 and 1"),
         ((Rule(metric="exact_match", max_drop=0.2),), "could never be proven"),
         ((Rule(metric="exact_match", max_drop=1.0),), "between 0 and 1"),

@@ -68,7 +68,14 @@ def test_a_gate_files_rules_decide(tmp_path):
         "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./v}}\nevalsets: [arithmetic]\n"
         "gate: {review: always, rules: [{metric: lm_eval.exact_match, max_drop: 0.15}]}\n"
     )
-    assert judged(log(tmp_path, "base", 180), log(tmp_path, "worse", 171), gate)[0] == 11
+    paths = log(tmp_path, "base", 180), log(tmp_path, "worse", 171)
+    assert judged(*paths, gate)[0] == 11
+    gate.write_text(gate.read_text().replace("_match, ", "_match, evalset: arithmetic, "))
+    assert judged(*paths, gate) == (
+        64,
+        f"{gate}: Rule lm_eval.exact_match [arithmetic] max_drop 0.15 (line 5) is about the evalset 'arithmetic', "
+        "which is not here; there is 'sums'",
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,8 +87,8 @@ def test_a_gate_files_rules_decide(tmp_path):
         ({"filter": "strict-match"}, 12),
         ({"arguments": {"gen_args_0": {"arg_0": "q", "arg_1": {"until": [], "do_sample": True}}}}, 12),
         ({"doc_hash": None}, 12),
-        ({"exact_match": float("nan")}, 13),
-        ({"exact_match": 3}, 13),
+        ({"exact_match": float("nan")}, 64),
+        ({"exact_match": 3}, 64),
         ({"exact_match": None}, 12),
         ({"exact_match": [0, 1]}, 64),
         ({"exact_match": "right"}, 64),
@@ -120,7 +127,10 @@ def test_several_filters_must_be_chosen_among_and_one_document_is_counted_once(t
             file.writelines(json.dumps(sample(i, i < strict, "strict-match")) + "\n" for i in range(200))
         paths.append(path)
     assert judged(*paths)[0] == 64
-    assert judged(*paths, "--filter", "lost-match")[0] == 64
+    code, text = judged(*paths, "--filter", "lost-match")
+    assert (code, text.partition(": ")[2]) == (
+        64, "no sample under the filter 'lost-match'; its filters: 'flexible-extract', 'strict-match'"
+    )  # fmt: skip
     assert judged(*paths, "--filter", "flexible-extract")[0] == 0
     code, text = judged(*paths, "--filter", "strict-match", "--json")
     assert (code, json.loads(text)["verdicts"][0]["comparisons"][0]["n"]) == (10, 200)
@@ -139,6 +149,12 @@ def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path):
     paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
     assert judged(*paths)[0] == 64
     assert judged(*paths, "--metric", "prompt_level_strict_acc")[0] == 0
+
+
+def test_a_metric_that_is_named_and_that_no_sample_has_is_refused(tmp_path):
+    paths = [log(tmp_path, name, 180) for name in ("base", "variant")]
+    for name, said in (("bleu", "; known: exact_match"), ("exact_macth", "; did you mean 'exact_match'?")):
+        assert judged(*paths, "--metric", name) == (64, f"{paths[0]}: --metric {name}: no sample carries it{said}")
 
 
 def test_a_pair_for_a_score_of_the_whole_set_hinders_no_other_metric(tmp_path):

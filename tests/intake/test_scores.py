@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,8 +163,75 @@ def test_a_file_of_score_rows_is_read_with_every_fault_named(tmp_path):
         path.write_text(line)
         with pytest.raises(UsageError, match=r"a\.jsonl:1: "):
             read_score_rows(path)
-    path.write_text('{"id": "1", "metric": "m", "value": 1' + "0" * 400 + "}")
-    assert read_score_rows(path).rows[0].value != read_score_rows(path).rows[0].value, "beyond a double: NaN"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "said"),
+    [
+        ("exact_match", "NaN", "0 or 1, found NaN"),
+        ("exact_match", "-5", "0 or 1, found -5"),
+        ("exact_match", "1e300", "0 or 1, found 1e+300"),
+        ("lm_eval.f1", "1.5", "a number from 0 to 1, found 1.5"),
+        ("latency.e2e", "-0.1", "a finite number from 0, found -0.1"),
+        ("politeness", "1e999", "a finite number, found Infinity"),
+        ("politeness", "1" + "0" * 400, "a finite number, found 1000"),
+    ],
+)
+def test_a_value_beyond_its_metrics_range_is_named_with_its_line(tmp_path, metric, value, said):
+    path = tmp_path / "a.jsonl"
+    row = f'{{"id": "1", "metric": "{metric}", "value": %s}}\n'
+    path.write_text(row % "1" + row % value)
+    with pytest.raises(UsageError, match=rf"a\.jsonl:2: the value of {metric} must be {re.escape(said)}"):
+        read_score_rows(path)
+    path.write_text(f'{{"id": "1", "metric": "{metric}", "value": {value}, "status": "error"}}\n')
+    assert read_score_rows(path).rows[0].failed, "a failure is none of a value"
+
+
+def test_a_row_twice_is_named_with_both_lines(tmp_path):
+    files = exported(tmp_path, planted.run(n=120))
+    lines = files[2].read_text().splitlines(keepends=True)
+    files[2].write_text("".join([*lines, *lines[:5]]))
+    done = gated(files)
+    reasons = json.loads(done.stdout)["verdicts"][0]["reasons"]
+    told = [reason for reason in reasons if "the first is on line" in reason]
+    assert (done.exit_code, len(told)) == (14, 3)
+    first = json.loads(lines[0])
+    at = f"{files[2]}:{len(lines) + 1}"
+    assert told[0] == f"{at}: a second {first['metric']} of {first['id']!r}; the first is on line 1"
+
+
+def renamed(scores: Scores, metric: str, rows: int = 200) -> Scores:
+    return replace(scores, rows=tuple(
+        replace(row, metric=metric, line=line) if line <= rows else row for line, row in enumerate(scores.rows, 1)
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+def test_a_misspelt_metric_is_refused_where_it_stands(rows):
+    said = "b:1: no other file has a score of 'exact_macth'; did you mean 'exact_match', of which '0' has none here"
+    for sides in ((side("a", 180), renamed(side("b", 180), "exact_macth", rows)),
+                  (renamed(side("b", 180), "exact_macth", rows), side("a", 180))):  # fmt: skip
+        with pytest.raises(UsageError, match=said):
+            judged(*sides)
+
+
+def test_a_metric_of_ones_own_is_no_slip_and_who_lacks_it_is_told():
+    def with_own(name: str, metric: str) -> Scores:
+        rows = side(name, 180).rows
+        return Scores(source=name, rows=(*rows, *(replace(row, metric=metric) for row in rows)))
+
+    for metric in ("politeness", "exact_match2"):
+        assert word(with_own("a", metric), with_own("b", metric)) == ("approve", 0)
+        (verdict,) = judged(side("a", 180), with_own("b", metric))[1].verdicts
+        assert verdict.exit == 13
+        assert (
+            f"baseline: 200 of 200 units without a score of {metric}, which there is of variant" in verdict.reasons[0]
+        )
+    some = with_own("b", "politeness")
+    (verdict,) = judged(side("a", 180), replace(some, rows=some.rows[:-1]))[1].verdicts
+    assert "variant: 1 of 200 units without a score of politeness, which there is of its other answers" in "".join(
+        verdict.reasons
+    )
 
 
 def faulted(folder: Path, rows: int = 12, **over) -> int:

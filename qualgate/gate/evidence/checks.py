@@ -15,7 +15,7 @@ from qualgate.formatting import counted
 from qualgate.gate.causes.cause import contradictory, relation
 from qualgate.gate.evidence.duplicates import join
 from qualgate.gate.evidence.unread_calls import counted_as_wrong, lost_calls
-from qualgate.metrics import METRICS
+from qualgate.metrics import METRICS, out_of_range
 from qualgate.records import UNCOUNTED, ArmEvidence, JudgedArm, RunEvidence, UnitEvidence, UnitKey
 
 MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
@@ -66,10 +66,10 @@ def examine(evidence: RunEvidence) -> tuple[Examination, ...]:
     known = {evidence.baseline.name, *(arm.name for arm in evidence.variants)}
     absent = (ArmEvidence(name=name, identity=None, units=()) for name in sorted(planned.keys() - known))
     names = Counter(arm.name for arm in (evidence.baseline, *evidence.variants))
-    baseline_faults = _arm_faults(evidence.baseline, planned.get(evidence.baseline.name, []), evidence.metrics)
+    baseline_faults = _arm_faults(evidence.baseline, planned.get(evidence.baseline.name, []), evidence)
     found = []
     for variant in (*evidence.variants, *absent):
-        faults = _arm_faults(variant, planned.get(variant.name, []), evidence.metrics)
+        faults = _arm_faults(variant, planned.get(variant.name, []), evidence)
         broken = [*evidence.integrity, *baseline_faults[0], *faults[0]]
         incomplete = [*baseline_faults[1], *faults[1]]
         if names[variant.name] > 1:
@@ -201,11 +201,9 @@ def _question(key: UnitKey) -> tuple[str, str, int]:
     return key.evalset, key.case_id, key.repeat
 
 
-def _arm_faults(
-    arm: ArmEvidence, expected: Sequence[UnitKey], metrics: dict[str, tuple[str, ...]]
-) -> tuple[list[str], list[str]]:
+def _arm_faults(arm: ArmEvidence, expected: Sequence[UnitKey], evidence: RunEvidence) -> tuple[list[str], list[str]]:
     """(integrity, incomplete) of one arm: exactly one terminal row for each expected unit, and sound values in it."""
-    integrity, incomplete = [], []
+    integrity, incomplete, metrics = [], [], evidence.metrics
 
     def report(into: list[str], what: str, keys: Iterable[UnitKey]) -> None:
         found = {_question(key) for key in keys}
@@ -232,16 +230,30 @@ def _arm_faults(
         "again, or take them out of the evalset",
         [unit.key for unit in done if unit.finish_reason == "abort"],
     )
-    lacking = {unit.key: set(metrics.get(unit.key.evalset, ())) - unit.values.keys() for unit in done}
-    unscored = [key for key, names in lacking.items() if names]
-    named = ", ".join(sorted(set().union(*lacking.values())))
-    report(incomplete, f"without a score of {named}, which their set or a rule asks for", unscored)
+    lacking: dict[str, list[UnitKey]] = {}
+    for unit in done:
+        for name in set(metrics.get(unit.key.evalset, ())) - unit.values.keys():
+            lacking.setdefault(name, []).append(unit.key)
+    whose: dict[str, list[str]] = {}
+    for name in sorted(lacking):
+        whose.setdefault(_who_asks(name, arm, evidence), []).append(name)
+    for asks, names in whose.items():
+        unscored = [key for name in names for key in lacking[name]]
+        report(incomplete, f"without a score of {', '.join(names)}, {asks}", unscored)
     report(incomplete, "with a value that is no number of its range (NaN?)", [u.key for u in done if not _sound(u)])
     if strange := sorted(name for name, value in arm.facts.items() if not _sound_fact(name, value)):
         incomplete.append(f"{arm.name}: {', '.join(strange)}, measured of it, is no number of its range (NaN?)")
     if arm.identity is None:
         incomplete.append(f"{arm.name}: no job ever finished, so what it was is not known")
     return integrity, incomplete
+
+
+def _who_asks(metric: str, arm: ArmEvidence, evidence: RunEvidence) -> str:
+    """Why answers of `arm` must have this metric. Of score files it may be that another file alone has it."""
+    arms = [one for one in (evidence.baseline, *evidence.variants) if any(metric in unit.values for unit in one.units)]
+    if others := [one.name for one in arms if one.name != arm.name]:
+        return f"which there is of {' and '.join(others)}"
+    return "which there is of its other answers" if arms else "which their set or a rule asks for"
 
 
 def _sound_fact(name: str, value: float) -> bool:
@@ -257,15 +269,9 @@ def _sound_fact(name: str, value: float) -> bool:
 
 
 def _sound(unit: UnitEvidence) -> bool:
-    """Scores are within 0..1, times, counts and divergences finite and not negative, agreement within 0..1; what no
-    rule can name is finite."""
-    for name, value in unit.values.items():
-        if value is None:
-            continue
-        if not isfinite(value):
-            return False
-        if name in METRICS and (value < 0 or (METRICS[name].kind == "quality" and value > 1)):
-            return False
+    """Values are within their metrics' ranges, agreement within 0..1, and whatever else was measured a possible one."""
+    if any(value is not None and out_of_range(name, value) for name, value in unit.values.items()):
+        return False
     agreement = unit.top1_agreement
     if agreement is not None and not 0 <= agreement <= 1:
         return False
