@@ -223,8 +223,8 @@ SERVICE = Benchmark(
         "writers": "16 processes x 100,000 results into one store, of either kind: 0 errors, p99 wait < 200 ms",
         "pages": "any query of the dashboard and of a report < 100 ms with 5 million units, in a store of either kind",
         "resume": "killed at 99 % of 20,000 units: <= 1 % generated again, its next answer stored in < 5 s, none lost",
-        "kills": "R1-R5, R7, R8, R11, R14 over files and PostgreSQL, 200 workers, 20 coordinators, 20 writers, 5 "
-        "seeds: 0 answers lost, 0 doubled, the same bytes of the report",
+        "kills": "R1-R5, R7, R8, R11, R13, R14 over files, PostgreSQL and Ray, 200 workers, 20 coordinators, 20 "
+        "writers, 5 seeds: 0 answers lost, 0 doubled, the same bytes of the report",
         "migrations": "from every released revision, files and PostgreSQL, >= 100,000 rows, killed midway: each row "
         "and seal as it was",
         "scale": "64 nodes x 8 devices, modelled times, losses and stragglers, the real pool and store: 10,000,000 "

@@ -1,4 +1,5 @@
-"""Row `kills`: real processes killed, stopped, cut off and starved in the middle of runs, over files and PostgreSQL.
+"""Row `kills`: real processes killed, stopped, cut off and starved in the middle of runs, over files and PostgreSQL,
+and nodes of a Ray cluster lost.
 
 Each trial is held against the run that nothing disturbs: no answer lost, none doubled, the same verdicts, the same
 bytes of the report. Workers answer by script, all else is the program's own; a worker's 16 answers take 30 ms.
@@ -26,6 +27,7 @@ from tests.postgresql import server
 from tests.verification.goals import SERVICE
 from tests.verification.service.cut_log import cut_log
 from tests.verification.service.disturbed import ENDS, LEASE, Ground, alone, children, ground_like, stop, until
+from tests.verification.service.on_ray import lose_nodes
 from tests.verification.service.scripted import POINTS
 from tests.verification.service.stores import KINDS, kinds_of_stores
 
@@ -43,6 +45,8 @@ class Counts:
     coordinators: int = 20
     writers: int = 20
     cuts: int = 20
+    nodes: int = 5  # of a Ray cluster
+    engines: int = 10  # on them
     seeds: int = SEEDS
     first: int = 0  # seed
     points: tuple[str, ...] = POINTS
@@ -96,6 +100,7 @@ def _trials(counts: Counts, kinds: list[str]) -> Iterator[tuple[str, str, int, D
             yield "R1 writers", kind, seed, partial(kill_nodes, most=counts.writers)
             if kind == "postgresql":
                 yield "R8 connections", kind, seed, partial(cut_connections, most=counts.cuts)
+            yield "R13", kind, seed, partial(lose_nodes, nodes=counts.nodes, engines=counts.engines)
         for point in counts.points:
             yield f"R2 {point}", kind, 0, partial(die_at, point=point)
         yield "R3", kind, 0, sleep_past_the_lease
@@ -283,7 +288,7 @@ def _kill(process: int) -> None:
 def main() -> int:
     """By options: how many, which trials, which stores. Exit 1 where anything is lost, doubled or otherwise."""
     parser = argparse.ArgumentParser(prog="python -m tests.verification.service.kills", description=__doc__)
-    for name in ("workers", "coordinators", "writers", "cuts", "seeds", "first"):
+    for name in ("workers", "coordinators", "writers", "cuts", "nodes", "engines", "seeds", "first"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Counts(), name))
     parser.add_argument("--kinds", nargs="+", default=Counts().kinds, choices=Counts().kinds)
     parser.add_argument("--only", nargs="+", default=(), metavar="TRIAL", help="such as 'R1 workers' R14")

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,8 @@ def _script() -> None:
 
     batches.JOB_ROWS = ROWS
     run.make_plan, runs.record = make_plan, record
-    run.run_jobs = lambda *args, **more: plain["jobs"](*args, body=answering, **more)
+    body = import_module(__spec__.name).answering  # type: ignore[union-attr]  # a node of a cluster imports it by name
+    run.run_jobs = lambda *args, **more: plain["jobs"](*args, body=body, **more)
     pool.hired_ahead = nullcontext  # no engine is wanted
     leases.claim, leases.done, node.Node._command = dying_claim, dying_done, scripted  # type: ignore[method-assign]
 
