@@ -52,6 +52,8 @@ def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
     note = f"an identical variant {'says the same' if rule.metric == 'parity.prefix' else 'does not drift'}"
     if by_length:
         note = saving_note(rule.max or 0.0, "an identical variant is as long")
+    elif len(lengths) == 1:
+        note += ", and answers are taken to be equally long (of unlike ones more cases are needed)"
     if worse is None:
         silent = f"run {before.run} does not tell how much it varies" if before.run else UNTOLD
         twice = "twice nothing is nothing" if _allowance(rule) == 0 else silent
