@@ -80,7 +80,9 @@ class _Child:
 
     def _line(self) -> bytes:
         assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], self.bounds.wall_seconds)
+        poll = select.poll()  # select() cannot wait for files numbered over 1,023
+        poll.register(self.process.stdout, select.POLLIN)
+        readable = poll.poll(self.bounds.wall_seconds * 1000)
         line = self.process.stdout.readline() if readable else b""
         if line.endswith(b"\n"):
             return line

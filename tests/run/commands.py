@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from tests.gated_model import write_evalset
 
 
 def rows(folder: Path, query: str) -> list[tuple]:
-    with sqlite3.connect(folder / "qualgate.db") as connection:
+    with closing(sqlite3.connect(folder / "qualgate.db")) as connection:
         return connection.execute(query).fetchall()
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def until(said):
 
 def evidence(file: Path) -> list:
     """All that a report rests on, but for times and the run's name."""
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection:
         answers = connection.execute(
             "select arm, evalset, case_id, repeat, status, answer_sha256 from units order by 1, 2, 3, 4"
         ).fetchall()
@@ -56,7 +57,7 @@ def evidence(file: Path) -> list:
 
 
 def of_pool(workspace: Path, query: str) -> list[tuple]:
-    with sqlite3.connect(workspace / "pool.db", timeout=30) as connection:
+    with closing(sqlite3.connect(workspace / "pool.db", timeout=30)) as connection:
         return connection.execute(query).fetchall()
 
 
@@ -104,7 +105,7 @@ def fell_asleep(workspace: Path, groups: list[int]) -> bool:
     """Whether they do between two writes: who is stopped in one holds a file's lock, and nobody writes any more."""
     for process in groups:
         os.killpg(process, signal.SIGSTOP)
-    with sqlite3.connect(workspace / "pool.db", timeout=2, isolation_level=None) as connection:
+    with closing(sqlite3.connect(workspace / "pool.db", timeout=2, isolation_level=None)) as connection:
         try:
             connection.execute("begin immediate")
             connection.execute("rollback")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -55,12 +56,25 @@ def test_who_was_interrupted_as_it_waited_is_never_given_that_jobs_answer(monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as ctrl_c:
-        ctrl_c.setattr("select.select", interrupted)
+        ctrl_c.setattr("select.poll", interrupted)
         with pytest.raises(KeyboardInterrupt):
             killable.run(len, "abc")
     assert killable.run(len, "abcd") == 4
     with pytest.raises(ProcessLookupError):
         os.kill(busy, 0)
+
+
+def test_a_job_is_done_for_a_program_that_has_more_than_a_thousand_files_open():
+    killable.dismiss()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2_048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        assert killable.run(len, "abc") == 3
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_bounds_are_a_jobs_own():

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def _stored(folder: Path) -> int:
     """Answers in the store; 0 while there is none."""
     if not (folder / "qualgate.db").is_file():
         return 0
-    with sqlite3.connect(f"file:{folder / 'qualgate.db'}?mode=ro", uri=True, timeout=30) as connection:
+    with closing(sqlite3.connect(f"file:{folder / 'qualgate.db'}?mode=ro", uri=True, timeout=30)) as connection:
         try:
             return connection.execute("SELECT count(*) FROM units WHERE status = 'done'").fetchone()[0]
         except sqlite3.OperationalError:
