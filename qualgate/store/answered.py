@@ -3,33 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from qualgate.records import JobResult, Score, UnitKey
 from qualgate.store import bulk, draft_steps
-from qualgate.store.rows import KEY, AnyRow, score_rows, unit_row
-from qualgate.store.tables import units
+from qualgate.store.rows import KEY, SCORE, AnyRow, score_rows, unit_row
+from qualgate.store.tables import draft_steps as draft_table
+from qualgate.store.tables import scores, units
 
-Rows = Sequence[tuple[Any, ...]]
+ANSWERED = "status = 'done', error = '', attempts = attempts + 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a unit's answer adds to the store."""
+
+    unit: AnyRow  # as it was planned
+    row: dict[str, Any]  # sealed
+    changed: tuple[Any, ...]  # the row's values, its id last
+    scores: list[tuple[Any, ...]]
+    steps: list[tuple[Any, ...]]  # of its drafts
 
 
 def answered_rows(
-    run_id: str, result: JobResult, scored: Mapping[UnitKey, Iterable[Score]], *, counted: bool
-) -> list[tuple[dict[str, Any], Rows, Rows]]:
-    """Of each completion of the job its unit's sealed row, its scores' and its draft steps'. counted: what drafts came
-    to is told by their steps. IntegrityError for a score that is no number and steps that contradict themselves."""
+    run_id: str,
+    result: JobResult,
+    scored: Mapping[UnitKey, Iterable[Score]],
+    planned: Mapping[UnitKey, AnyRow],
+    *,
+    counted: bool,
+) -> list[Answered]:
+    """Of each completion of the job, in their order. planned: its unit; counted: what drafts came to is told by their
+    steps. IntegrityError for a score that is no number and steps that contradict themselves."""
     drifts = {drift.key: drift for drift in result.drifts}
     steps, found = draft_steps.steps_by_key(result), []
     for completion in result.completions:
-        key = completion.key
+        key, unit = completion.key, planned[completion.key]
         if counted:
             completion = draft_steps.with_counts(completion, steps.get(key, ()))
         said, drafts = score_rows(key, scored.get(key, ())), draft_steps.as_rows(steps.get(key, ()))
-        digest = draft_steps.digest(drafts)
-        found.append((unit_row(completion, drifts.get(key), said, run_id, result.index, digest), said, drafts))
+        row = unit_row(completion, drifts.get(key), said, run_id, result.index, draft_steps.digest(drafts))
+        changed, scores_of_it = (*row.values(), unit.unit_id), [(unit.unit_id, *score) for score in said]
+        found.append(Answered(unit, row, changed, scores_of_it, draft_steps.columns(unit.unit_id, drafts)))
     return found
+
+
+def put_answered(connection: Connection, new: Sequence[Answered]) -> None:
+    """All of them or none: the transaction is the caller's."""
+    if not new:
+        return
+    columns = [units.c[name] for name in new[0].row]
+    bulk.change(connection, units.c.unit_id, columns, [one.changed for one in new], also=ANSWERED)
+    bulk.put(connection, scores, (scores.c.unit_id, *SCORE), [score for one in new for score in one.scores])
+    bulk.put(connection, draft_table, draft_table.c.values(), [step for one in new for step in one.steps])
 
 
 def planned_units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:

@@ -55,8 +55,8 @@ class Store:
             for claim in self.claims:
                 claim.keep()
             with (
-                self._turn(),
                 self._connection().execution_options(writes=True, run=run) as connection,
+                self._turn(),
                 connection.begin(),
             ):
                 if self.lease is not None:

@@ -6,12 +6,9 @@ that says something else is refused.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
@@ -23,7 +20,6 @@ from qualgate.records import (
     ArmFootprint,
     ArmIdentity,
     ArmSpec,
-    Case,
     JobFailure,
     JobResult,
     Plan,
@@ -33,28 +29,25 @@ from qualgate.records import (
     UnitKey,
     Verdict,
 )
-from qualgate.store import bulk, draft_steps, plain, tables
-from qualgate.store.answered import answered_rows, answered_units, planned_units
+from qualgate.store import plain, tables
+from qualgate.store.answered import Answered, answered_rows, answered_units, planned_units, put_answered
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.lease_guard import name_run
+from qualgate.store.planned import planned_rows, put_planned
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
-    EVALSET,
-    EXPECTED,
     KEY,
-    SCORE,
     AnyRow,
     arm_digest,
     check_arm,
     check_run,
-    expected_digest,
     run_digest,
     unit_name,
     verdict_digest,
 )
 from qualgate.store.stoppings import stopped_variants
-from qualgate.store.tables import arms, cases, evalsets, scores, units, verdicts
+from qualgate.store.tables import arms, units, verdicts
 
 __all__ = [
     "RunRecord",
@@ -71,7 +64,6 @@ __all__ = [
 ]
 
 
-ANSWERED = "status = 'done', error = '', attempts = attempts + 1"
 ENDED = ("done", "settled")  # a unit's terminal states, see `stoppings.py`
 
 
@@ -94,99 +86,25 @@ def begin(store: Store, plan: Plan) -> RunRecord:
 
     A run that finished complete is never continued. One whose jobs failed is: its failed units run again.
     """
+    with store.read() as connection:
+        found = _unfinished(connection, plan)
+    new = None if found else planned_rows(plan)  # nobody waits for this
     with store.write() as connection:
-        found = connection.execute(
-            select(tables.runs.c.run_id)
-            .where(tables.runs.c.plan_key == plan.key, tables.runs.c.status != "complete")
-            .order_by(tables.runs.c.created_at.desc())
-        ).scalar()
-        run_id = found or _begin_new(connection, plan)
+        found = _unfinished(connection, plan)
+        run_id = found or put_planned(connection, new or planned_rows(plan))
         name_run(connection, store.lease, run_id)
         done = _resume(connection, found, plan) if found else frozenset()
         stopped = stopped_variants(connection, run_id)
         return RunRecord(run_id=run_id, done=done, resumed=found is not None, stopped=stopped)
 
 
-def _begin_new(connection: Connection, plan: Plan) -> str:
-    run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    known = {(item.name, case.id): case for item in plan.evalsets for case in item.cases}
-    sets = [
-        {
-            "run_id": run_id,
-            "position": position,
-            "name": item.name,
-            "version": item.version,
-            "sha256": item.sha256,
-            "metrics_json": plain.to_json(item.metrics),
-            "lenient_json": plain.to_json(item.lenient),
-            "normalizers_json": plain.to_json(item.normalizers),
-            "description": item.description,
-        }
-        for position, item in enumerate(plan.evalsets)
-    ]
-    arm_rows = [
-        {
-            "run_id": run_id,
-            "position": position,
-            "name": arm.name,
-            "spec_json": plain.to_json(arm),
-            "planned_json": plain.to_json(plan.identities[arm.name]),
-        }
-        for position, arm in enumerate(plan.arms)
-    ]
-    expected = _expected_rows(run_id, plan, known)
-    run = {
-        "run_id": run_id,
-        "plan_key": plan.key,
-        "status": "running",
-        "created_at": plain.now(),
-        "gate_file": plan.gate_file,
-        "gate_name": plan.gate_name or None,
-        "policy_json": plain.policy_to_json(plan.policy),
-        "expected_sha256": expected_digest(
-            [tuple(item[name] for name in EVALSET) for item in sets],
-            [tuple(unit[name] for name in EXPECTED) for unit in expected],
-        ),
-    }
-    connection.execute(insert(tables.runs), {**run, "sha256": run_digest(run)})
-    connection.execute(insert(evalsets), sets)
-    connection.execute(insert(arms), [{**arm, "sha256": arm_digest(arm)} for arm in arm_rows])
-    _add_cases(connection, known.values())
-    connection.execute(insert(units), expected)
-    return run_id
-
-
-def _expected_rows(run_id: str, plan: Plan, known: Mapping[tuple[str, str], Case]) -> list[dict[str, Any]]:
-    """The closed list, a row a unit. known: (evalset, case) → case."""
-    return [
-        {
-            "run_id": run_id,
-            "arm": prompt.key.arm,
-            "evalset": prompt.key.evalset,
-            "case_id": prompt.key.case_id,
-            "repeat": prompt.key.repeat,
-            "case_hash": prompt.case_hash,
-            "cluster": known[prompt.key.evalset, prompt.key.case_id].cluster,
-            "status": "pending",
-            "attempts": 0,
-            "error": "",
-        }
-        for job in plan.jobs
-        for prompt in job.prompts
-    ]
-
-
-def _add_cases(connection: Connection, new: Iterable[Case]) -> None:
-    """Cases are kept once, by content, however many runs use them."""
-    bodies = {case.hash: plain.to_json(case.body) for case in new}
-    known: set[str] = set()
-    hashes = list(bodies)
-    for start in range(0, len(hashes), 500):  # databases bound the number of parameters
-        found = select(cases.c.case_hash).where(cases.c.case_hash.in_(hashes[start : start + 500]))
-        known.update(connection.execute(found).scalars())
-    fresh = [{"case_hash": name, "body_json": body} for name, body in bodies.items() if name not in known]
-    if fresh:
-        connection.execute(insert(cases), fresh)
+def _unfinished(connection: Connection, plan: Plan) -> str | None:
+    """The newest run of this plan that has not ended."""
+    return connection.execute(
+        select(tables.runs.c.run_id)
+        .where(tables.runs.c.plan_key == plan.key, tables.runs.c.status != "complete")
+        .order_by(tables.runs.c.created_at.desc())
+    ).scalar()
 
 
 def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKey]:
@@ -223,37 +141,34 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
     that was not planned, for another answer to the same unit, for weights that are not the planned ones, and for drafts
     that contradict themselves.
     """
-    answered = answered_rows(run_id, result, scored, counted=bool(result.draft_steps))  # nobody waits for this
-    with store.read() as connection:  # nor for this: what was planned never changes
+    with store.read() as connection:  # nobody waits for this: what was planned never changes
         planned = planned_units(connection, run_id, result.arm, [completion.key for completion in result.completions])
     for completion in result.completions:
         if (unit := planned.get(completion.key)) is None or unit.case_hash != completion.case_hash:
             raise IntegrityError(f"{unit_name(completion.key)} is not in the plan of run {run_id}; nothing was stored.")
-    asked = [planned[completion.key] for completion in result.completions]
+    answered = answered_rows(run_id, result, scored, planned, counted=bool(result.draft_steps))  # nor for this
     with store.write(run_id) as connection:
         spec = _see_arm(connection, run_id, result.arm, result.identity, result.footprint)
         if spec.speculation and not result.draft_steps:
-            answered = answered_rows(run_id, result, scored, counted=True)
-        done = answered_units(connection, asked)
-        new, new_scores, new_steps = [], [], []
-        for unit, (row, said, drafts) in zip(asked, answered, strict=True):
-            if unit.unit_id in done:
-                if done[unit.unit_id] != row["answer_sha256"]:
-                    raise IntegrityError(
-                        f"{unit_name(UnitKey(*unit[:4]))} was run twice with different answers or scores. Something "
-                        "changed during the run (weights, thread count, scorers); begin a new run in another store."
-                    )
-                continue
-            new.append((*row.values(), unit.unit_id))
-            new_scores += [(unit.unit_id, *score) for score in said]
-            new_steps += draft_steps.columns(unit.unit_id, drafts)
-        if new:
-            columns = [units.c[name] for name in answered[0][0]]
-            bulk.change(connection, units.c.unit_id, columns, new, also=ANSWERED)
-        bulk.put(connection, scores, (scores.c.unit_id, *SCORE), new_scores)
-        bulk.put(connection, tables.draft_steps, tables.draft_steps.c.values(), new_steps)
+            answered = answered_rows(run_id, result, scored, planned, counted=True)
+        new = _unanswered(connection, answered)
+        put_answered(connection, new)
         if new and (result.overflow or result.generation != UNTOLD):
             _add_up(connection, run_id, result, served=spec.served is not None)
+
+
+def _unanswered(connection: Connection, given: Sequence[Answered]) -> list[Answered]:
+    """Those that the store has no answer of yet. IntegrityError where it has another one."""
+    done, new = answered_units(connection, [one.unit for one in given]), []
+    for one in given:
+        if one.unit.unit_id not in done:
+            new.append(one)
+        elif done[one.unit.unit_id] != one.row["answer_sha256"]:
+            raise IntegrityError(
+                f"{unit_name(UnitKey(*one.unit[:4]))} was run twice with different answers or scores. Something "
+                "changed during the run (weights, thread count, scorers); begin a new run in another store."
+            )
+    return new
 
 
 @lasting

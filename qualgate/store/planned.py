@@ -1,0 +1,98 @@
+"""A plan as the rows of a run that begins, made before anybody has to wait for the store."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from qualgate.records import Plan
+from qualgate.store import bulk, plain
+from qualgate.store.rows import EVALSET, EXPECTED, arm_digest, expected_digest, run_digest
+from qualgate.store.tables import arms, cases, evalsets, runs, units
+
+LISTED = ("run_id", *EXPECTED, "status", "attempts", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRows:
+    """A new run, its closed list of units with it."""
+
+    run: Mapping[str, Any]
+    evalsets: list[dict[str, Any]]
+    arms: list[dict[str, Any]]
+    cases: Mapping[str, str]  # hash → body
+    units: list[tuple[Any, ...]]  # of the columns of LISTED
+
+
+def planned_rows(plan: Plan) -> PlannedRows:
+    """Under a name of its own, begun now."""
+    run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    known = {(item.name, case.id): case for item in plan.evalsets for case in item.cases}
+    sets = [
+        {
+            "run_id": run_id,
+            "position": position,
+            "name": item.name,
+            "version": item.version,
+            "sha256": item.sha256,
+            "metrics_json": plain.to_json(item.metrics),
+            "lenient_json": plain.to_json(item.lenient),
+            "normalizers_json": plain.to_json(item.normalizers),
+            "description": item.description,
+        }
+        for position, item in enumerate(plan.evalsets)
+    ]
+    arm_rows = [
+        {
+            "run_id": run_id,
+            "position": position,
+            "name": arm.name,
+            "spec_json": plain.to_json(arm),
+            "planned_json": plain.to_json(plan.identities[arm.name]),
+        }
+        for position, arm in enumerate(plan.arms)
+    ]
+    expected = [
+        (key.arm, key.evalset, key.case_id, key.repeat, prompt.case_hash, known[key.evalset, key.case_id].cluster)
+        for job in plan.jobs
+        for prompt in job.prompts
+        for key in (prompt.key,)
+    ]
+    run = {
+        "run_id": run_id,
+        "plan_key": plan.key,
+        "status": "running",
+        "created_at": plain.now(),
+        "gate_file": plan.gate_file,
+        "gate_name": plan.gate_name or None,
+        "policy_json": plain.policy_to_json(plan.policy),
+        "expected_sha256": expected_digest([tuple(item[name] for name in EVALSET) for item in sets], expected),
+    }
+    return PlannedRows(
+        run={**run, "sha256": run_digest(run)},
+        evalsets=sets,
+        arms=[{**arm, "sha256": arm_digest(arm)} for arm in arm_rows],
+        cases={case.hash: plain.to_json(case.body) for case in known.values()},
+        units=[(run_id, *unit, "pending", 0, "") for unit in expected],
+    )
+
+
+def put_planned(connection: Connection, new: PlannedRows) -> str:
+    """The run's name. Cases are kept once, by content, however many runs use them."""
+    connection.execute(insert(runs), dict(new.run))
+    connection.execute(insert(evalsets), new.evalsets)
+    connection.execute(insert(arms), new.arms)
+    known: set[str] = set()
+    hashes = list(new.cases)
+    for start in range(0, len(hashes), 500):  # databases bound the number of parameters
+        found = select(cases.c.case_hash).where(cases.c.case_hash.in_(hashes[start : start + 500]))
+        known.update(connection.execute(found).scalars())
+    fresh = [(name, body) for name, body in new.cases.items() if name not in known]
+    bulk.put(connection, cases, (cases.c.case_hash, cases.c.body_json), fresh)
+    bulk.put(connection, units, [units.c[name] for name in LISTED], new.units)
+    return new.run["run_id"]
