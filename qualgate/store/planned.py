@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert, select
 
 from qualgate.records import Plan
 from qualgate.store import bulk, plain
+from qualgate.store.database import if_absent
 from qualgate.store.rows import EVALSET, EXPECTED, arm_digest, expected_digest, run_digest
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
@@ -92,7 +93,9 @@ def put_planned(connection: Connection, new: PlannedRows) -> str:
     for start in range(0, len(hashes), 500):  # databases bound the number of parameters
         found = select(cases.c.case_hash).where(cases.c.case_hash.in_(hashes[start : start + 500]))
         known.update(connection.execute(found).scalars())
-    fresh = [(name, body) for name, body in new.cases.items() if name not in known]
-    bulk.put(connection, cases, (cases.c.case_hash, cases.c.body_json), fresh)
+    # Beside others, in one order: of two that waited for each other's cases, one would be ended.
+    fresh = [{"case_hash": name, "body_json": body} for name, body in sorted(new.cases.items()) if name not in known]
+    if fresh:
+        connection.execute(if_absent(connection, cases), fresh)
     bulk.put(connection, units, [units.c[name] for name in LISTED], new.units)
     return new.run["run_id"]

@@ -34,7 +34,7 @@ from qualgate.store.answered import Answered, answered_rows, answered_units, pla
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.lease_guard import name_run
-from qualgate.store.planned import planned_rows, put_planned
+from qualgate.store.planned import PlannedRows, planned_rows, put_planned
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
     KEY,
@@ -88,14 +88,28 @@ def begin(store: Store, plan: Plan) -> RunRecord:
     """
     with store.read() as connection:
         found = _unfinished(connection, plan)
-    new = None if found else planned_rows(plan)  # nobody waits for this
-    with store.write() as connection:
-        found = _unfinished(connection, plan)
-        run_id = found or put_planned(connection, new or planned_rows(plan))
+    begun = _go_on(store, plan) if found else _begin_new(store, plan, planned_rows(plan))
+    return begun or begin(store, plan)  # another process was faster: it has begun the run, or ended it
+
+
+def _begin_new(store: Store, plan: Plan, new: PlannedRows) -> RunRecord | None:
+    """None where the plan has an unfinished run by now. In a database other plans' runs begin at the same time."""
+    with store.write(plan.key) as connection:
+        if _unfinished(connection, plan):
+            return None
+        run_id = put_planned(connection, new)
         name_run(connection, store.lease, run_id)
-        done = _resume(connection, found, plan) if found else frozenset()
-        stopped = stopped_variants(connection, run_id)
-        return RunRecord(run_id=run_id, done=done, resumed=found is not None, stopped=stopped)
+        return RunRecord(run_id=run_id, done=frozenset(), resumed=False)
+
+
+def _go_on(store: Store, plan: Plan) -> RunRecord | None:
+    """None where the plan has no unfinished run any more."""
+    with store.write() as connection:
+        if (run_id := _unfinished(connection, plan)) is None:
+            return None
+        name_run(connection, store.lease, run_id)
+        done, stopped = _resume(connection, run_id, plan), stopped_variants(connection, run_id)
+        return RunRecord(run_id=run_id, done=done, resumed=True, stopped=stopped)
 
 
 def _unfinished(connection: Connection, plan: Plan) -> str | None:
