@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,10 +12,11 @@ from sqlalchemy import Connection, insert, select
 
 from qualgate.records import Plan
 from qualgate.store import bulk, plain
-from qualgate.store.database import if_absent
+from qualgate.store.database import Store, if_absent
 from qualgate.store.rows import EVALSET, EXPECTED, arm_digest, expected_digest, run_digest
 from qualgate.store.tables import arms, cases, evalsets, runs, units
 
+BATCH = 2_000  # cases in one transaction
 LISTED = ("run_id", *EXPECTED, "status", "attempts", "error")
 
 
@@ -83,19 +84,29 @@ def planned_rows(plan: Plan) -> PlannedRows:
     )
 
 
+def put_cases(store: Store, new: PlannedRows, run: str) -> None:
+    """Those that the store has not, kept once by content however many runs use them: a batch at a time, so that nobody
+    waits for long, and before the run itself, so that no run waits for the other one that has the same."""
+    every = sorted(new.cases.items())  # in one order: of two that waited for each other's, one would be ended
+    for start in range(0, len(every), BATCH):
+        with store.write(run) as connection:
+            _add_cases(connection, every[start : start + BATCH])
+
+
 def put_planned(connection: Connection, new: PlannedRows) -> str:
-    """The run's name. Cases are kept once, by content, however many runs use them."""
+    """The run's name. Its cases are there: they are never deleted."""
     connection.execute(insert(runs), dict(new.run))
     connection.execute(insert(evalsets), new.evalsets)
     connection.execute(insert(arms), new.arms)
-    known: set[str] = set()
-    hashes = list(new.cases)
-    for start in range(0, len(hashes), 500):  # databases bound the number of parameters
-        found = select(cases.c.case_hash).where(cases.c.case_hash.in_(hashes[start : start + 500]))
-        known.update(connection.execute(found).scalars())
-    # Beside others, in one order: of two that waited for each other's cases, one would be ended.
-    fresh = [{"case_hash": name, "body_json": body} for name, body in sorted(new.cases.items()) if name not in known]
-    if fresh:
-        connection.execute(if_absent(connection, cases), fresh)
     bulk.put(connection, units, [units.c[name] for name in LISTED], new.units)
     return new.run["run_id"]
+
+
+def _add_cases(connection: Connection, given: Sequence[tuple[str, str]]) -> None:
+    known: set[str] = set()
+    for start in range(0, len(given), 500):  # databases bound the number of parameters
+        hashes = [name for name, _ in given[start : start + 500]]
+        known.update(connection.execute(select(cases.c.case_hash).where(cases.c.case_hash.in_(hashes))).scalars())
+    fresh = [{"case_hash": name, "body_json": body} for name, body in given if name not in known]
+    if fresh:
+        connection.execute(if_absent(connection, cases), fresh)

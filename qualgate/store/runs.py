@@ -34,7 +34,7 @@ from qualgate.store.answered import Answered, answered_rows, answered_units, pla
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
 from qualgate.store.lease_guard import name_run
-from qualgate.store.planned import PlannedRows, planned_rows, put_planned
+from qualgate.store.planned import PlannedRows, planned_rows, put_cases, put_planned
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
     KEY,
@@ -94,6 +94,7 @@ def begin(store: Store, plan: Plan) -> RunRecord:
 
 def _begin_new(store: Store, plan: Plan, new: PlannedRows) -> RunRecord | None:
     """None where the plan has an unfinished run by now. In a database other plans' runs begin at the same time."""
+    put_cases(store, new, plan.key)
     with store.write(plan.key) as connection:
         if _unfinished(connection, plan):
             return None

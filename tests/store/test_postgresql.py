@@ -4,6 +4,7 @@ it must be. A server's programs are needed; the whole contract of the other file
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 from alembic import command
@@ -27,7 +28,7 @@ from qualgate.store.archived import EvidenceArchived
 from qualgate.store.columns import with_nul, without_nul
 from qualgate.store.database import REVISIONS, migrations_folder, open_store, upgrade
 from qualgate.store.health import health
-from qualgate.store.planned import planned_rows, put_planned
+from qualgate.store.planned import planned_rows, put_cases, put_planned
 from qualgate.store.queries.service import service_state
 from qualgate.store.roles import ROLES, apply_roles, roles_sql
 from qualgate.store.schema import APPEND_ONLY, LET_GO, WRITTEN_ONCE, metadata
@@ -153,10 +154,11 @@ def test_runs_are_written_beside_each_other_one_run_by_one_process_and_what_is_n
 
 def test_a_run_begins_while_another_one_does(url, monkeypatch):
     monkeypatch.setattr(postgresql, "BUSY_SECONDS", 0.05)
-    other = make_plan(cases=2, wrong={"int8": 0.0}, seed=7)
+    other = replace(SMALL, key="another policy, the same cases")
     with open_store(url) as store, open_store(url) as others:
+        put_cases(store, new := planned_rows(SMALL), SMALL.key)
         with store.write(SMALL.key) as connection:
-            put_planned(connection, planned_rows(SMALL))
+            put_planned(connection, new)
             assert not runs.begin(others, other).resumed
             with pytest.raises(InfrastructureError, match="another process has been writing"):
                 runs.begin(others, SMALL)
