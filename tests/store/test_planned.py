@@ -26,7 +26,9 @@ def test_of_two_that_begin_a_plan_at_once_the_second_goes_on_with_the_first_ones
 def test_a_units_row_names_its_case_and_its_cluster():
     plan = make_plan(cases=2, families=("arithmetic",))
     rows = planned_rows(plan)
-    assert [row[1:5] for row in rows.units] == [(key.arm, key.evalset, key.case_id, key.repeat) for key in plan.expected]
+    assert [row[1:5] for row in rows.units] == [
+        (key.arm, key.evalset, key.case_id, key.repeat) for key in plan.expected
+    ]
     assert {row[5] for row in rows.units} == set(rows.cases) == {case.hash for case in plan.evalsets[0].cases}
     assert {row[0] for row in rows.units} == {rows.run["run_id"]}
     assert {row[7:] for row in rows.units} == {("pending", 0, "")}
