@@ -16,6 +16,7 @@ from qualgate.store.address import ANOTHER
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.schema import metadata
 
+OLDEST = (3, 35)  # of SQLite, which Python brings along or the system
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
 _HEADER = b"SQLite format 3\0"
 AGAIN = "What is written next uses the room that is free in it."
@@ -28,7 +29,12 @@ NETWORK = frozenset(
 
 
 def engine(url: str, path: Path) -> Engine:
-    """UsageError where the file is on a network's file system."""
+    """UsageError where this Python's SQLite is too old, or the file is on a network's file system."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise UsageError(
+            f"{url}: this Python has SQLite {sqlite3.sqlite_version}, and {'.'.join(map(str, OLDEST))} or newer is "
+            "needed. Use another Python, or a database: postgresql://USER@HOST/DATABASE"
+        )
     if (kind := file_system(path)) in NETWORK:
         raise UsageError(
             f"{url}: {path.resolve().parent} is on a network file system ({kind}), where SQLite loses data once two "

@@ -1,12 +1,12 @@
-"""A damaged store that is to move: it is named, not where it goes, and no seal that is broken stays untold."""
+"""A store that is to move and cannot as it is: it is named, not where it goes, and no broken seal stays untold."""
 
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
 from qualgate.errors import IntegrityError
-from qualgate.store import archive, loads, scorings, seals
-from qualgate.store.copy import copy_store
+from qualgate.store import archive, copy, loads, scorings, seals
 from qualgate.store.database import open_store
 from tests.postgresql import server
 from tests.store.made import make_plan, make_run
@@ -36,10 +36,10 @@ def test_a_store_that_cannot_be_read_whole_is_named_and_the_other_stays_empty(tm
     with open_store(file) as store:
         tamper(store, damage)
     with pytest.raises(IntegrityError, match=rf"{file} is damaged.*{said}"):
-        copy_store(file, target)
+        copy.copy_store(file, target)
     (tmp_path / "q.db").unlink()
     fill(file)
-    assert copy_store(file, target).broken == ()
+    assert copy.copy_store(file, target).broken == ()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_every_seal_that_does_not_hold_is_told(tmp_path, file, damage, said):
         archive.archive_run(store, run_id, tmp_path / "archive")
         assert list(seals.broken(store)) == []
         tamper(store, damage)
-    done = copy_store(file, f"sqlite:///{tmp_path / 'to.db'}")
+    done = copy.copy_store(file, f"sqlite:///{tmp_path / 'to.db'}")
     assert any(said in line for line in done.broken), done.broken
 
 
@@ -77,3 +77,17 @@ def test_of_a_run_whose_answers_were_let_go_the_seals_that_are_left_are_told(tmp
         assert list(seals.broken(store)) == []
         tamper(store, damage)
         assert any(line.startswith(f"run {run_id}: ") for line in seals.broken(store))
+
+
+def test_the_source_is_let_go_before_what_was_copied_is_committed(tmp_path, file, monkeypatch):
+    fill(file)
+    target, ended = f"sqlite:///{tmp_path / 'to.db'}", []
+
+    def watched(url: str, create: bool = True):
+        store = open_store(url, create=create)
+        event.listen(store.engine, "commit", lambda connection: ended.append(url))
+        return store
+
+    monkeypatch.setattr(copy, "open_store", watched)
+    copy.copy_store(file, target)
+    assert ended[:2] == [file, target]
