@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from qualgate.cli.stdout import say
-from qualgate.errors import Exit
+from qualgate.errors import Exit, IntegrityError
 
 db_app = typer.Typer(help="The store: its schema, its roles, its move, its archive.", no_args_is_help=True)
 StoreAt = Annotated[str, typer.Option("--store", help="the store's URL")]
@@ -73,11 +74,16 @@ def db_archive(
     from qualgate.store.database import open_store
 
     with open_store(store, create=False) as opened:
-        for run_id in (chosen := runs or to_archive(opened, _days_ago(older_than), keep)):
+
+        def act(run_id: str) -> str:
             made = archive_run(opened, run_id, folder)
-            say(f"{run_id}: archived in {made.place}, sha256 of its manifest {made.manifest_sha256}")
+            return f"archived in {made.place}, sha256 of its manifest {made.manifest_sha256}"
+
+        chosen = runs or to_archive(opened, _days_ago(older_than), keep)
+        damaged = _each(chosen, act)
     if not chosen:
         say("No run to archive: all are younger, stay, or are archived already.")
+    _end(damaged)
 
 
 @db_app.command("prune")
@@ -93,13 +99,18 @@ def db_prune(
     from qualgate.store.database import open_store
 
     with open_store(store, create=False) as opened:
-        for run_id in (chosen := runs or to_prune(opened, folder, _days_ago(older_than), keep)):
+
+        def act(run_id: str) -> str:
             prune_run(opened, run_id, folder)
-            say(f"{run_id}: its answers and scores are in {folder / run_id}, until `qualgate db restore {folder}`")
-        if chosen:
+            return f"its answers and scores are in {folder / run_id}, until `qualgate db restore {folder}`"
+
+        chosen = runs or to_prune(opened, folder, _days_ago(older_than), keep)
+        damaged = _each(chosen, act)
+        if len(chosen) > damaged:
             say(opened.shrink())
-        else:
+        elif not chosen:
             say("No run to prune: all that the folder holds are younger, stay, or are pruned already.")
+    _end(damaged)
 
 
 @db_app.command("restore")
@@ -109,11 +120,35 @@ def db_restore(folder: Folder, runs: Runs = None, store: StoreAt = "sqlite:///qu
     from qualgate.store.database import open_store
 
     with open_store(store, create=False) as opened:
-        for run_id in (chosen := runs or to_restore(opened, folder)):
+
+        def act(run_id: str) -> str:
             restore_run(opened, run_id, folder)
-            say(f"{run_id}: is whole again, its seals hold")
+            return "is whole again, its seals hold"
+
+        chosen = runs or to_restore(opened, folder)
+        damaged = _each(chosen, act)
     if not chosen:
         say("No run to restore: none that the folder holds is pruned.")
+    _end(damaged)
+
+
+def _each(run_ids: Sequence[str], act: Callable[[str], str]) -> int:
+    """A line on each; how many are damaged. These are named, and keep none of the others waiting for ever."""
+    from qualgate.escaping import visible_line
+
+    damaged = 0
+    for run_id in run_ids:
+        try:
+            say(f"{run_id}: {act(run_id)}")
+        except IntegrityError as error:
+            damaged += 1
+            say(visible_line(str(error)))
+    return damaged
+
+
+def _end(damaged: int) -> None:
+    if damaged:
+        raise typer.Exit(Exit.INTEGRITY)
 
 
 def _days_ago(days: float) -> str:

@@ -158,11 +158,14 @@ def _transformers() -> Finding:
 def sqlite_finding() -> Finding:
     """Before 3.51.3 a store in WAL mode can rarely be corrupted where two connections write or checkpoint at the same
     moment: see https://sqlite.org/wal.html, "The WAL-Reset Bug"."""
+    from qualgate.store.sqlite import OLDEST
+
     found = sqlite3.sqlite_version_info
     if found >= (3, 51, 3):
         return Finding(what="sqlite", ok=True, detail=sqlite3.sqlite_version)
-    if found < (3, 35):
-        return Finding(what="sqlite", ok=False, detail=f"{sqlite3.sqlite_version} (3.35 or newer is needed)")
+    if found < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        return Finding(what="sqlite", ok=False, detail=f"{sqlite3.sqlite_version} ({needed} or newer is needed)")
     return Finding(
         what="sqlite",
         ok=False,

@@ -52,7 +52,7 @@ class Node:
 
     def work(self, *, until_empty: bool = False) -> None:
         """Until it is asked to stop. until_empty: or until there is nothing for it."""
-        self._see(leases.enter(self.store, self.name, own_version(), self.seconds, time.time()))
+        self._enter()
         seen = time.monotonic()
         try:
             while self.stop() is None:
@@ -63,12 +63,24 @@ class Node:
                     return
                 else:
                     if time.monotonic() - seen > self.seconds / RENEWALS:
-                        self._patiently(lambda: self._see(leases.see(self.store, self.name, time.time())))
+                        self._patiently(self._seen)
                         seen = time.monotonic()
                     time.sleep(POLL)
         finally:
             with contextlib.suppress(InfrastructureError):  # it is forgotten by itself
                 leases.leave(self.store, self.name)
+
+    def _enter(self) -> None:
+        self._see(leases.enter(self.store, self.name, own_version(), self.seconds, time.time()))
+
+    def _seen(self) -> None:
+        """By the others too. One that was stopped for so long that it is taken for gone begins anew, unless another
+        version of qualgate is at work by now."""
+        skew = leases.see(self.store, self.name, time.time())
+        if skew is None:
+            self._enter()
+        else:
+            self._see(skew)
 
     def _patiently(self, ask: Callable[[], Found]) -> Found | None:
         """Ask the store; where it cannot be reached, again, for as long as a lease. None where it stays so."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert, select, text
+from sqlalchemy import Connection, Table, func, insert, select, text
+from sqlalchemy.exc import IntegrityError as Refused
 
-from qualgate.errors import IntegrityError, QualgateError, UsageError
-from qualgate.store.archived import EvidenceArchived
-from qualgate.store.database import Store, open_store
-from qualgate.store.decisions import check_chain
-from qualgate.store.evidence import evidence
+from qualgate.errors import IntegrityError, UsageError
+from qualgate.store import seals
+from qualgate.store.database import Store, open_store, plainly
 from qualgate.store.schema import metadata
 from qualgate.store.tables import runs
 
@@ -37,19 +36,20 @@ def copy_store(source_url: str, target_url: str) -> Copied:
     it gives back another row, or other faults of its seals, than the source.
     """
     with open_store(source_url, create=False) as source, open_store(target_url) as target:
-        with source.read() as given, target.write() as taken:
+        # The source first let go: while a large copy is committed, a server would end a session that says nothing.
+        with target.write() as taken, source.read() as given:
             _check_empty(target, taken)
-            rows = sum(_copy(table, given, taken) for table in metadata.sorted_tables)
+            rows = sum(_copy(table, source.url, given, taken) for table in metadata.sorted_tables)
             _number_on(taken)
             for table in metadata.sorted_tables:
-                _compare(table, given, taken)
-            ids = list(given.scalars(select(runs.c.run_id).order_by(runs.c.run_id)))
-        broken = tuple(_broken(source, ids))
-        if tuple(_broken(target, ids)) != broken:
+                _compare(table, source.url, given, taken)
+            copied = given.scalar(select(func.count()).select_from(runs)) or 0
+        broken = tuple(seals.broken(source))
+        if tuple(seals.broken(target)) != broken:
             raise IntegrityError(
                 f"{target_url}: its seals are not those of {source_url}. Drop it; nothing rests on it."
             )
-    return Copied(rows=rows, runs=len(ids), broken=broken)
+    return Copied(rows=rows, runs=copied, broken=broken)
 
 
 def _check_empty(target: Store, connection: Connection) -> None:
@@ -61,12 +61,26 @@ def _check_empty(target: Store, connection: Connection) -> None:
             )
 
 
-def _copy(table: Table, given: Connection, taken: Connection) -> int:
+def _copy(table: Table, source_url: str, given: Connection, taken: Connection) -> int:
+    batches = given.execute(_ordered(table), execution_options={"yield_per": BATCH}).mappings().partitions()
     rows = 0
-    for batch in given.execute(_ordered(table), execution_options={"yield_per": BATCH}).mappings().partitions():
-        taken.execute(insert(table), [dict(row) for row in batch])
+    for batch in _read(source_url, batches):
+        try:
+            taken.execute(insert(table), [dict(row) for row in batch])
+        except Refused as error:  # the target was empty, so nothing of its own is in the way
+            said = str(error.orig).splitlines()[0]
+            raise IntegrityError(
+                f"{source_url} is damaged: of its {table.name} some are of rows that it does not hold, or are there "
+                f"twice ({said}). Restore it from a backup; nothing was copied."
+            ) from error
         rows += len(batch)
     return rows
+
+
+def _read(source_url: str, rows: Iterator[Any]) -> Iterator[Any]:
+    """What cannot be read is the source's fault, though it is found while the target is written."""
+    with plainly(source_url):
+        yield from rows
 
 
 def _number_on(connection: Connection) -> None:
@@ -81,8 +95,8 @@ def _number_on(connection: Connection) -> None:
                 connection.execute(next_one, {"named": table.name, "column": column.name, "highest": highest})
 
 
-def _compare(table: Table, given: Connection, taken: Connection) -> None:
-    for one, other in zip_longest(_rows(table, given), _rows(table, taken)):
+def _compare(table: Table, source_url: str, given: Connection, taken: Connection) -> None:
+    for one, other in zip_longest(_read(source_url, _rows(table, given)), _rows(table, taken)):
         if one != other:
             row = (one or other)[: len(table.primary_key)]
             raise IntegrityError(f"{table.name}: the row {row} does not come back as it was; nothing was copied.")
@@ -95,19 +109,3 @@ def _rows(table: Table, connection: Connection) -> Iterator[Any]:
 
 def _ordered(table: Table) -> Any:
     return select(table).order_by(*table.primary_key)
-
-
-def _broken(store: Store, ids: list[str]) -> Iterator[str]:
-    """Of every run, and of the chain of decisions, what is not as it was recorded."""
-    for run_id in ids:
-        try:
-            for fault in evidence(store, run_id).integrity:
-                yield f"run {run_id}: {fault}"
-        except EvidenceArchived:  # what is left was compared, row for row
-            pass
-        except QualgateError as error:
-            yield f"run {run_id}: {error}"
-    try:
-        check_chain(store)
-    except QualgateError as error:
-        yield str(error)

@@ -40,7 +40,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One consistent snapshot."""
-        with _plainly(self.url), self._connection() as connection:
+        with plainly(self.url), self._connection() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
@@ -51,7 +51,7 @@ class Store:
         """One transaction, on disk when the block ends, gone without a trace when it raises or the process dies. No
         other process writes meanwhile; run: to this one, whose rows alone are written: in a database others may then
         write to theirs."""
-        with _plainly(self.url):
+        with plainly(self.url):
             for claim in self.claims:
                 claim.keep()
             with (
@@ -71,7 +71,7 @@ class Store:
         if self.engine.dialect.name != "postgresql":
             yield
             return
-        with _plainly(self.url):
+        with plainly(self.url):
             claim = postgresql.Claim(self.engine, name, self.patience, shared=self.lease is not None)
         self.claims.append(claim)
         try:
@@ -103,7 +103,7 @@ class Store:
         if (path := file_of(self.url)) is not None:
             self.close()
             return sqlite.shrink(path)
-        with _plainly(self.url):
+        with plainly(self.url):
             return postgresql.vacuum(self.engine)
 
     def close(self) -> None:
@@ -263,7 +263,7 @@ def if_absent(connection: Connection, table: Table) -> Insert:
 
 
 @contextmanager
-def _plainly(url: str) -> Iterator[None]:
+def plainly(url: str) -> Iterator[None]:
     """Database errors as ours, with the next step."""
     try:
         yield

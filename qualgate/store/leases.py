@@ -52,9 +52,13 @@ def enter(store: Store, node: str, program: str, seconds: float, here: float) ->
         connection.execute(delete(nodes).where(nodes.c.seen_at + FORGOTTEN * nodes.c.lease < now))
         check_program(connection, program, f"node {node}")
         connection.execute(delete(nodes).where(nodes.c.node == node))
-        row = {"node": node, "program": program, "seen_at": now, "lease": seconds, "skew": here - now}
-        connection.execute(insert(nodes), row)
-        return here - now
+        return _enter(connection, node, program, seconds, here - now)
+
+
+def _enter(connection: Connection, node: str, program: str, seconds: float, skew: float) -> float:
+    row = {"node": node, "program": program, "seen_at": clock(connection), "lease": seconds, "skew": skew}
+    connection.execute(insert(nodes), row)
+    return skew
 
 
 def leave(store: Store, node: str) -> None:
@@ -63,16 +67,16 @@ def leave(store: Store, node: str) -> None:
         connection.execute(delete(nodes).where(nodes.c.node == node))
 
 
-def see(store: Store, node: str, here: float) -> float:
-    """It is still there; returns as `enter`."""
+def see(store: Store, node: str, here: float) -> float | None:
+    """It is still there; returns as `enter`, None where it was not seen for so long that it is taken for gone."""
     with store.write() as connection:
         return _see(connection, node, here)
 
 
-def _see(connection: Connection, node: str, here: float) -> float:
+def _see(connection: Connection, node: str, here: float) -> float | None:
     now = clock(connection)
-    connection.execute(update(nodes).where(nodes.c.node == node).values(seen_at=now, skew=here - now))
-    return here - now
+    found = update(nodes).where(nodes.c.node == node).values(seen_at=now, skew=here - now)
+    return here - now if connection.execute(found).rowcount else None
 
 
 def check_program(connection: Connection, program: str, who: str) -> None:
@@ -226,9 +230,14 @@ def holds(store: Store, lease: Lease) -> bool:
 def renew(store: Store, lease: Lease, node: str, seconds: float, here: float) -> float | None:
     """Hold it for so many seconds from now; returns as `enter`, None where it is lost."""
     with store.write() as connection:
-        skew = _see(connection, node, here)
-        found = update(submissions).where(*_held(lease)).values(expires_at=clock(connection) + seconds)
-        return skew if connection.execute(found).rowcount else None
+        skew, now = _see(connection, node, here), clock(connection)
+        found = update(submissions).where(*_held(lease)).values(expires_at=now + seconds)
+        if not connection.execute(found).rowcount:
+            return None
+        if skew is None:  # taken for gone, and at work all the same: with the program that it claimed as
+            own = select(submissions.c.program).where(submissions.c.submission_id == lease.submission)
+            return _enter(connection, node, connection.execute(own).scalar_one(), seconds, here - now)
+        return skew
 
 
 def _held(lease: Lease) -> tuple:

@@ -91,26 +91,37 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
 
 @lasting
 def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], now: str) -> int:
+    rows, said, head = _sealed(store, run_id, after, scored, now)  # nobody waits for this
     with store.write() as connection:
         ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
         if connection.scalar(ours) == after + 1:  # committed, and then the connection was lost
             return after + 1
         if newest_scoring(connection, run_id) != after:
             raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
-        rows = connection.execute(_sealed_units(run_id)).all()
-        if {row.unit_id for row in rows} != set(scored):
-            raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
-        said = {row.unit_id: score_rows(_key(row), scored[row.unit_id]) for row in rows}
-        head: dict[str, Any] = {
-            "run_id": run_id,
-            "number": after + 1,
-            "created_at": now,
-            "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
-        }
-        connection.execute(insert(scorings), {**head, "sha256": _digest(head, rows, said)})
+        if connection.execute(_sealed_units(run_id)).all() != rows:
+            raise UsageError(f"run {run_id} was changed by another process meanwhile; score it again")
+        connection.execute(insert(scorings), head)
         new = [(unit_id, after + 1, *one) for unit_id, given in said.items() for one in given]
         bulk.put(connection, scores, (scores.c.unit_id, scores.c.scoring, *SCORE), new)
     return after + 1
+
+
+def _sealed(
+    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], now: str
+) -> tuple[Sequence[AnyRow], Said, dict[str, Any]]:
+    """The answers as they are, their new scores as rows, and the row that seals both."""
+    with store.read() as connection:
+        rows = connection.execute(_sealed_units(run_id)).all()
+    if {row.unit_id for row in rows} != set(scored):
+        raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
+    said = {row.unit_id: score_rows(_key(row), scored[row.unit_id]) for row in rows}
+    head: dict[str, Any] = {
+        "run_id": run_id,
+        "number": after + 1,
+        "created_at": now,
+        "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
+    }
+    return rows, said, head | {"sha256": _digest(head, rows, said)}
 
 
 def fault(connection: Connection, run_id: str, number: int, said: Said) -> str | None:

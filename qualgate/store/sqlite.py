@@ -16,6 +16,7 @@ from qualgate.store.address import ANOTHER
 from qualgate.store.columns import WrongKind, wrong_value
 from qualgate.store.schema import metadata
 
+OLDEST = (3, 35)  # of SQLite, which Python brings along or the system
 BUSY_SECONDS = 30.0  # how long a write waits for another process's transaction
 _HEADER = b"SQLite format 3\0"
 AGAIN = "What is written next uses the room that is free in it."
@@ -28,11 +29,16 @@ NETWORK = frozenset(
 
 
 def engine(url: str, path: Path) -> Engine:
-    """UsageError where the file is on a network's file system."""
+    """UsageError where this Python's SQLite is too old, or the file is on a network's file system."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise UsageError(
+            f"{url}: this Python has SQLite {sqlite3.sqlite_version}, and {'.'.join(map(str, OLDEST))} or newer is "
+            "needed. Use another Python, or a database: postgresql://USER@HOST/DATABASE"
+        )
     if (kind := file_system(path)) in NETWORK:
         raise UsageError(
-            f"{url}: {path.parent} is on a network file system ({kind}), where SQLite loses data once two machines "
-            "write. Keep the file on a disk of this machine, or use a database: postgresql://USER@HOST/DATABASE"
+            f"{url}: {path.resolve().parent} is on a network file system ({kind}), where SQLite loses data once two "
+            "machines write. Keep the file on a disk of this machine, or use a database: postgresql://USER@HOST/DATABASE"
         )
     made = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
     event.listen(made, "connect", _configure)
@@ -50,12 +56,12 @@ def begins_as_one(path: Path) -> bool:
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Of which kind the one is that holds `path`; "" where the system does not say."""
+    """Of which kind the one is that holds `path`, or what it is a link to; "" where the system does not say."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # no Linux
         return ""
-    folder, found = path.parent.resolve(), {}
+    folder, found = path.resolve().parent, {}  # SQLite puts its log beside what a link leads to
     for line in lines:
         _, place, kind, *_ = line.split(" ")
         place = place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")

@@ -329,11 +329,11 @@ def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
 
 
 def _free(needs: Mapping[str, int]) -> int:
-    """How many engines the cluster could hold beside all that is on it, at most."""
-    import ray
+    """How many engines its nodes could hold beside all that is on them. What is free of several adds up to no place:
+    an engine asked for in vain holds the pool up until it is withdrawn."""
+    from ray._private.state import available_resources_per_node  # what Ray itself gives out is the sum
 
-    free = ray.available_resources()
-    return min(int(free.get(kind, 0) // amount) for kind, amount in needs.items() if amount)
+    return sum(_room({"Resources": free}, needs) for free in available_resources_per_node().values())
 
 
 def _no_room(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.errors import InfrastructureError
+from qualgate.errors import InfrastructureError, StoreVersionError
 from qualgate.errors.log_lines import log_line
 from qualgate.identity import own_version
 from qualgate.pipeline import node
@@ -199,6 +199,19 @@ def test_a_clock_beyond_the_lease_is_told_once(bench, child, monkeypatch):
     bench.work()
     [told] = [line for line in bench.said if "clock" in line]
     assert "the clock of node n1 is 5400 s ahead of the store's, beyond a lease of 30 s" in told
+
+
+@pytest.mark.parametrize("program", [own_version(), "0.0.1"])
+def test_a_node_that_was_taken_for_gone_works_on_in_sight_unless_another_version_is_at_work(bench, program):
+    leases.enter(bench.store, "n1", own_version(), 30.0, time.time())
+    leases.leave(bench.store, "n1")  # as whoever enters does, once it was not seen for three leases
+    leases.enter(bench.store, "n2", program, 30.0, time.time())
+    if program == own_version():
+        bench.node._seen()
+        assert [node.name for node in submissions.nodes_at_work(bench.store)] == ["n1", "n2"]
+    else:
+        with pytest.raises(StoreVersionError, match=r"node n2 is at work on this store with 0\.0\.1"):
+            bench.node._seen()
 
 
 def test_a_store_that_cannot_be_reached_for_a_while_is_asked_again(bench, child, monkeypatch):

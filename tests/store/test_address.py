@@ -69,3 +69,22 @@ def test_sqlite_on_a_network_s_file_system_is_refused_with_the_reason(tmp_path, 
     with pytest.raises(UsageError, match=r"network file system \(nfs4\).*postgresql://"):
         open_store(f"sqlite:///{far / 'q.db'}")
     assert not (far / "q.db").exists()
+
+
+def test_a_link_to_a_file_on_a_network_s_file_system_is_refused_as_the_file_is(tmp_path, monkeypatch):
+    mounts, far, link = tmp_path / "mounts", tmp_path / "far", tmp_path / "q.db"
+    far.mkdir()
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {far} nfs4 rw 0 0\n")
+    link.symlink_to(far / "q.db")
+    monkeypatch.setattr(sqlite.file_system, "__defaults__", (mounts,))
+    with pytest.raises(UsageError, match=rf"{far} is on a network file system \(nfs4\)"):
+        open_store(f"sqlite:///{link}")
+    assert not (far / "q.db").exists()
+
+
+def test_an_sqlite_that_is_too_old_is_refused_before_a_file_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite.sqlite3, "sqlite_version_info", (3, 34, 1))
+    monkeypatch.setattr(sqlite.sqlite3, "sqlite_version", "3.34.1")
+    with pytest.raises(UsageError, match=r"SQLite 3\.34\.1, and 3\.35 or newer is needed.*postgresql://"):
+        open_store(f"sqlite:///{tmp_path / 'q.db'}")
+    assert not list(tmp_path.iterdir())

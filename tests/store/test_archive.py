@@ -296,3 +296,22 @@ def test_the_commands_archive_prune_and_restore(tmp_path):
     ).stdout.replace("\\", "")
     assert db("restore", folder) == (0, f"{first}: is whole again, its seals hold\n")
     assert "No run to restore" in db("restore", folder)[1]
+
+
+def test_a_run_that_is_damaged_is_named_and_keeps_no_other_from_being_archived_or_pruned(tmp_path):
+    url, folder = f"sqlite:///{tmp_path / 'q.db'}", tmp_path / "archive"
+    with open_store(url) as store:
+        damaged, torn, whole, _, _ = (make_run(store, PLAN) for _ in range(5))
+        change = "update scores set value = 0.5 where unit_id in (select unit_id from units where run_id = :run)"
+        tamper(store, change, run=damaged)
+    every = ("--store", url, "--older-than", "0", "--keep", "1")
+    done = qualgate("db", "archive", str(folder), *every)
+    assert done.returncode == Exit.INTEGRITY
+    assert f"run {damaged}: " in done.stdout
+    assert f"{whole}: archived in" in done.stdout
+    (folder / torn / "scores.parquet").write_bytes(b"torn")
+    done = qualgate("db", "prune", str(folder), *every)
+    assert done.returncode == Exit.INTEGRITY
+    assert f"{torn}: scores.parquet was changed" in done.stdout
+    assert f"{whole}: its answers and scores are in" in done.stdout
+    assert "came back to the disk" in done.stdout

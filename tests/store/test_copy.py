@@ -98,8 +98,8 @@ def test_a_copy_that_fails_on_the_way_leaves_an_empty_store_to_copy_to_again(tmp
     target = f"sqlite:///{tmp_path / 'to.db'}" if to == "file" else server().new_database()
     honest = copy._copy
 
-    def lossy(table, given, taken):
-        rows = honest(table, given, taken)
+    def lossy(table, source_url, given, taken):
+        rows = honest(table, source_url, given, taken)
         if table.name == "scores":
             taken.execute(text("delete from scores where unit_id = 1"))
         return rows

@@ -327,6 +327,19 @@ def test_two_versions_of_the_program_do_not_work_on_one_store(store, clock):
     assert leases.claim(store, "n2", "2", SECONDS).lease.submission == old
 
 
+def test_a_node_that_was_taken_for_gone_and_is_not_enters_again_idle_or_at_work(store, clock):
+    leases.enter(store, "n1", "1", SECONDS, clock.now)
+    submissions.submit(store, handed())
+    lease = leases.claim(store, "n1", "1", 10 * SECONDS).lease
+    clock.now += leases.FORGOTTEN * SECONDS + 1
+    leases.enter(store, "n2", "1", SECONDS, clock.now)
+    assert leases.see(store, "n1", clock.now) is None
+    assert [node.name for node in submissions.nodes_at_work(store)] == ["n2"]
+    assert leases.renew(store, lease, "n1", SECONDS, clock.now + 2.0) == 2.0
+    assert [(node.name, node.program) for node in submissions.nodes_at_work(store)] == [("n1", "1"), ("n2", "1")]
+    assert leases.see(store, "n1", clock.now) == 0.0
+
+
 def test_a_clock_that_is_off_is_told_by_how_much(store, clock):
     assert leases.enter(store, "n1", "1", SECONDS, clock.now + 5400.0) == 5400.0
     assert submissions.nodes_at_work(store)[0].skew == 5400.0

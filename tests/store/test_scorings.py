@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from qualgate.errors import UsageError
-from qualgate.store import queries, runs, scorings
+from qualgate.store import postgresql, queries, runs, scorings
 from qualgate.store.tables import scores, units
 from tests.store.made import make_plan, make_run
 
@@ -41,6 +41,24 @@ def test_the_newest_scoring_counts_and_the_recorded_one_stays(store):
     for was, once, twice in zip(recorded.baseline.units, turned_once, turned_twice, strict=True):
         assert was.values == twice.values
         assert was.values["exact_match"] == 1 - once.values["exact_match"]
+
+
+def test_others_write_while_a_scoring_is_made_and_sealed(store, monkeypatch):
+    run_id, sealed, written = make_run(store, SMALL), scorings._digest, []
+
+    def beside(*given):
+        with store.write() as connection:  # would wait for itself, were the store held
+            connection.execute(update(units).where(units.c.unit_id < 0).values(error=""))
+        written.append(True)
+        return sealed(*given)
+
+    last = scorings.read(store, run_id)
+    with monkeypatch.context() as slow:
+        slow.setattr(postgresql, "BUSY_SECONDS", 0.5)
+        slow.setattr(scorings, "_digest", beside)
+        assert scorings.add(store, run_id, 0, turned(last, "exact_match/2")) == 1
+    assert written
+    assert runs.evidence(store, run_id).integrity == ()
 
 
 def test_the_cases_and_answers_are_those_of_the_run(store):

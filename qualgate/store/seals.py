@@ -1,0 +1,66 @@
+"""Every seal of a store, recomputed: of runs and what was said of them, of the chain of decisions, of loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from qualgate.errors import QualgateError
+from qualgate.store import archived, judgements, loads, scorings
+from qualgate.store.archived import EvidenceArchived
+from qualgate.store.database import Store
+from qualgate.store.decisions import check_chain
+from qualgate.store.evidence import evidence
+from qualgate.store.rows import check_arm, check_run, check_verdict
+from qualgate.store.tables import arms, runs, verdicts
+from qualgate.store.tables import judgements as replies
+
+
+def broken(store: Store) -> Iterator[str]:
+    """A line for each that does not hold, in a fixed order. Of a run whose answers were let go those that are left."""
+    with store.read() as connection:
+        ids = list(connection.scalars(select(runs.c.run_id).order_by(runs.c.run_id)))
+    for run_id in ids:
+        for fault in _of_run(store, run_id):
+            yield f"run {run_id}: {fault}"
+    yield from _told(lambda: check_chain(store))
+    yield from _told(lambda: loads.newest(store, loads.count(store)))
+
+
+def _of_run(store: Store, run_id: str) -> Iterator[str]:
+    try:
+        yield from evidence(store, run_id).integrity
+        with store.read() as connection:
+            yield from _of_scorings(connection, run_id)
+    except EvidenceArchived:
+        with store.read() as connection:
+            for table, check in ((runs, check_run), (arms, check_arm)):
+                yield from _of_rows(connection, table, run_id, check)
+    except QualgateError as error:
+        yield str(error)
+    with store.read() as connection:
+        yield from _of_rows(connection, verdicts, run_id, check_verdict)
+        yield from _told(lambda: archived.newest(connection, run_id))
+        judges = list(connection.scalars(select(replies.c.judge).where(replies.c.run_id == run_id).distinct()))
+    yield from filter(None, (judgements.read(store, run_id, judge)[1] for judge in sorted(judges)))
+
+
+def _of_scorings(connection: Connection, run_id: str) -> Iterator[str]:
+    """Of all but the newest, which is evidence."""
+    for number in range(1, scorings.newest_scoring(connection, run_id)):
+        fault = scorings.fault(connection, run_id, number, scorings.scores_by_unit(connection, run_id, number))
+        yield from filter(None, (fault,))
+
+
+def _of_rows(connection: Connection, table: Any, run_id: str, check: Callable[[Any], object]) -> Iterator[str]:
+    for row in connection.execute(select(table).where(table.c.run_id == run_id).order_by(*table.primary_key)):
+        yield from _told(lambda row=row: check(row))
+
+
+def _told(check: Callable[[], object]) -> Iterator[str]:
+    try:
+        check()
+    except QualgateError as error:
+        yield str(error)

@@ -1,0 +1,93 @@
+"""A store that is to move and cannot as it is: it is named, not where it goes, and no broken seal stays untold."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import event
+
+from qualgate.errors import IntegrityError
+from qualgate.store import archive, copy, loads, scorings, seals
+from qualgate.store.database import open_store
+from tests.postgresql import server
+from tests.store.made import make_plan, make_run
+from tests.store.tampering import tamper
+from tests.store.test_copy import fill
+from tests.store.test_scorings import turned
+
+
+@pytest.fixture
+def file(tmp_path):
+    return f"sqlite:///{tmp_path / 'q.db'}"
+
+
+@pytest.mark.parametrize("to", ["file", "server"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("update units set text = cast(x'ff41' as text) where unit_id = 7", "of the row with unit_id 7 is no UTF-8"),
+        ("update scores set value = 'much' where unit_id = 7", "of the row with unit_id 7, .* is text"),
+        ("delete from units where unit_id = 7", "of its scores some are of rows that it does not hold"),
+        ("delete from runs", "of its arms some are of rows that it does not hold"),
+    ],
+)
+def test_a_store_that_cannot_be_read_whole_is_named_and_the_other_stays_empty(tmp_path, file, to, damage, said):
+    fill(file)
+    target = f"sqlite:///{tmp_path / 'to.db'}" if to == "file" else server().new_database()
+    with open_store(file) as store:
+        tamper(store, damage)
+    with pytest.raises(IntegrityError, match=rf"{file} is damaged.*{said}"):
+        copy.copy_store(file, target)
+    (tmp_path / "q.db").unlink()
+    fill(file)
+    assert copy.copy_store(file, target).broken == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("update verdicts set word = 'approve' where word <> 'approve'", "the verdict on 'int2-g32'"),
+        ("update verdicts set body_json = replace(body_json, 'int8', 'int7')", "the verdict on 'int8'"),
+        ("update judgements set reply = 'A'", "what the judge replied"),
+        ("update loads set exit = 0", "load "),
+        ("update scores set value = 1 - value where scoring = 1", "the scores of scoring 1 "),
+        ("update archives set place = '/elsewhere'", "is archived is not what was recorded"),
+    ],
+)
+def test_every_seal_that_does_not_hold_is_told(tmp_path, file, damage, said):
+    run_id = fill(file)
+    with open_store(file) as store:
+        loads.add(store, "gate.yaml", "version: 1\n", "f" * 64, 10, {})
+        for before in (0, 1):
+            scorings.add(store, run_id, before, turned(scorings.read(store, run_id), f"exact_match/{before + 2}"))
+        archive.archive_run(store, run_id, tmp_path / "archive")
+        assert list(seals.broken(store)) == []
+        tamper(store, damage)
+    done = copy.copy_store(file, f"sqlite:///{tmp_path / 'to.db'}")
+    assert any(said in line for line in done.broken), done.broken
+
+
+@pytest.mark.parametrize("damage", ["update runs set gate_file = 'another'", "update arms set spec_json = '{}'"])
+def test_of_a_run_whose_answers_were_let_go_the_seals_that_are_left_are_told(tmp_path, file, damage):
+    plan = make_plan(cases=2, wrong={"int8": 0.0})
+    with open_store(file) as store:
+        run_id = make_run(store, plan)
+        make_run(store, plan)  # the newest of a gate file stays
+        archive.archive_run(store, run_id, tmp_path / "archive")
+        archive.prune_run(store, run_id, tmp_path / "archive")
+        assert list(seals.broken(store)) == []
+        tamper(store, damage)
+        assert any(line.startswith(f"run {run_id}: ") for line in seals.broken(store))
+
+
+def test_the_source_is_let_go_before_what_was_copied_is_committed(tmp_path, file, monkeypatch):
+    fill(file)
+    target, ended = f"sqlite:///{tmp_path / 'to.db'}", []
+
+    def watched(url: str, create: bool = True):
+        store = open_store(url, create=create)
+        event.listen(store.engine, "commit", lambda connection: ended.append(url))
+        return store
+
+    monkeypatch.setattr(copy, "open_store", watched)
+    copy.copy_store(file, target)
+    assert ended[:2] == [file, target]
