@@ -53,16 +53,23 @@ def nightly(
             say(f"nothing is due before {ahead:%Y-%m-%d %H:%M} UTC; the last word stands")
         say(fit("\n".join(lines(ended.said | {"undelivered": 0}))))
     for one in ended.waiting:
-        tell(f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): {one.error}")
+        tell(
+            f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): "
+            f"{one.error or 'it waits for the one before it'}"
+        )
     raise typer.Exit(ended.exit)
 
 
 def _judged(gate: GateFile) -> Outcome:
     """A run of the gate file, with its reports beside it, as `qualgate run` leaves them."""
     from qualgate import load_report, run_gate
+    from qualgate.errors.log_lines import all_are_about
     from qualgate.report.formats import write_report
 
-    outcome = run_gate(gate, warn=lambda line: tell(f"note: {line}"), observe=tell_event)
+    try:
+        outcome = run_gate(gate, warn=lambda line: tell(f"note: {line}"), observe=tell_event)
+    finally:
+        all_are_about()  # what comes next is about another
     write_report(load_report(gate.store_url, outcome.run_id, gate=gate), gate.path.parent / "qualgate-reports")
     return outcome
 

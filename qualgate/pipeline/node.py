@@ -52,23 +52,33 @@ class Node:
 
     def work(self, *, until_empty: bool = False) -> None:
         """Until it is asked to stop. until_empty: or until there is nothing for it."""
-        self._see(leases.enter(self.store, self.name, own_version(), self.seconds, time.time()))
+        self._enter()
         seen = time.monotonic()
         try:
             while self.stop() is None:
+                if time.monotonic() - seen > self.seconds / RENEWALS:
+                    self._patiently(self._be_seen)
+                    seen = time.monotonic()
                 claimed = self._patiently(self._claim)
                 if claimed is not None:
                     self._take(claimed)
                 elif until_empty and not leases.is_pausing(self.store):
                     return
                 else:
-                    if time.monotonic() - seen > self.seconds / RENEWALS:
-                        self._patiently(lambda: self._see(leases.see(self.store, self.name, time.time())))
-                        seen = time.monotonic()
                     time.sleep(POLL)
         finally:
             with contextlib.suppress(InfrastructureError):  # it is forgotten by itself
                 leases.leave(self.store, self.name)
+
+    def _enter(self) -> None:
+        self._see(leases.enter(self.store, self.name, own_version(), self.seconds, time.time()))
+
+    def _be_seen(self) -> None:
+        skew = leases.see(self.store, self.name, time.time())
+        if skew is None:  # it woke after others had forgotten it; who has another version by now ends
+            self._enter()
+        else:
+            self._see(skew)
 
     def _patiently(self, ask: Callable[[], Found]) -> Found | None:
         """Ask the store; where it cannot be reached, again, for as long as a lease. None where it stays so."""
@@ -127,11 +137,11 @@ class Node:
             say(f"{what}: {said}", event="died", level="error")
             return
         if code is None:
-            say(f"left {what}", event="left")
+            say(f"left {what}", event="left", run=told.run or claimed.run_id)
         else:
             said = told.last_words()
             self._patiently(lambda: self._tell_end(claimed, code, said))
-            say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code)
+            say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code, run=told.run or claimed.run_id)
         if code is None or code in ENDED:
             shutil.rmtree(home, ignore_errors=True)
 

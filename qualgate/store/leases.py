@@ -63,16 +63,17 @@ def leave(store: Store, node: str) -> None:
         connection.execute(delete(nodes).where(nodes.c.node == node))
 
 
-def see(store: Store, node: str, here: float) -> float:
-    """It is still there; returns as `enter`."""
+def see(store: Store, node: str, here: float) -> float | None:
+    """It is still there; returns as `enter`, None where it was forgotten (it slept for long, and another entered
+    meanwhile) and has to enter anew."""
     with store.write() as connection:
-        return _see(connection, node, here)
+        now = clock(connection)
+        return here - now if _see(connection, node, here, now) else None
 
 
-def _see(connection: Connection, node: str, here: float) -> float:
-    now = clock(connection)
-    connection.execute(update(nodes).where(nodes.c.node == node).values(seen_at=now, skew=here - now))
-    return here - now
+def _see(connection: Connection, node: str, here: float, now: float) -> bool:
+    seen = update(nodes).where(nodes.c.node == node).values(seen_at=now, skew=here - now)
+    return bool(connection.execute(seen).rowcount)
 
 
 def check_program(connection: Connection, program: str, who: str) -> None:
@@ -176,10 +177,15 @@ def _in_turn(connection: Connection, node: str, program: str, per_owner: int | N
     recent = refusals.c.node == node, refusals.c.at > now - REFUSED_SECONDS
     refused = set(connection.execute(select(refusals.c.submission_id).where(*recent)).scalars())
     waiting = connection.execute(select(submissions).where(submissions.c.status == "queued")).all()
-    for row in sorted(
-        waiting,
-        key=lambda row: (at_work[row.owner], last[row.owner], -row.priority, row.submitted_at, row.submission_id),
-    ):
+    since: dict[str, float] = {}  # among owners who never had a turn, or had it at one moment; before any priority
+    for row in waiting:
+        since[row.owner] = min(since.get(row.owner, row.submitted_at), row.submitted_at)
+
+    def turn(row: AnyRow) -> tuple:
+        of_owner = at_work[row.owner], last[row.owner], since[row.owner], row.owner
+        return *of_owner, -row.priority, row.submitted_at, row.submission_id
+
+    for row in sorted(waiting, key=turn):
         full = per_owner is not None and at_work[row.owner] >= per_owner
         pauses = row.expires_at is not None and row.expires_at >= now
         if (
@@ -226,9 +232,10 @@ def holds(store: Store, lease: Lease) -> bool:
 def renew(store: Store, lease: Lease, node: str, seconds: float, here: float) -> float | None:
     """Hold it for so many seconds from now; returns as `enter`, None where it is lost."""
     with store.write() as connection:
-        skew = _see(connection, node, here)
-        found = update(submissions).where(*_held(lease)).values(expires_at=clock(connection) + seconds)
-        return skew if connection.execute(found).rowcount else None
+        now = clock(connection)
+        _see(connection, node, here, now)
+        found = update(submissions).where(*_held(lease)).values(expires_at=now + seconds)
+        return here - now if connection.execute(found).rowcount else None
 
 
 def _held(lease: Lease) -> tuple:
