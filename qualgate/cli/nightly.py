@@ -31,6 +31,7 @@ def nightly(
     that occurs.
     """
     from qualgate.config.nightly import load_nightly
+    from qualgate.errors.log_lines import all_are_about
 
     found = load_nightly(nightly_file)
     from qualgate.pipeline.nights.delivery import check_targets
@@ -45,7 +46,8 @@ def nightly(
         return
     for line in check_targets(found):
         tell(f"note: {line}; digests wait until it is")
-    ended = whole_night(found, _judged, now, every=every, say=tell)
+    ended = whole_night(found, _judged, now, every=every, say=_tell_next)
+    all_are_about()
     if as_json:
         say(json.dumps(ended.said | {"undelivered": len(ended.waiting)}, indent=2))
     else:
@@ -55,21 +57,26 @@ def nightly(
     for one in ended.waiting:
         tell(
             f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): "
-            f"{one.error or 'it waits for the one before it'}"
+            f"{one.error or 'it waits for the one before it'}",
+            level="warning",
         )
     raise typer.Exit(ended.exit)
+
+
+def _tell_next(line: str) -> None:
+    """What begins is another run than the one before."""
+    from qualgate.errors.log_lines import all_are_about
+
+    all_are_about()
+    tell(line)
 
 
 def _judged(gate: GateFile) -> Outcome:
     """A run of the gate file, with its reports beside it, as `qualgate run` leaves them."""
     from qualgate import load_report, run_gate
-    from qualgate.errors.log_lines import all_are_about
     from qualgate.report.formats import write_report
 
-    try:
-        outcome = run_gate(gate, warn=lambda line: tell(f"note: {line}"), observe=tell_event)
-    finally:
-        all_are_about()  # what comes next is about another
+    outcome = run_gate(gate, warn=lambda line: tell(f"note: {line}"), observe=tell_event)
     write_report(load_report(gate.store_url, outcome.run_id, gate=gate), gate.path.parent / "qualgate-reports")
     return outcome
 
