@@ -116,8 +116,12 @@ def trend(
 
     with open_store(url, create=False) as opened:
         of = named or queries.latest_run(opened)
+        run = queries.run_summary(opened, of)
         found, flaky = trends(opened, of), queries.flaky(opened, of)
     if as_json:
         say(json.dumps(trend_as_json(found, flaky), indent=2))
     else:
         print_trend(found, flaky)
+        if not found:
+            why = "its scores are archived" if run.archived else f"it is {run.status}, or a trial"
+            tell(f"note: run {of} is no night that could be compared: {why}")
