@@ -101,7 +101,8 @@ def _nodes(one: Health) -> Finding:
         return Finding(what="nodes", ok=True, detail=f"{len(one.at_work)} at work: {', '.join(told)}")
     gone = f"; seen before: {', '.join(told)}" if told else ""
     if waiting := one.queue.get("queued", 0) + one.queue.get("leased", 0):
-        detail = f"none is at work, and {counted(waiting, 'submission')} waits: qualgate worker --store URL{gone}"
+        wait = counted(waiting, "submission waits", "submissions wait")
+        detail = f"none is at work, and {wait}: qualgate worker --store URL{gone}"
         return Finding(what="nodes", ok=False, detail=detail)
     return Finding(what="nodes", ok=True, detail=f"none is at work, and nothing waits for one{gone}")
 

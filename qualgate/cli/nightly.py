@@ -31,6 +31,7 @@ def nightly(
     that occurs.
     """
     from qualgate.config.nightly import load_nightly
+    from qualgate.errors.log_lines import all_are_about
 
     found = load_nightly(nightly_file)
     from qualgate.pipeline.nights.delivery import check_targets
@@ -45,7 +46,8 @@ def nightly(
         return
     for line in check_targets(found):
         tell(f"note: {line}; digests wait until it is")
-    ended = whole_night(found, _judged, now, every=every, say=tell)
+    ended = whole_night(found, _judged, now, every=every, say=_tell_next)
+    all_are_about()
     if as_json:
         say(json.dumps(ended.said | {"undelivered": len(ended.waiting)}, indent=2))
     else:
@@ -53,8 +55,20 @@ def nightly(
             say(f"nothing is due before {ahead:%Y-%m-%d %H:%M} UTC; the last word stands")
         say(fit("\n".join(lines(ended.said | {"undelivered": 0}))))
     for one in ended.waiting:
-        tell(f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): {one.error}")
+        tell(
+            f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): "
+            f"{one.error or 'it waits for the one before it'}",
+            level="warning",
+        )
     raise typer.Exit(ended.exit)
+
+
+def _tell_next(line: str) -> None:
+    """What begins is another run than the one before."""
+    from qualgate.errors.log_lines import all_are_about
+
+    all_are_about()
+    tell(line)
 
 
 def _judged(gate: GateFile) -> Outcome:
@@ -102,8 +116,12 @@ def trend(
 
     with open_store(url, create=False) as opened:
         of = named or queries.latest_run(opened)
+        run = queries.run_summary(opened, of)
         found, flaky = trends(opened, of), queries.flaky(opened, of)
     if as_json:
         say(json.dumps(trend_as_json(found, flaky), indent=2))
     else:
         print_trend(found, flaky)
+        if not found:
+            why = "its scores are archived" if run.archived else f"it is {run.status}, or a trial"
+            tell(f"note: run {of} is no night that could be compared: {why}")

@@ -32,9 +32,12 @@ def tell_json(text: str, **about: Any) -> None:
 
 def tell_event(event: Event) -> None:
     """Likewise, of a run."""
+    from qualgate.errors.log_lines import all_are_about
     from qualgate.pipeline.tracing import is_wanted, trace_id
 
-    about = {"event": event.what, "run": event.run, "arm": event.arm, "job": event.job, "exit": event.exit}
-    about["trace"] = trace_id(event.run) if is_wanted() else ""
+    if event.what == "begun":  # progress and notes are told by who knows of no run
+        trace = trace_id(event.run) if is_wanted() else ""
+        all_are_about(run=event.run, trace=trace, submission=event.submission)
+    about = {"event": event.what, "arm": event.arm, "job": event.job, "exit": event.exit}
     level = "warning" if event.what == "failed" else "info"
-    tell_json(event.said, level=level, **about, submission=event.submission)
+    tell_json(event.said, level=level, **about, run=event.run)

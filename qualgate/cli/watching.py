@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from qualgate.cli.arguments import StoreOption, store_url
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
-from qualgate.errors import UsageError
+from qualgate.errors import QualgateError, UsageError
 
 if TYPE_CHECKING:
     from qualgate.config.nightly import Nightly
+    from qualgate.report.exposition import Exposition
     from qualgate.store.database import Store
 
 
@@ -46,19 +48,20 @@ def metrics(
 
     nightly = load_nightly(nightly_file) if nightly_file is not None else None
     url = store_url(nightly.store_url if nightly else None, store)
+    registry = CollectorRegistry(auto_describe=False)
+    if textfile is not None:
+        _write(textfile, url, nightly, lambda one: (registry.register(one), write_to_textfile(str(textfile), registry)))
+        return
     with open_store(url, create=False) as opened:
         read = replace(opened, patience=0.0)  # a scrape ends after seconds: a server that is away is told at once
 
-        def failed(error: Exception) -> None:
-            tell(f"qualgate: {error}")
+        def failed(error: QualgateError) -> None:
             if port is None:
                 raise error
+            tell(f"qualgate: {error}")
 
-        registry = CollectorRegistry(auto_describe=False)
         registry.register(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), failed))
-        if textfile is not None:
-            write_to_textfile(str(textfile), registry)
-        elif port is None:
+        if port is None:
             say(generate_latest(registry).decode(), nl=False)
         else:
             try:
@@ -67,6 +70,29 @@ def metrics(
                 raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); give another") from None
             tell(f"metrics: http://{host}:{server.server_port}/metrics   (Ctrl-C ends it)")
             thread.join()
+
+
+def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[Exposition], object]) -> None:
+    """Where the store cannot be read, a file of a time when it could would say still that it can."""
+    from qualgate.report.exposition import Exposition
+    from qualgate.store.database import open_store
+    from qualgate.store.queries.service import service_state
+
+    told: list[QualgateError] = []
+    try:
+        with open_store(url, create=False) as opened:
+            read = replace(opened, patience=0.0)
+            write(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), told.append))
+    except QualgateError as error:
+        if textfile.exists():
+            write(Exposition(partial(_raised, error), dict, told.append))
+        raise
+    if told:
+        raise told[0]
+
+
+def _raised(error: QualgateError) -> NoReturn:
+    raise error
 
 
 def _overdue(nightly: Nightly | None, store: Store) -> Mapping[tuple[str, str], float]:

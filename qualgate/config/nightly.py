@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import available_timezones
@@ -18,6 +18,7 @@ from qualgate.records.schedule import WEEKDAYS, Schedule
 from qualgate.store.address import file_of, placed
 
 MOST_GATES = 200
+MADE_UP_FOR = timedelta(days=7)  # the last of a schedule may come late as any other, and its digest later still
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 When = Literal["always", "changed", "not_approved"]
 
@@ -77,13 +78,15 @@ class ScheduleEntry(Written):
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
     """In which the time of day is meant. Example: `timezone: Europe/Berlin`"""
     until: Annotated[Any, AfterValidator(_day), WithJsonSchema({"type": "string", "format": "date"})] = ABSENT
-    """The last day. Example: `until: 2027-03-31`"""
+    """The last day; for a week after it, its night is made up for where it was missed. Example: `until: 2027-03-31`"""
 
     @model_validator(mode="after")
     def _fires(self) -> ScheduleEntry:
         if self.days is not None and not self.days:
             raise stated("`schedule.days` is empty: it would never fire; name days, or leave `days` out for every day")
-        if as_schedule(self).next(datetime.now(UTC)) is None:
+        now, schedule = datetime.now(UTC), as_schedule(self)
+        last = schedule.last(now)
+        if schedule.next(now) is None and (last is None or now - last > MADE_UP_FOR):
             raise stated(
                 f"the schedule never fires again: `until: {self.until}` leaves no day after now; give a later day, or "
                 "leave `until` out"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 VARIABLE = "QUALGATE_LOG"
 Level = Literal["info", "warning", "error"]
+_under_way: dict[str, Any] = {}
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|HEADERS|AUTH|HOOK|SLACK", re.IGNORECASE)
 SHORTEST_SECRET = 8  # characters: shorter values occur in texts by chance
 
@@ -23,9 +24,16 @@ def is_json() -> bool:
     return os.environ.get(VARIABLE) == "json"
 
 
+def all_are_about(**about: Any) -> None:
+    """What this process's lines are about from here on, beside what each says of itself: a run that is under way.
+    Without any: nothing."""
+    _under_way.clear()
+    _under_way.update({name: value for name, value in about.items() if value})
+
+
 def log_line(message: str, level: Level = "info", **about: Any) -> str:
     """One line of ASCII without control characters. about: what is None or empty is left out."""
-    said = {name: value for name, value in about.items() if value not in (None, "")}
+    said = _under_way | {name: value for name, value in about.items() if value not in (None, "")}
     line = json.dumps(
         {"time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", "level": level, "message": message, **said}
     )

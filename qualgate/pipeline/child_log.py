@@ -21,6 +21,7 @@ class ChildLog:
 
     path: Path
     say: Callable[..., None]
+    run: str = ""  # that its lines were about last; "" where none was
     _read: int = 0  # bytes
 
     def relay(self) -> None:
@@ -35,7 +36,9 @@ class ChildLog:
             self._read += len(whole)
             for line in whole.decode("utf-8", "replace").splitlines():
                 if (said := read_line(line)) is not None:
-                    self.say(said["message"], level=_level(said), **_kept(said))
+                    kept = _kept(said)
+                    self.run = kept.get("run", self.run)
+                    self.say(said["message"], level=_level(said), **kept)
 
     def last_words(self) -> str:
         """The end of what the child said: its error is there."""

@@ -56,15 +56,15 @@ class Node:
         seen = time.monotonic()
         try:
             while self.stop() is None:
+                if time.monotonic() - seen > self.seconds / RENEWALS:
+                    self._patiently(self._seen)
+                    seen = time.monotonic()
                 claimed = self._patiently(self._claim)
                 if claimed is not None:
                     self._take(claimed)
                 elif until_empty and not leases.is_pausing(self.store):
                     return
                 else:
-                    if time.monotonic() - seen > self.seconds / RENEWALS:
-                        self._patiently(self._seen)
-                        seen = time.monotonic()
                     time.sleep(POLL)
         finally:
             with contextlib.suppress(InfrastructureError):  # it is forgotten by itself
@@ -139,11 +139,11 @@ class Node:
             say(f"{what}: {said}", event="died", level="error")
             return
         if code is None:
-            say(f"left {what}", event="left")
+            say(f"left {what}", event="left", run=told.run or claimed.run_id)
         else:
             said = told.last_words()
             self._patiently(lambda: self._tell_end(claimed, code, said))
-            say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code)
+            say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code, run=told.run or claimed.run_id)
         if code is None or code in ENDED:
             shutil.rmtree(home, ignore_errors=True)
 

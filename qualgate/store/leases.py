@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select, text, update
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, text, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.sql import ColumnElement
 
@@ -170,20 +170,25 @@ def _rescue(connection: Connection, now: float) -> None:
 
 
 def _in_turn(connection: Connection, node: str, program: str, per_owner: int | None, now: float) -> Iterator[AnyRow]:
-    columns = ("owner", "status", "content", "taken_at")
-    rows = connection.execute(select(*(submissions.c[name] for name in columns))).all()
-    at_work = Counter(row.owner for row in rows if row.status == "leased")
-    contents = {row.content for row in rows if row.status == "leased"}
-    last: dict[str, float] = {}
-    for row in rows:
-        last[row.owner] = max(last.get(row.owner, 0.0), row.taken_at or 0.0)
+    held = select(submissions.c.owner, submissions.c.content).where(submissions.c.status == "leased")
+    rows = connection.execute(held).all()
+    at_work, contents = Counter(row.owner for row in rows), {row.content for row in rows}
+    turns = select(submissions.c.owner, func.max(submissions.c.taken_at)).group_by(submissions.c.owner)
+    last: dict[str, float] = {owner: taken or 0.0 for owner, taken in connection.execute(turns)}
     recent = refusals.c.node == node, refusals.c.at > now - REFUSED_SECONDS
     refused = set(connection.execute(select(refusals.c.submission_id).where(*recent)).scalars())
-    waiting = connection.execute(select(submissions).where(submissions.c.status == "queued")).all()
-    for row in sorted(
-        waiting,
-        key=lambda row: (at_work[row.owner], last[row.owner], -row.priority, row.submitted_at, row.submission_id),
-    ):
+    names = ("submission_id", "owner", "priority", "content", "program", "submitted_at", "expires_at")
+    columns = [submissions.c[name] for name in names]  # no gate files: of a long queue they are most of it
+    waiting = connection.execute(select(*columns).where(submissions.c.status == "queued")).all()
+    since: dict[str, float] = {}  # among owners who never had a turn, or had it at one moment; before any priority
+    for row in waiting:
+        since[row.owner] = min(since.get(row.owner, row.submitted_at), row.submitted_at)
+
+    def turn(row: AnyRow) -> tuple:
+        of_owner = at_work[row.owner], last[row.owner], since[row.owner], row.owner
+        return *of_owner, -row.priority, row.submitted_at, row.submission_id
+
+    for row in sorted(waiting, key=turn):
         full = per_owner is not None and at_work[row.owner] >= per_owner
         pauses = row.expires_at is not None and row.expires_at >= now
         if (
@@ -193,7 +198,8 @@ def _in_turn(connection: Connection, node: str, program: str, per_owner: int | N
             and row.content not in contents
             and row.submission_id not in refused
         ):
-            yield row
+            found = connection.execute(select(submissions).where(submissions.c.submission_id == row.submission_id))
+            yield found.one()
 
 
 def _claimed(connection: Connection, row: AnyRow, lease: Lease) -> Claimed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -75,6 +77,15 @@ def test_faults_are_told_with_their_line(load, old, new, line, said):
     with pytest.raises(UsageError, match=re.escape(f"nightly.yaml:{line}: ") + ".*" + re.escape(said)) as refused:
         load(text)
     assert "hooks.example.com/secret" not in str(refused.value), "a secret is not repeated"
+
+
+@pytest.mark.parametrize(("days", "is_refused"), [(0, False), (1, False), (6, False), (9, True)])
+def test_the_last_night_of_a_schedule_may_still_be_made_though_none_follows(load, days, is_refused):
+    """On its last day, and after a machine was off then."""
+    until = (datetime.now(UTC) - timedelta(days=days)).date()
+    text = SHORT.replace('"02:00"', f'"00:00", until: {until}')
+    with pytest.raises(UsageError, match="never fires again") if is_refused else nullcontext():
+        assert load(text).schedule.until == until
 
 
 def test_owners_and_mail_go_together(load):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from qualgate.errors.log_lines import log_line, read_line
+from qualgate.cli.stderr import tell_event
+from qualgate.errors.log_lines import all_are_about, log_line, read_line
+from qualgate.pipeline.events import Event
 
 
 def test_a_line_is_one_object_on_one_line_of_ascii():
@@ -33,3 +37,17 @@ def test_what_a_secret_of_the_environment_holds_is_in_no_line(monkeypatch, name)
 )
 def test_other_text_is_no_line(line):
     assert read_line(line) is None
+
+
+def test_a_line_of_who_knows_of_no_run_is_about_the_one_under_way():
+    begun = Event(what="begun", run="r1", said="run r1 begins", submission="s1")
+    try:
+        tell_event(begun)
+        assert json.loads(log_line("24 of 72 answers", event="progress")) | {"time": ""} == {
+            "time": "", "level": "info", "message": "24 of 72 answers", "event": "progress", "run": "r1",
+            "submission": "s1",
+        }  # fmt: skip
+        assert json.loads(log_line("another's", run="r2"))["run"] == "r2"
+    finally:
+        all_are_about()
+    assert "run" not in json.loads(log_line("search: begins"))

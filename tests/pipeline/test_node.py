@@ -88,6 +88,7 @@ def test_what_a_child_says_in_json_is_told_with_its_submission_and_its_last_word
     name = bench.submit()
     [found] = bench.work()
     assert found.reason == "gate.yaml: what is wrong"
+    assert bench.about[-1] | {"event": "ended"} == {"event": "ended", "submission": name, "run": "r1", "exit": 64}
     told = dict(zip(bench.said, bench.about, strict=True))["gate.yaml: what is wrong"]
     assert (told["submission"], told["run"], told["event"], told["level"]) == (name, "r1", "begun", "error")
 
@@ -212,6 +213,22 @@ def test_a_node_that_was_taken_for_gone_works_on_in_sight_unless_another_version
     else:
         with pytest.raises(StoreVersionError, match=r"node n2 is at work on this store with 0\.0\.1"):
             bench.node._seen()
+
+
+def test_a_node_that_was_forgotten_while_it_slept_is_seen_again(bench, monkeypatch):
+    monkeypatch.setattr(node, "POLL", 0.0)
+    monkeypatch.setattr(node, "RENEWALS", float("inf"))
+    looks = []
+
+    def stop():
+        looks.append([one.name for one in submissions.nodes_at_work(bench.store)])
+        if len(looks) == 1:
+            leases.leave(bench.store, "n1")  # as who enters does with one that was not seen for three leases
+        return signal.SIGTERM if len(looks) == 3 else None
+
+    bench.node.stop = stop
+    bench.node.work()
+    assert looks == [["n1"]] * 3
 
 
 def test_a_store_that_cannot_be_reached_for_a_while_is_asked_again(bench, child, monkeypatch):

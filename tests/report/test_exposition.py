@@ -97,6 +97,18 @@ def test_metrics_of_no_store_are_an_error_and_no_file(tmp_path):
     assert not (tmp_path / "q.prom").exists()
 
 
+def test_a_file_of_a_store_that_is_away_since_says_so_and_no_longer_that_it_is_there(store, tmp_path):
+    asked = ("metrics", "--store", "sqlite:///qualgate.db", "--textfile", "q.prom")
+    assert qualgate(*asked, cwd=tmp_path).returncode == Exit.APPROVE
+    (tmp_path / "qualgate.db").rename(tmp_path / "elsewhere.db")
+    done = qualgate(*asked, cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert "there is no store yet" in done.stderr
+    found = said((tmp_path / "q.prom").read_text())
+    assert found.pop(("qualgate_store_up",)) == 0
+    assert [name for name, *_ in found] == ["qualgate_info"]
+
+
 def test_metrics_are_served_until_the_command_is_ended(store, tmp_path):
     command = [sys.executable, "-m", "qualgate", "metrics", "--store", store.url, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ) as served:
@@ -122,3 +134,24 @@ def test_a_night_is_overdue_from_its_time_until_it_was_made(store, tmp_path):
     add_night(store, made)
     assert overdue(nightly, store, now) == {(nightly.name, "a"): 0.0, (nightly.name, "b"): 10_800.0}
     assert overdue(nightly, store, now + timedelta(days=1))[nightly.name, "a"] == 10_800.0
+
+
+def test_a_night_is_overdue_while_one_of_its_models_is_and_not_for_models_that_are_gone(store, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+    (tmp_path / "a.yaml").write_text("version: 1\n")
+    (tmp_path / "nightly.yaml").write_text(
+        "version: 1\nschedule: {at: '02:00'}\ngates: {a: {gate: a.yaml, models: ['models/*']}}\n"
+    )
+    nightly, now = load_nightly(tmp_path / "nightly.yaml"), datetime(2026, 11, 26, 5, tzinfo=UTC)
+    for model, day in (("one", 26), ("two", 25), ("gone", 20)):
+        made = Night(
+            nightly=nightly.name, gate="a", model=str(tmp_path / "models" / model),
+            due_at=f"2026-11-{day}T02:00:00+00:00", began_at="", finished_at=f"2026-11-{day}T03:00:00Z", run_id=None,
+            repeated=False, exit=0,
+        )  # fmt: skip
+        add_night(store, made)
+    assert overdue(nightly, store, now) == {(nightly.name, "a"): 10_800.0}, "of two, the night was cut short"
+    (tmp_path / "models" / "two" / "config.json").unlink()
+    assert overdue(nightly, store, now) == {(nightly.name, "a"): 0.0}

@@ -7,11 +7,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from qualgate.errors import Exit
 from qualgate.pipeline.nights.trends import ArmTrend
 from qualgate.report import plots
 from qualgate.report.trend import print_trend, quarantine_line, trend_as_json
 from qualgate.stats.trend import trend
+from qualgate.store.database import open_store
 from qualgate.store.queries import Flaky, Watched
+from tests.command_line import qualgate
+from tests.store.made import make_run
 
 FLAKY = Flaky(arm="int4", evalset="support", case_id="c: 17", changed=3, pairs=9)
 
@@ -82,3 +86,13 @@ def test_json_holds_every_night_and_is_json(fallen):
     assert one["nights"][9]["p"] < 1e-9
     assert one["falls"][0]["new"] is False
     assert found["flaky"][0]["changed"] == 3
+
+
+def test_a_run_that_has_no_trend_is_told_with_why_and_one_that_is_not_there_refused(tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'qualgate.db'}") as store:
+        run_id = make_run(store, jobs=1)
+    asked = ("trend", "--store", "sqlite:///qualgate.db", "--run")
+    begun, unknown = qualgate(*asked, run_id, cwd=tmp_path), qualgate(*asked, "nope", cwd=tmp_path)
+    assert (begun.returncode, unknown.returncode) == (Exit.APPROVE, Exit.USAGE)
+    assert f"run {run_id} is no night that could be compared: it is running" in " ".join(begun.stderr.split())
+    assert "nope" in unknown.stderr

@@ -114,6 +114,17 @@ def test_nothing_is_decided_by_a_run_whose_evidence_is_elsewhere(store, pruned, 
     decisions.append(store, pruned, "int8", "block", name="A", reason="b", verdict_sha256=seen)
 
 
+def test_a_model_that_is_put_back_as_it_was_is_not_answered_for_by_a_run_that_is_away(store, tmp_path):
+    """`nightly` would repeat its verdict, and be refused on every night from then on."""
+    old = make_run(store, PLAN)
+    make_run(store, replace(PLAN, key="0" * 64))
+    archive.archive_run(store, old, tmp_path)
+    archive.prune_run(store, old, tmp_path)
+    assert queries.newest_complete(store, PLAN.key) is None
+    archive.restore_run(store, old, tmp_path)
+    assert queries.newest_complete(store, PLAN.key)[0] == old
+
+
 def test_the_report_of_a_pruned_run_says_where_its_evidence_is_and_approves_nothing(store, pruned, tmp_path):
     report, word = load_report(store.url, pruned), queries.run_summary(store, pruned).verdict("int8").verdict.word
     with store.read() as connection:

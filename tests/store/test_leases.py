@@ -109,8 +109,10 @@ class Pool(RuleBasedStateMachine):
                 self.bury(known)
         held = [known.owner for known in self.known.values() if known.status == "leased"]
         last = {o: max((k.taken for k in self.known.values() if k.owner == o), default=0.0) for o in OWNERS}
+        queued = [known for known in self.known.values() if known.status == "queued"]
+        since = {o: min((k.order for k in queued if k.owner == o), default=0) for o in OWNERS}
         free = [
-            (held.count(known.owner), last[known.owner], -known.priority, known.order, name)
+            (held.count(known.owner), last[known.owner], since[known.owner], -known.priority, known.order, name)
             for name, known in self.known.items()
             if known.status == "queued"
             and known.until < now
@@ -252,6 +254,24 @@ def test_who_would_be_at_another_s_run_gives_way_for_a_while_and_nothing_is_coun
     assert leases.claim(store, "n2", "1", 90.0) is None
     clock.now += leases.REFUSED_SECONDS + 1
     assert leases.claim(store, "n2", "1", 90.0).lease.submission == second.submission
+
+
+def test_a_priority_orders_an_owner_s_own_and_pushes_nobody_aside_who_came_first(store, clock):
+    for owner, name, priority in (("ada", "a", 0), ("bo", "b", 0), ("bo", "b-urgent", 1000), ("cy", "c", 5)):
+        submissions.submit(store, handed(owner, name, priority=priority))
+        clock.now += 1.0
+    taken = [leases.claim(store, "n1", "1", SECONDS).submission.name for _ in range(4)]
+    assert taken == ["a", "b-urgent", "c", "b"]
+
+
+def test_a_node_that_was_forgotten_is_told_to_enter_anew(store, clock):
+    leases.enter(store, "slept", "1", SECONDS, clock.now)
+    assert leases.see(store, "slept", clock.now) == 0.0
+    clock.now += 4 * SECONDS
+    leases.enter(store, "other", "2", SECONDS, clock.now)
+    assert leases.see(store, "slept", clock.now) is None
+    with pytest.raises(StoreVersionError, match="node slept has qualgate 1"):
+        leases.enter(store, "slept", "1", SECONDS, clock.now)
 
 
 def test_the_same_question_waits_until_the_first_of_it_has_ended(store):

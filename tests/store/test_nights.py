@@ -11,6 +11,8 @@ from qualgate.identity import sha256_text
 from qualgate.store import decisions, queries
 from qualgate.store.night_tables import nights
 from qualgate.store.nights import Night, add_digests, add_night, last_nights, note_attempt, undelivered, untold
+from qualgate.store.queries import retention
+from qualgate.store.queries.superseded import superseded
 from tests.store.made import make_plan, make_run
 
 FILE = "nightly.yaml"
@@ -118,6 +120,25 @@ def test_nights_that_asked_other_cases_are_left_out_and_that_is_said(store):
     found = queries.watched(store, after[-1])
     assert all(one.run_ids == tuple(after) and one.other_cases for one in found)
     assert all(not one.other_cases for one in queries.watched(store, before))
+
+
+def test_nights_of_another_gate_over_the_same_models_are_not_compared_with_ones_own(store):
+    """Two gate files, which ask the same models otherwise, night by night; one of them was made by hand before."""
+    ids = [make_run(store, replace(make_plan(cases=20, wrong=SAME), key=sha256_text("support")), SAME)]
+    for _ in range(2):
+        for gate, wrong in (("support", SAME), ("search", LOST)):
+            plan = replace(make_plan(cases=20, wrong=wrong), key=sha256_text(gate))
+            ids.append(make_run(store, plan, wrong))
+            add_night(store, replace(NIGHT, gate=gate, run_id=ids[-1], exit=0))
+    assert {one.run_ids for one in queries.watched(store, ids[3])} == {(ids[0], ids[1], ids[3])}
+    assert {one.run_ids for one in queries.watched(store, ids[4])} == {(ids[0], ids[2], ids[4])}
+    with store.read() as connection:
+        newer, stay = superseded(connection), retention.in_force(connection, 2)
+    assert set(ids[1:]) <= set(stay), "the last two of each"
+    assert {run: newer.get(run) for run in ids[1:]} == {ids[1]: ids[3], ids[2]: ids[4], ids[3]: None, ids[4]: None}
+    add_night(store, replace(NIGHT, gate="search", run_id=ids[1], repeated=True, exit=0))
+    assert {one.run_ids[-2:] for one in queries.watched(store, ids[4])} == {(ids[2], ids[4])}
+    assert ids[1] in queries.watched(store, ids[4])[0].run_ids, "what a gate repeated is a night of its own too"
 
 
 def test_only_answers_that_change_between_nights_of_one_key_are_flaky(store):

@@ -81,3 +81,15 @@ def test_nights_and_digests_are_told_by_their_file(store):
     assert found.night_exits == {("nightly.yaml", 0): 2}
     assert found.waiting["nightly.yaml"][0] == 2
     assert 0.0 <= found.waiting["nightly.yaml"][1] < 600.0
+
+
+def test_a_model_that_is_gone_and_a_fault_that_passed_do_not_stand_for_ever(store):
+    for night in (
+        replace(NIGHT, exit=64),  # no folder fitted
+        replace(NIGHT, model="/gone", exit=13),
+        replace(NIGHT, model="/a", exit=10),
+        replace(NIGHT, model="/a", exit=0, due_at="2026-11-26T02:00:00+00:00"),
+        replace(NIGHT, gate="search", exit=12),
+    ):
+        add_night(store, night)
+    assert service_state(store).night_exits == {("nightly.yaml", 0): 1, ("nightly.yaml", 12): 1}

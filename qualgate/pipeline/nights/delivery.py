@@ -17,6 +17,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
 from typing import Any
 
 from qualgate.config.nightly import Hook, MailEntry, Nightly
@@ -120,6 +121,7 @@ def _mail(entry: MailEntry, said: dict[str, Any], to: str) -> None:
         message = EmailMessage()
         message["Subject"] = " ".join(f"qualgate: {said['word']}, {said['nightly']}"[:200].splitlines())
         message["From"], message["To"] = entry.sender, to
+        message["Date"], message["Message-ID"] = formatdate(), make_msgid(domain=entry.sender.rpartition("@")[2])
         message.set_content("\n".join(digest.lines(said)) + "\n")
         if entry.security == "tls":
             server: smtplib.SMTP = smtplib.SMTP_SSL(entry.server, entry.port, timeout=TIMEOUT, context=secure)

@@ -53,10 +53,14 @@ def due(item: Item, nightly: Nightly, last: Night | None, now: datetime) -> Item
 
 
 def overdue(nightly: Nightly, store: Store, now: datetime) -> dict[tuple[str, str], float]:
-    """(nightly file, gate) → s for which a night has been due that was not made yet; 0 where none is."""
+    """(nightly file, gate) → s for which a night has been due that was not made yet; 0 where none is. Models that are
+    new are due when the command runs, and no sooner; those that are gone are not due."""
     at, late = nightly.schedule.last(now), {}
-    for gate in nightly.gates:
-        made = max((datetime.fromisoformat(one.due_at) for one in last_nights(store, nightly.name, gate)), default=None)
+    for gate, entry in nightly.gates.items():
+        nights = {one.model: datetime.fromisoformat(one.due_at) for one in last_nights(store, nightly.name, gate)}
+        there = [""] if entry.models is None else _fitting_any(entry.models, nightly.path.parent)
+        known = [nights[model] for model in there if model in nights]
+        made = min(known) if known else max(nights.values(), default=None)  # none known: a fault of the whole gate
         is_due = at is not None and (made is None or made < at)
         late[nightly.name, gate] = (now - at).total_seconds() if is_due and at is not None else 0.0
     return late
@@ -76,9 +80,7 @@ def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
         raise UsageError(f"{gate.path}: four arms are judged together; `models` cannot take the place of its variants.")
     found: dict[str, None] = {}
     for pattern in patterns:
-        here = [
-            one for one in sorted(glob.glob(str(folder / expanded(pattern)))) if (Path(one) / "config.json").is_file()
-        ]
+        here = _fitting(pattern, folder)
         if not here:
             raise UsageError(f"`models`: no folder with a model fits {pattern!r:.200} (looked in {folder}).")
         found |= dict.fromkeys(here)
@@ -89,3 +91,12 @@ def _models(patterns: list[str], folder: Path, gate: GateFile) -> list[str]:
         if names.count(name) > 1:
             raise UsageError(f"`models`: two folders are called {name!r}; a verdict could not tell them apart.")
     return list(found)
+
+
+def _fitting_any(patterns: list[str], folder: Path) -> list[str]:
+    return [model for pattern in patterns for model in _fitting(pattern, folder)]
+
+
+def _fitting(pattern: str, folder: Path) -> list[str]:
+    found = sorted(glob.glob(str(folder / expanded(pattern))))
+    return [one for one in found if (Path(one) / "config.json").is_file()]

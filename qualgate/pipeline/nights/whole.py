@@ -75,7 +75,7 @@ def _told(store: Store, one: Untold) -> Told:
     return Told(
         night=one.night,
         before=one.before,
-        verdicts=tuple(stored.verdict for stored in queries.run_summary(store, run_id).verdicts),
+        verdicts=queries.verdicts_at(store, run_id, one.night.finished_at),
         trends=trends(store, run_id),
         flaky=queries.flaky(store, run_id),
     )

@@ -39,6 +39,7 @@ from qualgate.store.queries.summary import (
     as_damaged,
     checked_run,
     run_summary,
+    verdicts_at,
 )
 from qualgate.store.queries.times import AnswerTime, answer_times
 from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajectory, TurnLine, gathered, trajectories
@@ -99,5 +100,6 @@ __all__ = [
     "run_summary",
     "trajectories",
     "verdict_words",
+    "verdicts_at",
     "watched",
 ]

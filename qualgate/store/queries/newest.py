@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Table, and_, exists, func, select
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.store.archived import pruned_runs
 from qualgate.store.database import Store
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
@@ -86,15 +87,16 @@ def latest_run_of(
 
 
 def newest_complete(store: Store, plan_key: str) -> tuple[str, str] | None:
-    """The newest complete run of this key, and when it was finished (UTC text); None when there is none."""
+    """The newest complete run of this key whose answers are in the store, and when it was finished (UTC text); None
+    when there is none. A model that is put back as it was may have its run in an archive."""
     statement = (
         select(runs.c.run_id, runs.c.finished_at)
         .where(runs.c.plan_key == plan_key, runs.c.status == "complete", ~IS_TRIAL)
         .order_by(runs.c.created_at.desc())
-        .limit(1)
     )
     with store.read() as connection:
-        found = connection.execute(statement).one_or_none()
+        away = pruned_runs(connection)
+        found = next((one for one in connection.execute(statement) if one.run_id not in away), None)
     return None if found is None else (found.run_id, found.finished_at or "")
 
 

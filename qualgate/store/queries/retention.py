@@ -6,7 +6,7 @@ from sqlalchemy import Connection, select
 
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
 from qualgate.store.queries.nights import approved
-from qualgate.store.queries.superseded import by_gate_file
+from qualgate.store.queries.superseded import by_gate
 from qualgate.store.tables import arms, runs
 
 KEPT = 3  # runs of each gate file
@@ -25,7 +25,7 @@ def in_force(connection: Connection, kept: int = KEPT) -> dict[str, str]:
     signed = select(CURRENT_DECISION.c.run_id, CURRENT_DECISION.c.variant).where(CURRENT_DECISION.c.action == "approve")
     yes = {tuple(row) for asked in (said, signed) for row in connection.execute(asked)}
     found: dict[str, str] = {}
-    for same in by_gate_file(connection):
+    for same in by_gate(connection):
         for arm in connection.scalars(select(arms.c.name).where(arms.c.run_id == same[0])):
             first, by = approved(connection, same[::-1], arm)
             found |= {first: "what later runs of its gate file are held against"} if by else {}

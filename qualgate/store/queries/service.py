@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, and_, func, select
 
 from qualgate.store.database import Store
 from qualgate.store.leases import clock, live_nodes
@@ -31,7 +31,7 @@ class ServiceState:
     units: Mapping[tuple[str, str], int]  # (arm, status) → of the runs under way
     verdicts: Mapping[str, int]  # by word, since the store was made
     last_nights: Mapping[tuple[str, str], float]  # (nightly file, gate) → s since the epoch, when its newest ended
-    night_exits: Mapping[tuple[str, int], int]  # (nightly file, exit) → gates and models whose newest night ended so
+    night_exits: Mapping[tuple[str, int], int]  # (nightly file, exit) → gates and models whose newest ended so
     waiting: Mapping[str, tuple[int, float]]  # nightly file → digests not delivered, and s since the oldest was written
 
 
@@ -79,7 +79,13 @@ def _last_nights(connection: Connection) -> dict[tuple[str, str], float]:
 
 
 def _night_exits(connection: Connection) -> dict[tuple[str, int], int]:
-    newest = select(func.max(nights.c.night_id)).group_by(nights.c.nightly, nights.c.gate, nights.c.model)
+    """Of those that a gate's newest night judged: one that is gone, or a fault that passed, would stand for ever."""
+    due = select(nights.c.nightly, nights.c.gate, func.max(nights.c.due_at).label("at"))
+    due = due.group_by(nights.c.nightly, nights.c.gate).subquery()
+    newest = select(func.max(nights.c.night_id)).join(
+        due, and_(due.c.nightly == nights.c.nightly, due.c.gate == nights.c.gate, due.c.at == nights.c.due_at)
+    )
+    newest = newest.group_by(nights.c.nightly, nights.c.gate, nights.c.model)
     ended = select(nights.c.nightly, nights.c.exit, func.count()).where(nights.c.night_id.in_(newest))
     return {(row[0], row[1]): row[2] for row in connection.execute(ended.group_by(nights.c.nightly, nights.c.exit))}
 

@@ -20,7 +20,7 @@ from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.queries.progress import unit_counts
 from qualgate.store.rows import check_arm, check_run, check_verdict
-from qualgate.store.tables import arms, evalsets, runs, units
+from qualgate.store.tables import arms, evalsets, runs, units, verdicts
 from qualgate.store.typed import read
 
 
@@ -180,6 +180,19 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             judging=plain.spent(run.judging_json),
             gate_name=run.gate_name or "",
         )
+
+
+def verdicts_at(store: Store, run_id: str, time: str) -> tuple[Verdict, ...]:
+    """What had been said of its variants by this time (UTC text). A run may be that of several gate files, and each has
+    it judged by rules of its own. IntegrityError for a verdict that was changed."""
+    placed = and_(arms.c.run_id == verdicts.c.run_id, arms.c.name == verdicts.c.variant)
+    said = select(verdicts).join(arms, placed).where(verdicts.c.run_id == run_id, verdicts.c.created_at <= time)
+    with store.read() as connection:
+        check_verdicts_placed(connection)
+        made, found = chain(connection), {}
+        for row in connection.execute(said.order_by(arms.c.position, verdicts.c.verdict_id.desc())):
+            found.setdefault(row.variant, row)
+        return tuple(_stored_verdict(row, made).verdict for row in found.values())
 
 
 def checked_run(store: Store, run_id: str) -> RunSummary:

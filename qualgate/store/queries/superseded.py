@@ -15,22 +15,44 @@ from pathlib import PurePath
 from sqlalchemy import Connection, select
 
 from qualgate.store.archived import pruned_runs
+from qualgate.store.night_tables import nights
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, evalsets, runs
 
 
 def superseded(connection: Connection) -> dict[str, str]:
-    """Run → the newest complete run of the same gate file, where that is another. No trial is one of them."""
-    return {run_id: newest for newest, *older in by_gate_file(connection) for run_id in older}
+    """Run → the newest complete run of the same gate file, where that is another. No trial is one of them, and none
+    that a nightly file made for another of its gates."""
+    gates, found = _gates(connection), {}
+    for same in by_gate_file(connection):
+        for place, run_id in enumerate(same):
+            newest = next((one for one in same[:place] if _may_be_of_one(gates, run_id, one)), None)
+            if newest is not None:
+                found[run_id] = newest
+    return found
 
 
 def nights_until(connection: Connection, run_id: str) -> list[str]:
     """Complete runs of the same gate file up to this one, oldest first. No trial is one of them, and none whose scores
-    are archived."""
-    away = pruned_runs(connection)
+    are archived; nor one that a nightly file made for another of its gates, which may ask the same models otherwise."""
+    away, gates = pruned_runs(connection), _gates(connection)
     same = next((one for one in by_gate_file(connection) if run_id in one), [])
-    same = [one for one in same if one not in away]
+    same = [one for one in same if one not in away and _may_be_of_one(gates, run_id, one)]
     return same[same.index(run_id) :][::-1] if run_id in same else []
+
+
+def _may_be_of_one(gates: dict[str, set[tuple[str, str]]], run_id: str, other: str) -> bool:
+    """Unless both are of nights, and of no gate in common."""
+    return run_id not in gates or other not in gates or bool(gates[run_id] & gates[other])
+
+
+def _gates(connection: Connection) -> dict[str, set[tuple[str, str]]]:
+    """Run → nightly file and gate of each night that it is the run of."""
+    rows = select(nights.c.run_id, nights.c.nightly, nights.c.gate).where(nights.c.run_id.is_not(None)).distinct()
+    found = defaultdict[str, set[tuple[str, str]]](set)
+    for run_id, nightly, gate in connection.execute(rows):
+        found[run_id].add((nightly, gate))
+    return dict(found)
 
 
 def by_gate_file(connection: Connection) -> list[list[str]]:
@@ -40,6 +62,15 @@ def by_gate_file(connection: Connection) -> list[list[str]]:
     for run_id in _complete(connection):
         found[frozenset(asked[run_id])].append(run_id)
     return list(found.values())
+
+
+def by_gate(connection: Connection) -> list[list[str]]:
+    """As `by_gate_file`, each gate of a nightly file by itself: runs that are of no night are with each of them."""
+    gates, found = _gates(connection), []
+    for same in by_gate_file(connection):
+        every = sorted({gate for one in same for gate in gates.get(one, ())})
+        found += [[one for one in same if gate in gates.get(one, {gate})] for gate in every] or [same]
+    return found
 
 
 def _complete(connection: Connection) -> list[str]:

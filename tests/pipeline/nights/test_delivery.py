@@ -7,6 +7,7 @@ import socket
 import threading
 from datetime import UTC, datetime
 from email import message_from_bytes
+from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -294,6 +295,8 @@ def test_owners_are_mailed_one_by_one_and_one_that_is_refused_keeps_none_from_th
     [mail] = server.mails
     assert mail["To"] == "ana@example.com"
     assert mail["Subject"] == "qualgate: block, nightly.yaml"
+    assert parsedate_to_datetime(mail["Date"]).year > 2000
+    assert mail["Message-ID"].endswith("@example.com>"), "of the sender, and not this machine's name"
     assert "support: block, was approve" in mail.get_payload(decode=True).decode()
 
 

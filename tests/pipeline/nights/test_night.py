@@ -16,6 +16,7 @@ from qualgate.pipeline.nights.night import exit_of, planned
 from qualgate.pipeline.nights.whole import tell, whole_night
 from qualgate.pipeline.outcome import Outcome
 from qualgate.records import Verdict
+from qualgate.store import runs
 from qualgate.store.database import open_store
 from qualgate.store.nights import add_digests, last_nights
 from tests.postgresql import server
@@ -169,6 +170,25 @@ def test_two_files_that_share_a_store_each_judge_by_their_own_rules_what_either_
     assert len(nights_of(load_nightly(tmp_path / "other.yaml"), judge, NOON)) == 2
     assert judge.asked == [], "the same answers, judged again by the file's own gates"
     assert nights_of(nightly, judge, NOON) == ()
+
+
+def test_gates_that_share_a_run_are_each_told_with_what_their_own_rules_said(nightly, monkeypatch):
+    made = make_plan(cases=4, wrong=SAME)
+    monkeypatch.setattr(nights, "make_plan", lambda gate: replace(made, key="key of one"))
+    strict = Verdict(variant="one", word="block", exit=Exit.BLOCK, reasons=("by the rules of two",))
+
+    def decide(url, run_id, gate):
+        with open_store(url) as store:
+            runs.add_verdicts(store, run_id, [strict], made.policy)
+        return Outcome(run_id=run_id, verdicts=(strict,), exit=Exit.BLOCK, resumed=False, failures=())
+
+    monkeypatch.setattr(nights, "decide_again", decide)
+    one, two = nights_of(nightly, judge := Judge(), NOON)
+    assert judge.asked == ["one"]
+    assert one.night.run_id == two.night.run_id
+    assert [verdict.word for verdict in one.verdicts] != ["block"]
+    assert len(one.verdicts) == 1
+    assert two.verdicts == (strict,)
 
 
 def test_what_waits_for_somebody_the_file_no_longer_names_tells_nobody_else(nightly):
