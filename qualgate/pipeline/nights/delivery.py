@@ -26,15 +26,16 @@ from qualgate.store import nights
 from qualgate.store.database import Store
 
 ATTEMPTS, FIRST_WAIT, TIMEOUT = 4, 1.0, 15.0  # s; each wait is up to twice the one before
+OF_A_MESSAGE = (400, 413, 422)  # what HTTP says of a body that is not taken
 Wait = Callable[[float], None]
 
 
 class _NotSent(Exception):
-    """Why; `again` where another attempt may do better."""
+    """Why; `again` where another attempt may do better, `alone` where it is this message that is not taken."""
 
-    def __init__(self, why: str, *, again: bool) -> None:
+    def __init__(self, why: str, *, again: bool, alone: bool = False) -> None:
         super().__init__(why)
-        self.again = again
+        self.again, self.alone = again, alone
 
 
 def targets_of(nightly: Nightly) -> dict[str, Hook | MailEntry]:
@@ -47,16 +48,16 @@ def targets_of(nightly: Nightly) -> dict[str, Hook | MailEntry]:
 
 def deliver(store: Store, nightly: Nightly, wait: Wait = time.sleep) -> tuple[nights.Digest, ...]:
     """Send what waits, the oldest first. Returns what waits still, with the reason; a target that failed once is not
-    tried with the others that wait for it."""
+    tried with the others that wait for it, unless it was the message that it does not take."""
     known = targets_of(nightly)
     failed: set[str] = set()
     for one in nights.undelivered(store, nightly.name):
         if one.target in failed:
             continue
-        why = "the nightly file no longer names it"
+        why, alone = "the nightly file no longer names it", False
         if one.target in known:
-            why = _sent(known[one.target], one.target, one.body, wait)
-        if why:
+            why, alone = _sent(known[one.target], one.target, one.body, wait)
+        if why and not alone:
             failed.add(one.target)
         nights.note_attempt(store, one, why)
     return nights.undelivered(store, nightly.name)
@@ -68,8 +69,8 @@ def recipients(nightly: Nightly) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*nightly.owners, *of_gates)))
 
 
-def _sent(target: Hook | MailEntry, name: str, said: dict[str, Any], wait: Wait) -> str:
-    """ "" once it is; else why not, after the last attempt."""
+def _sent(target: Hook | MailEntry, name: str, said: dict[str, Any], wait: Wait) -> tuple[str, bool]:
+    """ "" once it is; else why not, after the last attempt, and whether others to the same target may fare better."""
     pause = FIRST_WAIT
     for attempt in range(ATTEMPTS):
         try:
@@ -77,10 +78,10 @@ def _sent(target: Hook | MailEntry, name: str, said: dict[str, Any], wait: Wait)
                 _mail(target, said, name.removeprefix("mail:"))
             else:
                 _post(target, digest.as_slack(said) if name == "slack" else said)
-            return ""
+            return "", False
         except _NotSent as error:
             if not error.again or attempt == ATTEMPTS - 1:
-                return str(error)
+                return str(error), error.alone
         wait(pause * random.uniform(0.5, 1.0))  # so that many nights that failed together do not come back together
         pause *= 2
     raise AssertionError("the last attempt returns")
@@ -97,7 +98,7 @@ def _post(hook: Hook, shape: dict[str, Any]) -> None:
             reply.read(1_000)
     except urllib.error.HTTPError as error:
         again = error.code == 429 or error.code >= 500
-        raise _NotSent(f"the server answered {error.code}", again=again) from None
+        raise _NotSent(f"the server answered {error.code}", again=again, alone=error.code in OF_A_MESSAGE) from None
     except urllib.error.URLError as error:  # its own text may hold the address
         raise _NotSent(f"the server cannot be reached ({_kind(error.reason)})", again=True) from None
     except (OSError, http.client.HTTPException) as error:
@@ -136,7 +137,8 @@ def _mail(entry: MailEntry, said: dict[str, Any], to: str) -> None:
     except smtplib.SMTPAuthenticationError as error:
         raise _NotSent(f"the mail server does not take the login ({error.smtp_code})", again=False) from None
     except smtplib.SMTPResponseException as error:
-        raise _NotSent(f"the mail server answered {error.smtp_code}", again=400 <= error.smtp_code < 500) from None
+        again, alone = 400 <= error.smtp_code < 500, isinstance(error, smtplib.SMTPDataError)
+        raise _NotSent(f"the mail server answered {error.smtp_code}", again=again, alone=alone) from None
     except smtplib.SMTPRecipientsRefused:
         raise _NotSent("the mail server takes no mail for this address", again=False) from None
     except (OSError, smtplib.SMTPException) as error:

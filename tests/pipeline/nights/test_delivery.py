@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from email import message_from_bytes
 from email.utils import parsedate_to_datetime
@@ -160,6 +161,15 @@ def test_what_cannot_be_delivered_waits_with_the_reason_and_goes_out_first_the_n
     assert told(file, Exit.APPROVE, (night(0, before=0),))[1] == ()
     assert [body["exit"] for _, body in works.came] == [10, 0], "the older first; one that waited is told to all"
     assert works.came[1][1]["undelivered"] == 1
+
+
+def test_a_message_that_is_not_taken_keeps_no_later_one_from_its_target(nightly, serve, monkeypatch):
+    file, server = nightly("{webhook: {url_env: HOOK}}"), serve(413, 413, 200)
+    monkeypatch.setenv("HOOK", server.url)
+    [waits] = told(file)[1]
+    assert waits.error == "the server answered 413"
+    assert told(file, Exit.APPROVE, (night(0),))[1] == (replace(waits, attempts=2),)
+    assert [body["exit"] for _, body in server.came] == [10, 10, 0]
 
 
 @pytest.mark.parametrize("address", [f"https://[{SECRET}]/hook", f"https://hooks.example.com:{SECRET}/"])
