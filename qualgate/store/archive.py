@@ -81,7 +81,7 @@ def prune_run(store: Store, run_id: str, folder: Path) -> None:
         _check_free(connection, run_id)
         for table in (tables.units, *REMOVED):
             _compare(connection, run_id, table, place)
-    with store.write() as connection:
+    with store.write(run_id) as connection:
         again = select(func.count()).select_from(tables.scorings).where(tables.scorings.c.run_id == run_id)
         if _known(connection, run_id) != known or connection.scalar(again) != manifest["scorings"]["rows"]:
             raise UsageError(f"run {run_id} was archived or scored again meanwhile. Archive it again, then prune it.")
@@ -97,7 +97,7 @@ def restore_run(store: Store, run_id: str, folder: Path) -> None:
     """Put back what `prune_run` took out, to the byte, whole or not at all; then every seal is recomputed. UsageError
     for a run that was not pruned; IntegrityError where its archive is not the one that was written."""
     place = folder.absolute() / run_id
-    with store.write() as connection:
+    with store.write(run_id) as connection:
         known = _known(connection, run_id)
         if known.event != "pruned":
             raise UsageError(f"run {run_id} was not pruned: its answers and scores are in this store.")

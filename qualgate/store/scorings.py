@@ -92,7 +92,7 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
 @lasting
 def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], now: str) -> int:
     rows, said, head = _sealed(store, run_id, after, scored, now)  # nobody waits for this
-    with store.write() as connection:
+    with store.write(run_id) as connection:
         ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
         if connection.scalar(ours) == after + 1:  # committed, and then the connection was lost
             return after + 1

@@ -28,7 +28,7 @@ def stop(store: Store, run_id: str, variant: str, stopped: Stopped) -> None:
 
     UsageError when the run has another policy than the one that was settled.
     """
-    with store.write() as connection:
+    with store.write(run_id) as connection:
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one()
         check_run(run)
         if plain.policy(run.policy_json) != stopped.policy:

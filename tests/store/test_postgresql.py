@@ -22,6 +22,7 @@ from qualgate.store import (
     postgresql,
     queries,
     runs,
+    scorings,
     submissions,
 )
 from qualgate.store.archived import EvidenceArchived
@@ -222,6 +223,22 @@ def test_a_writer_archives_and_restores_and_the_owner_alone_lets_evidence_go(pg,
                 runs.evidence(writer, old)
             archive.restore_run(writer, old, tmp_path)
             assert runs.evidence(writer, old, answers=True) == before
+
+
+def test_runs_go_on_while_one_is_scored_again_pruned_and_restored(url, tmp_path, monkeypatch):
+    with open_store(url) as store, open_store(url) as others:
+        old, _ = make_run(store, SMALL), make_run(store, SMALL)
+        last = scorings.read(store, old)
+        again = {answer.unit_id: answer.scores for answer in last.answers}
+        monkeypatch.setattr(postgresql, "BUSY_SECONDS", 0.05)
+        with others.write("a run under way"):
+            assert scorings.add(store, old, 0, again) == 1
+        before = runs.evidence(store, old, answers=True)
+        archive.archive_run(store, old, tmp_path)
+        with others.write("a run under way"):
+            archive.prune_run(store, old, tmp_path)
+            archive.restore_run(store, old, tmp_path)
+        assert runs.evidence(store, old, answers=True) == before
 
 
 def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
