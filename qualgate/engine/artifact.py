@@ -116,7 +116,7 @@ class Recorder:
 def write_artifact(
     job: Job, identity: ArmIdentity, dtype: torch.dtype, answers: Sequence[Sequence[int]], recorder: Recorder
 ) -> None:
-    """Write `job.artifact`, and the head beside it when it is not there yet, each in one rename."""
+    """Write `job.left_at`, for `job.artifact`, and the head beside it when it is not there yet, each in one rename."""
     path = Path(job.artifact)
     path.parent.mkdir(parents=True, exist_ok=True)
     head = ""
@@ -139,7 +139,7 @@ def write_artifact(
         "after": json.dumps(recorder.head.after),
         "cases": json.dumps([case_of(prompt) for prompt in job.prompts]),
     }
-    write_tensors(path, tensors, about)
+    write_tensors(Path(job.left_at), tensors, about)
 
 
 def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:

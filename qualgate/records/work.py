@@ -66,6 +66,13 @@ class Job:
     stage: int = 0  # jobs of an earlier one come first: the look they are for, or the block where times decide
     seed: int = 0  # of the noise by which tokens are drawn; its prompts have one sampling
     timed: bool = False  # its times decide: a worker that has just loaded the arm warms up first
+    attempt: str = ""  # which of several that are at it at once: each leaves an artifact, one of which counts
+
+    @property
+    def left_at(self) -> str:
+        """Where the baseline writes its artifact."""
+        folder, _, name = self.artifact.rpartition("/")
+        return f"{folder}/{self.attempt}-{name}.part" if self.attempt else self.artifact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@ is not awaited alone.
 
 On a cluster, once no job waits any more, an idle engine is handed as well the job that has been out for longest beyond
 what its arm's jobs take; the first answer is the job's, and the other is thrown away unread. One copy a job.
-What leaves the baseline's artifact has none, for two nodes would write one file; nor what is timed, for the faster of
-two times is no time of its arm's; nor what a server answers, for that is paid for. A pool on this machine makes none:
-its workers share its cores and its devices.
+What waits for a baseline's artifact is not waiting for an engine, so such a job may be copied before; then it is late
+at twice what its arm's jobs take. What is timed has no copy, for the faster of two times is no time of its arm's; nor
+what a server answers, for that is paid for. A pool on this machine makes none: its workers share its cores and its
+devices.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ class Copies:
         before, jobs = self.took.get(job.arm.name, (0.0, 0))
         self.took[job.arm.name] = before + seconds, jobs + 1
 
-    def wanted(self, out: Iterable[tuple[Job, float]]) -> list[Job]:
-        """Which of these jobs, each out for so many s, are to have a copy: those that are late, the latest first."""
-        late = [(over, job) for job, seconds in out if self._may(job) and (over := seconds - self._usual(job)) > 0]
+    def wanted(self, out: Iterable[tuple[Job, float]], times: float = 1.0) -> list[Job]:
+        """Which of these jobs, each out for so many s, are to have a copy: those that are late, the latest first.
+        times: what their arm's take, beyond which they are."""
+        late = [
+            (over, job) for job, seconds in out if self._may(job) and (over := seconds - times * self._usual(job)) > 0
+        ]
         return [job for _, job in sorted(late, key=lambda one: -one[0])]
 
     def _usual(self, job: Job) -> float:
@@ -39,5 +43,5 @@ class Copies:
         return seconds / jobs
 
     def _may(self, job: Job) -> bool:
-        alone = job.timed or job.arm.served is not None or (job.arm.is_baseline and bool(job.artifact))
+        alone = job.timed or job.arm.served is not None
         return not alone and job.arm.name in self.took and (job.arm.name, job.index) not in self.made

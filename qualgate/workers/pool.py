@@ -11,6 +11,7 @@ no finished job, and workers end with the coordinator, however that ends.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -35,6 +36,7 @@ NAMED = 5  # cases of a job that is set apart
 Body = Callable[[Connection, WorkerSettings], None]
 START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
 _AHEAD: ContextVar[list[Hired]] = ContextVar("hired ahead", default=[])  # noqa: B039  # nobody adds to it
+PATIENCE = 2.0  # how many times as long as its kin a job takes that is late while others wait for what it leaves
 HIRE_SECONDS = 30.0  # between two looks for room, where there are fewer workers than there were to be
 POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker is busy
 
@@ -50,6 +52,7 @@ class _Worker:
     ready: bool = False  # it has come so far that it takes jobs
     broken: str = ""  # the error it ended with, where it could still say so
     beaten: bool = False  # another has answered what it is at: its own answer is thrown away
+    attempt: str = ""  # the name of its attempts at jobs that others may be at as well
 
     def is_at(self, job: Job) -> bool:
         """And somebody waits for what it says of it."""
@@ -120,20 +123,21 @@ def run_jobs(
     longer what was planned, InfrastructureError when workers die whatever they are given.
     """
     queue = Queue(list(jobs))
-    deaths, copies = _Deaths(), Copies()
-    workers: list[_Worker] = []
+    deaths, copies, workers = _Deaths(), Copies(), list[_Worker]()
     most, hired = min(count, len(jobs)), time.monotonic()
     crew = _crew(jobs, body, settings, count)
+    alone, attempts = isinstance(crew, _Here), itertools.count(1)
+    hire = lambda count: workers.extend(_hired(crew, count, attempts))  # noqa: E731
     try:
-        workers.extend(_Worker(*one) for one in crew.hire(most))
+        hire(most)
         while not stop():
             queue.keep(needed)
             if len(workers) < most and time.monotonic() - hired > HIRE_SECONDS:  # a node may have come back
-                workers.extend(_Worker(*one) for one in crew.hire(most - len(workers)))
+                hire(most - len(workers))
                 hired = time.monotonic()
             _hand_out_all(workers, queue)
-            if not (queue or isinstance(crew, _Here)):
-                _hand_out_copies(workers, copies, needed)
+            if not alone:
+                _hand_out_copies(workers, copies, needed, PATIENCE if queue else 1.0)
             busy = [worker for worker in workers if worker.jobs]
             if not busy or not (queue or any(needed(job) for one in busy if not one.beaten for job in one.jobs)):
                 return
@@ -143,7 +147,7 @@ def run_jobs(
                 outcome = _heard(worker, deaths, settings)
                 if isinstance(outcome, _Died):
                     workers.remove(worker)
-                    workers.extend(_Worker(*one) for one in crew.hire(1))
+                    hire(1)
                     outcome = _after_death(worker, outcome, queue, workers)
                 if outcome is None:
                     continue
@@ -203,6 +207,12 @@ def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int)
     return settings.place.crew(body, settings, min(count, len(jobs)))
 
 
+def _hired(crew: Crew, count: int, attempts: Iterator[int]) -> Iterator[_Worker]:
+    """As many as there is room for; on this machine, where nobody is at another's job, they need no names."""
+    for process, pipe in crew.hire(count):
+        yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else str(next(attempts)))
+
+
 def _heard(
     worker: _Worker, deaths: _Deaths, settings: WorkerSettings
 ) -> JobResult | JobFailure | Refused | _Died | None:
@@ -234,10 +244,25 @@ def _taken(
     worker.jobs.remove(job)
     others = [one for one in workers if one.is_at(job)]
     if isinstance(outcome, JobResult):
+        _put_in_place(replace(job, attempt=worker.attempt))
         copies.answered(job, took)
         for one in others:
             one.beaten = True
     return job, others
+
+
+def _put_in_place(job: Job) -> None:
+    """The artifact of the attempt that counts: whoever else is at the job writes elsewhere, however late."""
+    if job.arm.is_baseline and job.artifact and job.attempt:
+        try:
+            os.replace(job.left_at, job.artifact)
+        except FileNotFoundError:  # who reads it says so
+            pass
+        except OSError as error:
+            raise InfrastructureError(
+                f"{job.left_at}: {error.strerror or error}. A node has left it there, for {job.artifact}: see that "
+                "the nodes share the folder with this machine. Then run again: it resumes."
+            ) from None
 
 
 def _after_death(worker: _Worker, died: _Died, queue: Queue, workers: Sequence[_Worker]) -> JobFailure | None:
@@ -373,14 +398,14 @@ def _hand_out(worker: _Worker, queue: Queue, held: Counter[str | None]) -> None:
     held[worker.arm] += 1
 
 
-def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, needed: Callable[[Job], bool]) -> None:
-    """To idle workers, of what others are at."""
+def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, needed: Callable[[Job], bool], times: float) -> None:
+    """To idle workers, of what others are at, and at for so many times as long as its kin take."""
     idle = [worker for worker in workers if not worker.jobs]
     if not idle:
         return
     now = time.monotonic()
     out = [(job, now - one.since) for one in workers if not one.beaten for job in one.jobs if needed(job)]
-    for job in copies.wanted(out)[: len(idle)]:
+    for job in copies.wanted(out, times)[: len(idle)]:
         worker = min(idle, key=lambda one: (one.arm != job.arm.name, one.arm is None))
         idle.remove(worker)
         copies.made.add((job.arm.name, job.index))
@@ -390,7 +415,7 @@ def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, needed: Callabl
 def _give(worker: _Worker, jobs: list[Job]) -> None:
     worker.jobs, worker.arm, worker.since = jobs, jobs[-1].arm.name, time.monotonic()
     with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and they are handed out again
-        worker.pipe.send(tuple(jobs))
+        worker.pipe.send(tuple(replace(job, attempt=worker.attempt) for job in jobs))
 
 
 def _reap(worker: _Worker) -> str:

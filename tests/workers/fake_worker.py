@@ -56,7 +56,7 @@ def answering(pipe: Connection, settings: WorkerSettings) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for job in received(pipe):
         if job.arm.is_baseline:
-            Path(job.artifact).write_text("made")
+            Path(job.left_at).write_text("made")
         elif not job.timed:
             assert Path(job.artifact).is_file(), "a variant's job ran before its baseline's"
         pipe.send(result_of(job))

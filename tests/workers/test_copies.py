@@ -188,14 +188,43 @@ def test_a_run_ends_with_what_is_needed_and_when_it_is_stopped_copies_or_not(wor
     assert len(outcomes) == 4
 
 
-def test_what_leaves_an_artifact_is_timed_or_is_served_has_no_copy(tmp_path):
+def test_a_late_baselines_artifact_is_the_first_answers_and_its_variants_go_on(work, tmp_path):
+    every = jobs(tmp_path, 4)
+    read, late_one = dict[str, str](), next(job for job in every if job.arm.is_baseline and job.index == 3)
+
+    def says(seat: Seat, job: Job) -> tuple[float, Any]:
+        if job.arm.is_baseline:
+            Path(job.left_at).write_text(f"attempt {job.attempt}")
+        else:
+            read[f"{job.arm.name} {job.index}"] = Path(job.artifact).read_text()
+        slow = job.arm.is_baseline and job.index == 3 and len(seat.nodes.handed_out(job)) == 1
+        return (1000.0 if slow else 1.0), result_of(job)
+
+    nodes, outcomes = work(says, every=every)
+    assert len(outcomes) == 12
+    assert nodes.now < 20, "who waits for the artifact of a late job waits for its copy"
+    first, copy = nodes.handed_out(late_one)
+    assert first != copy
+    assert {read["a 3"], read["b 3"]} == {f"attempt {copy + 1}"}
+    Path(replace(late_one, attempt=str(first + 1)).left_at).write_text("much later")
+    assert Path(late_one.artifact).read_text() == f"attempt {copy + 1}"
+
+
+def test_while_others_wait_for_artifacts_only_what_takes_twice_as_long_is_copied(work, tmp_path):
+    def says(seat: Seat, job: Job) -> tuple[float, Any]:
+        return (1.8 if job.arm.is_baseline and job.index == 3 else 1.0), result_of(job)
+
+    nodes, _ = work(says, every=jobs(tmp_path, 4), workers=4)
+    assert len(nodes.handed) == 12
+
+
+def test_what_is_timed_or_is_served_has_no_copy(tmp_path):
     every = jobs(tmp_path, 1)
     copies = Copies()
     for job in every:
         copies.answered(job, 1.0)
     baseline, variant, _ = every
-    assert copies.wanted([(baseline, 9.0), (variant, 9.0)]) == [variant]
-    assert copies.wanted([(replace(baseline, artifact=""), 9.0)]) != []
+    assert copies.wanted([(baseline, 9.0), (variant, 9.5)]) == [variant, baseline]
     assert copies.wanted([(replace(variant, timed=True), 9.0)]) == []
     served = replace(variant, arm=replace(variant.arm, served=object()))  # pyright: ignore[reportArgumentType]
     assert copies.wanted([(served, 9.0)]) == []
