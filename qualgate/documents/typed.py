@@ -92,7 +92,8 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
         return document.fault(place[:-1], f"`{name}` is missing")
     if kind in ("planned", "stated"):
         return document.fault(place, detail["msg"], planned=kind == "planned")
-    message = re.sub("^(Input|String) ", "", detail["msg"]).replace("valid dictionary", "mapping (`key: value`)")
+    message = re.sub("^(Input|String|List|Dictionary|Tuple) ", "", detail["msg"]).replace(" after validation", "")
+    message = message.replace("valid dictionary", "mapping (`key: value`)")
     if kind == "model_type":
         message = f"should be a mapping, {_as_mapping(_model_at(model, place), detail['input'])}"
     if kind == "list_type":
