@@ -280,23 +280,30 @@ def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
         ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_SECONDS)
         if late:
             raise InfrastructureError(f"{asked[late[0]]} has not answered within {LOOK_SECONDS} s: `ray status`.")
-        for reference in ready:
-            _check(asked[reference], _seen(reference, asked[reference]), on)
+        found = {asked[one]: seen for one in ready if (seen := _seen(one, asked[one])) is not None}
+        if not found:
+            raise InfrastructureError("every node of the Ray cluster was lost while it was looked at: `ray status`.")
+        for node, seen in found.items():
+            _check(node, seen, on)
         left = len(list(Path(on.shared).glob(f"{token}.*")))
-        if left != len(asked):
+        if left < len(found):
             raise UsageError(
-                _unshared(f"{len(asked) - left} of {counted(len(asked), 'node')}", on, "written elsewhere")
+                _unshared(f"{len(found) - left} of {counted(len(found), 'node')}", on, "written elsewhere")
             )
     finally:
         for file in Path(on.shared).glob(f"{token}*"):
             file.unlink(missing_ok=True)
 
 
-def _seen(reference: Any, node: str) -> Seen:
+def _seen(reference: Any, node: str) -> Seen | None:
+    """None of a node that is lost by now: a run goes on without it, at its begin as later."""
     import ray
+    from ray.exceptions import NodeDiedError, TaskUnschedulableError
 
     try:
         return ray.get(reference)
+    except (TaskUnschedulableError, NodeDiedError):
+        return None
     except Exception as error:  # ModuleNotFoundError, in one of Ray's wrappers
         raise UsageError(
             f"{node} cannot run qualgate: {one_line(error)}. Every node needs the Python environment of this machine, "

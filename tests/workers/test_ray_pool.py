@@ -83,6 +83,16 @@ def test_what_is_free_of_several_nodes_adds_up_to_no_place(monkeypatch):
     assert ray_pool._free({"CPU": 2, "memory": GIB}) == 2
 
 
+def test_a_node_that_is_lost_while_it_is_looked_at_is_left_out(monkeypatch):
+    ray = pytest.importorskip("ray", reason="no Ray: pip install 'qualgate[ray]'")
+
+    def lost(reference):
+        raise ray.exceptions.TaskUnschedulableError("the node does not exist any more")
+
+    monkeypatch.setattr(ray, "get", lost)
+    assert ray_pool._seen(None, "node n1") is None
+
+
 def test_engines_that_fit_nowhere_are_told_with_what_each_node_offers():
     said = ray_pool._no_room([node("a", CPU=8.0, memory=2.0 * GIB), node("b", CPU=4.0)], {"CPU": 2, "memory": 3 * GIB})
     assert "needs 2 cores, 3.00 GiB" in said
