@@ -70,15 +70,16 @@ def wait(url: str, results: int) -> dict[str, float]:
     open_store(url).close()
     with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
         found = pool.starmap(_write, [(url, seed, results) for seed in range(WRITERS)], chunksize=1)
-    waits = np.array([one for each, _ in found for one in each])
+    waits = np.array([one for _, each, _ in found for one in each])
     with open_store(url) as store, store.read() as connection:
         done = connection.exec_driver_sql("SELECT count(*) FROM units WHERE status = 'done'").scalar_one()
     planned = sum(len(_plan(seed, results).expected) for seed in range(WRITERS))
     return {
         "results": done,
-        "errors": sum(errors for _, errors in found) + planned - done,
+        "errors": sum(errors for *_, errors in found) + planned - done,
         "p99 wait, s": float(np.quantile(waits, 0.99)),
         "longest wait, s": float(waits.max()),
+        "longest wait of a run that begins, s": max(max(begun) for begun, *_ in found),
     }
 
 
@@ -86,17 +87,18 @@ def _plan(seed: int, results: int) -> Plan:
     return make_plan(cases=max(results // 6, 1), wrong=VARIANT, job_rows=ROWS, seed=seed)
 
 
-def _write(url: str, seed: int, results: int) -> tuple[list[float], int]:
-    """How long each write waited for the store, and how many failed."""
+def _write(url: str, seed: int, results: int) -> tuple[list[float], list[float], int]:
+    """How long each write waited for the store, as the run begins and as it is recorded; and how many failed."""
     waits, errors, plan = list[float](), 0, _plan(seed, results)
     with open_store(url) as store, _timed(waits):
         run_id = runs.begin(store, plan).run_id
+        begun = len(waits)
         for result, scored in _alike(plan):
             try:
                 runs.record(store, run_id, result, scored)
             except Exception:
                 errors += 1
-    return waits, errors
+    return waits[:begun], waits[begun:], errors
 
 
 def _alike(plan: Plan) -> Iterator[tuple[JobResult, Scores]]:
