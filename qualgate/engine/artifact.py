@@ -157,8 +157,7 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         lengths, tokens = columns["lengths"].tolist(), columns["tokens"].tolist()
         states, eta = _states({name: column.to(device) for name, column in columns.items()}, about)
         after = json.loads(about["after"])
-        if json.loads(about["cases"]) != [case_of(prompt) for prompt in job.prompts]:
-            raise ValueError("it is of other cases")
+        rows = _rows(job, json.loads(about["cases"]))
         head = _head(head_file, str(device)) if head_file else None
     except (OSError, KeyError, TypeError, ValueError) as error:
         # Also when the head alone is broken: it is made again together with an artifact.
@@ -168,8 +167,23 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         raise InfrastructureError(f"The baseline's artifact {path} cannot be read ({error}). Run again.") from error
     starts = [sum(lengths[:row]) for row in range(len(lengths))]
     answers = [tuple(tokens[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
-    etas = tuple(float(row.max()) if len(row) else 0.0 for row in eta.split(lengths)) if eta.any() else ()
-    return BaselineAnswers(tuple(answers), tuple(starts), states, head, after, etas)
+    etas = [float(row.max()) if len(row) else 0.0 for row in eta.split(lengths)]
+    return BaselineAnswers(
+        answers=tuple(answers[row] for row in rows),
+        starts=tuple(starts[row] for row in rows),
+        states=states,
+        head=head,
+        after=after,
+        etas=tuple(etas[row] for row in rows) if eta.any() else (),
+    )
+
+
+def _rows(job: Job, cases: list[list[str | int]]) -> list[int]:
+    """Where the job's cases are in the file: it may ask for some of them alone. ValueError for one that is not."""
+    try:
+        return [cases.index(case_of(prompt)) for prompt in job.prompts]
+    except ValueError:
+        raise ValueError("it is of other cases") from None
 
 
 def _columns(recorder: Recorder) -> dict[str, torch.Tensor]:

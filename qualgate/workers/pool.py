@@ -1,11 +1,12 @@
 """A pool of spawned worker processes, on this machine or on the nodes of a Ray cluster (`ray_pool`).
 
-Promise: every job ends as exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
+Promise: every unit ends in exactly one JobResult or JobFailure. Jobs are handed out one by one, those of a timed turn
 together, for their answers to be given side by side. A worker that dies takes nothing with it: its job
-goes back to the queue, and after MAX_ATTEMPTS deaths becomes a JobFailure that names its cases. One that gives no
-answer for too long is ended. Of late jobs a cluster's idle workers are given a second copy (`copies`). Where no
-worker lives to take a job, or none has ever answered and a second job kills them too, the pool ends. Stopping loses
-no finished job, and workers end with the coordinator, however that ends.
+goes back to the queue, and after MAX_ATTEMPTS deaths the case that kills is looked for and set apart (`suspects`), or
+all of them are, by a JobFailure that names them. One that gives no answer for too long is ended. Of late jobs a
+cluster's idle workers are given a second copy (`copies`). Where no worker lives to take a job, or none has ever
+answered and a second job kills them too, the pool ends (`deaths`). Stopping loses no finished job, and workers end with
+the coordinator, however that ends.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from typing import Any
 
 from qualgate.engine.gpus import as_environment
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
-from qualgate.records import Job, JobFailure, JobResult
+from qualgate.records import Job, JobFailure, JobResult, Prompt
 from qualgate.workers.copies import Copies
+from qualgate.workers.deaths import MAX_ATTEMPTS, Deaths, Died
 from qualgate.workers.queue import Queue
+from qualgate.workers.suspects import Found, Suspects
 from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, import_engine, prepare, serve
 
-MAX_ATTEMPTS = 3
 NAMED = 5  # cases of a job that is set apart
 Body = Callable[[Connection, WorkerSettings], None]
 START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
@@ -66,46 +68,6 @@ class _Broken:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Died:
-    """A worker that has: why, and how many have on the job that it was at; 0 if it never took one."""
-
-    reason: str
-    times: int
-
-
-@dataclass(slots=True)
-class _Deaths:
-    """Of the pool's workers, and whether there is any sense in starting another."""
-
-    of_job: dict[tuple[str, int], int] = field(default_factory=dict)
-    unready: int = 0  # in a row, none of which took a job
-    answered: bool = False
-
-    def of(self, worker: _Worker, reason: str) -> int:
-        """How many workers have died on the job that this one had, itself with them; 0 if it never took one.
-
-        InfrastructureError where the next would die as well.
-        """
-        if not worker.ready:
-            self.unready += 1
-            if self.unready >= MAX_ATTEMPTS:
-                raise InfrastructureError(
-                    f"no worker starts: {self.unready} in a row ended before they took a job ({reason}). What they "
-                    "said is above; `qualgate doctor` shows what this machine lacks. Then run again: it resumes."
-                )
-            return 0
-        key = (worker.jobs[0].arm.name, worker.jobs[0].index)
-        died = self.of_job[key] = self.of_job.get(key, 0) + 1
-        if died == MAX_ATTEMPTS and not self.answered and sum(n >= MAX_ATTEMPTS for n in self.of_job.values()) > 1:
-            raise InfrastructureError(
-                f"no worker has answered anything: each of two jobs killed {MAX_ATTEMPTS} of them, the last "
-                f"{key[0]}'s job {key[1]} ({reason}). Signal 9 is mostly memory that ran out: `qualgate plan` tells "
-                "what is needed, `workers: {count: 1}` needs least. Then run again: it resumes."
-            )
-        return died
-
-
 def run_jobs(
     jobs: Sequence[Job],
     settings: WorkerSettings,
@@ -123,7 +85,7 @@ def run_jobs(
     longer what was planned, InfrastructureError when workers die whatever they are given.
     """
     queue = Queue(list(jobs))
-    deaths, copies, workers = _Deaths(), Copies(), list[_Worker]()
+    deaths, copies, suspects, workers = Deaths(), Copies(), Suspects(), list[_Worker]()
     most, hired = min(count, len(jobs)), time.monotonic()
     crew = _crew(jobs, body, settings, count)
     alone, attempts = isinstance(crew, _Here), itertools.count(1)
@@ -137,7 +99,8 @@ def run_jobs(
                 hired = time.monotonic()
             _hand_out_all(workers, queue)
             if not alone:
-                _hand_out_copies(workers, copies, needed, PATIENCE if queue else 1.0)
+                may = lambda job: needed(job) and not suspects.tries(job)  # noqa: E731
+                _hand_out_copies(workers, copies, may, PATIENCE if queue else 1.0)
             busy = [worker for worker in workers if worker.jobs]
             if not busy or not (queue or any(needed(job) for one in busy if not one.beaten for job in one.jobs)):
                 return
@@ -145,24 +108,14 @@ def run_jobs(
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
                 worker = next(worker for worker in busy if worker.pipe is pipe)
                 outcome = _heard(worker, deaths, settings)
-                if isinstance(outcome, _Died):
+                if isinstance(outcome, Died):
                     workers.remove(worker)
                     hire(1)
-                    outcome = _after_death(worker, outcome, queue, workers)
-                if outcome is None:
-                    continue
-                if isinstance(outcome, Refused):
+                    yield from _after_death(worker, outcome, queue, workers, suspects, deaths)
+                elif isinstance(outcome, Refused):
                     raise (IntegrityError if outcome.changed else UsageError)(outcome.message)
-                job, others = _taken(worker, outcome, workers, copies)
-                if isinstance(outcome, JobFailure):
-                    if others:  # who may do better
-                        continue
-                    yield outcome
-                    for orphan in queue.blocked_by(job):
-                        yield _failure(orphan, f"the baseline's job {job.index} failed: {outcome.error}")
-                else:
-                    queue.finished(job)
-                    yield outcome
+                elif outcome is not None:
+                    yield from _after_answer(worker, outcome, queue, workers, suspects, copies)
     finally:
         _dismiss(workers)
         crew.close()
@@ -213,9 +166,7 @@ def _hired(crew: Crew, count: int, attempts: Iterator[int]) -> Iterator[_Worker]
         yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else str(next(attempts)))
 
 
-def _heard(
-    worker: _Worker, deaths: _Deaths, settings: WorkerSettings
-) -> JobResult | JobFailure | Refused | _Died | None:
+def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings) -> JobResult | JobFailure | Refused | Died | None:
     """What its pipe gives; None where that is no answer yet."""
     try:
         heard = worker.pipe.recv()
@@ -223,7 +174,9 @@ def _heard(
         code = _reap(worker)
         late = f"no answer within {settings.job_seconds:g} s: workers.job_timeout" if worker.late else ""
         reason = late or worker.broken or code
-        return _Died(reason, 0 if worker.beaten else deaths.of(worker, reason))
+        if not worker.ready:
+            deaths.unready_one(reason)
+        return Died(reason, deaths.on(worker.jobs[0], reason) if worker.ready and not worker.beaten else 0)
     if isinstance(heard, _Broken):
         worker.broken = heard.error
         return None
@@ -265,18 +218,78 @@ def _put_in_place(job: Job) -> None:
             ) from None
 
 
-def _after_death(worker: _Worker, died: _Died, queue: Queue, workers: Sequence[_Worker]) -> JobFailure | None:
-    """What it had and nobody else is at is handed out again, but for a job that has killed MAX_ATTEMPTS."""
+def _after_death(
+    worker: _Worker, died: Died, queue: Queue, workers: Sequence[_Worker], suspects: Suspects, deaths: Deaths
+) -> Iterator[JobFailure]:
+    """What it had and nobody else is at is handed out again, but for what has killed MAX_ATTEMPTS."""
     left = [job for job in worker.jobs if worker.is_at(job) and not any(one.is_at(job) for one in workers)]
     if died.times < MAX_ATTEMPTS or not left:
         queue.give_back(left)
-        return None
+        return
     job, *others = left
     queue.give_back(others)
-    cases = ", ".join(f"{prompt.key.evalset}/{prompt.key.case_id}" for prompt in job.prompts[:NAMED])
+    if suspects.tries(job):
+        found = suspects.died(job)
+        if isinstance(found, Found):
+            said = f"the worker process dies on this case ({died.reason}), and not without it"
+            yield _failure(replace(job, prompts=(found.case,)), f"{said}: {found.case.key.question}")
+            yield from _without(job, found.case, queue)
+            found = found.rest
+        queue.give_back([found])
+    elif died.times == MAX_ATTEMPTS and not deaths.answered and queue.has_ready:  # others show whether it is the job
+        queue.put_last(job)
+    elif not worker.late and suspects.may_begin(job):
+        queue.give_back([suspects.begin(job)])
+    else:
+        yield from _set_apart(job, f"died {died.times} times on this job ({died.reason})", queue)
+
+
+def _after_answer(
+    worker: _Worker,
+    outcome: JobResult | JobFailure,
+    queue: Queue,
+    workers: Sequence[_Worker],
+    suspects: Suspects,
+    copies: Copies,
+) -> Iterator[JobResult | JobFailure]:
+    """What is told of it, and of those that wait for it."""
+    tried = next((job for job in worker.jobs if suspects.tries(job)), None)
+    if tried is not None:
+        worker.jobs.remove(tried)
+        whole, further = suspects.whole(tried), suspects.lived(tried)
+        if further is not None:
+            queue.give_back([further])
+        else:
+            yield from _set_apart(whole, "dies on this job, and on none of its cases alone", queue)
+        return
+    job, others = _taken(worker, outcome, workers, copies)
+    suspects.answered(job.arm.name)
+    if isinstance(outcome, JobResult):
+        queue.finished(job)
+        yield outcome
+    elif not others:  # who may do better
+        yield outcome
+        yield from _orphans(job, outcome, queue)
+
+
+def _set_apart(job: Job, said: str, queue: Queue) -> Iterator[JobFailure]:
+    """The job whole, by a line that names its cases; and what waits for it."""
+    cases = ", ".join(prompt.key.question for prompt in job.prompts[:NAMED])
     more = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
-    said = f"the worker process died {MAX_ATTEMPTS} times on this job ({died.reason}); its cases: {cases}{more}"
-    return _failure(job, said)
+    failed = _failure(job, f"the worker process {said}; its cases: {cases}{more}")
+    yield failed
+    yield from _orphans(job, failed, queue)
+
+
+def _orphans(job: Job, failed: JobFailure, queue: Queue) -> Iterator[JobFailure]:
+    for orphan in queue.blocked_by(job):
+        yield _failure(orphan, f"the baseline's job {job.index} failed: {failed.error}")
+
+
+def _without(job: Job, case: Prompt, queue: Queue) -> Iterator[JobFailure]:
+    """What waits for the job has nothing to wait for of this case."""
+    for orphan in queue.blocked_by(job, case):
+        yield _failure(orphan, f"the baseline has no answer to {case.key.question}: its worker process dies on it")
 
 
 def _end_late(workers: Sequence[_Worker], seconds: float) -> None:
@@ -398,13 +411,13 @@ def _hand_out(worker: _Worker, queue: Queue, held: Counter[str | None]) -> None:
     held[worker.arm] += 1
 
 
-def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, needed: Callable[[Job], bool], times: float) -> None:
+def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, may: Callable[[Job], bool], times: float) -> None:
     """To idle workers, of what others are at, and at for so many times as long as its kin take."""
     idle = [worker for worker in workers if not worker.jobs]
     if not idle:
         return
     now = time.monotonic()
-    out = [(job, now - one.since) for one in workers if not one.beaten for job in one.jobs if needed(job)]
+    out = [(job, now - one.since) for one in workers if not one.beaten for job in one.jobs if may(job)]
     for job in copies.wanted(out, times)[: len(idle)]:
         worker = min(idle, key=lambda one: (one.arm != job.arm.name, one.arm is None))
         idle.remove(worker)

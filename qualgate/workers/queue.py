@@ -4,10 +4,11 @@ as for ten, so that 512 workers do not wait for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 
-from qualgate.records import Job
+from qualgate.records import Job, Prompt
 
 Placed = tuple[int, Job]  # the place in the order of handing out, which no other job has
 Lane = tuple[int, str]  # stage, arm
@@ -23,11 +24,17 @@ class Queue:
         self._behind: dict[int, list[Placed]] = {}  # the baseline's job of that index
         self._examples: dict[Lane, Job] = {}
         self._before = count(-1, -1)  # places before all others
+        self._after = count(len(jobs))
         for place, job in enumerate(jobs):
             self._put(place, job)
 
     def __bool__(self) -> bool:
         return bool(self._ready or self._behind)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether anything can be taken now."""
+        return bool(self._ready)
 
     def take(self, loaded: str | None, held: Mapping[str | None, int]) -> list[Job]:
         """The next turn as it is laid out; or the next ready job: of the arm already in memory, else of the baseline or
@@ -64,6 +71,10 @@ class Queue:
         for job in reversed(jobs):
             self._put(next(self._before), job)
 
+    def put_last(self, job: Job) -> None:
+        """Put a job that did not end behind all others of its stage."""
+        self._put(next(self._after), job)
+
     def finished(self, job: Job) -> None:
         """Note what has left its artifact."""
         if job.arm.is_baseline:
@@ -71,11 +82,18 @@ class Queue:
             for place, follower in self._behind.pop(job.index, ()):
                 self._put(place, follower)
 
-    def blocked_by(self, failed: Job) -> list[Job]:
-        """Takes out the variants' jobs that a failed baseline job leaves without an artifact."""
+    def blocked_by(self, failed: Job, case: Prompt | None = None) -> list[Job]:
+        """Takes out the variants' jobs that a failed baseline job leaves without an artifact; or, where it is only one
+        case that it has no answer to, what they ask of that."""
         if not failed.arm.is_baseline:
             return []
-        return self._drop(lambda job: job.index == failed.index and bool(job.artifact))
+        out = self._drop(lambda job: job.index == failed.index and bool(job.artifact))
+        if case is None:
+            return out
+        asked = [(job, [p for p in job.prompts if p.key.question == case.key.question]) for job in out]
+        kept = [replace(job, prompts=tuple(p for p in job.prompts if p not in gone)) for job, gone in asked]
+        self.give_back([job for job in kept if job.prompts])
+        return [replace(job, prompts=tuple(gone)) for job, gone in asked if gone]
 
     def _put(self, place: int, job: Job) -> None:
         lane = job.stage, job.arm.name

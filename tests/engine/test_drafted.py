@@ -113,8 +113,24 @@ def test_a_missing_artifact_or_one_of_other_cases_is_a_failure(arms, tmp_path):
         run_job(variant, job(variant, tmp_path / "gone.safetensors", drafted=True))
     copies = Path(shutil.copytree(artifact.parent, tmp_path / "artifacts"))
     work = job(variant, copies / artifact.name, drafted=True, count=12)
+    other = replace(work.prompts[3], case_hash="of another text")
     with pytest.raises(InfrastructureError, match="of other cases"):
-        run_job(variant, replace(work, prompts=work.prompts[::-1]))
+        run_job(variant, replace(work, prompts=(*work.prompts[:3], other)))
+
+
+def test_some_of_a_batchs_cases_are_read_from_its_artifact_as_all_are(arms):
+    _, _, artifact, arm = arms
+    variant = arm("v", INT4)
+    work = job(variant, artifact, drafted=True, count=12)
+    some = [7, 0, 5, 11]
+    whole = run_job(variant, work)
+    part = run_job(variant, replace(work, prompts=tuple(work.prompts[row] for row in some)))
+    for row, said, drift in zip(some, part.completions, part.drifts, strict=True):
+        assert said.token_ids == whole.completions[row].token_ids
+        assert drift.top1_differs == whole.drifts[row].top1_differs
+        if variant.choice.kind != "padded":
+            assert drift == whole.drifts[row]
+        np.testing.assert_allclose(drift.kl, whole.drifts[row].kl, atol=1e-9)
 
 
 def test_vocabularies_of_other_sizes_are_not_compared(arms, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.errors import Exit
-from tests.command_line import qualgate
+from tests.command_line import in_a_process, qualgate
 from tests.gated_model import make_workspace
 from tests.run.commands import employ_two, rows, spawned_workers
 
@@ -69,3 +70,40 @@ def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
     assert process.wait() == Exit.BLOCK
     assert {v["variant"]: v["word"] for v in body["verdicts"]} == {"same": "approve", "int2": "block"}
     assert rows(workspace, "select count(*) from units where status = 'done'") == [(UNITS,)]
+
+
+# Found by every Python that is started with its folder in PYTHONPATH: the case kills whoever takes it for this arm.
+KILLER = """
+import os, signal
+from qualgate.workers import unit
+
+def ready(self, job, plain=unit._Arms.ready):
+    if job.arm.name == {arm!r} and any(prompt.key.case_id == {case!r} for prompt in job.prompts):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(self, job)
+
+unit._Arms.ready = ready
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("arm", "missing"), [("int2", 1), ("baseline", 3)])
+def test_a_case_that_kills_every_worker_is_named_the_others_are_answered_and_mended_it_is_as_if_never(
+    workspace, tmp_path_factory, arm, missing
+):
+    folder = tmp_path_factory.mktemp("killing")
+    (folder / "sitecustomize.py").write_text(KILLER.format(arm=arm, case="echo-140"))
+    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    ran = in_a_process("run", "gate.yaml", cwd=workspace, PYTHONPATH=path)
+    assert ran.returncode == Exit.INFRASTRUCTURE, ran.stderr
+    assert "the worker process dies on this case (signal 9), and not without it: echo/echo-140" in ran.stderr
+    assert rows(workspace, "select case_id, count(*) from units where status <> 'done' group by 1") == [
+        ("echo-140", missing)
+    ]
+    evidence = "select arm, case_id, answer_sha256 from units order by 1, 2"
+    assert qualgate("run", "gate.yaml", cwd=workspace).returncode == Exit.BLOCK
+    mended = rows(workspace, evidence)
+    (workspace / "qualgate.db").unlink()
+    shutil.rmtree(workspace / "qualgate.db.artifacts")
+    assert qualgate("run", "gate.yaml", cwd=workspace).returncode == Exit.BLOCK
+    assert mended == rows(workspace, evidence)

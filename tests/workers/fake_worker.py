@@ -80,6 +80,19 @@ def dying_always(pipe: Connection, settings: WorkerSettings) -> None:
         pipe.send(result_of(job))
 
 
+def dying_on_a_case(pipe: Connection, settings: WorkerSettings) -> None:
+    """The baseline's case 1-1 kills whoever takes it, in whatever batch; variants insist on their artifact."""
+    for job in received(pipe):
+        if job.arm.is_baseline:
+            if any(prompt.key.case_id == "1-1" for prompt in job.prompts):
+                os.kill(os.getpid(), signal.SIGKILL)
+            Path(job.left_at).write_text(" ".join(prompt.key.case_id for prompt in job.prompts))
+        else:
+            made = Path(job.artifact).read_text().split()
+            assert made == [prompt.key.case_id for prompt in job.prompts], "it is of the batch that counts"
+        pipe.send(result_of(job))
+
+
 def dying_in_mid_answer(pipe: Connection, settings: WorkerSettings) -> None:
     """Announces a message of 1000 bytes for job 2, sends 4 of them and dies, the first time anyone runs it."""
     for job in received(pipe):

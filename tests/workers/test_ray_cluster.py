@@ -24,9 +24,10 @@ from tests.workers import fake_worker
 from tests.workers.test_pool import (  # noqa: F401  # the promises, kept by whoever is hired
     jobs,
     run,
+    test_a_case_that_kills_every_worker_is_set_apart_alone,
     test_a_failed_baseline_job_fails_the_variants_jobs_that_needed_its_artifact,
     test_a_job_on_which_every_worker_hangs_becomes_a_failure_that_names_the_timeout,
-    test_a_job_that_kills_every_worker_becomes_a_failure_and_takes_its_variants_with_it,
+    test_a_job_that_kills_every_worker_becomes_failures_and_takes_its_variants_with_it,
     test_a_mistake_of_the_user_found_by_a_worker_stops_the_run_with_its_message,
     test_a_pool_whose_workers_all_die_at_start_ends_at_once_with_the_reason,
     test_a_stop_request_ends_the_run_between_jobs_and_keeps_what_is_finished,

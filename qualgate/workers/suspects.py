@@ -1,0 +1,97 @@
+"""Which of a batch's cases kills its workers: that one is set apart, and the others of the batch are answered.
+
+Of a batch that has killed as many as it may, a half is run to see whether its worker lives; then a half of the half
+that is left under suspicion, until one case is alone, and kills. What trials answer is thrown away: the batch is run
+again without the case, so that its answers, and the artifact that it leaves, are those of one batch. Where a search
+finds nothing, or the arm's cases kill one after the other, it is not the case, and the batch is set apart whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from qualgate.records import Job, Prompt
+
+IN_VAIN = 2  # searches of an arm between which nothing of it was answered
+MOST = 8  # cases of an arm that are found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The case that kills, and the job of the others."""
+
+    case: Prompt
+    rest: Job
+
+
+@dataclass(slots=True)
+class _Search:
+    whole: Job
+    suspects: tuple[Prompt, ...]
+
+    @property
+    def trial(self) -> Job:
+        """The half that comes later: the longest are first, and are what memory does not hold."""
+        return replace(self.whole, prompts=self.suspects[len(self.suspects) // 2 :])
+
+
+@dataclass(slots=True)
+class Suspects:
+    """The searches of a pool."""
+
+    _open: dict[tuple[str, int], _Search] = field(default_factory=dict)  # by arm and index
+    _vain: Counter[str] = field(default_factory=Counter)  # by arm: searches since it last answered
+    _found: Counter[str] = field(default_factory=Counter)
+
+    def may_begin(self, job: Job) -> bool:
+        """Whether one case of the job is to be looked for. Not where a turn is timed, whose batches are whole, nor
+        where a server answers, for that is paid for."""
+        arm = job.arm
+        if len(job.prompts) == 1 or job.timed or arm.served is not None:
+            return False
+        return self._vain[arm.name] < IN_VAIN and self._found[arm.name] < MOST
+
+    def begin(self, job: Job) -> Job:
+        """The first trial, in its place."""
+        self._vain[job.arm.name] += 1
+        self._open[_key(job)] = search = _Search(job, job.prompts)
+        return search.trial
+
+    def tries(self, job: Job) -> bool:
+        """Whether this is a trial, of which nothing counts but whether its worker lives."""
+        return (search := self._open.get(_key(job))) is not None and job == search.trial
+
+    def answered(self, arm: str) -> None:
+        """Note that something of an arm's was."""
+        self._vain[arm] = 0
+
+    def lived(self, trial: Job) -> Job | None:
+        """The next trial; None where the only suspect kills nobody: the cases do it together, or none does."""
+        search = self._open[_key(trial)]
+        self.answered(trial.arm.name)
+        if len(search.suspects) == 1:
+            del self._open[_key(trial)]
+            return None
+        search.suspects = search.suspects[: len(search.suspects) // 2]
+        return search.trial
+
+    def died(self, trial: Job) -> Job | Found:
+        """The next trial, or what was looked for."""
+        search = self._open[_key(trial)]
+        search.suspects = trial.prompts
+        case, *more = trial.prompts
+        if more:
+            return search.trial
+        del self._open[_key(trial)]
+        self._found[trial.arm.name] += 1
+        others = tuple(prompt for prompt in search.whole.prompts if prompt != case)
+        return Found(case, replace(search.whole, prompts=others))
+
+    def whole(self, trial: Job) -> Job:
+        """The job that it is of."""
+        return self._open[_key(trial)].whole
+
+
+def _key(job: Job) -> tuple[str, int]:
+    return job.arm.name, job.index

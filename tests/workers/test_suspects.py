@@ -1,0 +1,187 @@
+"""The case that kills its workers, found by the real pool; workers die of what a test has them die of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import log2
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qualgate.records import Job, JobFailure, JobResult, Prompt, UnitKey
+from qualgate.workers import pool
+from qualgate.workers.deaths import MAX_ATTEMPTS
+from qualgate.workers.suspects import IN_VAIN, MOST, Suspects
+from qualgate.workers.unit import WorkerSettings
+from tests.workers.fake_worker import result_of
+from tests.workers.test_copies import DIES, Nodes, Seat
+from tests.workers.test_pool import BASELINE, VARIANTS
+
+ARMS = (BASELINE, *VARIANTS)
+
+
+def batches(*sizes: int, arms=ARMS) -> list[Job]:
+    return [
+        Job(
+            index=index,
+            arm=arm,
+            prompts=tuple(
+                Prompt(key=UnitKey(arm.name, "set", f"{index}-{row}"), case_hash="h", token_ids=(1,), max_new_tokens=4)
+                for row in range(size)
+            ),
+            artifact=f"job-{index}",
+            drafted=True,
+        )
+        for arm in arms
+        for index, size in enumerate(sizes)
+    ]
+
+
+@pytest.fixture
+def work(monkeypatch):
+    return lambda every, kills, workers=1: ran(monkeypatch, every, kills, workers)
+
+
+def ran(monkeypatch, every: list[Job], kills, workers: int = 1):
+    """What comes of jobs of which those die that hold something that `kills`; and who was handed what."""
+
+    def says(seat: Seat, job: Job):
+        return 1.0, (DIES if kills(job) else result_of(job))
+
+    nodes = Nodes(says)
+    with monkeypatch.context() as patched:
+        patched.setattr(pool, "time", nodes)
+        patched.setattr(pool, "wait", nodes.wait)
+        patched.setattr(pool, "_put_in_place", lambda job: None)
+        told = WorkerSettings(cache_dir="", sampling={}, threads=1, device="cpu", place=nodes)
+        return nodes, list(pool.run_jobs(every, told, workers))
+
+
+def holding(*names: str):
+    """names: of cases as ARM/CASE, or CASE for every arm's."""
+    return lambda job: any(p.key.case_id in names or f"{p.key.arm}/{p.key.case_id}" in names for p in job.prompts)
+
+
+def told_apart(outcomes) -> tuple[Counter, dict[str, str]]:
+    """(the units that were answered, what is said of those that were not)."""
+    done = Counter(
+        f"{one.key.arm}/{one.key.case_id}" for outcome in outcomes if isinstance(outcome, JobResult)
+        for one in outcome.completions
+    )  # fmt: skip
+    failed = [
+        (f"{key.arm}/{key.case_id}", one.error) for one in outcomes if isinstance(one, JobFailure) for key in one.keys
+    ]
+    assert len(dict(failed)) == len(failed)
+    return done, dict(failed)
+
+
+def every_unit(every: list[Job]) -> set[str]:
+    return {f"{p.key.arm}/{p.key.case_id}" for job in every for p in job.prompts}
+
+
+def deaths(nodes: Nodes) -> int:
+    return sum(seat.exitcode == -9 and not seat.due for seat in nodes.seats)
+
+
+@pytest.mark.parametrize("row", [0, 63, 64, 127])
+def test_a_case_that_kills_its_workers_is_set_apart_alone_and_the_rest_is_answered(work, row):
+    every = batches(128, 128)
+    nodes, outcomes = work(every, holding(f"a/1-{row}"))
+    done, failed = told_apart(outcomes)
+    assert set(failed) == {f"a/1-{row}"}
+    assert f"the worker process dies on this case (signal 9), and not without it: set/1-{row}" in failed[f"a/1-{row}"]
+    assert set(done) == every_unit(every) - set(failed)
+    assert set(done.values()) == {1}
+    assert deaths(nodes) <= MAX_ATTEMPTS + log2(128)
+
+
+def test_what_the_baseline_has_no_answer_to_its_variants_are_not_asked(work):
+    every = batches(5, 5)
+    nodes, outcomes = work(every, holding("baseline/0-3"), workers=3)
+    done, failed = told_apart(outcomes)
+    assert set(failed) == {"baseline/0-3", "a/0-3", "b/0-3"}
+    assert failed["b/0-3"] == "the baseline has no answer to set/0-3: its worker process dies on it"
+    assert set(done) == every_unit(every) - set(failed)
+    asked = [job for _, job in nodes.handed if job.arm.name == "b" and job.index == 0]
+    assert [len(job.prompts) for job in asked] == [4]
+
+
+def test_two_cases_of_a_batch_are_found_one_after_the_other(work):
+    every = batches(40)
+    _, outcomes = work(every, holding("a/0-0", "a/0-1", "b/0-39", "b/0-3"))
+    done, failed = told_apart(outcomes)
+    assert set(failed) == {"a/0-0", "a/0-1", "b/0-39", "b/0-3"}
+    assert set(done) == every_unit(every) - set(failed)
+
+
+def test_cases_that_kill_together_alone_are_set_apart_with_their_batch(work):
+    every = batches(4, 4)
+    _, outcomes = work(every, lambda job: job.arm.name == "a" and job.index == 1 and len(job.prompts) > 1)
+    done, failed = told_apart(outcomes)
+    assert set(failed) == {f"a/1-{row}" for row in range(4)}
+    assert "the worker process dies on this job, and on none of its cases alone" in failed["a/1-0"]
+    assert set(done) == every_unit(every) - set(failed)
+
+
+def test_an_arm_that_kills_whatever_it_is_asked_is_not_searched_for_ever(work):
+    every = batches(128, 128, 128, arms=(BASELINE, VARIANTS[0]))
+    nodes, outcomes = work(every, lambda job: job.arm.name == "a")
+    done, failed = told_apart(outcomes)
+    assert set(failed) == {unit for unit in every_unit(every) if unit.startswith("a/")}
+    assert len(done) == 3 * 128
+    assert deaths(nodes) <= 3 * MAX_ATTEMPTS + IN_VAIN * (log2(128) + 1)
+
+
+def test_an_arm_of_which_every_second_case_kills_is_given_up_after_some(work):
+    every = batches(64, arms=(BASELINE, VARIANTS[0]))
+    odd = [f"a/0-{row}" for row in range(1, 64, 2)]
+    nodes, outcomes = work(every, holding(*odd))
+    _, failed = told_apart(outcomes)
+    assert set(failed) >= set(odd)
+    assert deaths(nodes) <= MAX_ATTEMPTS + (MOST + 1) * (log2(64) + 1)
+    assert any("its cases: " in said and "and 51 more" in said for said in failed.values())
+
+
+def test_where_nothing_was_answered_yet_others_are_tried_before_a_case_is_looked_for(work):
+    every = batches(4, 4, arms=(BASELINE,))
+    nodes, outcomes = work(every, holding("0-2"))
+    _, failed = told_apart(outcomes)
+    assert set(failed) == {"baseline/0-2"}
+    assert [job.index for _, job in nodes.handed[: MAX_ATTEMPTS + 1]] == [0, 0, 0, 1]
+
+
+def test_what_is_timed_is_not_searched(work):
+    every = [replace(job, timed=True) for job in batches(4, 4, arms=(BASELINE,))]
+    nodes, outcomes = work(every, lambda job: job.index == 1)
+    assert {outcome.index for outcome in outcomes if isinstance(outcome, JobFailure)} == {1}
+    assert all(len(job.prompts) == 4 for _, job in nodes.handed)
+
+
+def test_nor_is_what_a_server_answers_or_what_is_alone():
+    [job] = batches(4, arms=(BASELINE,))
+    assert Suspects().may_begin(job)
+    served = replace(BASELINE, served=object())  # pyright: ignore[reportArgumentType]
+    assert not Suspects().may_begin(replace(job, arm=served))
+    assert not Suspects().may_begin(replace(job, prompts=job.prompts[:1]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), workers=st.integers(1, 4))
+def test_every_unit_ends_once_and_all_that_kill_nobody_are_answered_or_set_apart_with_their_batch(data, sizes, workers):
+    every = batches(1, *sizes)  # the first is answered, whatever the others do
+    names = sorted(every_unit(every))
+    may = [name for name in names if "/0-" not in name]
+    killers = data.draw(st.lists(st.sampled_from(may), max_size=3, unique=True))
+    with pytest.MonkeyPatch.context() as patched:
+        _, outcomes = ran(patched, every, holding(*killers), workers)
+    done, failed = told_apart(outcomes)
+    assert set(done) | set(failed) == set(names)
+    assert not set(done) & set(failed)
+    assert set(done.values()) <= {1}
+    assert set(killers) <= set(failed)
+    if len(killers) == 1:
+        [killer] = killers
+        arm, case = killer.split("/")
+        assert set(failed) == ({f"{one.name}/{case}" for one in ARMS} if arm == BASELINE.name else {killer})
