@@ -1,6 +1,6 @@
-/* The tile instructions themselves, and whether this process may use them. Written without a processor that has them:
- * everything but the instructions has run under tests by amx_emulated.c, the instructions have not. What stands for
- * them is `amx_state`: they serve only where their products are the emulation's to the bit. */
+/* The tile instructions themselves, and whether this process may use them. Few processors have them: tests run all that
+ * is around them by amx_emulated.c, and `amx_state` lets them serve only where their products are the emulation's to the
+ * bit. */
 #include "weight.h"
 #include <string.h>
 

@@ -229,14 +229,16 @@ BODY(tile_bf16, INLINE_BF16, 2,
      })
 
 INLINE void fill_panel(const weight_t *w, const uint8_t *codes, int64_t at, __m512i *panel, const int how,
-                       const int bits, __m512i table) {
-    /* One segment of one block as pairs of bfloat16: [pair][strip] of 64 bytes. */
-    const int pairs = pairs_of(how, bits), vectors = vectors_of(how, bits), units = (int)(w->segment / (2 * pairs));
+                       const int bits, __m512i table, int64_t part, int64_t parts) {
+    /* One segment of one block, or one part of it, as pairs of bfloat16: [pair][strip] of 64 bytes. */
+    const int pairs = pairs_of(how, bits), vectors = vectors_of(how, bits);
+    const int64_t units = w->segment / (2 * pairs), begin = units * part / parts, end = units * (part + 1) / parts;
     const int64_t low = how == HALVES ? w->low : 0;
     __m512i zero[4];
     for (int v = 0; v < 4; v++)
         zero[v] = how >= LESS_ZERO && how <= HALVES ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();
-    for (int u = 0; u < units; u++, codes += 4 * 64 * vectors) {
+    codes += begin * 4 * 64 * vectors, panel += begin * pairs * 4;
+    for (int64_t u = begin; u < end; u++, codes += 4 * 64 * vectors) {
         for (int i = 0; i < 4 * vectors; i++)
             for (int half = 0; half <= (how == HALVES); half++)
                 _mm_prefetch((const char *)codes + AHEAD + half * low + 64 * i, _MM_HINT_T0);
@@ -283,7 +285,7 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
             end = s + most < w->segments ? s + most : w->segments;                                                    \
             const int64_t group = block * (w->segments / w->per_group) + s / w->per_group;                            \
             const void *weights = how <= DENSE_F32 ? (const void *)codes : panel;                                     \
-            if (how > DENSE_F32 && !straight) fill_panel(w, codes, group * BLOCK, panel, how, bits, table);           \
+            if (how > DENSE_F32 && !straight) fill_panel(w, codes, group * BLOCK, panel, how, bits, table, 0, 1);     \
             for (int64_t tile = first; tile < last; tile++) {                                                         \
                 const int64_t row = tile * rows->tile, share = (end - s) * step / tiles;                              \
                 const int count = tile_rows(rows->count - row, rows->tile);                                           \
@@ -313,7 +315,10 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
                         w, block, s, weights, here, sums, y, count, rows->tiles, next, unit / tiles);                 \
             }                                                                                                         \
         }                                                                                                             \
-    }                                                                                                                 \
+    }
+
+/* The function of a path: which way a weight's codes go. */
+#define FORMATS_OF(NAME, TARGET, X_BYTES)                                                                             \
     __attribute__((target(TARGET))) void NAME(const weight_t *w, int64_t block, const rows_t *rows, int64_t first,    \
                                               int64_t last, float *acc, void *panel) {                                \
         if (w->code == CODE_BF16) NAME##_how(w, block, rows, first, last, acc, panel, DENSE_BF16, 16);                \
@@ -358,20 +363,52 @@ PANEL_OF(block_avx512_dense_f32, ISA, tile_f32, DENSE_F32)
 PANEL_OF(block_avx512_bf16_panel, ISA ",avx512bf16", tile_bf16, PANEL)
 PANEL_OF(block_avx512_bf16_dense_bf16, ISA ",avx512bf16", tile_bf16, DENSE_BF16)
 
-__attribute__((noinline, target(ISA))) static void block_amx_panel(const weight_t *w, int64_t block, int64_t s,
-                                                                   const uint8_t *panel, const uint8_t *x,
-                                                                   const float *sums, float *acc, int count,
-                                                                   const tiles_t *tiles, const uint8_t *fetch,
-                                                                   int64_t stride) {
-    (void)fetch, (void)stride;
-    const int64_t at = (block * (w->segments / w->per_group) + s / w->per_group) * BLOCK;
-    __m512 partial[AMX_ROWS * 4];
-    tiles->floats(x, panel, w->segment / 2, (float *)partial);
-    for (int v = 0; v < 4; v++) end_segment(w, at + v * STRIP, v, count, partial + v, sums, acc);
-}
-
-#define block_amx_dense_bf16 block_amx_panel
 BLOCK_OF(block_avx512, ISA, tile_f32, 4, 1)
 BLOCK_OF(block_avx512_bf16, ISA ",avx512bf16", tile_bf16, 2, 1)
-BLOCK_OF(block_amx, ISA, tile_f32, 2, 0) /* one row takes the tiles that many rows take */
+
+/* What tiles gave of one segment, to be added to their rows. */
+typedef struct {
+    int64_t at;
+    const float *sums;
+    float *acc;
+    __m512 partial[AMX_ROWS * 4];
+} given_t;
+
+/* AMX, a row as 512: while tiles multiply, the vector unit adds up what they gave before and unpacks what they take
+ * next, so that neither waits for the other. */
+INLINE void block_amx_how(const weight_t *w, int64_t block, const rows_t *rows, int64_t first, int64_t last, float *acc,
+                          void *panel, const int how, const int bits) {
+    const __m512i table = table_of(w, how);
+    const int64_t padded = w->segments * w->segment, step = segment_bytes(w), tiles = last - first;
+    const uint8_t *codes = w->codes + block * w->segments * step;
+    const int unpacked = how <= DENSE_F32, count = rows->tile;
+    __m512i *panels[2] = {panel, (__m512i *)panel + SEGMENT_MAX / 2 * 4};
+    given_t given[2], *before = NULL;
+    if (!unpacked)
+        fill_panel(w, codes, block * (w->segments / w->per_group) * BLOCK, panels[0], how, bits, table, 0, 1);
+    for (int64_t s = 0, turn = 0; s < w->segments; s++, codes += step) {
+        const int64_t group = block * (w->segments / w->per_group), next = group + (s + 1) / w->per_group;
+        for (int64_t tile = first; tile < last; tile++, turn++) {
+            const int64_t row = tile * count;
+            given_t *now = given + turn % 2;
+            now->at = (group + s / w->per_group) * BLOCK;
+            now->sums = w->offsets ? rows->sums + row * w->segments + s * count : NULL;
+            now->acc = acc + (row - first * count) * BLOCK;
+            rows->tiles->floats((const uint8_t *)rows->x + (row * padded + s * w->segment * count) * 2,
+                                unpacked ? (const void *)codes : panels[s % 2], w->segment / 2, (float *)now->partial);
+            if (!unpacked && s + 1 < w->segments)
+                fill_panel(w, codes + step, next * BLOCK, panels[(s + 1) % 2], how, bits, table, tile - first, tiles);
+            if (before)
+                for (int v = 0; v < 4; v++)
+                    end_segment(w, before->at + v * STRIP, v, count, before->partial + v, before->sums, before->acc);
+            before = now;
+        }
+    }
+    for (int v = 0; v < 4; v++)
+        end_segment(w, before->at + v * STRIP, v, count, before->partial + v, before->sums, before->acc);
+}
+
+FORMATS_OF(block_avx512, ISA, 4)
+FORMATS_OF(block_avx512_bf16, ISA ",avx512bf16", 2)
+FORMATS_OF(block_amx, ISA, 2)
 #endif

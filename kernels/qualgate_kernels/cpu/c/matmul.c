@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define CHUNK 192 /* rows, of whole tiles, that share one unpacking of a panel; their sums stay in the L2 cache */
+#define CHUNK 192
 
 static block_fn *block_of(int path) {
     switch (path) {
@@ -134,6 +134,10 @@ static inline __attribute__((always_inline)) void pack_as(const call_t *call, in
             float sum = 0;
             if (gather)
                 for (int64_t k = 0; k < known; k++) place(call, to, k, count, r, x, gather[k], layout, type);
+            else if (layout == AMX) /* a step of a row lies in one piece */
+                for (int64_t k = 0; k < known; k += 2 * STEP)
+                    memcpy(to + 4 * in_tile(k / 2, w->segment / 2, count, r), (const uint16_t *)x + from + k,
+                           2 * (size_t)(known - k < 2 * STEP ? known - k : 2 * STEP));
             else
                 for (int64_t k = 0; k < known; k++) place(call, to, k, count, r, x, from + k, layout, type);
             for (int64_t k = known > 0 ? known : 0; k < w->segment; k++)
