@@ -12,7 +12,6 @@ the coordinator, however that ends.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import signal
@@ -28,7 +27,7 @@ from typing import Any
 from qualgate.engine.gpus import as_environment
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult, Prompt
-from qualgate.workers.copies import Copies
+from qualgate.workers.copies import Copies, names_of_attempts
 from qualgate.workers.deaths import MAX_ATTEMPTS, Deaths, Died
 from qualgate.workers.queue import Queue
 from qualgate.workers.suspects import Found, Suspects
@@ -88,7 +87,7 @@ def run_jobs(
     deaths, copies, suspects, workers = Deaths(), Copies(), Suspects(), list[_Worker]()
     most, hired = min(count, len(jobs)), time.monotonic()
     crew = _crew(jobs, body, settings, count)
-    alone, attempts = isinstance(crew, _Here), itertools.count(1)
+    alone, attempts = isinstance(crew, _Here), names_of_attempts()
     hire = lambda count: workers.extend(_hired(crew, count, attempts))  # noqa: E731
     try:
         hire(most)
@@ -160,10 +159,10 @@ def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int)
     return settings.place.crew(body, settings, min(count, len(jobs)))
 
 
-def _hired(crew: Crew, count: int, attempts: Iterator[int]) -> Iterator[_Worker]:
+def _hired(crew: Crew, count: int, attempts: Iterator[str]) -> Iterator[_Worker]:
     """As many as there is room for; on this machine, where nobody is at another's job, they need no names."""
     for process, pipe in crew.hire(count):
-        yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else str(next(attempts)))
+        yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else next(attempts))
 
 
 def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings) -> JobResult | JobFailure | Refused | Died | None:
