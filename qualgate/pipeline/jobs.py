@@ -106,6 +106,8 @@ def drop_damaged(artifacts: Path) -> list[str]:
 
     The baseline's job of each is then run again. The head is made again together with any of them.
     """
+    for attempt in (*artifacts.glob("*.part"), *artifacts.glob(".*.safetensors*")):  # of engines that are gone
+        attempt.unlink(missing_ok=True)
     files = sorted(artifacts.glob("*.safetensors"))
     damaged = [file for file in files if not is_whole(file)]
     for file in files if any(file.name.startswith("head-") for file in damaged) else damaged:

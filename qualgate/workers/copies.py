@@ -11,8 +11,10 @@ devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from qualgate.records import Job
 
@@ -45,3 +47,9 @@ class Copies:
     def _may(self, job: Job) -> bool:
         alone = job.timed or job.arm.served is not None
         return not alone and job.arm.name in self.took and (job.arm.name, job.index) not in self.made
+
+
+def names_of_attempts() -> Iterator[str]:
+    """Such as no other pool gives: an engine that outlives its coordinator may still write by one of its."""
+    pool = secrets.token_hex(4)
+    return (f"{pool}-{number}" for number in count(1))

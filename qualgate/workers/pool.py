@@ -12,7 +12,6 @@ the coordinator, however that ends.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import signal
@@ -28,7 +27,7 @@ from typing import Any
 from qualgate.engine.gpus import as_environment
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
 from qualgate.records import Job, JobFailure, JobResult, Prompt
-from qualgate.workers.copies import Copies
+from qualgate.workers.copies import Copies, names_of_attempts
 from qualgate.workers.deaths import MAX_ATTEMPTS, Deaths, Died
 from qualgate.workers.queue import Queue
 from qualgate.workers.suspects import Found, Suspects
@@ -39,7 +38,6 @@ Body = Callable[[Connection, WorkerSettings], None]
 START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
 _AHEAD: ContextVar[list[Hired]] = ContextVar("hired ahead", default=[])  # noqa: B039  # nobody adds to it
 PATIENCE = 2.0  # how many times as long as its kin a job takes that is late while others wait for what it leaves
-HIRE_SECONDS = 30.0  # between two looks for room, where there are fewer workers than there were to be
 POLL_SECONDS = 0.2  # how often a stop request is looked for while every worker is busy
 
 
@@ -86,23 +84,20 @@ def run_jobs(
     """
     queue = Queue(list(jobs))
     deaths, copies, suspects, workers = Deaths(), Copies(), Suspects(), list[_Worker]()
-    most, hired = min(count, len(jobs)), time.monotonic()
-    crew = _crew(jobs, body, settings, count)
-    alone, attempts = isinstance(crew, _Here), itertools.count(1)
-    hire = lambda count: workers.extend(_hired(crew, count, attempts))  # noqa: E731
+    most, crew = min(count, len(jobs)), _crew(jobs, body, settings, count)
+    alone, attempts = isinstance(crew, _Here), names_of_attempts()
     try:
-        hire(most)
         while not stop():
             queue.keep(needed)
-            if len(workers) < most and time.monotonic() - hired > HIRE_SECONDS:  # a node may have come back
-                hire(most - len(workers))
-                hired = time.monotonic()
+            if len(workers) < most:
+                workers.extend(_hired(crew, most - len(workers), attempts))
             _hand_out_all(workers, queue)
             if not alone:
                 may = lambda job: needed(job) and not suspects.tries(job)  # noqa: E731
                 _hand_out_copies(workers, copies, may, PATIENCE if queue else 1.0)
             busy = [worker for worker in workers if worker.jobs]
-            if not busy or not (queue or any(needed(job) for one in busy if not one.beaten for job in one.jobs)):
+            awaited = any(needed(job) for one in busy if not one.beaten for job in one.jobs)
+            if (workers and not busy) or not (queue or awaited):  # no workers: none has its place yet
                 return
             _end_late(busy, settings.job_seconds)
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
@@ -110,7 +105,6 @@ def run_jobs(
                 outcome = _heard(worker, deaths, settings)
                 if isinstance(outcome, Died):
                     workers.remove(worker)
-                    hire(1)
                     yield from _after_death(worker, outcome, queue, workers, suspects, deaths)
                 elif isinstance(outcome, Refused):
                     raise (IntegrityError if outcome.changed else UsageError)(outcome.message)
@@ -160,10 +154,10 @@ def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int)
     return settings.place.crew(body, settings, min(count, len(jobs)))
 
 
-def _hired(crew: Crew, count: int, attempts: Iterator[int]) -> Iterator[_Worker]:
+def _hired(crew: Crew, count: int, attempts: Iterator[str]) -> Iterator[_Worker]:
     """As many as there is room for; on this machine, where nobody is at another's job, they need no names."""
     for process, pipe in crew.hire(count):
-        yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else str(next(attempts)))
+        yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else next(attempts))
 
 
 def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings) -> JobResult | JobFailure | Refused | Died | None:

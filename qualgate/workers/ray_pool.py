@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import signal
 import socket
@@ -31,11 +32,14 @@ from qualgate.workers.pool import Body
 from qualgate.workers.ray_node import Engine, Seen, look
 from qualgate.workers.unit import WorkerSettings
 
+log = logging.getLogger(__name__)
+
 # Of a cluster that is started here. Ray's own niceness of 15 would have engines wait for all else on the machine.
 RAY_HERE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 REACH_SECONDS = 10  # in which a cluster's address is to take a connection
 LOOK_SECONDS = 120  # in which every node is to have looked for its folders: its first Python starts
 PLACE_SECONDS = 60  # in which Ray is to find a place for an engine that the cluster has room for
+HIRE_SECONDS = 30.0  # between two looks for room, where there are fewer engines than there were to be
 LEAVE_SECONDS = 10  # in which an actor that was ended is gone
 
 
@@ -92,6 +96,11 @@ class Seat:
         """To wait for what it says."""
         return self._ours.fileno()
 
+    @property
+    def closed(self) -> bool:
+        """The pool has let it go."""
+        return self._ours.closed
+
     def close(self) -> None:
         """It is asked no more, and not listened to."""
         self.kill()
@@ -117,6 +126,9 @@ class Engines:
 
     def __init__(self, body: Body, settings: WorkerSettings, on: OnRay, count: int) -> None:
         self._body, self._on, self._seats, self._began = body, on, list[Seat](), False
+        self._asked: dict[Any, tuple[Any, float]] = {}  # by what says that it has its place: an actor, and since when
+        self._dead: dict[Any, Exception] = {}  # actors that ended on their way to one, and of what
+        self._looked = 0.0  # s, monotonic: when there was a look for room
         try:
             _connect(on.address)
             nodes = _nodes(on)
@@ -130,53 +142,94 @@ class Engines:
             raise
 
     def hire(self, count: int) -> Iterator[tuple[Seat, Seat]]:
-        """As many more engines as there is room for, `count` at most, each in its place. Without any the run cannot go
-        on."""
+        """Of up to `count` more engines those that have their places by now. The others are asked for, and are not
+        waited for: the pool asks again. Where nobody is at work, it is given what died on its way, to hear of what."""
+        working = [seat for seat in self._seats if not seat.closed]
+        lost, self._seats = len(working) < len(self._seats), working
+        due = time.monotonic() - self._looked > HIRE_SECONDS if working else not self._asked
+        if lost or due:
+            self._ask(count - len(self._asked))
+        hired = self._arrived()
+        if hired or working:
+            for error in self._dead.values():
+                log.warning("an engine of the Ray cluster did not start; others go on. %s", _lost(error))
+            self._dead.clear()
+        elif self._asked:
+            return
+        elif self._dead:
+            hired, self._dead = list(self._dead), {}
+        else:
+            self._room()  # none at all: that is another error
+            raise InfrastructureError(
+                f"the Ray cluster has no free place: in {PLACE_SECONDS} s it gave none of {_as_text(self._needs)}. "
+                "Others hold it (`ray status` shows what); run again when they have ended: it resumes."
+            )
+        self._began = True
+        for actor in hired:
+            self._seats.append(seat := Seat(actor))
+            yield seat, seat
+
+    def _ask(self, count: int) -> None:
+        """For so many more, or as many as the cluster is large enough for."""
         import ray
 
-        self._seats = [seat for seat in self._seats if seat.exitcode is None]
-        room = self._room()
-        if self._seats:  # they would wait for what others hold now
-            room = min(room, _free(self._needs))
-        if room <= 0 and self._seats:  # a node was lost: fewer go on
-            return
-        engine = ray.remote(Engine).options(
+        self._looked = time.monotonic()
+        engine: Any = ray.remote(Engine).options(
             num_cpus=self._needs["CPU"],
             num_gpus=self._needs.get("GPU", 0),
             memory=self._needs["memory"],
             scheduling_strategy="SPREAD",
             max_concurrency=2,
         )
-        actors = [engine.remote(self._body, self._settings) for _ in range(min(count, room))]
-        placed = _placed(actors)
-        if not placed and not self._seats:
-            raise InfrastructureError(
-                f"the Ray cluster has no free place: in {PLACE_SECONDS} s it gave none of {_as_text(self._needs)}. "
-                "Others hold it (`ray status` shows what); run again when they have ended: it resumes."
-            )
-        self._began = True
-        for actor in placed:
-            self._seats.append(seat := Seat(actor))
-            yield seat, seat
+        for _ in range(min(count, self._room())):
+            actor = engine.remote(self._body, self._settings)
+            self._asked[actor.here.remote()] = actor, self._looked
+
+    def _arrived(self) -> list[Any]:
+        """Who has a place now of those that were asked for; who ended on the way is noted. Who has had none for too
+        long is withdrawn."""
+        import ray
+        from ray.exceptions import RayError
+
+        placed = []
+        ready, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0) if self._asked else ([], [])
+        for reference in ready:
+            actor, _ = self._asked.pop(reference)
+            try:
+                ray.get(reference)
+                placed.append(actor)
+            except RayError as error:
+                self._dead[actor] = error
+        for reference, (actor, since) in list(self._asked.items()):
+            if time.monotonic() - since > PLACE_SECONDS:
+                del self._asked[reference]
+                ray.kill(actor)
+        return placed
 
     def _room(self) -> int:
-        """For how many more engines the cluster is large enough."""
+        """For how many more engines the cluster is large enough. Where nobody is at work, and it is for none, it is
+        said why."""
         try:
             nodes = _nodes(self._on)
             room = sum(_room(node, self._needs) for node in nodes)
             if not room:
                 raise UsageError(_no_room(nodes, self._needs))
         except UsageError as error:
+            if self._seats:
+                return 0
             if self._began:
                 raise InfrastructureError(
                     f"the Ray cluster has lost its nodes: {error} Run again: it resumes."
                 ) from None
             raise
-        return room - len(self._seats)
+        return room - len(self._seats) - len(self._asked)
 
     def close(self) -> None:
-        """Leave the cluster, or what was reached of it; one that was started here stops."""
+        """Call off who is on the way, and leave the cluster, or what was reached of it; one that was started here
+        stops."""
         if (ray := sys.modules.get("ray")) is not None:
+            for actor, _ in self._asked.values():
+                ray.kill(actor)
             ray.shutdown()
 
 
@@ -335,14 +388,6 @@ def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
     return min(int(node["Resources"].get(kind, 0) // amount) for kind, amount in needs.items() if amount)
 
 
-def _free(needs: Mapping[str, int]) -> int:
-    """How many engines its nodes could hold beside all that is on them. What is free of several adds up to no place:
-    an engine asked for in vain holds the pool up until it is withdrawn."""
-    from ray._private.state import available_resources_per_node  # what Ray itself gives out is the sum
-
-    return sum(_room({"Resources": free}, needs) for free in available_resources_per_node().values())
-
-
 def _no_room(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, int]) -> str:
     has = "; ".join(
         f"{_name(node)}: {_as_text({kind: node['Resources'].get(kind, 0) for kind in needs})}" for node in nodes
@@ -362,25 +407,13 @@ def _name(node: Mapping[str, Any]) -> str:
     return f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
 
 
-def _placed(actors: Sequence[Any]) -> list[Any]:
-    """Those that have a place by the time that is given; the others are withdrawn."""
-    import ray
-    from ray.exceptions import RayError
-
-    end, open_, placed = time.monotonic() + PLACE_SECONDS, {actor.here.remote(): actor for actor in actors}, []
-    while open_ and (left := end - time.monotonic()) > 0:
-        ready, _ = ray.wait(list(open_), timeout=left)
-        for reference in ready:
-            actor = open_.pop(reference)
-            with contextlib.suppress(RayError):  # it died on the way: there is no place for it
-                ray.get(reference)
-                placed.append(actor)
-    for actor in open_.values():
-        ray.kill(actor)
-    return placed
-
-
 def _lost(error: Exception) -> str:
-    """In a line, without Ray's advice."""
-    said = str(error).split("Worker exit detail:")[-1] if "Worker exit detail:" in str(error) else one_line(error)
-    return f"its process or node was lost: {' '.join(said.split())[:200]}"
+    """Where and of what an engine ended, in a line, without Ray's advice."""
+    said = str(error)
+    if "creation task" in said:  # an error of the actor's own, which is the last line
+        said = f"it could not begin: {said.splitlines()[-1]}. Ray's logs there tell more"
+    else:
+        detail = said.split("Worker exit detail:")[-1] if "Worker exit detail:" in said else one_line(error)
+        said = f"its process or node was lost: {detail.partition(' Some common causes')[0]}"
+    at = re.search(r"\bip[=:] ?([^\s,)]+)", str(error))
+    return f"{f'node {at[1]}: ' if at else ''}{' '.join(said.split())[:300]}"

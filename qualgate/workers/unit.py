@@ -42,7 +42,8 @@ class Crew(Protocol):
     """Who can be hired as workers of one pool."""
 
     def hire(self, count: int) -> Iterable[Hired]:
-        """So many more, or as many as there is room for; an error where there is none for any."""
+        """So many more, or as many as have a place by now: the pool asks again while it has fewer. An error where none
+        will have one."""
         ...
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from qualgate.engine.artifact import _head
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import InfrastructureError
+from qualgate.pipeline.jobs import drop_damaged
 from qualgate.records import JobFailure
 from tests.gated_model import make_workspace
 from tests.run.commands import rows
@@ -81,6 +82,18 @@ def test_what_was_damaged_between_kill_and_resume_is_made_again(whole, workspace
     assert not resumed.failures
     assert resumed.verdicts == whole[1].verdicts
     assert evidence(workspace) == evidence(whole[0])
+
+
+def test_what_lost_engines_have_left_unfinished_is_gone_once_the_run_goes_on(workspace, monkeypatch):
+    with pytest.raises(Killed):
+        run(workspace, monkeypatch, dies_after=2)
+    [kept, *_] = workspace.glob("qualgate.db.artifacts/*/job-*")
+    attempts = [kept.with_name(f"{attempt}-{kept.name}.part{more}") for attempt, more in (("a-1", ""), (".a-1", "-x"))]
+    for left in attempts:
+        left.write_bytes(kept.read_bytes())
+    drop_damaged(kept.parent)
+    assert kept.exists()
+    assert not [left for left in attempts if left.exists()]
 
 
 def test_what_is_damaged_under_way_fails_its_jobs_and_the_next_run_makes_it_again(whole, workspace, monkeypatch):

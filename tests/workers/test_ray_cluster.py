@@ -9,15 +9,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qualgate.errors import UsageError
-from qualgate.workers import pool
+from qualgate.errors import InfrastructureError, UsageError
+from qualgate.workers import pool, ray_pool
 from qualgate.workers.pool import run_jobs
+from qualgate.workers.ray_node import Engine
 from qualgate.workers.ray_pool import OnRay, nodes_of
 from qualgate.workers.unit import WorkerSettings
 from tests.workers import fake_worker
@@ -125,6 +126,7 @@ COORDINATOR = """
 import sys
 from pathlib import Path
 from qualgate.workers.pool import run_jobs
+from qualgate.workers.ray_node import Engine
 from qualgate.workers.ray_pool import OnRay, nodes_of
 from qualgate.workers.unit import WorkerSettings
 from tests.workers import fake_worker
@@ -148,3 +150,55 @@ def test_engines_and_the_cluster_of_its_own_end_with_a_coordinator_that_is_kille
         until(
             lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
         )
+
+
+HOLDER = """
+import sys, time
+import ray
+ray.init(address=sys.argv[1], logging_level=40, log_to_driver=False)
+class Held:
+    def here(self): ...
+held = [ray.remote(Held).options(num_cpus=1).remote() for _ in range(int(sys.argv[2]))]
+ray.get([one.here.remote() for one in held])
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def others_holding(cluster, cores: int):
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    order = [sys.executable, "-c", HOLDER, cluster.address, str(cores)]
+    with subprocess.Popen(order, env=there, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"  # pyright: ignore[reportOptionalMemberAccess]
+        try:
+            yield other
+        finally:
+            other.kill()
+
+
+def test_a_cluster_that_others_have_filled_in_part_is_worked_on_with_what_is_left(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_pool, "PLACE_SECONDS", 3600)
+    with others_holding(cluster, 1):
+        outcomes = run(tmp_path, fake_worker.answering)
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+
+
+def test_a_stop_request_is_heard_while_others_have_all_places(cluster, tmp_path):
+    asked = []
+    with others_holding(cluster, 2):
+        outcomes = run(tmp_path, fake_worker.answering, stop=lambda: bool(asked.append(0) or len(asked) > 5))
+    assert outcomes == []
+
+
+class Unable(Engine):
+    """Has no room where it is placed."""
+
+    def __init__(self, body, settings) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_engines_that_cannot_begin_end_the_run_with_their_node_and_the_reason(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_pool, "Engine", Unable)
+    with pytest.raises(InfrastructureError, match=r"3 in a row .*node \S+: it could not begin: .*No space left"):
+        run(tmp_path, fake_worker.answering)

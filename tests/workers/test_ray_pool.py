@@ -75,14 +75,6 @@ def test_a_node_has_room_for_what_its_scarcest_resource_serves(has, room):
     assert ray_pool._room(node(**has, GPU=1.0), {"CPU": 2, "memory": GIB, "GPU": 1}) == min(room, 1)
 
 
-def test_what_is_free_of_several_nodes_adds_up_to_no_place(monkeypatch):
-    state = pytest.importorskip("ray._private.state", reason="no Ray: pip install 'qualgate[ray]'")
-    free = {"a": {"CPU": 2.0, "memory": 8.0 * GIB}, "b": {"CPU": 3.0, "memory": 8.0 * GIB}}
-    monkeypatch.setattr(state, "available_resources_per_node", lambda: free)
-    assert ray_pool._free({"CPU": 4, "memory": GIB}) == 0
-    assert ray_pool._free({"CPU": 2, "memory": GIB}) == 2
-
-
 def test_a_node_that_is_lost_while_it_is_looked_at_is_left_out(monkeypatch):
     ray = pytest.importorskip("ray", reason="no Ray: pip install 'qualgate[ray]'")
 
