@@ -232,7 +232,7 @@ archives = Table(  # append-only: where a run's evidence was written to, and whe
     metadata,
     Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),  # from 1; the newest counts
-    Column("event", String(16), nullable=False),  # archived, pruned, restored
+    Column("event", String(16), nullable=False),  # archived, pruning, pruned, restoring, restored
     Column("place", Text, nullable=False),  # the run's folder, absolute
     Column("manifest_sha256", String(64), nullable=False),  # of its manifest, which holds the hash of every file
     Column("created_at", String(32), nullable=False),
