@@ -10,10 +10,12 @@ from sqlalchemy import Connection, select
 
 from qualgate.records import JobResult, Score, UnitKey
 from qualgate.store import bulk, draft_steps
+from qualgate.store.columns import Floats, narrow
 from qualgate.store.rows import KEY, SCORE, AnyRow, score_rows, unit_row
 from qualgate.store.tables import draft_steps as draft_table
 from qualgate.store.tables import scores, units
 
+FLOATS = [column.name for column in units.c if isinstance(column.type, Floats)]
 ANSWERED = "status = 'done', error = '', attempts = attempts + 1"
 
 
@@ -23,7 +25,7 @@ class Answered:
 
     unit: AnyRow  # as it was planned
     row: dict[str, Any]  # sealed
-    changed: tuple[Any, ...]  # the row's values, its id last
+    changed: tuple[Any, ...]  # the row's values as a file keeps them, its id last
     scores: list[tuple[Any, ...]]
     steps: list[tuple[Any, ...]]  # of its drafts
 
@@ -46,7 +48,8 @@ def answered_rows(
             completion = draft_steps.with_counts(completion, steps.get(key, ()))
         said, drafts = score_rows(key, scored.get(key, ())), draft_steps.as_rows(steps.get(key, ()))
         row = unit_row(completion, drifts.get(key), said, run_id, result.index, draft_steps.digest(drafts))
-        changed, scores_of_it = (*row.values(), unit.unit_id), [(unit.unit_id, *score) for score in said]
+        kept = {name: narrow(value) if name in FLOATS else value for name, value in row.items()}
+        changed, scores_of_it = (*kept.values(), unit.unit_id), [(unit.unit_id, *score) for score in said]
         found.append(Answered(unit, row, changed, scores_of_it, draft_steps.columns(unit.unit_id, drafts)))
     return found
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import file_digest, sha256
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, Table, bindparam, delete, func, select, update
 
@@ -24,6 +25,7 @@ from qualgate.store.database import REVISIONS, Store
 from qualgate.store.evidence import check_evidence, no_such_run
 from qualgate.store.queries import retention
 
+Row = TypeVar("Row")
 MANIFEST = "manifest.json"
 OF_A_RUN = (
     tables.runs, tables.evalsets, tables.cases, tables.arms, tables.units, tables.scores, tables.draft_steps,
@@ -32,6 +34,7 @@ OF_A_RUN = (
 # What is let go: of a unit what was said and measured token by token, and every row of the other two.
 EMPTIED = ("text", "token_ids", "logprobs", "margins", "kl", "kl_upper")
 REMOVED = (tables.scores, tables.draft_steps)
+TURN = 200  # rows that go or come back in one transaction: who waits for a file waits for some 20 ms
 
 
 def archive_run(store: Store, run_id: str, folder: Path) -> Archived:
@@ -70,52 +73,89 @@ def prune_run(store: Store, run_id: str, folder: Path) -> None:
     """Take a run's answers and scores out of the store, once its archive is found whole and the same as the store.
 
     Its list, seals, verdicts, decisions, judges' replies and scorings' seals stay. UsageError where it is not archived
-    in `folder`, was scored again since, or a verdict in force rests on it.
+    in `folder`, was scored again since, or a verdict in force rests on it. One that was stopped on the way goes on.
     """
     place = folder.absolute() / run_id
     with store.read() as connection:
         known = _known(connection, run_id)
         if known.event == "pruned":
             raise UsageError(f"run {run_id} was pruned already: it is in {known}.")
-        manifest = _manifest(place, known)
-        _check_free(connection, run_id)
-        for table in (tables.units, *REMOVED):
-            _compare(connection, run_id, table, place)
-    with store.write(run_id) as connection:
+        manifest, whole = _manifest(place, known), known.event not in archived.AWAY
+        if whole:  # else it was compared before the first of it went
+            _check_free(connection, run_id)
+            for table in (tables.units, *REMOVED):
+                _compare(connection, run_id, table, place)
+        units = tables.units.c
+        ids = connection.scalars(select(units.unit_id).where(units.run_id == run_id).order_by(units.unit_id)).all()
+    with _turn(store, known) as connection:
         again = select(func.count()).select_from(tables.scorings).where(tables.scorings.c.run_id == run_id)
-        if _known(connection, run_id) != known or connection.scalar(again) != manifest["scorings"]["rows"]:
-            raise UsageError(f"run {run_id} was archived or scored again meanwhile. Archive it again, then prune it.")
-        _check_free(connection, run_id)
-        ids = select(tables.units.c.unit_id).where(tables.units.c.run_id == run_id)
-        for table in REMOVED:
-            connection.execute(delete(table).where(table.c.unit_id.in_(ids)))
-        connection.execute(update(tables.units).where(tables.units.c.run_id == run_id).values(dict.fromkeys(EMPTIED)))
+        if connection.scalar(again) != manifest["scorings"]["rows"]:
+            raise UsageError(f"run {run_id} was scored again meanwhile. Archive it again, then prune it.")
+        if whole:
+            _check_free(connection, run_id)
+        ours = archived.add(connection, run_id, "pruning", str(place), known.manifest_sha256)
+        _let_go(connection, ids[:TURN])  # who may not is refused before the run counts as pruned
+    for some in _some(ids[TURN:]):
+        with _turn(store, ours) as connection:
+            _let_go(connection, some)
+    with _turn(store, ours) as connection:
         archived.add(connection, run_id, "pruned", str(place), known.manifest_sha256)
 
 
 def restore_run(store: Store, run_id: str, folder: Path) -> None:
-    """Put back what `prune_run` took out, to the byte, whole or not at all; then every seal is recomputed. UsageError
-    for a run that was not pruned; IntegrityError where its archive is not the one that was written."""
-    place = folder.absolute() / run_id
-    with store.write(run_id) as connection:
+    """Put back what `prune_run` took out, to the byte; then every seal is recomputed. UsageError for a run that was not
+    pruned; IntegrityError where its archive is not the one that was written. Until all is back nothing of it counts,
+    and one that was stopped on the way goes on."""
+    place, units = folder.absolute() / run_id, tables.units
+    with store.read() as connection:
         known = _known(connection, run_id)
-        if known.event != "pruned":
+        if known.event not in archived.AWAY:
             raise UsageError(f"run {run_id} was not pruned: its answers and scores are in this store.")
         _manifest(place, known)
-        units = tables.units
-        back = update(units).where(units.c.unit_id == bindparam("this_unit"), units.c.run_id == run_id)
-        back = back.values({name: bindparam(f"was_{name}") for name in EMPTIED})
-        for batch in parquet.read(_file(place, units), units):
-            rows = [dict(zip(units.c.keys(), row, strict=True)) for row in batch]
-            named = [{f"was_{name}": row[name] for name in EMPTIED} | {"this_unit": row["unit_id"]} for row in rows]
+    with _turn(store, known) as connection:
+        ours = archived.add(connection, run_id, "restoring", str(place), known.manifest_sha256)
+    back = update(units).where(units.c.unit_id == bindparam("this_unit"), units.c.run_id == run_id)
+    back = back.values({name: bindparam(f"was_{name}") for name in EMPTIED})
+    for some in _kept(place, units):
+        rows = [dict(zip(units.c.keys(), row, strict=True)) for row in some]
+        named = [{f"was_{name}": row[name] for name in EMPTIED} | {"this_unit": row["unit_id"]} for row in rows]
+        with _turn(store, ours) as connection:
             connection.execute(back, named)
-        for table in REMOVED:
-            for batch in parquet.read(_file(place, table), table):
-                bulk.put(connection, table, table.c.values(), batch)
+    for table in REMOVED:
+        for some in _kept(place, table):
+            with _turn(store, ours) as connection:
+                bulk.put(connection, table, table.c.values(), _missing(connection, table, some))
+    with store.read() as connection:
+        _check_ours(connection, ours)
         for table in (units, *REMOVED):
             _compare(connection, run_id, table, place)
+    with _turn(store, ours) as connection:
         archived.add(connection, run_id, "restored", str(place), known.manifest_sha256)
     check_evidence(store, run_id)
+
+
+def _let_go(connection: Connection, ids: Sequence[int]) -> None:
+    for table in REMOVED:
+        connection.execute(delete(table).where(table.c.unit_id.in_(ids)))
+    emptied = update(tables.units).where(tables.units.c.unit_id.in_(ids))
+    connection.execute(emptied.values(dict.fromkeys(EMPTIED)))
+
+
+@contextmanager
+def _turn(store: Store, last: Archived) -> Iterator[Connection]:
+    """A short transaction, in which this is the last event of the run: who records the next one takes over, and the
+    other one ends."""
+    with store.write(last.run_id) as connection:
+        _check_ours(connection, last)
+        yield connection
+
+
+def _check_ours(connection: Connection, last: Archived) -> None:
+    if _known(connection, last.run_id) != last:
+        raise UsageError(
+            f"run {last.run_id} was archived, pruned or restored by another process meanwhile. See what came of it, "
+            "then do this again."
+        )
 
 
 def _put(part: Path, place: Path, written: Archived) -> None:
@@ -147,11 +187,14 @@ def to_archive(store: Store, before: str, keep: int) -> list[str]:
 
 
 def to_prune(store: Store, folder: Path, before: str, keep: int) -> list[str]:
-    """Runs that `folder` holds, that ended before this time, that are still in the store, and whose evidence may go."""
+    """Runs that `folder` holds, that ended before this time, that are still in the store, and whose evidence may go;
+    and those of which some went before it was stopped."""
     there = set(runs_in(folder))
     with store.read() as connection:
-        stays = retention.in_force(connection, keep) | dict.fromkeys(archived.pruned_runs(connection), "")
-        return [one for one in retention.finished_before(connection, before) if one in there and one not in stays]
+        begun = archived.runs_at(connection, ("pruning",))
+        stays = retention.in_force(connection, keep).keys() | archived.pruned_runs(connection)
+        old = (run_id for run_id in retention.finished_before(connection, before) if run_id not in stays)
+        return [run_id for run_id in (*sorted(begun), *old) if run_id in there]
 
 
 def to_restore(store: Store, folder: Path) -> list[str]:
@@ -236,6 +279,24 @@ def _compare(connection: Connection, run_id: str, table: Table, folder: Path) ->
             raise IntegrityError(
                 f"{_file(folder, table)}: {table.name} of run {run_id} are not as in the store. Archive it again."
             )
+
+
+def _kept(folder: Path, table: Table) -> Iterator[Sequence[tuple[Any, ...]]]:
+    for batch in parquet.read(_file(folder, table), table):
+        yield from _some(batch)
+
+
+def _some(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    return (rows[start : start + TURN] for start in range(0, len(rows), TURN))
+
+
+def _missing(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Those that are not there: of a run that was put back, or let go, in part some are."""
+    key = [column.name for column in table.primary_key]
+    places = [table.c.keys().index(name) for name in key]
+    ids = {row[table.c.keys().index("unit_id")] for row in rows}
+    there = set(bulk.pick(connection, table.c.unit_id, [table.c[name] for name in key], ids, "TRUE"))
+    return [row for row in rows if tuple(row[place] for place in places) not in there]
 
 
 def _batches(connection: Connection, run_id: str, table: Table) -> Iterator[Any]:

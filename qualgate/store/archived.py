@@ -1,12 +1,14 @@
 """Where runs' evidence was archived, and which of it the store let go since: a row an event, each sealed.
 
 A run that was pruned keeps its list, seals, verdicts and decisions. Whoever asks for its answers or scores is refused:
-what is not here approves nothing.
+what is not here approves nothing. Letting go and putting back take many transactions. The first one records that it
+began, and from then on the run counts as away; the last one records its end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from sqlalchemy import Connection, func, insert, select
@@ -16,7 +18,8 @@ from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.tables import archives
 
-Event = Literal["archived", "pruned", "restored"]
+Event = Literal["archived", "pruning", "pruned", "restoring", "restored"]
+AWAY: tuple[Event, ...] = ("pruning", "pruned", "restoring")  # not whole in the store
 SEALED = ("run_id", "number", "event", "place", "manifest_sha256", "created_at")
 NEXT = "`qualgate db restore FOLDER` puts them back; until then nothing is decided by this run."
 
@@ -51,38 +54,39 @@ def newest(connection: Connection, run_id: str) -> Archived | None:
 
 
 def pruned(connection: Connection, run_id: str) -> Archived | None:
-    """Where the evidence of a run is that the store let go; None of any other."""
+    """Where the evidence of a run is that the store let go, in part at least; None of any other."""
     found = newest(connection, run_id)
-    return found if found is not None and found.event == "pruned" else None
+    return found if found is not None and found.event in AWAY else None
 
 
 def refuse_pruned(connection: Connection, run_id: str) -> None:
-    """Raise EvidenceArchived for a run that was pruned."""
+    """Raise EvidenceArchived for a run that was pruned, or is being."""
     if (found := pruned(connection, run_id)) is not None:
         raise EvidenceArchived(f"run {run_id}: its answers and scores are in {found}. {NEXT}")
 
 
 def pruned_runs(connection: Connection) -> frozenset[str]:
-    """Those that have no answers and scores here."""
+    """Those that have no answers and scores here, or not all."""
+    return runs_at(connection, AWAY)
+
+
+def runs_at(connection: Connection, events: Collection[Event]) -> frozenset[str]:
+    """Those whose newest event is one of these."""
     last = select(archives.c.run_id, func.max(archives.c.number).label("number")).group_by(archives.c.run_id).subquery()
     rows = select(archives.c.run_id).join(
         last, (archives.c.run_id == last.c.run_id) & (archives.c.number == last.c.number)
     )
-    return frozenset(connection.scalars(rows.where(archives.c.event == "pruned")))
+    return frozenset(connection.scalars(rows.where(archives.c.event.in_(events))))
 
 
-def add(connection: Connection, run_id: str, event: Event, place: str, manifest_sha256: str) -> None:
-    """Record what was done."""
+def add(connection: Connection, run_id: str, event: Event, place: str, manifest_sha256: str) -> Archived:
+    """Record what was done; what `newest` says from then on."""
     last = newest(connection, run_id)
-    row = {
-        "run_id": run_id,
-        "number": last.number + 1 if last else 1,
-        "event": event,
-        "place": plain.storable(place),
-        "manifest_sha256": manifest_sha256,
-        "created_at": plain.now(),
-    }
+    number, place = last.number + 1 if last else 1, plain.storable(place)
+    made = Archived(run_id=run_id, number=number, event=event, place=place, manifest_sha256=manifest_sha256)
+    row = {**asdict(made), "created_at": plain.now()}
     connection.execute(insert(archives), {**row, "sha256": _digest(row)})
+    return made
 
 
 def _digest(row: object) -> str:

@@ -47,7 +47,8 @@ def _schema(table: Table) -> Any:
     pa, _ = _arrow()
     kinds = {
         columns.Integer: pa.int64(), columns.Float: pa.float64(), columns.Boolean: pa.bool_(),
-        columns.LargeBinary: pa.binary(), columns.Text: pa.string(), columns.String: pa.string(),
+        columns.LargeBinary: pa.binary(), columns.Floats: pa.binary(),
+        columns.Text: pa.string(), columns.String: pa.string(),
     }  # fmt: skip
     return pa.schema([(column.name, kinds[type(column.type)]) for column in table.columns])
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from qualgate.errors import UsageError
 from qualgate.records import Case, Evalset, Score, UnitKey
-from qualgate.store import bulk, plain, seal
+from qualgate.store import archived, bulk, plain, seal
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_rows
@@ -96,6 +96,7 @@ def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sc
         ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
         if connection.scalar(ours) == after + 1:  # committed, and then the connection was lost
             return after + 1
+        archived.refuse_pruned(connection, run_id)
         if newest_scoring(connection, run_id) != after:
             raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
         if connection.execute(_sealed_units(run_id)).all() != rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Index, MetaData, Table, UniqueConstraint
 
-from qualgate.store.columns import Boolean, Float, Integer, LargeBinary, String, Text, require
+from qualgate.store.columns import Boolean, Float, Floats, Integer, LargeBinary, String, Text, require
 
 metadata = MetaData(
     naming_convention={
@@ -99,9 +99,9 @@ units = Table(
     Column("first_divergence", Integer),
     Column("length_ratio", Float),
     Column("token_ids", LargeBinary),  # little-endian int32
-    Column("logprobs", LargeBinary),  # this and the next two: little-endian float64
-    Column("margins", LargeBinary),
-    Column("kl", LargeBinary),  # its signs: see `seal.pack_kl`
+    Column("logprobs", Floats),  # this and the next two: little-endian float64
+    Column("margins", Floats),
+    Column("kl", Floats),  # its signs: see `seal.pack_kl`
     Column("kl_eta", Float),  # certifies `kl`; NULL where that is exact
     Column("job", Integer),  # which of its arm's batches it ran in; NULL in units before revision 0006
     Column("draft_proposed", Integer),  # this and the next: by the arm's own speculation; NULL where nobody counted
@@ -110,7 +110,7 @@ units = Table(
     Column("constraint_masked", Float),  # mean share left out by the case's constraint; NULL without one
     Column("max_gap", Float),  # s, longest between two tokens; NULL of fewer, and before revision 0012
     Column("thought_tokens", Integer),  # -1: nobody counted; NULL where its case has no thought, or before 0018
-    Column("kl_upper", LargeBinary),  # float64 likewise, where `kl` is a lower bound; NULL where it is the KL
+    Column("kl_upper", Floats),  # float64 likewise, where `kl` is a lower bound; NULL where it is the KL
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured
     UniqueConstraint("run_id", "arm", "evalset", "case_id", "repeat"),
@@ -232,7 +232,7 @@ archives = Table(  # append-only: where a run's evidence was written to, and whe
     metadata,
     Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),  # from 1; the newest counts
-    Column("event", String(16), nullable=False),  # archived, pruned, restored
+    Column("event", String(16), nullable=False),  # archived, pruning, pruned, restoring, restored
     Column("place", Text, nullable=False),  # the run's folder, absolute
     Column("manifest_sha256", String(64), nullable=False),  # of its manifest, which holds the hash of every file
     Column("created_at", String(32), nullable=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from qualgate.store import archive, archived, decisions, queries, runs, scorings
 from qualgate.store.address import file_of
 from qualgate.store.archived import EvidenceArchived
 from qualgate.store.copy import copy_store
-from qualgate.store.database import open_store
+from qualgate.store.database import Store, open_store
 from qualgate.store.schema import APPEND_ONLY, metadata
 from qualgate.store.tables import archives, scores, units
 from tests.command_line import qualgate
@@ -200,7 +201,9 @@ def test_a_run_that_still_counts_or_changed_since_is_not_let_go(store, run_id, t
         archive.restore_run(store, run_id, tmp_path / "again")
 
 
-def test_an_act_that_is_stopped_changes_nothing_and_is_done_again(store, run_id, tmp_path, monkeypatch):
+def test_an_act_that_is_stopped_at_its_beginning_changes_nothing_and_is_done_again(
+    store, run_id, tmp_path, monkeypatch
+):
     before = everything(store)
 
     def stopped(*_):
@@ -214,6 +217,90 @@ def test_an_act_that_is_stopped_changes_nothing_and_is_done_again(store, run_id,
         assert everything(store) == before
         act(store, run_id, tmp_path)
         before = everything(store)
+
+
+def stopped_after(turns, act):
+    """Whether it was stopped before its end, so many transactions of it written."""
+    left, write = [turns], Store.write
+
+    def counted(store, run=""):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return write(store, run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "write", counted)
+        try:
+            act()
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("act", "other"), [(archive.prune_run, archive.restore_run),
+                                            (archive.restore_run, archive.prune_run)])  # fmt: skip
+def test_a_run_of_which_a_part_went_or_came_back_does_not_count_and_goes_on_either_way(
+    store, run_id, tmp_path, monkeypatch, act, other
+):
+    monkeypatch.setattr(archive, "TURN", 5)
+    kept = everything(store)["verdicts"]
+    archive.archive_run(store, run_id, tmp_path)
+    archive.prune_run(store, run_id, tmp_path)
+    if act is archive.prune_run:
+        archive.restore_run(store, run_id, tmp_path)
+    before, parts = everything(store), []
+    for turns in itertools.count(1):
+        if not stopped_after(turns, lambda: act(store, run_id, tmp_path)):
+            break
+        parts.append(everything(store))
+        with pytest.raises(EvidenceArchived):
+            runs.evidence(store, run_id)
+        assert parts[-1]["verdicts"] == kept
+        assert archive.to_restore(store, tmp_path) == [run_id]
+        assert archive.to_prune(store, tmp_path, "9999", 1) == [run_id] * (act is archive.prune_run)
+        other(store, run_id, tmp_path)
+        assert everything(store) == before
+        assert stopped_after(turns, lambda: act(store, run_id, tmp_path))
+        act(store, run_id, tmp_path)
+        after = everything(store)
+        other(store, run_id, tmp_path)
+        assert everything(store) == before
+    assert everything(store) == after != before
+    assert sum(part not in (before, after) for part in parts) > 2
+
+
+@pytest.mark.parametrize("act", [archive.prune_run, archive.restore_run])
+def test_of_two_acts_on_a_run_the_later_one_takes_over(store, run_id, tmp_path, monkeypatch, act):
+    archive.archive_run(store, run_id, tmp_path)
+    archive.prune_run(store, run_id, tmp_path)
+    if act is archive.prune_run:
+        archive.restore_run(store, run_id, tmp_path)
+    before = everything(store)
+    turn, begun = archive._turn, []
+
+    def slow(store, last):
+        if last.event not in ("pruning", "restoring") or begun:
+            return turn(store, last)
+        begun.append(last)
+        act(store, run_id, tmp_path)
+        return turn(store, last)
+
+    monkeypatch.setattr(archive, "_turn", slow)
+    with pytest.raises(UsageError, match="by another process meanwhile"):
+        act(store, run_id, tmp_path)
+    assert begun
+    assert everything(store) != before
+
+
+def test_scores_made_while_their_run_is_let_go_are_not_stored(store, run_id, pruned, tmp_path):
+    archive.restore_run(store, run_id, tmp_path)
+    last = scorings.read(store, run_id)
+    archive.prune_run(store, run_id, tmp_path)
+    empty = everything(store)
+    with pytest.raises(EvidenceArchived):
+        scorings.add(store, run_id, last.number, turned(last, "exact_match/3"))
+    assert everything(store) == empty
 
 
 def test_a_run_that_is_under_way_or_damaged_is_not_archived(store, tmp_path):
