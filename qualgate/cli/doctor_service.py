@@ -112,7 +112,12 @@ def _queue(one: Health) -> Finding:
     oldest = f"; the oldest has been queued for {one.waited:.0f} s" if one.queue.get("queued") else ""
     late = f"; {counted(one.late, 'lease')} ran out, taken back by the next claim" if one.late else ""
     apart = "; `qualgate status` says why some were set apart" if one.queue.get("apart") else ""
-    return Finding(what="queue", ok=True, detail=f"{told}{oldest}{late}{apart}")
+    unseen = not one.at_work and one.waited > LEASE  # for so long a node may be on its way
+    left = one.latest > LEASE  # any node that claims would have taken it back
+    stuck = "; no node takes them: start one, or see what those at work are at: `qualgate status`"
+    return Finding(
+        what="queue", ok=not (unseen or left), detail=f"{told}{oldest}{late}{apart}{stuck if unseen or left else ''}"
+    )
 
 
 def _programs(one: Health) -> Finding:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -14,9 +15,11 @@ import typer
 from qualgate.cli.arguments import StoreOption, store_url
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
-from qualgate.errors import QualgateError, UsageError
+from qualgate.errors import InfrastructureError, QualgateError, UsageError
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from qualgate.config.nightly import Nightly
     from qualgate.report.exposition import Exposition
     from qualgate.store.database import Store
@@ -39,7 +42,7 @@ def metrics(
     from qualgate.report.exposition import NEEDED, Exposition
 
     try:
-        from prometheus_client import CollectorRegistry, generate_latest, start_http_server, write_to_textfile
+        from prometheus_client import CollectorRegistry, generate_latest, write_to_textfile
     except ImportError:
         raise UsageError(NEEDED) from None
     from qualgate.config.nightly import load_nightly
@@ -52,24 +55,45 @@ def metrics(
     if textfile is not None:
         _write(textfile, url, nightly, lambda one: (registry.register(one), write_to_textfile(str(textfile), registry)))
         return
-    with open_store(url, create=False) as opened:
-        read = replace(opened, patience=0.0)  # a scrape ends after seconds: a server that is away is told at once
+    with ExitStack() as closing:
+
+        @cache  # of a store that is away nothing is kept: the next scrape opens it
+        def read() -> Store:
+            opened = closing.enter_context(open_store(url, create=False))
+            return replace(opened, patience=0.0)  # a scrape ends after seconds: a server that is away is told at once
 
         def failed(error: QualgateError) -> None:
             if port is None:
                 raise error
             tell(f"qualgate: {error}")
 
-        registry.register(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), failed))
+        registry.register(Exposition(lambda: service_state(read()), lambda: _overdue(nightly, read()), failed))
         if port is None:
             say(generate_latest(registry).decode(), nl=False)
         else:
-            try:
-                server, thread = start_http_server(port, host, registry)
-            except OSError as error:
-                raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); give another") from None
-            tell(f"metrics: http://{host}:{server.server_port}/metrics   (Ctrl-C ends it)")
-            thread.join()
+            _serve(host, port, registry, read, failed)
+
+
+def _serve(
+    host: str,
+    port: int,
+    registry: CollectorRegistry,
+    read: Callable[[], Store],
+    failed: Callable[[QualgateError], None],
+) -> None:
+    """Until it is ended, and before the store is there; an address that is wrong ends it at once."""
+    from prometheus_client import start_http_server
+
+    try:
+        read()
+    except InfrastructureError as error:
+        failed(error)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); give another") from None
+    tell(f"metrics: http://{host}:{server.server_port}/metrics   (Ctrl-C ends it)")
+    thread.join()
 
 
 def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[Exposition], object]) -> None:

@@ -32,6 +32,7 @@ class Health:
     queue: Mapping[str, int]  # submissions by status
     waited: float  # s, for how long the oldest has been queued; 0 where none is
     late: int  # leases that ran out and that nobody took back yet
+    latest: float  # s, since the first of those ran out; 0 where none did
     programs: Mapping[str, int]  # versions of qualgate → how many submissions that are open they handed over
 
 
@@ -46,8 +47,10 @@ def health(store: Store) -> Health:
         is_open, state = submissions.c.status.in_(("queued", "leased")), submissions.c.status
         queued_at = submissions.c.submitted_at
         oldest = select(queued_at).where(state == "queued").order_by(queued_at).limit(1)
-        late = select(func.count()).where(state == "leased", submissions.c.expires_at < now)
+        until = submissions.c.expires_at
+        late = select(func.count(), func.min(until)).where(state == "leased", until < now)
         by_program = select(submissions.c.program, func.count()).where(is_open).group_by(submissions.c.program)
+        ran_out, first = connection.execute(late).one()
         return Health(
             server=_server(connection),
             nbytes=connection.execute(text(_SIZE[connection.dialect.name])).scalar_one(),
@@ -60,7 +63,8 @@ def health(store: Store) -> Health:
             at_work=frozenset(node.name for node in nodes if is_there(node)),
             queue={row[0]: row[1] for row in connection.execute(select(state, func.count()).group_by(state))},
             waited=max(0.0, now - (connection.execute(oldest).scalar() or now)),
-            late=connection.execute(late).scalar_one(),
+            late=ran_out,
+            latest=now - first if ran_out else 0.0,
             programs={row[0]: row[1] for row in connection.execute(by_program)},
         )
 

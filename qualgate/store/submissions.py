@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, insert, select
 
 from qualgate.errors import UsageError, close_names
 from qualgate.identity import content_hash
@@ -15,10 +17,12 @@ from qualgate.records import Node, Submission, SubmissionState
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.leases import check_program, clock, close, live_nodes
+from qualgate.store.postgresql import lasting
+from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queue_tables import refusals, submission_files, submissions
 from qualgate.store.rows import AnyRow
-from qualgate.store.tables import units
 
+AT_ONCE = 500  # names in one question
 ENDED = ("done", "cancelled", "apart")
 
 
@@ -29,48 +33,73 @@ def submit(store: Store, submission: Submission) -> str:
         for path, body in sorted(submission.files.items())
     ]
     asked = [submission.folder, submission.name, submission.gate_file, submission.options, dict(submission.needs)]
-    with store.write() as connection:
-        check_program(connection, submission.program, "this command")
-        now = clock(connection)
-        name = f"s{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
-        row: dict[str, Any] = {
-            "submission_id": name,
-            "owner": submission.owner,
-            "priority": submission.priority,
-            "status": "queued",
-            "name": submission.name,
-            "folder": submission.folder,
-            "gate_file": submission.gate_file,
-            "options_json": plain.to_json(list(submission.options)),
-            "needs_json": plain.to_json(dict(submission.needs)),
-            "content": content_hash([*asked, [[file["path"], file["sha256"]] for file in files]]),
-            "program": submission.program,
-            "submitted_at": now,
-            "token": 0,
-            "deaths": 0,
-            "reason": "",
-        }
-        connection.execute(insert(submissions), row)
-        if files:
-            connection.execute(insert(submission_files), [{"submission_id": name, **file} for file in files])
+    name = _name(store)
+    row: dict[str, Any] = {
+        "submission_id": name,
+        "owner": submission.owner,
+        "priority": submission.priority,
+        "status": "queued",
+        "name": submission.name,
+        "folder": submission.folder,
+        "gate_file": submission.gate_file,
+        "options_json": plain.to_json(list(submission.options)),
+        "needs_json": plain.to_json(dict(submission.needs)),
+        "content": content_hash([*asked, [[file["path"], file["sha256"]] for file in files]]),
+        "program": submission.program,
+        "token": 0,
+        "deaths": 0,
+        "reason": "",
+    }
+    _add(store, row, files)
     return name
+
+
+@lasting
+def _name(store: Store) -> str:
+    with store.read() as connection:
+        now = clock(connection)
+    return f"s{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+
+
+@lasting
+def _add(store: Store, row: dict[str, Any], files: list[dict[str, Any]]) -> None:
+    """Where it is there, that was committed, and then the connection was lost."""
+    with store.write() as connection:
+        here = submissions.c.submission_id == row["submission_id"]
+        if connection.execute(select(submissions.c.submission_id).where(here)).first() is not None:
+            return
+        check_program(connection, row["program"], "this command")
+        connection.execute(insert(submissions), row | {"submitted_at": clock(connection)})
+        if files:
+            of = {"submission_id": row["submission_id"]}
+            connection.execute(insert(submission_files), [of | file for file in files])
 
 
 def cancel(store: Store, submission: str, by: str) -> SubmissionState:
     """End it: whoever is at it writes nothing more. Returns how it stood before; one that has ended stays as it is."""
-    with store.write() as connection:
-        row = _one(connection, submission, lock=True)
-        if row.status not in ENDED:
-            close(connection, submission, "cancelled", f"cancelled by {by}", clock(connection))
-        return _state(connection, row)
+    seen: list[SubmissionState] = []
+
+    @lasting
+    def end() -> None:
+        with store.write() as connection:
+            row = _one(connection, submission, lock=True)
+            seen.append(_state(connection, row))
+            if row.status not in ENDED:
+                close(connection, submission, "cancelled", f"cancelled by {by}", clock(connection))
+
+    end()
+    # What a lost connection had cancelled already was as it stood at first.
+    return seen[0] if seen[-1].status == "cancelled" else seen[-1]
 
 
+@lasting
 def state(store: Store, submission: str) -> SubmissionState:
     """Where it stands. UsageError where there is none of this id."""
     with store.read() as connection:
         return _state(connection, _one(connection, submission))
 
 
+@lasting
 def states(store: Store, ended: int = 20) -> list[SubmissionState]:
     """Every one that is open, in the order of handing over, then so many that ended, the newest first."""
     with store.read() as connection:
@@ -78,9 +107,10 @@ def states(store: Store, ended: int = 20) -> list[SubmissionState]:
         first = select(submissions).where(is_open).order_by(submissions.c.submitted_at, submissions.c.submission_id)
         then = select(submissions).where(~is_open).order_by(submissions.c.finished_at.desc()).limit(ended)
         rows = [*connection.execute(first).all(), *connection.execute(then).all()]
-        return [_state(connection, row) for row in rows]
+        return _states(connection, rows)
 
 
+@lasting
 def nodes_at_work(store: Store) -> list[Node]:
     """Those that were seen lately."""
     with store.read() as connection:
@@ -100,11 +130,28 @@ def _one(connection: Connection, submission: str, lock: bool = False) -> AnyRow:
 
 
 def _state(connection: Connection, row: AnyRow) -> SubmissionState:
-    counts: dict[str, int] = {}
-    if row.run_id is not None:
-        of_run = select(units.c.status, func.count()).where(units.c.run_id == row.run_id).group_by(units.c.status)
-        counts = {row.status: row[1] for row in connection.execute(of_run)}
-    refused = select(refusals.c.node, refusals.c.reason).where(refusals.c.submission_id == row.submission_id)
+    return _states(connection, [row])[0]
+
+
+def _states(connection: Connection, rows: Sequence[AnyRow]) -> list[SubmissionState]:
+    """All that is asked beside the rows is asked of many at once: thousands may be open."""
+    counts: dict[str, dict[str, int]] = defaultdict(dict)
+    for part in _parts([row.run_id for row in rows if row.run_id is not None]):
+        for (run_id, _, status), number in unit_counts(connection, part).items():
+            counts[run_id][status] = counts[run_id].get(status, 0) + number
+    refused: dict[str, dict[str, str]] = defaultdict(dict)
+    for part in _parts([row.submission_id for row in rows]):
+        asked = select(refusals).where(refusals.c.submission_id.in_(part)).order_by(refusals.c.node)
+        for one in connection.execute(asked):
+            refused[one.submission_id][one.node] = one.reason
+    return [_as_state(row, counts[row.run_id], refused[row.submission_id]) for row in rows]
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE))
+
+
+def _as_state(row: AnyRow, counts: Mapping[str, int], refused: Mapping[str, str]) -> SubmissionState:
     return SubmissionState(
         id=row.submission_id,
         owner=row.owner,
@@ -123,5 +170,5 @@ def _state(connection: Connection, row: AnyRow) -> SubmissionState:
         reason=row.reason,
         done=counts.get("done", 0) + counts.get("settled", 0),
         units=sum(counts.values()),
-        refused={row.node: row.reason for row in connection.execute(refused.order_by(refusals.c.node))},
+        refused=refused,
     )

@@ -181,3 +181,26 @@ def test_on_a_server_the_role_is_told_and_what_it_lacks(tmp_path):
         finally:
             pg.execute("DROP OWNED BY looks", name)
             pg.execute("DROP ROLE looks")
+
+
+@pytest.mark.parametrize(("waited", "at_work", "ok"), [(5, False, True), (600, False, False), (600, True, True)])
+def test_a_queue_that_waits_without_a_node_is_told(store, waited, at_work, ok):
+    if at_work:
+        enter(store)
+    hand_over(store)
+    with store.write() as connection:
+        connection.exec_driver_sql(f"UPDATE submissions SET submitted_at = submitted_at - {waited}")
+    queue = found(store)["queue"]
+    assert queue.ok is ok
+    assert ok or "no node takes them" in queue.detail
+
+
+@pytest.mark.parametrize(("ago", "ok"), [(5, True), (600, False)])
+def test_a_lease_that_ran_out_long_ago_is_told_though_nodes_are_at_work(store, ago, ok):
+    enter(store)
+    name = hand_over(store)
+    assert leases.claim(store, "gpu-1", own_version(), 30.0) is not None
+    with store.write() as connection:
+        connection.exec_driver_sql(f"UPDATE submissions SET expires_at = expires_at - {ago + 30}")
+    assert submissions.state(store, name).status == "leased"
+    assert found(store)["queue"].ok is ok

@@ -21,6 +21,7 @@ from qualgate.store.database import open_store
 from qualgate.store.nights import Night, add_night
 from qualgate.store.queries.service import ServiceState
 from tests.command_line import qualgate
+from tests.postgresql import server
 
 prometheus = pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families as parsed  # noqa: E402
@@ -118,6 +119,27 @@ def test_metrics_are_served_until_the_command_is_ended(store, tmp_path):
             assert said(reply.read().decode())["qualgate_store_up",] == 1
         served.send_signal(signal.SIGINT)
         assert served.wait(30) == Exit.INTERRUPTED
+
+
+def test_metrics_are_served_while_the_store_is_away_and_once_it_is_back_with_its_numbers(tmp_path):
+    pg = server()
+    url = pg.new_database()
+    pg.stop()
+    try:
+        command = [sys.executable, "-m", "qualgate", "metrics", "--store", url, "--port", "0"]
+        served = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ)
+        assert served.stderr is not None
+        assert "See that its server runs" in served.stderr.readline()
+        address = served.stderr.readline().split()[1]
+        with urllib.request.urlopen(address, timeout=30) as reply:
+            assert said(reply.read().decode())["qualgate_store_up",] == 0
+    finally:
+        pg.start()
+    with urllib.request.urlopen(address, timeout=30) as reply:
+        assert said(reply.read().decode())["qualgate_store_up",] == 1
+    served.send_signal(signal.SIGINT)
+    served.communicate(timeout=30)
+    assert served.returncode == Exit.INTERRUPTED
 
 
 def test_a_night_is_overdue_from_its_time_until_it_was_made(store, tmp_path):

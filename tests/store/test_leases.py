@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import insert, select
+from sqlalchemy import event, insert, select
 
 from qualgate.errors import InfrastructureError, StoreVersionError, UsageError
 from qualgate.pipeline.under_lease import giving_way
@@ -407,3 +407,12 @@ def test_a_run_that_another_gate_file_went_on_with_ends_no_submission_but_that_o
     again = leases.claim(store, "n1", "1", SECONDS)
     assert again.lease.submission == first.submission
     assert (again.run_id, again.complete) == (None, False)
+
+
+def test_many_that_are_open_are_looked_at_in_few_questions(store):
+    for _ in range(12):
+        submissions.submit(store, handed())
+    asked = []
+    event.listen(store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    assert len(submissions.states(store)) == 12
+    assert len(asked) < 12

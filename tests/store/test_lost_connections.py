@@ -9,8 +9,8 @@ from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 
 from qualgate.errors import Exit, InfrastructureError, IntegrityError
-from qualgate.records import Verdict
-from qualgate.store import bulk, decisions, nights, postgresql, queries, runs, scorings
+from qualgate.records import Submission, Verdict
+from qualgate.store import bulk, decisions, nights, postgresql, queries, runs, scorings, submissions
 from qualgate.store.database import Store, open_store
 from qualgate.store.tables import scores
 from tests.postgresql import Server, server
@@ -119,16 +119,38 @@ def a_verdict(store: Store, run_id: str) -> object:
         return connection.scalar(text("select count(*) from verdicts"))
 
 
+def a_submission(store: Store, run_id: str) -> object:
+    handed = Submission(owner="ana", name="gate.yaml", folder="/x", gate_file="", program="0", priority=0, options=(),
+                        needs={}, files={"/x/a": b"a"})  # fmt: skip
+    name = submissions.submit(store, handed)
+    return [one.id for one in submissions.states(store)] == [name], submissions.cancel(store, name, "ana").status
+
+
 @pytest.mark.parametrize(
     ("act", "once"),
-    [(a_night, 1), (a_delivery, [1, 1]), (a_scoring, (1, 1)), (a_decision, 1), (a_verdict, 2)],
-)
+    [(a_night, 1), (a_delivery, [1, 1]), (a_scoring, (1, 1)), (a_decision, 1), (a_verdict, 2),
+     (a_submission, (True, "queued"))],
+)  # fmt: skip
 @pytest.mark.parametrize("cut", [cut_once_committed, lambda store, pg: cut_at(store, pg, "INSERT INTO")])
 def test_what_is_written_over_a_connection_that_is_lost_is_there_once(store, pg, no_pause, act, once, cut):
     run_id = make_run(store, SMALL)
     lost = cut(store, pg)
     assert act(store, run_id) == once
     assert len(lost) == 1
+
+
+@pytest.mark.parametrize("cut", [cut_once_committed, lambda store, pg: cut_at(store, pg, "UPDATE submissions")])
+def test_a_submission_that_is_cancelled_over_a_connection_that_is_lost_was_not_cancelled_before(
+    store, pg, no_pause, cut
+):
+    handed = Submission(owner="ana", name="gate.yaml", folder="/x", gate_file="", program="0", priority=0, options=(),
+                        needs={}, files={})  # fmt: skip
+    name = submissions.submit(store, handed)
+    lost = cut(store, pg)
+    assert submissions.cancel(store, name, "ana").status == "queued"
+    assert len(lost) == 1
+    cut_at(store, pg, "SELECT submissions")
+    assert submissions.state(store, name).status == "cancelled"
 
 
 def test_rows_that_a_lost_connection_took_half_are_all_there_in_the_end(store, pg, no_pause, monkeypatch):

@@ -141,6 +141,16 @@ def test_nights_of_another_gate_over_the_same_models_are_not_compared_with_ones_
     assert ids[1] in queries.watched(store, ids[4])[0].run_ids, "what a gate repeated is a night of its own too"
 
 
+def test_gate_files_that_are_run_by_hand_over_the_same_models_are_kept_apart_by_name(store):
+    ids = [make_run(store, replace(make_plan(cases=4, wrong=SAME), key=sha256_text(name), gate_name=name), SAME)
+           for name in ("", "support.yaml", "search.yaml", "support.yaml", "search.yaml")]  # fmt: skip
+    assert {one.run_ids for one in queries.watched(store, ids[3])} == {(ids[0], ids[1], ids[3])}
+    with store.read() as connection:
+        newer, stay = superseded(connection), retention.in_force(connection, 1)
+    assert {run: newer.get(run) for run in ids[1:]} == {ids[1]: ids[3], ids[2]: ids[4], ids[3]: None, ids[4]: None}
+    assert {ids[3], ids[4]} <= set(stay), "the last of each"
+
+
 def test_only_answers_that_change_between_nights_of_one_key_are_flaky(store):
     ids = [night_of(store, LOST, scored=one) for one in (SAME, LOST, SAME)]
     found = queries.flaky(store, ids[-1])

@@ -1,7 +1,7 @@
 """Which runs a newer one of the same gate file has taken the place of: of a nightly run only the last night waits.
 
 A gate file that is edited is no other, and its name alone does not tell two of them apart. So runs are of one where the
-same arms, made from the same models, were asked the same evalsets.
+same arms, made from the same models, were asked the same evalsets, by files of one name.
 """
 
 from __future__ import annotations
@@ -56,12 +56,22 @@ def _gates(connection: Connection) -> dict[str, set[tuple[str, str]]]:
 
 
 def by_gate_file(connection: Connection) -> list[list[str]]:
-    """Complete runs that are no trials, newest first, those of one gate file together."""
-    asked = _asked(connection)
-    found = defaultdict[frozenset[tuple[str, ...]], list[str]](list)
+    """Complete runs that are no trials, newest first, those of one gate file together. One that is older than names
+    are kept is with each that it may be of."""
+    asked, names = _asked(connection), _names(connection)
+    alike = defaultdict[frozenset[tuple[str, ...]], list[str]](list)
     for run_id in _complete(connection):
-        found[frozenset(asked[run_id])].append(run_id)
-    return list(found.values())
+        alike[frozenset(asked[run_id])].append(run_id)
+    found = []
+    for same in alike.values():
+        every = sorted({names[one] for one in same} - {""}) or [""]
+        found += [[one for one in same if names[one] in ("", name)] for name in every]
+    return found
+
+
+def _names(connection: Connection) -> dict[str, str]:
+    """Run → its gate file's name; "" where that was not kept."""
+    return {run_id: name or "" for run_id, name in connection.execute(select(runs.c.run_id, runs.c.gate_name))}
 
 
 def by_gate(connection: Connection) -> list[list[str]]:
