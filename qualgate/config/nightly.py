@@ -105,7 +105,7 @@ class NightlyGate(Written):
     new is judged the next night. Example: `models: ["./models/support-*"]`
     """
     owners: list[Address] = Field(default=ABSENT, max_length=20)
-    """Who is mailed besides `owners` above. Example: `owners: [ana@example.com]`"""
+    """Who is mailed about this gate alone. Example: `owners: [ana@example.com]`"""
     unchanged: Literal["skip", "run"] = "skip"
     """What to do where nothing that answers rest on has changed since the last complete run: repeat its verdict
     (`skip`), or run again. Served arms always run: what a server is cannot be seen from here. Example: `unchanged: run`

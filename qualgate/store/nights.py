@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,19 +112,19 @@ def untold(store: Store, nightly: str) -> tuple[Untold, ...]:
     return tuple(Untold(night_id=row.night_id, night=_night(row), before=codes.get(row.before)) for row in found)
 
 
-def add_digests(store: Store, nightly: str, targets: Sequence[str], body: dict[str, Any], last_night: int) -> None:
-    """One for each target, before the first attempt to send any, so that nothing can lose them. last_night: the newest
-    that it tells of. Where nobody is to be told, that is kept."""
+def add_digests(store: Store, nightly: str, bodies: Mapping[str, dict[str, Any]], last_night: int) -> None:
+    """What each target is told, before the first attempt to send any, so that nothing can lose them. last_night: the
+    newest that they tell of. Where nobody is to be told, that is kept."""
     row = {
         "nightly": nightly,
         "created_at": (now := plain.now()),
         "last_night": last_night,
-        "body_json": json.dumps(body, ensure_ascii=True, sort_keys=True),
         "attempts": 0,
         "error": "",
     }
-    rows = [row | {"target": target, "delivered_at": None} for target in targets]
-    _add(store, digests, rows or [row | {"target": "", "delivered_at": now}])
+    texts = {target: json.dumps(body, ensure_ascii=True, sort_keys=True) for target, body in bodies.items()}
+    rows = [row | {"target": target, "body_json": text, "delivered_at": None} for target, text in texts.items()]
+    _add(store, digests, rows or [row | {"target": "", "body_json": "{}", "delivered_at": now}])
 
 
 def undelivered(store: Store, nightly: str) -> tuple[Digest, ...]:

@@ -31,7 +31,7 @@ def nights_url(tmp_path_factory) -> str:
             run = make_run(store, plan, wrong)
             add_night(store, replace(NIGHT, run_id=run, exit=0 if wrong is KEPT else 10))
         add_night(store, replace(NIGHT, gate="search", exit=64, said=HOSTILE))
-        add_digests(store, "nightly.yaml", ["slack"], {}, 9)
+        add_digests(store, "nightly.yaml", {"slack": {}}, 9)
         note_attempt(store, undelivered(store, "nightly.yaml")[0], "the server answered 500")
     return url
 

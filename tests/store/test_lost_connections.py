@@ -94,7 +94,7 @@ def a_night(store: Store, run_id: str) -> object:
 
 
 def a_delivery(store: Store, run_id: str) -> object:
-    nights.add_digests(store, "n", ["slack", "webhook"], {}, 0)
+    nights.add_digests(store, "n", {"slack": {}, "webhook": {}}, 0)
     for sent in nights.undelivered(store, "n"):
         nights.note_attempt(store, sent, "no answer")
     return [sent.attempts for sent in nights.undelivered(store, "n")]

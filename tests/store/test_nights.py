@@ -44,7 +44,7 @@ def test_the_newest_night_of_each_gate_and_model_is_found(store):
 def test_files_that_share_a_store_know_nothing_of_each_other_s_nights_and_digests(store):
     add_night(store, NIGHT)
     add_night(store, replace(NIGHT, nightly="theirs", exit=0))
-    add_digests(store, "theirs", ["slack"], {}, 2)
+    add_digests(store, "theirs", {"slack": {}}, 2)
     assert last_nights(store, FILE) == (NIGHT,)
     assert [(one.night.exit, one.before) for one in untold(store, FILE)] == [(13, None)]
     assert (untold(store, "theirs"), undelivered(store, FILE)) == ((), ())
@@ -60,7 +60,7 @@ def test_a_night_is_never_changed(store):
 
 
 def test_a_digest_waits_until_it_is_delivered(store):
-    add_digests(store, FILE, ["slack", "webhook"], {"word": "bl\u202eock"}, 1)
+    add_digests(store, FILE, {"slack": {"word": "bl\u202eock"}, "webhook": {"word": "bl\u202eock"}}, 1)
     first, second = undelivered(store, FILE)
     assert first.body == {"word": "bl\u202eock"}
     note_attempt(store, first, "the server answered 500")
@@ -77,10 +77,10 @@ def test_a_night_is_untold_until_a_digest_tells_of_it_though_nobody_is_to_be_tol
     add_night(store, replace(NIGHT, model="/models/a"))
     found = untold(store, FILE)
     assert [(one.night.exit, one.before) for one in found] == [(0, None), (10, 0), (12, 10), (13, None)]
-    add_digests(store, FILE, [], {}, found[1].night_id)
+    add_digests(store, FILE, {}, found[1].night_id)
     assert [(one.night.exit, one.before) for one in untold(store, FILE)] == [(12, 10), (13, None)]
     assert undelivered(store, FILE) == ()
-    add_digests(store, FILE, ["slack"], {}, found[-1].night_id)
+    add_digests(store, FILE, {"slack": {}}, found[-1].night_id)
     assert untold(store, FILE) == ()
 
 

@@ -269,7 +269,7 @@ def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
         assert submissions.state(store, first).exit == 0
         leases.leave(store, "gpu-1")
         nights.add_night(store, night)
-        nights.add_digests(store, "n", ["slack"], {}, 1)
+        nights.add_digests(store, "n", {"slack": {}}, 1)
         [sent] = nights.undelivered(store, "n")
         nights.note_attempt(store, sent, "")
         assert nights.undelivered(store, "n") == ()

@@ -75,7 +75,7 @@ def test_nights_and_digests_are_told_by_their_file(store):
         replace(NIGHT, finished_at="2026-11-26T03:00:00Z", exit=0),
     ):
         add_night(store, night)
-    add_digests(store, "nightly.yaml", ["slack", "webhook"], {}, 3)
+    add_digests(store, "nightly.yaml", {"slack": {}, "webhook": {}}, 3)
     found = service_state(store)
     assert found.last_nights == {("nightly.yaml", "support"): 1795662000.0}
     assert found.night_exits == {("nightly.yaml", 0): 2}

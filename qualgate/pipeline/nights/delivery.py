@@ -69,6 +69,14 @@ def recipients(nightly: Nightly) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*nightly.owners, *of_gates)))
 
 
+def gates_of(nightly: Nightly, target: str) -> frozenset[str] | None:
+    """Those that who is mailed owns; None for all, of which everybody else is told."""
+    kind, _, to = target.partition(":")
+    if kind != "mail" or to in nightly.owners:
+        return None
+    return frozenset(name for name, gate in nightly.gates.items() if to in (gate.owners or ()))
+
+
 def _sent(target: Hook | MailEntry, name: str, said: dict[str, Any], wait: Wait) -> tuple[str, bool]:
     """ "" once it is; else why not, after the last attempt, and whether others to the same target may fare better."""
     pause = FIRST_WAIT

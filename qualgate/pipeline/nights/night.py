@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -81,11 +81,12 @@ def _foretold(item: Item, gate: GateFile, store: Store | None, before: Night | N
     return Planned(item=item, last=before, does="repeat" if run_id else "run", why=why)
 
 
-def exit_of(nightly: Nightly, store: Store) -> Exit:
-    """Of the newest night of everything that the file names: the first of 14, 13, 64, 10, 12, 11, 0 that occurs. What
-    is not due keeps its last word, and what has none yet decides nothing (12)."""
+def exit_of(nightly: Nightly, store: Store, gates: Collection[str] | None = None) -> Exit:
+    """Of the newest night of everything that the file names, or of these gates of it: the first of 14, 13, 64, 10, 12,
+    11, 0 that occurs. What is not due keeps its last word, and what has none yet decides nothing (12)."""
     last = {(one.gate, one.model): one for one in last_nights(store, nightly.name)}
-    codes = [last[key].exit if (key := (item.name, item.model)) in last else Exit.UNDECIDED for item in items(nightly)]
+    asked = [(item.name, item.model) for item in items(nightly) if gates is None or item.name in gates]
+    codes = [last[key].exit if key in last else Exit.UNDECIDED for key in asked]
     return next(code for code in NIGHT_ORDER if code in codes)
 
 

@@ -57,15 +57,21 @@ def whole_night(
 def tell(
     store: Store, nightly: Nightly, told: Sequence[Told], last_night: int, code: Exit, now: datetime
 ) -> dict[str, Any]:
-    """Write a digest of these nights for each target that wants one, to be delivered. Returns its plain form; where
-    there is no night to tell of, nothing is written. last_night: the newest of them."""
+    """Write a digest of these nights for each target that wants one, to be delivered: the owners of some gates alone
+    are told of theirs. Returns the plain form of them all; where there is no night to tell of, nothing is written.
+    last_night: the newest of them."""
     targets = delivery.targets_of(nightly)
     waiting = sum(one.target in targets for one in undelivered(store, nightly.name))
-    said = digest.body(nightly.name, told, code, now, waiting)
+    bodies = {}
+    for name, one in targets.items() if told else ():
+        gates = delivery.gates_of(nightly, name)
+        theirs = [night for night in told if gates is None or night.night.gate in gates]
+        word = code if gates is None else exit_of(nightly, store, gates)
+        if theirs and digest.wanted(one.when, theirs, word, waiting):
+            bodies[name] = digest.body(nightly.name, theirs, word, now, waiting)
     if told:
-        wanted = [name for name, one in targets.items() if digest.wanted(one.when, told, code, waiting)]
-        add_digests(store, nightly.name, wanted, said, last_night)
-    return said
+        add_digests(store, nightly.name, bodies, last_night)
+    return digest.body(nightly.name, told, code, now, waiting)
 
 
 def _told(store: Store, one: Untold) -> Told:

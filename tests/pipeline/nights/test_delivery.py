@@ -22,7 +22,7 @@ from qualgate.pipeline.nights.whole import tell
 from qualgate.records import Verdict
 from qualgate.stats.trend import Fall, Trend
 from qualgate.store.database import open_store
-from qualgate.store.nights import Night, undelivered
+from qualgate.store.nights import Night, add_night, undelivered
 from qualgate.store.queries import Watched
 
 NOW = datetime(2026, 11, 26, 3, tzinfo=UTC)
@@ -104,6 +104,30 @@ def told(nightly, code=Exit.BLOCK, nights=None, waits=None):
     with open_store(nightly.store_url) as store:
         said = tell(store, nightly, nights, 1, code, NOW)
         return said, delivery.deliver(store, nightly, (waits if waits is not None else []).append)
+
+
+def test_owners_of_one_gate_are_told_of_it_alone_and_of_its_word(tmp_path):
+    for gate in ("support", "search"):
+        (tmp_path / f"{gate}.yaml").write_text("version: 1\n")
+    (tmp_path / "nightly.yaml").write_text(
+        'version: 1\nschedule: {at: "02:00"}\nowners: [team@x.org]\n'
+        "gates: {support: {gate: support.yaml}, search: {gate: search.yaml, owners: [ana@x.org, team@x.org]}}\n"
+        "digest: {mail: {server: s, sender: q@x.org}, slack: {url_env: SLACK}}\n"
+    )
+    nightly = load_nightly(tmp_path / "nightly.yaml")
+    both = [replace(night(code), night=replace(night(code).night, gate=gate, run_id=None))
+            for gate, code in (("support", 10), ("search", 11))]  # fmt: skip
+    with open_store(nightly.store_url) as store:
+        for one in both:
+            add_night(store, one.night)
+        said = tell(store, nightly, both, 2, Exit.BLOCK, NOW)
+        waiting = {one.target: one.body for one in undelivered(store, nightly.name)}
+        assert waiting["mail:team@x.org"] == waiting["slack"] == said
+        mine = waiting["mail:ana@x.org"]
+        assert [one["gate"] for one in mine["nights"]] == ["search"]
+        assert (mine["exit"], mine["word"], said["word"]) == (11, "review", "block")
+        tell(store, nightly, both[:1], 3, Exit.BLOCK, NOW)
+        assert len([one for one in undelivered(store, nightly.name) if one.target == "mail:ana@x.org"]) == 1
 
 
 def test_a_night_is_told_as_plain_json_and_as_slack_takes_it(nightly, serve, monkeypatch):

@@ -193,7 +193,7 @@ def test_gates_that_share_a_run_are_each_told_with_what_their_own_rules_said(nig
 
 def test_what_waits_for_somebody_the_file_no_longer_names_tells_nobody_else(nightly):
     with open_store(nightly.store_url) as store:
-        add_digests(store, nightly.name, ["webhook"], {}, 0)
+        add_digests(store, nightly.name, {"webhook": {}}, 0)
         assert tell(store, nightly, (), 0, Exit.APPROVE, NOON)["undelivered"] == 0
 
 
