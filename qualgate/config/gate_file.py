@@ -57,11 +57,12 @@ class GateFile:
     seed: int
     policy: Policy
     store_url: str
-    workers: int  # on a cluster: of all its nodes
+    workers: int  # on a cluster: of all its nodes, but for `each_device`
     devices: str | tuple[tuple[int, ...], ...]  # "auto", "cpu" or of each process the numbers of its GPUs
     arithmetic_said: bool = True  # else it is that of the device
     job_timeout: float = JOB_TIMEOUT  # s in which a batch is to be answered, with the loading of its arm
     ray: str | None = None  # the address of the cluster whose nodes generate, "" to start one; None: this machine does
+    each_device: bool = False  # as many workers as the cluster has GPUs, or nodes
     load: Load = field(default_factory=Load)  # how `qualgate load` asks served arms; no verdict reads it
     feedback: Path | None = None  # what users said of answers
     labels: Path | None = None  # what people prefer, by which `policy.judge` is measured
@@ -121,6 +122,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         arithmetic_said="arithmetic" in model.model_fields_set,
         job_timeout=model.workers.job_timeout,
         ray=(model.workers.address or "") if model.workers.backend == "ray" else None,
+        each_device=model.workers.backend == "ray" and model.workers.count == "auto",
         load=as_load(model.load, path.parent),
         budget=as_budget(model.budget),
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,

@@ -176,8 +176,8 @@ class Workers(Written):
         AfterValidator(_count),
         WithJsonSchema({"oneOf": [{"type": "integer", "minimum": 1, "maximum": 256}, {"const": "auto"}]}),
     ] = 2
-    """How many processes generate, on a cluster in all; `auto` is one for each core this process may use. Example:
-    `count: 2`
+    """How many processes generate, on a cluster in all; `auto` is one for each core this process may use, on a cluster
+    one for each GPU, or without them for each node. Example: `count: 2`
     """
     devices: Annotated[Any, AfterValidator(_devices), WithJsonSchema(DEVICES)] = "auto"
     """`auto` takes a GPU where torch sees one, `cpu` never; numbers are GPUs of one kind, as nvidia-smi counts them,

@@ -59,7 +59,7 @@ def _on_ray(gate: GateFile, plan: Plan, gpus: bool) -> OnRay | None:
     if (on := _cluster(gate, plan.arms, gpus)) is None:
         return None
     need = memory_for(gate, plan)
-    return replace(on, nbytes=need.of(need.largest))
+    return replace(on, nbytes=need.of(need.largest), each=gate.each_device and not times_decide(plan.policy))
 
 
 def _cluster(gate: GateFile, arms: Sequence[ArmSpec], gpus: bool) -> OnRay | None:
@@ -91,13 +91,14 @@ def cases_of(plan: Plan) -> Cases:
 
 
 def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
-    """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs."""
-    open_jobs = {id(job): job for job in jobs if any(prompt.key not in done for prompt in job.prompts)}
-    needed = {job.index for job in open_jobs.values() if not job.arm.is_baseline and job.artifact}
+    """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs. Of a
+    variant's job that was answered in part, what is not: the baseline leaves all of an artifact, or nothing."""
+    still = {id(job): tuple(prompt for prompt in job.prompts if prompt.key not in done) for job in jobs}
+    needed = {job.index for job in jobs if still[id(job)] and not job.arm.is_baseline and job.artifact}
     return [
-        job
+        job if job.arm.is_baseline or job.timed else replace(job, prompts=still[id(job)])
         for job in jobs
-        if id(job) in open_jobs or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
+        if still[id(job)] or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]
 
 

@@ -51,6 +51,7 @@ def archive_run(store: Store, run_id: str, folder: Path) -> Archived:
         part.mkdir(parents=True)
         with store.read() as connection:
             _check_complete(connection, run_id)
+            archived.refuse_pruned(connection, run_id)  # some of it may have gone since it was checked
             written = {table.name: _write(connection, run_id, table, part) for table in OF_A_RUN}
         head = {"format": 1, "run_id": run_id, "revision": REVISIONS[-1], "tables": written}
         text = json.dumps(head, indent=1, sort_keys=True) + "\n"

@@ -47,3 +47,7 @@ class Deaths:
                 "what is needed, `workers: {count: 1}` needs least. Then run again: it resumes."
             )
         return died
+
+    def forget(self, job: Job) -> None:
+        """It is another by now: without the case that killed."""
+        self.of_job.pop((job.arm.name, job.index), None)

@@ -84,7 +84,7 @@ def run_jobs(
     """
     queue = Queue(list(jobs))
     deaths, copies, suspects, workers = Deaths(), Copies(), Suspects(), list[_Worker]()
-    most, crew = min(count, len(jobs)), _crew(jobs, body, settings, count)
+    crew, most = _crew(jobs, body, settings, count)
     alone, attempts = isinstance(crew, _Here), names_of_attempts()
     try:
         while not stop():
@@ -147,11 +147,13 @@ class _Here:
         """Nobody else is told."""
 
 
-def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int) -> Crew:
-    """Served arms are asked from here, where their servers are started, whatever the others run on."""
+def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int) -> tuple[Crew, int]:
+    """Who is hired, and how many at most. Served arms are asked from here, where their servers are started, whatever
+    the others run on."""
     if settings.place is None or not jobs or any(job.arm.served is not None for job in jobs):
-        return _Here(body, settings)
-    return settings.place.crew(body, settings, min(count, len(jobs)))
+        return _Here(body, settings), min(count, len(jobs))
+    most = min(settings.place.most or count, len(jobs))
+    return settings.place.crew(body, settings, most), most
 
 
 def _hired(crew: Crew, count: int, attempts: Iterator[str]) -> Iterator[_Worker]:
@@ -222,20 +224,22 @@ def _after_death(
         return
     job, *others = left
     queue.give_back(others)
-    if suspects.tries(job):
+    if suspects.tries(job) and not worker.late:
         found = suspects.died(job)
         if isinstance(found, Found):
-            said = f"the worker process dies on this case ({died.reason}), and not without it"
-            yield _failure(replace(job, prompts=(found.case,)), f"{said}: {found.case.key.question}")
+            deaths.forget(job)
+            said = f"the worker process dies on this case ({died.reason}): {found.case.key.question}"
+            yield _failure(replace(job, prompts=(found.case,)), said)
             yield from _without(job, found.case, queue)
             found = found.rest
         queue.give_back([found])
+    elif worker.late or not suspects.may_begin(job):
+        whole = suspects.give_up(job) if suspects.tries(job) else job
+        yield from _set_apart(whole, f"died {died.times} times on this job ({died.reason})", queue)
     elif died.times == MAX_ATTEMPTS and not deaths.answered and queue.has_ready:  # others show whether it is the job
         queue.put_last(job)
-    elif not worker.late and suspects.may_begin(job):
-        queue.give_back([suspects.begin(job)])
     else:
-        yield from _set_apart(job, f"died {died.times} times on this job ({died.reason})", queue)
+        queue.give_back([suspects.begin(job)])
 
 
 def _after_answer(
@@ -250,11 +254,7 @@ def _after_answer(
     tried = next((job for job in worker.jobs if suspects.tries(job)), None)
     if tried is not None:
         worker.jobs.remove(tried)
-        whole, further = suspects.whole(tried), suspects.lived(tried)
-        if further is not None:
-            queue.give_back([further])
-        else:
-            yield from _set_apart(whole, "dies on this job, and on none of its cases alone", queue)
+        queue.give_back([suspects.lived(tried)])
         return
     job, others = _taken(worker, outcome, workers, copies)
     suspects.answered(job.arm.name)
@@ -422,7 +422,7 @@ def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, may: Callable[[
 def _give(worker: _Worker, jobs: list[Job]) -> None:
     worker.jobs, worker.arm, worker.since = jobs, jobs[-1].arm.name, time.monotonic()
     with contextlib.suppress(OSError):  # it died while idle: the next receive notices, and they are handed out again
-        worker.pipe.send(tuple(replace(job, attempt=worker.attempt) for job in jobs))
+        worker.pipe.send(tuple(replace(job, attempt=job.attempt or worker.attempt) for job in jobs))
 
 
 def _reap(worker: _Worker) -> str:

@@ -40,6 +40,7 @@ REACH_SECONDS = 10  # in which a cluster's address is to take a connection
 LOOK_SECONDS = 120  # in which every node is to have looked for its folders: its first Python starts
 PLACE_SECONDS = 60  # in which Ray is to find a place for an engine that the cluster has room for
 HIRE_SECONDS = 30.0  # between two looks for room, where there are fewer engines than there were to be
+MOST_ENGINES = 1_024
 LEAVE_SECONDS = 10  # in which an actor that was ended is gone
 
 
@@ -52,6 +53,12 @@ class OnRay:
     reads: tuple[str, ...]  # paths of models, adapters, …, by which every node reads them
     shared: str  # that every node writes to: artifacts, packed checkpoints
     gpus: bool = False  # an engine takes one
+    each: bool = False  # an engine for every GPU, or without them for every node, whatever the pool's count
+
+    @property
+    def most(self) -> int:
+        """See `Place`."""
+        return MOST_ENGINES if self.each else 0
 
     def crew(self, body: Body, settings: WorkerSettings, count: int) -> Engines:
         """Those that can be hired for a pool of `count`. Raises what `Engines` does."""
@@ -133,8 +140,9 @@ class Engines:
             _connect(on.address)
             nodes = _nodes(on)
             _look_around(nodes, on)
-            engines = -(-count // len(nodes))  # on a node, were they spread evenly
-            cores = max(1, min(int(node["Resources"]["CPU"]) // engines for node in nodes))
+            spread = -(-count // len(nodes))  # engines on a node, were they spread evenly
+            shares = [_devices(node, on) if on.each else spread for node in nodes]
+            cores = max(1, min(int(node["Resources"]["CPU"]) // n for node, n in zip(nodes, shares, strict=True)))
             self._settings = replace(settings, threads=cores, place=None)
             self._needs = {"CPU": cores, "memory": on.nbytes} | ({"GPU": 1} if on.gpus else {})
         except BaseException:
@@ -381,6 +389,11 @@ def _unshared(node: str, on: OnRay, why: str) -> str:
         "through it: every node is to mount it by the same path. Where the store is a database it is beside the gate "
         "file, in a pool below `qualgate worker --folder`; beside a store's file it is this machine's alone."
     )
+
+
+def _devices(node: Mapping[str, Any], on: OnRay) -> int:
+    """That an engine each may have: GPUs, or the node itself."""
+    return max(1, int(node["Resources"].get("GPU", 0))) if on.gpus else 1
 
 
 def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:

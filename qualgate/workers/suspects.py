@@ -1,9 +1,10 @@
 """Which of a batch's cases kills its workers: that one is set apart, and the others of the batch are answered.
 
 Of a batch that has killed as many as it may, a half is run to see whether its worker lives; then a half of the half
-that is left under suspicion, until one case is alone, and kills. What trials answer is thrown away: the batch is run
-again without the case, so that its answers, and the artifact that it leaves, are those of one batch. Where a search
-finds nothing, or the arm's cases kill one after the other, it is not the case, and the batch is set apart whole.
+that is left under suspicion, until one case is alone, and kills twice: a worker may be lost by chance. What trials
+answer is thrown away: the batch is run again without the case, so that its answers, and the artifact that it leaves,
+are those of one batch. Where a second search of a batch finds nothing, or the arm's cases kill one after the other, it
+is not the case, and the batch is set apart whole.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from qualgate.records import Job, Prompt
 
-IN_VAIN = 2  # searches of an arm between which nothing of it was answered
+IN_VAIN = 2  # searches of an arm between which nothing of it was answered, or of a job that found nothing
+ALONE = 2  # workers that a case kills by itself
 MOST = 8  # cases of an arm that are found
 
 
@@ -29,11 +31,13 @@ class Found:
 class _Search:
     whole: Job
     suspects: tuple[Prompt, ...]
+    killed: int = 0  # workers, by the one that is left
 
     @property
     def trial(self) -> Job:
-        """The half that comes later: the longest are first, and are what memory does not hold."""
-        return replace(self.whole, prompts=self.suspects[len(self.suspects) // 2 :])
+        """The half that comes later: the longest are first, and are what memory does not hold. What it leaves is not
+        what the batch leaves."""
+        return replace(self.whole, prompts=self.suspects[len(self.suspects) // 2 :], attempt="trial")
 
 
 @dataclass(slots=True)
@@ -43,6 +47,7 @@ class Suspects:
     _open: dict[tuple[str, int], _Search] = field(default_factory=dict)  # by arm and index
     _vain: Counter[str] = field(default_factory=Counter)  # by arm: searches since it last answered
     _found: Counter[str] = field(default_factory=Counter)
+    _fruitless: Counter[tuple[str, int]] = field(default_factory=Counter)  # by arm and index: searches
 
     def may_begin(self, job: Job) -> bool:
         """Whether one case of the job is to be looked for. Not where a turn is timed, whose batches are whole, nor
@@ -50,7 +55,7 @@ class Suspects:
         arm = job.arm
         if len(job.prompts) == 1 or job.timed or arm.served is not None:
             return False
-        return self._vain[arm.name] < IN_VAIN and self._found[arm.name] < MOST
+        return max(self._vain[arm.name], self._fruitless[_key(job)]) < IN_VAIN and self._found[arm.name] < MOST
 
     def begin(self, job: Job) -> Job:
         """The first trial, in its place."""
@@ -66,13 +71,13 @@ class Suspects:
         """Note that something of an arm's was."""
         self._vain[arm] = 0
 
-    def lived(self, trial: Job) -> Job | None:
-        """The next trial; None where the only suspect kills nobody: the cases do it together, or none does."""
+    def lived(self, trial: Job) -> Job:
+        """The next trial; or the job whole, where the only suspect kills nobody: the cases do it together, or it was
+        chance."""
         search = self._open[_key(trial)]
         self.answered(trial.arm.name)
         if len(search.suspects) == 1:
-            del self._open[_key(trial)]
-            return None
+            return self.give_up(trial)
         search.suspects = search.suspects[: len(search.suspects) // 2]
         return search.trial
 
@@ -81,16 +86,18 @@ class Suspects:
         search = self._open[_key(trial)]
         search.suspects = trial.prompts
         case, *more = trial.prompts
-        if more:
+        search.killed += not more
+        if search.killed < ALONE:
             return search.trial
         del self._open[_key(trial)]
         self._found[trial.arm.name] += 1
         others = tuple(prompt for prompt in search.whole.prompts if prompt != case)
         return Found(case, replace(search.whole, prompts=others))
 
-    def whole(self, trial: Job) -> Job:
-        """The job that it is of."""
-        return self._open[_key(trial)].whole
+    def give_up(self, trial: Job) -> Job:
+        """The job that it is of; nothing was found."""
+        self._fruitless[_key(trial)] += 1
+        return self._open.pop(_key(trial)).whole
 
 
 def _key(job: Job) -> tuple[str, int]:

@@ -53,6 +53,11 @@ class Crew(Protocol):
 class Place(Protocol):
     """Where workers are, other than on this machine."""
 
+    @property
+    def most(self) -> int:
+        """Workers that are asked for, in place of the pool's own count; 0: as many as that."""
+        ...
+
     def crew(self, body: Any, settings: WorkerSettings, count: int) -> Crew:
         """Those for a pool of `count` that run `body` with these settings."""
         ...

@@ -236,6 +236,12 @@ def test_a_cluster_is_the_one_at_the_address_or_one_that_the_run_starts(load):
 
 def test_auto_workers_are_the_usable_cores(load):
     assert load(SMALL + "workers: {count: auto}\n").workers >= 1
+    assert not load(SMALL + "workers: {count: auto}\n").each_device
+
+
+def test_auto_workers_of_a_cluster_are_its_devices(load):
+    assert load(SMALL + "workers: {backend: ray, count: auto}\n").each_device
+    assert not load(SMALL + "workers: {backend: ray}\n").each_device
 
 
 def test_an_existing_folder_may_be_named_bare(load, tmp_path):

@@ -93,6 +93,21 @@ def dying_on_a_case(pipe: Connection, settings: WorkerSettings) -> None:
         pipe.send(result_of(job))
 
 
+def waiting_for_the_baseline(pipe: Connection, settings: WorkerSettings) -> None:
+    """As a worker does with a turn: variants before their baseline wait for it. The baseline's job 0 kills."""
+    pipe.send(READY)
+    while True:
+        try:
+            jobs = pipe.recv()
+        except EOFError:
+            return
+        early = [job for place, job in enumerate(jobs) if any(one.arm.is_baseline for one in jobs[place + 1 :])]
+        for job in (*(job for job in jobs if job not in early), *early):
+            if job.arm.is_baseline and job.index == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            pipe.send(result_of(job))
+
+
 def dying_in_mid_answer(pipe: Connection, settings: WorkerSettings) -> None:
     """Announces a message of 1000 bytes for job 2, sends 4 of them and dies, the first time anyone runs it."""
     for job in received(pipe):

@@ -60,6 +60,8 @@ class Nodes:
     handed: list[tuple[int, Job]] = field(default_factory=list)
     seats: list[Seat] = field(default_factory=list)
 
+    most = 0
+
     def crew(self, body: Any, settings: WorkerSettings, count: int) -> Nodes:
         return self
 

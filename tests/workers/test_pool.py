@@ -81,7 +81,7 @@ def test_a_job_that_kills_every_worker_becomes_failures_and_takes_its_variants_w
     failures = [outcome for outcome in outcomes if isinstance(outcome, JobFailure)]
     failed = Counter(key for failure in failures for key in failure.keys)
     assert failed == Counter(prompt.key for job in jobs(tmp_path) if job.index == 2 for prompt in job.prompts)
-    assert "dies on this case (signal 9), and not without it: set/2-2" in failures[0].error
+    assert "dies on this case (signal 9): set/2-2" in failures[0].error
     assert len(units(one for one in outcomes if isinstance(one, JobResult))) == 12 * 3
 
 
@@ -257,6 +257,15 @@ def test_a_turn_that_kills_every_worker_fails_and_the_others_run(tmp_path):
     assert {(o.arm, o.index) for o in outcomes if isinstance(o, JobFailure)} == {
         ("baseline", 2), ("a", 2), ("b", 2)
     }  # fmt: skip
+
+
+def test_a_first_turn_that_kills_every_worker_fails_and_the_others_run(tmp_path):
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    every = sorted(turns(tmp_path, 3), key=lambda job: (job.index, not job.arm.is_baseline))
+    every = [replace(job, stage=job.index) for job in every]
+    outcomes = list(run_jobs(every, settings, 1, body=fake_worker.waiting_for_the_baseline))
+    assert {(o.arm, o.index) for o in outcomes if isinstance(o, JobFailure)} == {(n, 0) for n in ("baseline", "a", "b")}
+    assert len(outcomes) == 9
 
 
 def test_one_worker_and_no_jobs_are_fine(tmp_path):

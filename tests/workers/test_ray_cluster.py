@@ -67,7 +67,9 @@ def on(address: str, folder: Path, nbytes: int = 2**28) -> OnRay:
 def on_the_cluster(cluster, monkeypatch):
     def crew(jobs, body, settings, count):
         where = settings.place or on(cluster.address, Path(settings.cache_dir))
-        return where.crew(body, settings, min(count, len(jobs)))
+        return pooled(jobs, body, replace(settings, place=where), count)
+
+    pooled = pool._crew
 
     monkeypatch.setattr(pool, "_crew", crew)
 
@@ -90,6 +92,17 @@ def test_a_node_that_is_lost_in_the_middle_of_a_job_loses_and_doubles_nothing(cl
     assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
     with suppress(Exception):
         cluster.remove_node(node)
+
+
+def test_an_engine_for_each_node_is_hired_whatever_the_pools_count(cluster, tmp_path, monkeypatch):
+    hired, plain = list[object](), ray_pool.Engines._arrived
+    monkeypatch.setattr(ray_pool.Engines, "_arrived", lambda self: [hired.append(one) or one for one in plain(self)])
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    where = replace(on(cluster.address, tmp_path), each=True)
+    outcomes = list(run_jobs(jobs(tmp_path), replace(settings, place=where), 1, body=fake_worker.answering))
+    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+    nodes = len(nodes_of(where))
+    assert len(hired) == nodes >= 1
 
 
 def test_engines_too_large_for_any_node_are_refused_before_anything_runs(cluster, tmp_path):

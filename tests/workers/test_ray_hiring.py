@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import Pipe
 from typing import Any
 
@@ -203,6 +204,38 @@ def test_a_run_that_waits_for_its_first_place_hears_a_stop_request(cluster, tmp_
 def run(cluster: Cluster, folder: Any, workers: int, **options: Any) -> list[Any]:
     crew = cluster.crew(folder, workers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "_crew", lambda *of: crew)
+        patch.setattr(pool, "_crew", lambda *of: (crew, workers))
         patch.setattr(pool, "POLL_SECONDS", 0.0)
         return list(pool.run_jobs(variants(folder), crew._settings, workers, **options))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "count", "cores"),
+    [
+        ([{"CPU": 64, "GPU": 8}, {"CPU": 8, "GPU": 1}], {"gpus": True, "each": True}, 1_024, 8),
+        ([{"CPU": 64, "GPU": 8}, {"CPU": 8, "GPU": 1}], {"each": True}, 1_024, 8),
+        ([{"CPU": 16}, {"CPU": 4}], {"each": True}, 1_024, 4),
+        ([{"CPU": 16}, {"CPU": 16}], {}, 8, 4),
+    ],
+)
+def test_an_engine_has_its_share_of_a_nodes_cores(cluster, monkeypatch, tmp_path, nodes, options, count, cores):
+    monkeypatch.setattr(ray_pool, "_nodes", lambda on: [{"Resources": one} for one in nodes])
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    on = OnRay(address="", nbytes=1, reads=(), shared=str(tmp_path), **options)
+    assert Engines(lambda pipe, settings: None, settings, on, count)._needs["CPU"] == cores
+
+
+def test_where_there_is_to_be_one_for_each_device_the_pools_count_is_not_asked(cluster, tmp_path):
+    asked = list[int]()
+
+    class Place(OnRay):
+        def crew(self, body, settings, count):
+            asked.append(count)
+            return cluster
+
+    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    every = variants(tmp_path, 7)
+    for each, most in ((True, 7), (False, 2)):
+        place = Place(address="", nbytes=1, reads=(), shared="", each=each)
+        assert pool._crew(every, lambda pipe, settings: None, replace(settings, place=place), 2) == (cluster, most)
+    assert asked == [7, 2]

@@ -150,6 +150,8 @@ class Cluster:
 
     # ---- the crew
 
+    most = 0
+
     def crew(self, body: Any, settings: WorkerSettings, count: int) -> Cluster:
         return self
 
