@@ -19,6 +19,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -138,6 +139,7 @@ def write_artifact(
         "head": head,
         "after": json.dumps(recorder.head.after),
         "cases": json.dumps([case_of(prompt) for prompt in job.prompts]),
+        "rows": json.dumps([prompt.rows for prompt in job.prompts]),
     }
     write_tensors(Path(job.left_at), tensors, about)
 
@@ -157,7 +159,11 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         lengths, tokens = columns["lengths"].tolist(), columns["tokens"].tolist()
         states, eta = _states({name: column.to(device) for name, column in columns.items()}, about)
         after = json.loads(about["after"])
-        rows = _rows(job, json.loads(about["cases"]))
+        ends = list(accumulate(json.loads(about["rows"])))
+        if ends[-1] != len(lengths):
+            raise ValueError("rows are missing")
+        asked = zip(places_of(job, json.loads(about["cases"])), job.prompts, strict=True)
+        rows = [row for place, prompt in asked for row in range(ends[place] - prompt.rows, ends[place])]
         head = _head(head_file, str(device)) if head_file else None
     except (OSError, KeyError, TypeError, ValueError) as error:
         # Also when the head alone is broken: it is made again together with an artifact.
@@ -178,8 +184,8 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
     )
 
 
-def _rows(job: Job, cases: list[list[str | int]]) -> list[int]:
-    """Where the job's cases are in the file: it may ask for some of them alone. ValueError for one that is not."""
+def places_of(job: Job, cases: list[list[str | int]]) -> list[int]:
+    """Where the job's cases are among a file's: it may ask for some of them alone. ValueError for one that is not."""
     try:
         return [cases.index(case_of(prompt)) for prompt in job.prompts]
     except ValueError:

@@ -49,6 +49,11 @@ class Prompt:
     asked: str = ""  # JSON: what a server is asked of it beside tokens and sampling, see `served.asked`; "": nothing
 
     @property
+    def rows(self) -> int:
+        """Of a batch that are its own: that of its answer, or one for each window that is read."""
+        return sum(map(len, self.requests)) or 1
+
+    @property
     def tokens_read(self) -> int:
         """Tokens that go through the model before, or instead of, any that is generated."""
         return len(self.token_ids) + sum(len(a) + len(b) for windows in self.requests for a, b in windows)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from qualgate.engine.artifact import case_of, check_place, place_of
+from qualgate.engine.artifact import case_of, check_place, place_of, places_of
 from qualgate.errors import InfrastructureError
 from qualgate.quant.sealed_tensors import read_tensors, write_tensors
 from qualgate.records import FinishReason, Job
@@ -68,9 +68,8 @@ def read_left(job: Job) -> list[Left]:
     try:
         columns, about = read_tensors(path)
         check_place(path, about)
-        if json.loads(about["cases"]) != [case_of(prompt) for prompt in job.prompts]:
-            raise ValueError("it is of other cases")
-        return _rows(columns, json.loads(about["finish"]))
+        every = _rows(columns, json.loads(about["finish"]))
+        return [every[place] for place in places_of(job, json.loads(about["cases"]))]
     except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         path.unlink(missing_ok=True)
         raise InfrastructureError(f"The baseline's artifact {path} cannot be read ({error}). Run again.") from error
