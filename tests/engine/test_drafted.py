@@ -207,3 +207,23 @@ def test_a_broken_artifact_is_deleted_so_that_the_next_run_makes_it_again(arms, 
         run_job(variant, job(variant, copies / artifact.name, drafted=True, count=12))
     assert not (copies / artifact.name).exists()
     assert not list(copies.glob(broken))
+
+
+def test_some_of_a_batchs_cases_are_read_likewise_where_windows_are(arms, tmp_path):
+    baseline, _, _, arm = arms
+    variant, artifact = arm("v", INT4), tmp_path / "artifacts" / "windows.safetensors"
+    asked = job(variant, artifact, drafted=True, count=5)
+
+    def windows(row: int) -> tuple:
+        return tuple((((row + 1, 2, n + 3), (7, row + 9, n + 1)),) * (1 + n) for n in range(1 + row % 3))
+
+    prompts = tuple(replace(prompt, requests=windows(row)) for row, prompt in enumerate(asked.prompts))
+    run_job(baseline, replace(asked, arm=baseline.spec, prompts=prompts))
+    whole = run_job(variant, replace(asked, prompts=prompts))
+    for some in ([3], [4, 0], [1, 2, 4]):
+        part = run_job(variant, replace(asked, prompts=tuple(prompts[row] for row in some)))
+        for row, said, drift in zip(some, part.completions, part.drifts, strict=True):
+            assert said.token_ids == whole.completions[row].token_ids
+            assert drift.top1_differs == whole.drifts[row].top1_differs
+            np.testing.assert_allclose(drift.kl, whole.drifts[row].kl, atol=1e-6)
+            assert max(drift.kl) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -39,11 +40,14 @@ def prompts(**change: Any) -> tuple[Prompt, ...]:
     )
 
 
-def answered(model: Model, folder: Path, artifact: Path, name: str = "v", **change: Any) -> JobResult:
+def answered(
+    model: Model, folder: Path, artifact: Path, name: str = "v", rows: Sequence[int] | None = None, **change: Any
+) -> JobResult:
     with scripted(otherwise=model) as server:
         served = Served(endpoint=server.address, tokenizer=str(folder), prompt_logprobs=4, stream=False, **change)
         arm = ArmSpec(name=name, model="m", served=served)
         asked = prompts()
+        asked = asked if rows is None else tuple(asked[row] for row in rows)
         job = Job(index=0, arm=arm, prompts=asked, artifact=str(artifact), drafted=name != "baseline", seed=5)
         return run_served(job, {"temperature": 0}, 4)
 
@@ -99,6 +103,14 @@ def test_drift_is_that_of_both_servers_distributions(left, tokenizer):
         assert drift.first_divergence == (int(apart[0]) if len(apart) else None)
         differed += len(apart)
     assert differed
+
+
+def test_some_of_a_batchs_cases_are_asked_as_all_are(left, tokenizer):
+    _, artifact = left
+    whole = answered(Model(other=0.3), tokenizer, artifact)
+    part = answered(Model(other=0.3), tokenizer, artifact, rows=(3, 0))
+    assert said(part) == [said(whole)[3], said(whole)[0]]
+    assert [drift.kl for drift in part.drifts] == [whole.drifts[3].kl, whole.drifts[0].kl]
 
 
 def test_without_the_least_likely_token_a_kl_is_bounded_from_below_alone(left, tokenizer):
