@@ -156,13 +156,14 @@ for fd in range(3, 40):
         ([call("run", code="os.system('touch /tmp/x')")], "state"),
         ([call("run", code=FORGED), PAY], "reply"),
         ([call("run", code="print('{\"steps\": []}')")], "state"),
-        ([PAY, call("grow")], "exception"),
+        ([PAY, call("grow")], "exception timeout"),  # whichever comes first: what its memory may be, or its time
         ([PAY, call("run", code="self.__dict__.clear()")], "state"),
     ],
 )
 def test_what_calls_do_to_their_own_sandbox_changes_no_verdict(calls, error):
     score = judged(1, calls)
-    assert (score.error_type or "", score.verdict) == (error, not error), score.reason
+    assert score.error_type in error.split(), score.reason
+    assert score.verdict is False
 
 
 @pytest.mark.parametrize(
