@@ -374,20 +374,23 @@ typedef struct {
     __m512 partial[AMX_ROWS * 4];
 } given_t;
 
-/* AMX, a row as 512: while tiles multiply, the vector unit adds up what they gave before and unpacks what they take
- * next, so that neither waits for the other. */
+/* AMX, a row as 512: while tiles multiply, the vector unit adds up what they gave before and, where there are some of
+ * them to hide it behind, unpacks what they take next, so that neither waits for the other. Few rows do better with one
+ * panel, which stays in the nearest cache. */
+#define HIDING 8 /* tiles */
 INLINE void block_amx_how(const weight_t *w, int64_t block, const rows_t *rows, int64_t first, int64_t last, float *acc,
                           void *panel, const int how, const int bits) {
     const __m512i table = table_of(w, how);
     const int64_t padded = w->segments * w->segment, step = segment_bytes(w), tiles = last - first;
     const uint8_t *codes = w->codes + block * w->segments * step;
-    const int unpacked = how <= DENSE_F32, count = rows->tile;
+    const int unpacked = how <= DENSE_F32, ahead = !unpacked && tiles >= HIDING, count = rows->tile;
     __m512i *panels[2] = {panel, (__m512i *)panel + SEGMENT_MAX / 2 * 4};
     given_t given[2], *before = NULL;
-    if (!unpacked)
-        fill_panel(w, codes, block * (w->segments / w->per_group) * BLOCK, panels[0], how, bits, table, 0, 1);
     for (int64_t s = 0, turn = 0; s < w->segments; s++, codes += step) {
         const int64_t group = block * (w->segments / w->per_group), next = group + (s + 1) / w->per_group;
+        __m512i *mine = panels[ahead ? s % 2 : 0];
+        if (!unpacked && (s == 0 || !ahead))
+            fill_panel(w, codes, (group + s / w->per_group) * BLOCK, mine, how, bits, table, 0, 1);
         for (int64_t tile = first; tile < last; tile++, turn++) {
             const int64_t row = tile * count;
             given_t *now = given + turn % 2;
@@ -395,8 +398,8 @@ INLINE void block_amx_how(const weight_t *w, int64_t block, const rows_t *rows, 
             now->sums = w->offsets ? rows->sums + row * w->segments + s * count : NULL;
             now->acc = acc + (row - first * count) * BLOCK;
             rows->tiles->floats((const uint8_t *)rows->x + (row * padded + s * w->segment * count) * 2,
-                                unpacked ? (const void *)codes : panels[s % 2], w->segment / 2, (float *)now->partial);
-            if (!unpacked && s + 1 < w->segments)
+                                unpacked ? (const void *)codes : mine, w->segment / 2, (float *)now->partial);
+            if (ahead && s + 1 < w->segments)
                 fill_panel(w, codes + step, next * BLOCK, panels[(s + 1) % 2], how, bits, table, tile - first, tiles);
             if (before)
                 for (int v = 0; v < 4; v++)
