@@ -25,7 +25,7 @@ from qualgate.pipeline.models_of_rows import one_name_of_two, refuse_other_model
 from qualgate.pipeline.plan import set_refs
 from qualgate.records import Policy, RunEvidence, Verdict
 from qualgate.store import plain
-from qualgate.store.evidence import uncollected
+from qualgate.store.bulk import uncollected
 
 UNKEPT = "judged without memory: whether these files were judged before, when they held less, is not known (`--looks`)"
 BY_IDS = "paired by ids alone, as asked: whether both sides were asked the same is not known"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -17,6 +16,7 @@ from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
 from qualgate.store import archived, draft_steps, plain, scorings, seal, stoppings
+from qualgate.store.bulk import uncollected
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import (
@@ -50,18 +50,6 @@ def evidence(store: Store, run_id: str, scoring: int | None = None, *, answers: 
     """
     with uncollected():
         return _read(store, run_id, scoring, answers)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Hundreds of thousands of small tuples, all kept: the garbage collector takes a third of the time for nothing."""
-    ran = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if ran:
-            gc.enable()
 
 
 def no_such_run(connection: Connection, run_id: str) -> UsageError | IntegrityError:

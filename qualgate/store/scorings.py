@@ -51,7 +51,7 @@ def newest_scoring(connection: Connection, run_id: str) -> int:
 
 def read(store: Store, run_id: str) -> Scoring:
     """The whole run's answers and cases. UsageError for a run that is not complete: nothing whole could be written."""
-    with store.read() as connection:
+    with bulk.uncollected(), store.read() as connection:
         status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar()
         if status != "complete":
             raise UsageError(
@@ -86,7 +86,8 @@ def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sco
     after: the newest scoring when the answers were read. UsageError when there is another by now, or a unit without
     its scores.
     """
-    return _add(store, run_id, after, scored, plain.now())
+    with bulk.uncollected():
+        return _add(store, run_id, after, scored, plain.now())
 
 
 @lasting
@@ -99,7 +100,8 @@ def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sc
         archived.refuse_pruned(connection, run_id)
         if newest_scoring(connection, run_id) != after:
             raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
-        if connection.execute(_sealed_units(run_id)).all() != rows:
+        sealed = _sealed_units(run_id).with_only_columns(units.c.sha256)
+        if connection.scalars(sealed).all() != [row[-1] for row in rows]:
             raise UsageError(f"run {run_id} was changed by another process meanwhile; score it again")
         connection.execute(insert(scorings), head)
         new = [(unit_id, after + 1, *one) for unit_id, given in said.items() for one in given]
@@ -113,9 +115,9 @@ def _sealed(
     """The answers as they are, their new scores as rows, and the row that seals both."""
     with store.read() as connection:
         rows = connection.execute(_sealed_units(run_id)).all()
-    if {row.unit_id for row in rows} != set(scored):
+    if {row[0] for row in rows} != set(scored):
         raise UsageError(f"run {run_id}: a scoring must hold every answer of the run; nothing was stored")
-    said = {row.unit_id: score_rows(_key(row), scored[row.unit_id]) for row in rows}
+    said = {row[0]: score_rows(_key(row), scored[row[0]]) for row in rows}
     head: dict[str, Any] = {
         "run_id": run_id,
         "number": after + 1,
@@ -164,13 +166,13 @@ def _sealed_units(run_id: str) -> Any:
 
 
 def _key(row: Any) -> UnitKey:
-    return UnitKey(row.arm, row.evalset, row.case_id, row.repeat)
+    return UnitKey(*row[1 : 1 + len(KEY)])
 
 
 def _digest(head: Any, rows: Sequence[AnyRow], said: Said) -> str:
     """Over the scores and, by their own digests, the answers they speak of."""
     named = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json"))
-    each = (seal.digest((*row[1:5], row.sha256, *said.get(row.unit_id, ()))) for row in rows)
+    each = (seal.digest((*row[1:], *said.get(row[0], ()))) for row in rows)
     return seal.digest(named, "".join(each).encode("ascii"))
 
 
