@@ -165,7 +165,15 @@ def too_weak(slice_: Slice, baseline: NDArray, clusters: NDArray, alpha: float =
         f"{slice_.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
         f"({100 * (1 - alpha):.4g} % bound: at least {right:.1%}); "
         f"under {enough:.0%} a loss of {100 * margin:g} points would not show"
+        f"{_surer(n, baseline.mean(), right, enough)}"
     )
+
+
+def _surer(n: int, mean: float, lower: float, enough: float) -> str:
+    """About how many cases with so many right would show that the baseline is right often enough."""
+    if mean <= enough:
+        return "; easier cases would do, or a smaller margin"
+    return f"; about {ceil(n * ((mean - lower) / (mean - enough)) ** 2):,} such cases would do"
 
 
 def _relative(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
@@ -179,6 +187,7 @@ def _relative(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
             f"{slice_.head}: the baseline is right on {surely.mean():.1%} of {counted(shown.n, 'case')} "
             f"(95 % bound: at least {right:.1%}); "
             f"under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show"
+            f"{_surer(shown.n, surely.mean(), right, LEAST_BASELINE_RATE)}"
         )
     return Measured(
         slice=slice_,

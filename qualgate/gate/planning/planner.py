@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qualgate.gate.planning.assumed import COLLAPSED_ALIKE, Assumed
-from qualgate.gate.planning.cases_needed import cases_that_do
+from qualgate.gate.planning.cases_needed import cases_needed, cases_that_do
 from qualgate.gate.planning.change import Change
+from qualgate.gate.planning.from_earlier_run.by_metric import AIM, ENOUGH
 from qualgate.gate.planning.planned_sets import PlannedSet
-from qualgate.gate.planning.power import DRAWS, ENOUGH, PlannedRule, Prediction, outcome_of
+from qualgate.gate.planning.power import DRAWS, PlannedRule, Prediction, outcome_of
 from qualgate.gate.planning.suggestions import changes
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
@@ -104,11 +105,11 @@ def plan_policy(
 
 
 def _with_cases(model: Prediction, slice_: Slice, rule: PlannedRule) -> PlannedRule:
-    """Of a slice whose needs no formula tells, an estimate that was tried."""
+    """Of a slice that is rarely proven: by formula, or where none tells an estimate that was tried."""
     if rule.approve is None or rule.approve >= ENOUGH or rule.needed is not None:
         return rule
     told = slice_.rule.max_drop is not None and not model.clustered(slice_)
-    return rule if told else replace(rule, needed=cases_that_do(model, slice_))
+    return replace(rule, needed=cases_needed(model, slice_, AIM) if told else cases_that_do(model, slice_))
 
 
 def _source(model: Prediction) -> str:

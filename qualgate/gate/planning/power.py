@@ -22,7 +22,7 @@ from qualgate.gate.comparisons.drift import UNSEEN_KL
 from qualgate.gate.comparisons.latency import least_groups
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
 from qualgate.gate.planning.assumed import Assumed
-from qualgate.gate.planning.from_earlier_run.by_metric import AIM, ENOUGH, Foretold, foretell, jointly
+from qualgate.gate.planning.from_earlier_run.by_metric import Foretold, foretell, jointly
 from qualgate.gate.planning.outcomes import (
     Bets,
     Drawn,
@@ -44,7 +44,6 @@ from qualgate.stats.cluster_bets import bets_serve
 from qualgate.stats.intervals import binomial_lower
 from qualgate.stats.latency import clusters_needed
 from qualgate.stats.paired.compare import MIN_CLUSTERS
-from qualgate.stats.power import pairs_to_approve
 
 DRAWS = 22_500  # 3 standard errors of any rate are at most 1 point
 _SINGLE_CELLS = 6_000_000  # draws x clusters that are drawn one by one
@@ -321,14 +320,12 @@ class Prediction:
         return tuple(self._rule(slice_, index) for index, slice_ in enumerate(self.slices))
 
     def _rule(self, slice_: Slice, index: int) -> PlannedRule:
-        margin, proven = slice_.rule.max_drop, self._proven[0].get(slice_)
+        proven = self._proven[0].get(slice_)
         block = disagreement = needed = None
         if proven is not None:
             losing = self._draw(self.twice_the_margin(slice_), 2 + index, only=slice_)
             block = float(self._decide(slice_, losing)[1].mean())
             disagreement = self.mean(slice_, self.assumed.flips)
-            if proven.mean() < ENOUGH and not self.clustered(slice_) and margin is not None:
-                needed = pairs_to_approve(margin, disagreement, AIM, self.policy.alpha)
         approve = None if proven is None else float(proven.mean())
         note = self.too_few(slice_)
         if told := self.measured.get(slice_):

@@ -11,6 +11,7 @@ import yaml
 
 from qualgate.errors import UsageError
 from qualgate.gate.planning.assumed import Assumed, seen_in
+from qualgate.gate.planning.from_earlier_run.by_metric import AIM, ENOUGH
 from qualgate.gate.planning.outcomes import (
     Columns,
     Drawn,
@@ -22,7 +23,7 @@ from qualgate.gate.planning.outcomes import (
 )
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
-from qualgate.gate.planning.power import ENOUGH, Prediction
+from qualgate.gate.planning.power import Prediction
 from qualgate.gate.planning.rule_lines import as_line
 from qualgate.metrics import TURNS
 from qualgate.records import ArmEvidence, Case, Evalset, Policy, Rule, UnitEvidence, UnitKey
@@ -108,6 +109,17 @@ def test_the_cases_said_to_suffice_do_and_a_tenth_fewer_do_not() -> None:
     needed = pairs_to_approve(0.03, 0.06, 0.9)
     assert needed is not None
     assert chance_to_approve(needed, 0.03, 0.06) >= 0.9 > chance_to_approve(int(0.9 * needed), 0.03, 0.06)
+
+
+def test_the_cases_said_to_suffice_show_that_the_baseline_is_right_often_enough_too() -> None:
+    """Right on 55 % of them, where 10 points can be lost from 50 % on."""
+    one, rules = PlannedSet(name="a", metrics=METRIC, cases=40), policy(Rule(metric="exact_match", max_drop=0.1))
+    assumed = Assumed(default_baseline=0.55)
+    needed = plan_policy([one], rules, assumed).rules[0].needed
+    assert needed is not None
+    enough, fewer = (plan_policy([one.grown(n)], rules, assumed).approve for n in (needed, int(0.8 * needed)))
+    assert enough >= AIM - 0.02 > fewer
+    assert plan_policy([one], rules, Assumed(default_baseline=0.5)).rules[0].needed is None, "no number would do"
 
 
 def test_draws_with_clusters_are_decided_as_the_gate_decides_them() -> None:
