@@ -43,6 +43,8 @@ def show_decision(run: RunSummary, found: StoredVerdict) -> None:
         verdict_seen, decision_seen = st.session_state.get(f"shown {this}", ("", None))
         newest = found.decisions[-1].hash if found.decisions else None
         st.session_state[f"shown {this}"] = (found.sha256, newest)
+        if st.session_state.get("deciding") != this:  # another verdict, or this one is decided: another reason
+            st.session_state.deciding, st.session_state.decide_reason = this, ""
         with st.form(f"decide {this}", border=False, enter_to_submit=False):
             name = st.text_input("Name", value=st.session_state.get("reviewer", ""), key="decide_name", max_chars=200)
             reason = st.text_area("Reason", key="decide_reason", height=80, max_chars=4000)
@@ -59,6 +61,6 @@ def show_decision(run: RunSummary, found: StoredVerdict) -> None:
                 st.error("Nothing was recorded.", icon=":material/error:")
                 st.text(visible(str(error)))
             else:
-                st.session_state.reviewer = name
+                st.session_state.reviewer, st.session_state.deciding = name, ""
                 st.toast("Recorded.", icon=":material/check:")
                 st.rerun()

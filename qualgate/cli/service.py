@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url, store_url_of
+from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
+from qualgate.store.address import file_of
 
 if TYPE_CHECKING:
     from qualgate.cli.doctor import Finding
@@ -39,6 +41,8 @@ def dashboard(
             tried.bind(("127.0.0.1", port))
         except OSError as error:
             raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
+    if (path := file_of(url)) is not None and not path.exists():
+        tell(f"note: there is no store at {path} yet; `qualgate run` makes it")
     say(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
     command = [sys.executable, "-m", "qualgate_app.serve", str(port)]
     # It ends when its input does, which closes with this process, however that ends.

@@ -34,6 +34,9 @@ class Starter:
     why: str  # the margin, in a few words
 
 
+_WHERE = {"reference": "the small model that ships with qualgate"}
+
+
 def gate_file_text(one: Starter) -> str:
     """`gate.yaml`, which lies beside its evalsets."""
     lines = [
@@ -41,7 +44,7 @@ def gate_file_text(one: Starter) -> str:
         "# Every key: docs/reference/gate-file.md. Afterwards: qualgate config check gate.yaml",
         _line("version: 1", "of this file's form"),
         _line("baseline:", "what every variant is held against"),
-        _line(f"  model: {_scalar(one.model)}", "its folder, relative to this file"),
+        _line(f"  model: {_scalar(one.model)}", _WHERE.get(one.model, "its folder, relative to this file")),
         _line(f"  dtype: {one.dtype}", "what its weights are held in: bfloat16, float16 or float32"),
         _line("variants:", "who asks to replace it, each under a name of yours"),
     ]

@@ -52,7 +52,7 @@ def print_report(report: Report) -> None:
                 (visible_line(verdict.variant), "bold"), "  ", (verdict.word, STYLE.get(verdict.word, "bold"))
             )
         )
-        if console.width >= WIDE:
+        if console.width >= WIDE and verdict.comparisons:
             console.print(_comparisons(verdict.comparisons))
         else:
             for comparison in verdict.comparisons:

@@ -108,6 +108,8 @@ def test_approving_with_name_and_reason_is_recorded_and_shown(made, open_page):
         [made_decision] = queries.list_decisions(store)
         assert (made_decision.action, made_decision.name, made_decision.variant) == ("approve", "Ada Lovelace", "int8")
         decisions.check_chain(store)
+    assert app.text_area(key="decide_reason").value == "", "one more click decides nothing a second time"
+    assert app.text_input(key="decide_name").value == "Ada Lovelace"
     assert "All flips are improvements." in shown(app)
     assert "4 variants" in shown(open_page())
     chain = shown(open_page("decisions"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from itertools import chain
 from typing import Any
@@ -120,11 +121,14 @@ def test_drift_is_told_in_words_and_the_setting_stands_below_the_reasons(report:
     assert page.index(report.verdicts[-1].reasons[0]) < page.index("What was judged")
 
 
-def test_what_passed_is_folded_and_what_did_not_lies_open(report: Report) -> None:
+def test_the_figures_of_what_passed_are_folded_and_all_else_lies_open(report: Report) -> None:
+    """Its reasons, too, among which are those for caution."""
     text = rendered(report, "html")
     for number, verdict in enumerate(report.verdicts):
-        begun = text.partition(f'<section id="v{number}">')[2]
-        assert begun.startswith("<details><summary><h2>") is (verdict.word == "approve")
+        section = text.partition(f'<section id="v{number}">')[2].partition("</section>")[0]
+        open_, folded, _ = section.partition("<details>")
+        assert bool(folded) is (verdict.word == "approve")
+        assert all(escape(reason) in open_ for reason in verdict.reasons)
     assert {verdict.word for verdict in report.verdicts} > {"approve"}
     assert text.count("<details>") == text.count("</details></section>") == 1
 

@@ -167,12 +167,11 @@ def _served(arms: Sequence[ArmLine]) -> str:
 
 def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     verdict, name = stored.verdict, stored.verdict.variant
-    head = f"<h2>{_text(name)} {_chip(verdict.word)}</h2>"
-    if verdict.word == "approve":  # what passed is read when it is asked for
-        head, end = f"<details><summary>{head}</summary>", "</details></section>"
-    else:
-        end = "</section>"
-    parts = [f'<section id="v{index}">{head}', _list(verdict.reasons)]
+    parts, end = [f'<section id="v{index}"><h2>{_text(name)} {_chip(verdict.word)}</h2>', _list(verdict.reasons)], ""
+    if verdict.word == "approve":  # the figures of what passed are read when they are asked for
+        parts.append("<details><summary>Its figures</summary>")
+        end = "</details>"
+    end = f"{end}</section>"
     if verdict.comparisons:
         parts.append("<h3>Rules</h3>")
         parts += [

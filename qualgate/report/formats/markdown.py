@@ -72,8 +72,8 @@ def report_as_markdown(report: Report) -> str:
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]
-        lines += ["", *COMPARISONS_HEAD]
-        lines += [comparison_row(comparison) for comparison in verdict.comparisons]
+        if verdict.comparisons:
+            lines += ["", *COMPARISONS_HEAD, *map(comparison_row, verdict.comparisons)]
         if verdict.drift:
             lines += ["", f"Drift (ranks and warns): {escaped('; '.join(drift_texts(verdict.drift)))}."]
         if verdict.stop_reasons:
