@@ -26,11 +26,17 @@ class Fault:
 
 
 def refuse(faults: Iterable[Fault]) -> NoReturn:
-    """Raise UsageError with every fault on a line of its own, 20 at most."""
+    """Raise UsageError with every fault on a line of its own, 20 at most; what is wrong alike on many lines once."""
     ordered = sorted(set(faults))
-    lines = [str(fault) for fault in ordered[:FAULTS_SHOWN]]
-    if len(ordered) > FAULTS_SHOWN:
-        lines.append(f"and {len(ordered) - FAULTS_SHOWN:,} more")
+    alike: dict[tuple[Path, str], list[Fault]] = {}
+    for fault in ordered:
+        alike.setdefault((fault.path, fault.message), []).append(fault)
+    lines = [
+        f"{first}{f' (so are {len(more):,} more, to line {more[-1].line})' if more else ''}"
+        for first, *more in alike.values()
+    ][:FAULTS_SHOWN]
+    if len(alike) > FAULTS_SHOWN:
+        lines.append(f"and {len(alike) - FAULTS_SHOWN:,} more")
     kind = NotInThisVersion if all(fault.planned for fault in ordered) else UsageError
     raise kind("\n".join(lines))
 

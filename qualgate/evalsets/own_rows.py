@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from qualgate.documents import Fault, quote, refuse
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, close_names
 from qualgate.errors.misplaced import unreadable
 from qualgate.evalsets.cases import MAX_LINE, OF_EVALPLUS
 from qualgate.evalsets.published import NotAsPublished, as_own
@@ -140,12 +140,13 @@ def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, di
         case["expected_calls"] = said["tool_calls"]
         seen.mapped["the last message's `tool_calls`", "expected_calls"] += 1
     case |= asked | {key: row[key] for key in KEPT if key in row}
-    seen.unread.update(row.keys() - used - set(KEPT) - {"id"})
-    return _scored(case, answer)
+    unread = row.keys() - used - set(KEPT) - {"id"}
+    seen.unread.update(unread)
+    return _scored(case, answer, unread)
 
 
-def _scored(case: dict[str, Any], answer: Any) -> tuple[str, dict[str, Any]]:
-    """The kind, and the case with the references of that kind alone."""
+def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """The kind, and the case with the references of that kind alone. unread: keys that may be misspelt."""
     if "tools" in case:
         if not isinstance(case.get("expected_calls"), list):
             raise _Unusable("`tools` without `expected_calls`, a list: name the calls that are right, [] for none")
@@ -161,12 +162,20 @@ def _scored(case: dict[str, Any], answer: Any) -> tuple[str, dict[str, Any]]:
     if answer is None:
         raise _Unusable(
             f"nothing says what a right answer is. Add one of: `answer` ({_spellings(ANSWER)} do as well), `schema`, "
-            "`tools` with `expected_calls`, `tests`, `choices` with `answer`"
+            f"`tools` with `expected_calls`, `tests`, `choices` with `answer`{_meant(unread)}"
         )
     if isinstance(answer, list):
         return "texts", {**case, "answer": answer}
     kind = "numbers" if not isinstance(answer, str) or _NUMBER.fullmatch(answer) else "answers"
     return kind, {**case, "answer": str(answer)}
+
+
+def _meant(unread: Iterable[str]) -> str:
+    """Which key of the row may be a reference's, misspelt."""
+    for key in sorted(unread):
+        for close in close_names(key, (*ANSWER, "schema", "tests")):
+            return f"; did you mean `{close}` by {quote(key)}?"
+    return ""
 
 
 def _asked(row: dict[str, Any], seen: _Reading, used: set[str]) -> tuple[dict[str, Any], Any]:

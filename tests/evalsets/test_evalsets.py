@@ -230,13 +230,22 @@ def test_a_changed_set_says_both_hashes_and_what_to_do(write, tmp_path):
 
 
 def test_every_fault_is_found_in_one_go(write):
-    bad = [{**GOOD, "id": str(n), "max_new_tokens": 0} for n in range(30)]
+    bad = [{**GOOD, "id": str(n), "max_new_tokens": -n} for n in range(30)]
     path = write(bad)
     assert len(evalsets.check(path)) == 30
     with pytest.raises(UsageError) as error:
         evalsets.load("./mine.yaml", path.parent)
     assert len(str(error.value).splitlines()) == 21
     assert "and 10 more" in str(error.value)
+
+
+def test_a_fault_of_many_lines_is_told_once(write):
+    path = write([{**GOOD, "id": str(n), "max_new_tokens": 0} for n in range(30)])
+    with pytest.raises(UsageError) as error:
+        evalsets.load("./mine.yaml", path.parent)
+    (line,) = str(error.value).splitlines()
+    assert ":1: " in line
+    assert line.endswith(" (so are 29 more, to line 30)")
 
 
 def test_cases_outside_the_folder_are_refused(write, tmp_path):

@@ -110,6 +110,7 @@ def test_rows_of_several_kinds_become_several_sets(tmp_path):
     [
         ({"answer": "A17"}, "no key says what is asked; found 'answer'. Call it `question`"),
         ({"question": "Which?"}, "nothing says what a right answer is. Add one of: `answer`"),
+        ({"question": "Which?", "anwser": "17"}, "did you mean `answer` by 'anwser'?"),
         ({"question": 7, "answer": "A17"}, "no key says what is asked"),
         ({"id": "r", "turns": [{"user": "Hi"}]}, "rows with `turns` are the cases of an evalset already: write a YAML"),
         ({"messages": "hello", "answer": "x"}, "`messages` is no list of messages that ask something"),

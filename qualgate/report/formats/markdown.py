@@ -54,21 +54,7 @@ def report_as_markdown(report: Report) -> str:
         lines += ["", *four_arm_lines(report.four_arm)]
     sets = ", ".join(f"{escaped(s.name)} {escaped(version_text(s.version))} ({s.size})" for s in report.run.evalsets)
     lines += ["", f"Evalsets: {sets}.", "", "## Arms", ""]
-    lines += [
-        "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for arm in report.run.arms:
-        size = arm.sizes
-        sizes = (
-            (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
-            if size
-            else ("–", "–", "–")
-        )
-        done = (f"{arm.done} of {arm.expected}", str(arm.errors))
-        lines.append(row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
-    if report.of_arms:
-        lines += ["", *(f"- {escaped(line)}" for line in report.of_arms)]
+    lines += _arms(report)
     for verdict in report.verdicts:
         lines += ["", f"## {escaped(verdict.variant)}: {escaped(verdict.word)}", ""]
         lines += [f"- {escaped(reason)}" for reason in verdict.reasons]
@@ -95,6 +81,26 @@ def report_as_markdown(report: Report) -> str:
         for flip in flips:
             lines += ["", *flip_lines(flip)]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _arms(report: Report) -> list[str]:
+    """What each is, and how much of it was answered."""
+    lines = [
+        "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for arm in report.run.arms:
+        size = arm.sizes
+        sizes = (
+            (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
+            if size
+            else ("–", "–", "–")
+        )
+        done = (f"{arm.done} of {arm.expected}", str(arm.errors))
+        lines.append(row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
+    if report.of_arms:
+        lines += ["", *(f"- {escaped(line)}" for line in report.of_arms)]
+    return lines
 
 
 def speculation_section(found: Speculated) -> list[str]:
