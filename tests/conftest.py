@@ -11,8 +11,8 @@ from hypothesis import settings
 
 from tests.depth import DEPTH
 
-# A property holds on 50 examples, or half as many as it names, and on ten times as many in `make verify`. Hypothesis
-# gives an example 200 ms; a busy machine's own pauses are longer.
+# A property holds on 50 examples, or half as many as it names, others at every run; one that is a proof on all that it
+# names. Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
 settings.register_profile("qualgate", deadline=None, max_examples=round(100 * DEPTH))
 settings.load_profile("qualgate")
 

@@ -13,7 +13,7 @@ DEPTH = float(os.environ.get("QUALGATE_TEST_DEPTH", "0.5"))  # `make verify` set
 
 
 def examples(count: int) -> settings:
-    """On DEPTH times `count` examples: half of them in `make test`, all in `make verify`."""
+    """On DEPTH times `count` examples: half of them in `make test`, all where it is a proof in `make verify`."""
     return settings(max_examples=max(1, round(count * DEPTH)), deadline=None)
 
 
