@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -51,7 +52,9 @@ class Node:
     _told_skew: bool = field(default=False, init=False)
 
     def work(self, *, until_empty: bool = False) -> None:
-        """Until it is asked to stop. until_empty: or until there is nothing for it."""
+        """Until it is asked to stop. until_empty: or until there is nothing for it. UsageError where its folder cannot
+        be used: whatever it took would fail there."""
+        _make(self.folder)
         self._enter()
         seen = time.monotonic()
         try:
@@ -133,7 +136,13 @@ class Node:
         told = ChildLog(home / "log", partial(self.say, submission=lease.submission))
         try:
             code = self._run(claimed, home, told)
-        except (OSError, UsageError) as error:
+        except OSError as error:  # its own disk, memory or processes: others may have them
+            said = f"node {self.name}: {error}"
+            self._patiently(lambda: leases.refuse(self.store, lease, self.name, said))
+            shutil.rmtree(home, ignore_errors=True)
+            say(f"gave back {what}: {error}", event="refused", level="error")
+            return
+        except UsageError as error:
             said = f"node {self.name}: {error}"
             self._patiently(lambda: leases.died(self.store, lease, said))
             say(f"{what}: {said}", event="died", level="error")
@@ -217,6 +226,16 @@ def _lacking(submission: Submission) -> str:
         return lacking(submission)
     except OSError as error:
         return f"{error.filename} cannot be read ({error.strerror})"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(
+            f"{folder}, where this node lays out what submissions carry: {error.strerror}. Give another: --folder."
+        ) from None
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -2,7 +2,8 @@
 
 A claim is a lease with a token that rises. Every effect of who holds it, here and in a run's tables (`lease_guard`), is
 written in a transaction that looks whether the token is still the newest. Leases go by the store's clock alone. One
-that ran out is taken back by whoever claims next; after MOST_DEATHS of its workers a submission is set apart.
+that ran out is taken back by whoever claims next; after MOST_DEATHS of its workers a submission is set apart, where
+these were on several nodes or there is no other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from qualgate.store.tables import runs
 MOST_DEATHS = 3
 PAUSE_SECONDS = 2.0  # after a death, before another begins; twice as long after each more
 MOST_REFUSALS = 3  # of every node there is, before a submission is set apart
-REFUSED_SECONDS = 60.0  # after which a node that lacked something looks again
+REFUSED_SECONDS = 60.0  # after which a node that lacked something, or where it died, looks again
 FORGOTTEN = 3.0  # leases in which a node was not seen: it is gone
 _CLOCKS = {
     "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
@@ -268,7 +269,7 @@ def done(store: Store, lease: Lease, exit: int, reason: str = "") -> bool:
 
 def died(store: Store, lease: Lease, reason: str) -> bool:
     """The process that was at it ended without a verdict: another begins where it was, after a pause (what killed it
-    may pass), or the submission is set apart."""
+    may pass), or the submission is set apart. Of one node it counts once while another can take it."""
     with store.write() as connection:
         row = _leased(connection, lease)
         if row is not None:
@@ -293,7 +294,7 @@ def refuse(store: Store, lease: Lease, node: str, reason: str) -> bool:
         if row is None:
             return False
         now = clock(connection)
-        _pause(connection, lease, node, reason, now, counts=1)
+        _pause(connection, lease.submission, node, reason, now, counts=1)
         often = refusals.c.submission_id == lease.submission, refusals.c.times >= MOST_REFUSALS
         tired = set(connection.execute(select(refusals.c.node).where(*often)).scalars())
         if node in tired and {other.name for other in live_nodes(connection)} <= tired:
@@ -309,17 +310,18 @@ def give_way(store: Store, lease: Lease, reason: str) -> bool:
     with store.write() as connection:
         row = _leased(connection, lease)
         if row is not None:
-            _pause(connection, lease, row.node, reason, clock(connection), counts=0)
+            _pause(connection, lease.submission, row.node, reason, clock(connection), counts=0)
             _requeue(connection, lease.submission, reason)
         return row is not None
 
 
-def _pause(connection: Connection, lease: Lease, node: str, reason: str, now: float, *, counts: int) -> None:
-    here = refusals.c.submission_id == lease.submission, refusals.c.node == node
-    values = {"at": now, "reason": plain.storable(reason)}
+def _pause(connection: Connection, submission: str, node: str, reason: str, at: float, *, counts: int) -> None:
+    """The node looks at it again REFUSED_SECONDS after `at`."""
+    here = refusals.c.submission_id == submission, refusals.c.node == node
+    values = {"at": at, "reason": plain.storable(reason)}
     again = update(refusals).where(*here).values(times=refusals.c.times + counts, **values)
     if not connection.execute(again).rowcount:
-        row = {"submission_id": lease.submission, "node": node, "times": counts, **values}
+        row = {"submission_id": submission, "node": node, "times": counts, **values}
         connection.execute(insert(refusals), row)
 
 
@@ -342,7 +344,13 @@ def _requeue(connection: Connection, submission: str, reason: str, **values: flo
 
 
 def _after_death(connection: Connection, row: AnyRow, reason: str, now: float, pause: float = 0.0) -> None:
-    deaths = row.deaths + 1
+    """A node where whatever it begins dies claims first. So of each node one death counts while another can take it,
+    which is left to that for a while."""
+    failed = select(refusals.c.node).where(refusals.c.submission_id == row.submission_id, refusals.c.times > 0)
+    before = set(connection.execute(failed).scalars())
+    able = {node.name for node in live_nodes(connection) if node.program == row.program} - before - {row.node}
+    _pause(connection, row.submission_id, row.node, reason, now if able else 0.0, counts=1)
+    deaths = row.deaths + (not able or row.node not in before)
     if deaths < MOST_DEATHS:
         waits = {"expires_at": now + pause} if pause else {}
         _requeue(connection, row.submission_id, reason, deaths=deaths, **waits)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.errors import InfrastructureError, StoreVersionError
+from qualgate.errors import InfrastructureError, StoreVersionError, UsageError
 from qualgate.errors.log_lines import log_line
 from qualgate.identity import own_version
 from qualgate.pipeline import node
@@ -110,6 +110,38 @@ def test_a_child_without_a_verdict_is_a_death_and_three_set_it_apart_while_other
     child("raise SystemExit(0)")
     second = bench.submit()
     assert {one.id: one.status for one in bench.work()} == {first: "apart", second: "done"}
+
+
+def test_a_sick_node_beside_a_busy_one_leaves_the_queue_to_it(bench, child):
+    child("raise SystemExit(13)")
+    for owner in ("ada", "bo", "cy"):
+        bench.submit(owner=owner)
+    leases.enter(bench.store, "busy", own_version(), 30.0, time.time())
+    found = bench.work()
+    assert [(one.status, one.deaths, one.claims) for one in found] == [("queued", 1, 1)] * 3
+    bench.node.name = "healthy"
+    child("raise SystemExit(0)")
+    assert [one.status for one in bench.work()] == ["done"] * 3
+
+
+def test_what_cannot_be_laid_out_here_is_given_back_and_is_no_death(bench, child):
+    child("raise SystemExit(0)")
+    name = bench.submit()
+    (bench.folder / "node").mkdir()
+    (bench.folder / "node" / f"{name}-1").touch()  # where its folder is to be
+    [found] = bench.work()
+    assert (found.status, found.deaths) == ("queued", 0)
+    assert "node n1: [Errno 17] File exists" in found.refused["n1"]
+    assert any(line.startswith("gave back") and "File exists" in line for line in bench.said)
+
+
+def test_a_node_whose_folder_cannot_be_used_takes_nothing(bench):
+    name = bench.submit()
+    (bench.folder / "file").touch()
+    bench.node.folder = bench.folder / "file" / "node"
+    with pytest.raises(UsageError, match=r"file/node, where this node lays out .*: Not a directory\. Give another"):
+        bench.work()
+    assert submissions.state(bench.store, name).claims == 0
 
 
 WAITING = """

@@ -20,6 +20,7 @@ from qualgate.store import leases, runs, submissions
 from qualgate.store.database import open_store
 from qualgate.store.lease_guard import LeaseLost, RunTaken
 from qualgate.store.tables import cases
+from tests.store.conftest import Clock
 from tests.store.made import make_plan, make_run
 
 SECONDS = 30.0
@@ -29,24 +30,6 @@ OWNERS = ("ada", "bo", "cy")
 
 def handed(owner: str = "ada", name: str = "gate.yaml", **more) -> Submission:
     return Submission(owner=owner, name=name, folder="/w", gate_file="version: 1", program="1", **more)
-
-
-class Clock:
-    """The store's, set by the test."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self, connection) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    found = Clock()
-    monkeypatch.setattr(leases, "clock", found)
-    monkeypatch.setattr(submissions, "clock", found)
-    return found
 
 
 # -------------------------------------------------------------------------------------------------------- the oracle
@@ -314,23 +297,6 @@ def test_after_a_death_it_waits_twice_as_long_each_time_and_after_a_lost_node_no
     clock.now += SECONDS + 1
     assert leases.claim(store, "n2", "1", SECONDS).lease.submission == gone
     assert not leases.is_pausing(store)
-
-
-def test_a_node_that_lacks_something_gives_it_to_others_and_the_last_sets_it_apart(store, clock):
-    name = submissions.submit(store, handed())
-    for node in ("n1", "n2"):
-        leases.enter(store, node, "1", 1e6, clock.now)
-    assert leases.refuse(store, leases.claim(store, "n1", "1", SECONDS).lease, "n1", "node n1: /m is not there")
-    assert leases.claim(store, "n1", "1", SECONDS) is None, "it would lack it still"
-    assert leases.refuse(store, leases.claim(store, "n2", "1", SECONDS).lease, "n2", "node n2: /m is not there")
-    for _ in range(2):
-        clock.now += leases.REFUSED_SECONDS + 1
-        for node in ("n1", "n2"):
-            assert submissions.state(store, name).status == "queued"
-            leases.refuse(store, leases.claim(store, node, "1", SECONDS).lease, node, f"node {node}: /m is not there")
-    found = submissions.state(store, name)
-    assert (found.status, found.reason) == ("apart", "no node has what it needs; node n2: /m is not there")
-    assert found.refused == {"n1": "node n1: /m is not there", "n2": "node n2: /m is not there"}
 
 
 def test_two_versions_of_the_program_do_not_work_on_one_store(store, clock):
