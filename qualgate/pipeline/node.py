@@ -21,13 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from qualgate.errors import Exit, InfrastructureError, UsageError
+from qualgate.errors import Exit, InfrastructureError, StoreVersionError, UsageError
 from qualgate.identity import own_version
 from qualgate.pipeline.child_log import ChildLog
 from qualgate.pipeline.handing_over import lacking, lay_out
 from qualgate.records import Claimed, Submission
 from qualgate.store import leases
-from qualgate.store.database import Store
+from qualgate.store.database import Store, check_revision
 from qualgate.store.postgresql import persistently
 
 POLL = 0.5  # s, between two looks at a child, or at an empty queue
@@ -49,6 +49,7 @@ class Node:
     per_owner: int | None
     say: Callable[..., None]
     stop: Callable[[], signal.Signals | None]
+    _program: str = field(default_factory=own_version, init=False)
     _told_skew: bool = field(default=False, init=False)
 
     def work(self, *, until_empty: bool = False) -> None:
@@ -74,7 +75,7 @@ class Node:
                 leases.leave(self.store, self.name)
 
     def _enter(self) -> None:
-        self._see(leases.enter(self.store, self.name, own_version(), self.seconds, time.time()))
+        self._see(leases.enter(self.store, self.name, self._program, self.seconds, time.time()))
 
     def _seen(self) -> None:
         """By the others too. One that was stopped for so long that it is taken for gone begins anew, unless another
@@ -110,7 +111,15 @@ class Node:
     def _claim(self) -> Claimed | None:
         if not leases.is_work(self.store):
             return None
-        return leases.claim(self.store, self.name, own_version(), self.seconds, self.per_owner)
+        self._check_program()
+        return leases.claim(self.store, self.name, self._program, self.seconds, self.per_owner)
+
+    def _check_program(self) -> None:
+        """A run's process is the program that is installed by then. StoreVersionError where that is another."""
+        if (now := own_version()) != self._program:
+            raise StoreVersionError(
+                f"node {self.name} is qualgate {self._program}, and {now} was installed since. Start the node again."
+            )
 
     def _see(self, skew: float) -> None:
         """Leases go by the store's clock alone; what else is timed here goes by this machine's."""
@@ -128,7 +137,7 @@ class Node:
         say = partial(self.say, submission=lease.submission, run=claimed.run_id)
         reason = "" if claimed.complete else self._prepared(claimed, lambda: _lacking(submission))
         if reason:
-            self._patiently(lambda: leases.refuse(self.store, lease, self.name, f"node {self.name}: {reason}"))
+            self._patiently(lambda: leases.refuse(self.store, lease, reason))
             say(f"gave back {what}: {reason}", event="refused")
             return
         say(f"took {what}, claim {lease.token}", event="taken")
@@ -137,10 +146,10 @@ class Node:
         try:
             code = self._run(claimed, home, told)
         except OSError as error:  # its own disk, memory or processes: others may have them
-            said = f"node {self.name}: {error}"
-            self._patiently(lambda: leases.refuse(self.store, lease, self.name, said))
+            said = f"{error}"
+            self._patiently(lambda: leases.refuse(self.store, lease, said))
             shutil.rmtree(home, ignore_errors=True)
-            say(f"gave back {what}: {error}", event="refused", level="error")
+            say(f"gave back {what}: {said}", event="refused", level="error")
             return
         except UsageError as error:
             said = f"node {self.name}: {error}"
@@ -157,6 +166,8 @@ class Node:
             shutil.rmtree(home, ignore_errors=True)
 
     def _tell_end(self, claimed: Claimed, code: int, said: str) -> None:
+        if code == Exit.USAGE:
+            self._check_programs(claimed)
         if code in ENDED:
             leases.done(self.store, claimed.lease, code, said if code in (Exit.USAGE, Exit.INTEGRITY) else "")
         elif code in (Exit.INTERRUPTED, Exit.TERMINATED) and self.stop() is not None:
@@ -164,6 +175,17 @@ class Node:
         else:
             reason = f"node {self.name}: {_ended_by(code)}" + (f": {said}" if said else "")
             leases.died(self.store, claimed.lease, reason)
+
+    def _check_programs(self, claimed: Claimed) -> None:
+        """StoreVersionError, and the submission is left to others, where this one or the store was upgraded since the
+        claim: its process may have ended for that."""
+        try:
+            self._check_program()
+            with self.store.read() as connection:
+                check_revision(connection, self.store.url)
+        except StoreVersionError as error:
+            leases.release(self.store, claimed.lease, f"{error}")
+            raise
 
     def _run(self, claimed: Claimed, home: Path, told: ChildLog) -> int | None:
         """Its exit code, less than 0 for a signal; None where the work was left to others, or is not wanted."""

@@ -19,7 +19,7 @@ from sqlalchemy.sql import ColumnElement
 from qualgate.errors import StoreVersionError
 from qualgate.records import Claimed, Lease, Node, Submission
 from qualgate.store import plain
-from qualgate.store.database import Store
+from qualgate.store.database import Store, check_revision
 from qualgate.store.queue_tables import nodes, queue, refusals, submission_files, submissions
 from qualgate.store.rows import AnyRow
 from qualgate.store.tables import runs
@@ -113,8 +113,10 @@ def seen_nodes(connection: Connection) -> list[Node]:
 
 
 def is_work(store: Store) -> bool:
-    """Whether a claim may find something: it is read before it is written."""
+    """Whether a claim may find something: it is read before it is written. StoreVersionError, of a claim too, where the
+    store was upgraded meanwhile."""
     with store.read() as connection:
+        check_revision(connection, store.url)
         over = submissions.c.expires_at < clock(connection)  # a pause, or a lease
         queued = and_(submissions.c.status == "queued", or_(submissions.c.expires_at.is_(None), over))
         return _is_any(connection, or_(queued, and_(submissions.c.status == "leased", over)))
@@ -137,6 +139,7 @@ def claim(store: Store, node: str, program: str, seconds: float, per_owner: int 
     by age. per_owner: how many of an owner's may be worked on at once.
     """
     with store.write() as connection:
+        check_revision(connection, store.url)
         _hold(connection)
         now = clock(connection)
         _rescue(connection, now)
@@ -286,18 +289,18 @@ def release(store: Store, lease: Lease, reason: str) -> bool:
         return row is not None
 
 
-def refuse(store: Store, lease: Lease, node: str, reason: str) -> bool:
+def refuse(store: Store, lease: Lease, reason: str) -> bool:
     """The node lacks what it needs: others may have it. Set apart once each that is at work lacked it MOST_REFUSALS
     times."""
     with store.write() as connection:
         row = _leased(connection, lease)
         if row is None:
             return False
-        now = clock(connection)
-        _pause(connection, lease.submission, node, reason, now, counts=1)
+        now, reason = clock(connection), f"node {row.node}: {reason}"
+        _pause(connection, lease.submission, row.node, reason, now, counts=1)
         often = refusals.c.submission_id == lease.submission, refusals.c.times >= MOST_REFUSALS
         tired = set(connection.execute(select(refusals.c.node).where(*often)).scalars())
-        if node in tired and {other.name for other in live_nodes(connection)} <= tired:
+        if row.node in tired and {other.name for other in live_nodes(connection)} <= tired:
             close(connection, lease.submission, "apart", f"no node has what it needs; {reason}", now)
         else:
             _requeue(connection, lease.submission, reason)

@@ -144,6 +144,37 @@ def test_a_node_whose_folder_cannot_be_used_takes_nothing(bench):
     assert submissions.state(bench.store, name).claims == 0
 
 
+UPGRADE = (
+    "import sqlite3; c = sqlite3.connect({!r}); c.execute('update alembic_version set version_num = 9'); c.commit()"
+)
+
+
+def test_a_node_under_which_the_store_is_upgraded_takes_nothing_more(bench):
+    name = bench.submit()
+    exec(UPGRADE.format(str(bench.folder / "pool.db")))
+    with pytest.raises(StoreVersionError, match="is at revision 9, which a newer qualgate wrote"):
+        bench.work()
+    assert submissions.state(bench.store, name).claims == 0
+
+
+def test_a_run_that_met_a_store_upgraded_meanwhile_ends_its_node_and_not_the_submission(bench, child):
+    child(UPGRADE.format(str(bench.folder / "pool.db")) + "; raise SystemExit(64)")
+    name = bench.submit()
+    with pytest.raises(StoreVersionError, match="is at revision 9"):
+        bench.work()
+    found = submissions.state(bench.store, name)
+    assert (found.status, found.deaths, found.exit) == ("queued", 0, None)
+    assert submissions.nodes_at_work(bench.store) == []
+
+
+def test_a_node_under_which_another_qualgate_is_installed_takes_nothing_more(bench, monkeypatch):
+    name = bench.submit()
+    monkeypatch.setattr(node, "own_version", lambda: "9.9")
+    with pytest.raises(StoreVersionError, match=rf"node n1 is qualgate {own_version()}, and 9\.9 was installed since"):
+        bench.work()
+    assert submissions.state(bench.store, name).claims == 0
+
+
 WAITING = """
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

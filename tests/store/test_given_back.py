@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
+from qualgate.errors import NotHere, UsageError
+from qualgate.pipeline.under_lease import giving_way
 from qualgate.store import leases, submissions
+from qualgate.workers import ray_pool
 from tests.store.test_leases import SECONDS, handed
 
 
@@ -52,14 +58,47 @@ def test_a_node_that_lacks_something_gives_it_to_others_and_the_last_sets_it_apa
     name = submissions.submit(store, handed())
     for node in ("n1", "n2"):
         leases.enter(store, node, "1", 1e6, clock.now)
-    assert leases.refuse(store, leases.claim(store, "n1", "1", SECONDS).lease, "n1", "node n1: /m is not there")
+    assert leases.refuse(store, leases.claim(store, "n1", "1", SECONDS).lease, "/m is not there")
     assert leases.claim(store, "n1", "1", SECONDS) is None, "it would lack it still"
-    assert leases.refuse(store, leases.claim(store, "n2", "1", SECONDS).lease, "n2", "node n2: /m is not there")
+    assert leases.refuse(store, leases.claim(store, "n2", "1", SECONDS).lease, "/m is not there")
     for _ in range(2):
         clock.now += leases.REFUSED_SECONDS + 1
         for node in ("n1", "n2"):
             assert submissions.state(store, name).status == "queued"
-            leases.refuse(store, leases.claim(store, node, "1", SECONDS).lease, node, f"node {node}: /m is not there")
+            leases.refuse(store, leases.claim(store, node, "1", SECONDS).lease, "/m is not there")
     found = submissions.state(store, name)
     assert (found.status, found.reason) == ("apart", "no node has what it needs; node n2: /m is not there")
     assert found.refused == {"n1": "node n1: /m is not there", "n2": "node n2: /m is not there"}
+
+
+def without_ray() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        ray_pool._connect("")
+
+
+def without_gpus() -> None:
+    raise NotHere("none can be used here")
+
+
+def mistaken() -> None:
+    raise UsageError("gate.yaml: what is wrong")
+
+
+@pytest.mark.parametrize(
+    ("ends", "reason"),
+    [
+        (without_ray, "node n1: `workers: {backend: ray}` needs Ray: pip install 'qualgate[ray]'"),
+        (without_gpus, "node n1: none can be used here"),
+        (mistaken, None),
+    ],
+)
+def test_a_run_that_its_node_cannot_begin_is_another_s_and_one_that_is_mistaken_nobody_s(store, clock, ends, reason):
+    name = submissions.submit(store, handed())
+    lease = leases.claim(store, "n1", "1", SECONDS).lease
+    with pytest.raises(UsageError), giving_way(SimpleNamespace(store_url=store.url, lease=lease)):
+        ends()
+    found = submissions.state(store, name)
+    assert found.status == ("queued" if reason else "leased")
+    assert found.refused == ({"n1": reason} if reason else {})
+    assert (leases.claim(store, "n2", "1", SECONDS) is not None) == (reason is not None)
