@@ -66,7 +66,7 @@ class Node:
                 claimed = self._patiently(self._claim)
                 if claimed is not None:
                     self._take(claimed)
-                elif until_empty and not leases.is_pausing(self.store):
+                elif until_empty and not leases.is_pausing(self.store, *self._who):
                     return
                 else:
                     time.sleep(POLL)
@@ -109,10 +109,14 @@ class Node:
             return made.result()
 
     def _claim(self) -> Claimed | None:
-        if not leases.is_work(self.store):
+        if not leases.is_work(self.store, *self._who):
             return None
         self._check_program()
         return leases.claim(self.store, self.name, self._program, self.seconds, self.per_owner)
+
+    @property
+    def _who(self) -> tuple[str, str, int | None]:
+        return self.name, self._program, self.per_owner
 
     def _check_program(self) -> None:
         """A run's process is the program that is installed by then. StoreVersionError where that is another."""

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, text, true, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.sql import ColumnElement
 
@@ -112,20 +112,38 @@ def seen_nodes(connection: Connection) -> list[Node]:
 # ---------------------------------------------------------------------------------------------------------- claims
 
 
-def is_work(store: Store) -> bool:
-    """Whether a claim may find something: it is read before it is written. StoreVersionError, of a claim too, where the
-    store was upgraded meanwhile."""
+def is_work(store: Store, node: str, program: str, per_owner: int | None = None) -> bool:
+    """Whether a claim may find something for this node: it is read before it is written. StoreVersionError, of a claim
+    too, where the store was upgraded meanwhile."""
     with store.read() as connection:
         check_revision(connection, store.url)
-        over = submissions.c.expires_at < clock(connection)  # a pause, or a lease
-        queued = and_(submissions.c.status == "queued", or_(submissions.c.expires_at.is_(None), over))
-        return _is_any(connection, or_(queued, and_(submissions.c.status == "leased", over)))
+        now = clock(connection)
+        over = submissions.c.expires_at < now  # a pause, or a lease
+        free = and_(_may_take(node, program, per_owner, now), or_(submissions.c.expires_at.is_(None), over))
+        return _is_any(connection, or_(free, and_(submissions.c.status == "leased", over)))
 
 
-def is_pausing(store: Store) -> bool:
-    """Whether one waits for its pause after a death to be over."""
+def is_pausing(store: Store, node: str, program: str, per_owner: int | None = None) -> bool:
+    """Whether one that this node may take waits for its pause after a death to be over."""
     with store.read() as connection:
-        return _is_any(connection, and_(submissions.c.status == "queued", submissions.c.expires_at.is_not(None)))
+        waits = submissions.c.expires_at.is_not(None)
+        return _is_any(connection, and_(_may_take(node, program, per_owner, clock(connection)), waits))
+
+
+def _may_take(node: str, program: str, per_owner: int | None, now: float) -> ColumnElement[bool]:
+    """Of submissions: queued, handed over by this version, not given back by this node just now; nobody is at the same
+    question, and its owner is not full."""
+    recent = select(refusals.c.submission_id).where(refusals.c.node == node, refusals.c.at > now - REFUSED_SECONDS)
+    held = submissions.alias()
+    at_work = select(held.c.owner).where(held.c.status == "leased").group_by(held.c.owner)
+    same = select(held.c.content).where(held.c.status == "leased")
+    return and_(
+        submissions.c.status == "queued",
+        submissions.c.program == program,
+        submissions.c.submission_id.not_in(recent),
+        submissions.c.content.not_in(same),
+        true() if per_owner is None else submissions.c.owner.not_in(at_work.having(func.count() >= per_owner)),
+    )
 
 
 def _is_any(connection: Connection, found: ColumnElement[bool]) -> bool:
@@ -174,15 +192,14 @@ def _rescue(connection: Connection, now: float) -> None:
 
 
 def _in_turn(connection: Connection, node: str, program: str, per_owner: int | None, now: float) -> Iterator[AnyRow]:
-    held = select(submissions.c.owner, submissions.c.content).where(submissions.c.status == "leased")
-    rows = connection.execute(held).all()
-    at_work, contents = Counter(row.owner for row in rows), {row.content for row in rows}
+    held = select(submissions.c.owner).where(submissions.c.status == "leased")
+    at_work = Counter(connection.execute(held).scalars())
     turns = select(submissions.c.owner, func.max(submissions.c.taken_at)).group_by(submissions.c.owner)
     last: dict[str, float] = {owner: taken or 0.0 for owner, taken in connection.execute(turns)}
-    recent = refusals.c.node == node, refusals.c.at > now - REFUSED_SECONDS
-    refused = set(connection.execute(select(refusals.c.submission_id).where(*recent)).scalars())
-    names = ("submission_id", "owner", "priority", "content", "program", "submitted_at", "expires_at")
+    names = ("submission_id", "owner", "priority", "submitted_at", "expires_at")
     columns = [submissions.c[name] for name in names]  # no gate files: of a long queue they are most of it
+    for_it = select(submissions.c.submission_id).where(_may_take(node, program, per_owner, now))
+    may = set(connection.execute(for_it).scalars())
     waiting = connection.execute(select(*columns).where(submissions.c.status == "queued")).all()
     since: dict[str, float] = {}  # among owners who never had a turn, or had it at one moment; before any priority
     for row in waiting:
@@ -193,15 +210,8 @@ def _in_turn(connection: Connection, node: str, program: str, per_owner: int | N
         return *of_owner, -row.priority, row.submitted_at, row.submission_id
 
     for row in sorted(waiting, key=turn):
-        full = per_owner is not None and at_work[row.owner] >= per_owner
         pauses = row.expires_at is not None and row.expires_at >= now
-        if (
-            not full
-            and not pauses
-            and row.program == program
-            and row.content not in contents
-            and row.submission_id not in refused
-        ):
+        if row.submission_id in may and not pauses:
             found = connection.execute(select(submissions).where(submissions.c.submission_id == row.submission_id))
             yield found.one()
 

@@ -71,6 +71,23 @@ def test_a_node_that_lacks_something_gives_it_to_others_and_the_last_sets_it_apa
     assert found.refused == {"n1": "node n1: /m is not there", "n2": "node n2: /m is not there"}
 
 
+def test_what_a_node_may_not_take_now_is_no_work_for_it(store, clock):
+    refused = submissions.submit(store, handed(name="refused"))
+    leases.refuse(store, leases.claim(store, "n1", "1", SECONDS).lease, "/m is not there")
+    for name, owner, priority in (("held", "bo", 1), ("held", "cy", 0), ("of a full owner", "bo", 0)):
+        submissions.submit(store, handed(name=name, owner=owner, priority=priority))
+    held = leases.claim(store, "n2", "1", SECONDS, 1)
+    assert held.submission.name == "held"
+    assert not leases.is_work(store, "n1", "1", 1)
+    assert not leases.is_work(store, "n3", "2"), "they were handed over by another version"
+    assert leases.is_work(store, "n1", "1"), "nobody says how many an owner may have"
+    assert leases.is_work(store, "n3", "1", 1), "it refused nothing"
+    clock.now += leases.REFUSED_SECONDS + 1
+    assert leases.renew(store, held.lease, "n2", SECONDS, clock.now) is not None
+    assert leases.is_work(store, "n1", "1", 1)
+    assert leases.claim(store, "n1", "1", SECONDS, 1).lease.submission == refused
+
+
 def without_ray() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ray", None)

@@ -86,10 +86,10 @@ class Pool(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(NODES), per_owner=st.sampled_from([None, 1, 2]))
     def claim(self, node, per_owner):
-        now = self.clock.now
-        for known in self.known.values():
-            if known.status == "leased" and known.expires < now:
-                self.bury(known)
+        now, looked = self.clock.now, leases.is_work(self.store, node, "1", per_owner)
+        late = [known for known in self.known.values() if known.status == "leased" and known.expires < now]
+        for known in late:
+            self.bury(known)
         held = [known.owner for known in self.known.values() if known.status == "leased"]
         last = {o: max((k.taken for k in self.known.values() if k.owner == o), default=0.0) for o in OWNERS}
         queued = [known for known in self.known.values() if known.status == "queued"]
@@ -103,6 +103,7 @@ class Pool(RuleBasedStateMachine):
         ]
         found = leases.claim(self.store, node, "1", SECONDS, per_owner)
         assert (found.lease.submission if found else None) == (min(free)[-1] if free else None)
+        assert looked == bool(found or late)
         if found:
             known = self.known[found.lease.submission]
             assert found.lease.token == known.token + 1
@@ -275,7 +276,7 @@ def test_three_deaths_set_it_apart_with_the_last_reason(store, clock):
         clock.now += SECONDS
     leases.claim(store, "n2", "1", SECONDS)
     clock.now += SECONDS + 1
-    assert leases.is_work(store)
+    assert leases.is_work(store, "n3", "1")
     assert leases.claim(store, "n3", "1", SECONDS) is None
     found = submissions.state(store, name)
     assert (found.status, found.deaths) == ("apart", 3)
@@ -287,16 +288,16 @@ def test_after_a_death_it_waits_twice_as_long_each_time_and_after_a_lost_node_no
     for pause in (leases.PAUSE_SECONDS, 2 * leases.PAUSE_SECONDS):
         leases.died(store, leases.claim(store, "n1", "1", SECONDS).lease, "signal 9")
         clock.now += pause
-        assert (leases.is_work(store), leases.is_pausing(store)) == (False, True)
+        assert (leases.is_work(store, "n2", "1"), leases.is_pausing(store, "n2", "1")) == (False, True)
         assert leases.claim(store, "n2", "1", SECONDS) is None
         clock.now += 0.001
-        assert leases.is_work(store)
+        assert leases.is_work(store, "n2", "1")
     submissions.submit(store, handed(name="other.yaml"))
     leases.claim(store, "n1", "1", SECONDS)
     gone = leases.claim(store, "n1", "1", SECONDS).lease.submission
     clock.now += SECONDS + 1
     assert leases.claim(store, "n2", "1", SECONDS).lease.submission == gone
-    assert not leases.is_pausing(store)
+    assert not leases.is_pausing(store, "n2", "1")
 
 
 def test_two_versions_of_the_program_do_not_work_on_one_store(store, clock):
