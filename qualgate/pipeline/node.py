@@ -160,25 +160,24 @@ class Node:
             self._patiently(lambda: leases.died(self.store, lease, said))
             say(f"{what}: {said}", event="died", level="error")
             return
-        if code is None:
+        if code is None or not self._patiently(lambda: self._tell_end(claimed, code, told.last_words())):
             say(f"left {what}", event="left", run=told.run or claimed.run_id)
         else:
-            said = told.last_words()
-            self._patiently(lambda: self._tell_end(claimed, code, said))
             say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code, run=told.run or claimed.run_id)
         if code is None or code in ENDED:
             shutil.rmtree(home, ignore_errors=True)
 
-    def _tell_end(self, claimed: Claimed, code: int, said: str) -> None:
+    def _tell_end(self, claimed: Claimed, code: int, said: str) -> bool:
+        """False where there is nothing to tell any more: its process gave it back, or others have it."""
         if code == Exit.USAGE:
             self._check_programs(claimed)
         if code in ENDED:
-            leases.done(self.store, claimed.lease, code, said if code in (Exit.USAGE, Exit.INTEGRITY) else "")
-        elif code in (Exit.INTERRUPTED, Exit.TERMINATED) and self.stop() is not None:
-            leases.release(self.store, claimed.lease, f"node {self.name} stopped")
-        else:
-            reason = f"node {self.name}: {_ended_by(code)}" + (f": {said}" if said else "")
-            leases.died(self.store, claimed.lease, reason)
+            reason = said if code in (Exit.USAGE, Exit.INTEGRITY) else ""
+            return leases.done(self.store, claimed.lease, code, reason)
+        if code in (Exit.INTERRUPTED, Exit.TERMINATED) and self.stop() is not None:
+            return leases.release(self.store, claimed.lease, f"node {self.name} stopped")
+        reason = f"node {self.name}: {_ended_by(code)}" + (f": {said}" if said else "")
+        return leases.died(self.store, claimed.lease, reason)
 
     def _check_programs(self, claimed: Claimed) -> None:
         """StoreVersionError, and the submission is left to others, where this one or the store was upgraded since the

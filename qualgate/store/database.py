@@ -139,8 +139,9 @@ def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Sto
             _migrate(store)
         elif found is None:
             raise UsageError(
-                f"{url}: {'the database' if path is None else 'the file'} is empty. `qualgate run GATE_FILE` makes a "
-                f"store; check the {'address' if path is None else 'path'}."
+                f"{url}: {'the database' if path is None else 'the file'} is empty. "
+                f"`qualgate db upgrade --store {url}` makes a store of it, and so does `qualgate run GATE_FILE`; "
+                f"check the {'address' if path is None else 'path'}."
             )
         else:
             _check(url, found)

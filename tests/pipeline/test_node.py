@@ -144,6 +144,22 @@ def test_a_node_whose_folder_cannot_be_used_takes_nothing(bench):
     assert submissions.state(bench.store, name).claims == 0
 
 
+def test_what_its_process_gave_back_has_not_ended(bench, child):
+    back = "update submissions set status = 'queued', deaths = 7"
+    child(f"import sqlite3; c = sqlite3.connect({str(bench.folder / 'pool.db')!r}); c.execute({back!r}); c.commit()")
+    bench.submit()
+
+    def say(line, **about):
+        bench.about.append(about)
+        if about["event"] != "taken":
+            bench.received.append(signal.SIGTERM)
+
+    bench.node.say = say
+    [found] = bench.work()
+    assert (found.status, found.exit, found.deaths) == ("queued", None, 7)
+    assert [about["event"] for about in bench.about] == ["taken", "left"]
+
+
 UPGRADE = (
     "import sqlite3; c = sqlite3.connect({!r}); c.execute('update alembic_version set version_num = 9'); c.commit()"
 )

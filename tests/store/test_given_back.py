@@ -116,6 +116,7 @@ def test_a_run_that_its_node_cannot_begin_is_another_s_and_one_that_is_mistaken_
     with pytest.raises(UsageError), giving_way(SimpleNamespace(store_url=store.url, lease=lease)):
         ends()
     found = submissions.state(store, name)
+    assert leases.done(store, lease, 64) == (reason is None), "its node has nothing more to say where it was given back"
     assert found.status == ("queued" if reason else "leased")
     assert found.refused == ({"n1": reason} if reason else {})
     assert (leases.claim(store, "n2", "1", SECONDS) is not None) == (reason is not None)
