@@ -56,6 +56,12 @@ class Node:
         """Until it is asked to stop. until_empty: or until there is nothing for it. UsageError where its folder cannot
         be used: whatever it took would fail there."""
         _make(self.folder)
+        if (other := leases.namesake(self.store, self.name)) is not None:
+            self.say(
+                f"a node named {self.name} was seen {other.seen:.0f} s ago and has not left. If it is still at work, "
+                "end this one and give it another --name: who gave what back is known by names.",
+                level="warning",
+            )
         self._enter()
         seen = time.monotonic()
         try:
@@ -160,8 +166,9 @@ class Node:
             self._patiently(lambda: leases.died(self.store, lease, said))
             say(f"{what}: {said}", event="died", level="error")
             return
-        if code is None or not self._patiently(lambda: self._tell_end(claimed, code, told.last_words())):
-            say(f"left {what}", event="left", run=told.run or claimed.run_id)
+        said = "" if code is None else told.last_words()
+        if code is None or not self._patiently(lambda: self._tell_end(claimed, code, said)):
+            say(f"left {what}{said and f': {said}'}", event="left", run=told.run or claimed.run_id)
         else:
             say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code, run=told.run or claimed.run_id)
         if code is None or code in ENDED:

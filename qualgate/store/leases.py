@@ -62,6 +62,12 @@ def _enter(connection: Connection, node: str, program: str, seconds: float, skew
     return skew
 
 
+def namesake(store: Store, node: str) -> Node | None:
+    """One of this name that was seen within its lease, and has not left."""
+    with store.read() as connection:
+        return next((one for one in seen_nodes(connection) if one.name == node and one.seen <= one.lease), None)
+
+
 def leave(store: Store, node: str) -> None:
     """It ends."""
     with store.write() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -270,6 +271,22 @@ def test_a_run_that_ended_before_its_node_could_say_so_is_not_run_again(bench):
     assert claimed.complete
     assert bench.node._command(claimed, bench.folder)[3:] == ["gate", "--store", bench.store.url, "--run", run_id]
     assert name == claimed.lease.submission
+
+
+@pytest.mark.parametrize(("name", "ago", "warned"), [("n1", 3.0, True), ("n1", 31.0, False), ("n2", 3.0, False)])
+def test_a_node_whose_name_another_bears_that_has_not_left_says_so(bench, name, ago, warned):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "clock", lambda connection: time.time() - ago)
+        leases.enter(bench.store, name, own_version(), 30.0, time.time())
+    bench.work()
+    told = [line for line in bench.said if re.match("a node named n1 was seen [34] s ago and has not left", line)]
+    assert len(told) == warned
+
+
+def test_a_node_that_ended_in_good_order_leaves_its_name_free(bench):
+    bench.work()
+    bench.work()
+    assert bench.said == []
 
 
 def test_a_clock_beyond_the_lease_is_told_once(bench, child, monkeypatch):
