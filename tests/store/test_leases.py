@@ -4,7 +4,7 @@ against a model of its own; and each refusal by itself."""
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -48,6 +48,8 @@ class Known:
     taken: float = 0.0
     deaths: int = 0
     until: float = 0.0  # when its pause after a death is over
+    node: str = ""  # of the newest claim
+    died_at: dict[str, float] = field(default_factory=dict)  # node → when, 0 where there was no other to leave it to
     recorded: int = 0  # effects that the holder of the newest claim wrote
 
 
@@ -63,6 +65,7 @@ class Pool(RuleBasedStateMachine):
         self.patch.setattr(leases, "clock", self.clock)
         self.patch.setattr(submissions, "clock", self.clock)
         self.known: dict[str, Known] = {}
+        self.seen: dict[str, float] = {}  # nodes → when
         self.leases: list[Lease] = []  # all that were ever given, held or long lost
 
     def teardown(self) -> None:
@@ -75,7 +78,10 @@ class Pool(RuleBasedStateMachine):
         return known.status == "leased" and known.token == lease.token
 
     def bury(self, known: Known) -> None:
-        known.deaths += 1
+        there = {node for node, at in self.seen.items() if self.clock.now - at <= leases.FORGOTTEN * SECONDS}
+        able = there - set(known.died_at) - {known.node}
+        known.deaths += not able or known.node not in known.died_at
+        known.died_at[known.node] = self.clock.now if able else 0.0
         known.status = "apart" if known.deaths == 3 else "queued"
 
     @rule(owner=st.sampled_from(OWNERS), priority=st.integers(-1, 1))
@@ -83,6 +89,11 @@ class Pool(RuleBasedStateMachine):
         name = submissions.submit(self.store, handed(owner, f"g{len(self.known)}", priority=priority))
         self.known[name] = Known(owner, priority, len(self.known))
         self.clock.now += 0.001
+
+    @rule(node=st.sampled_from(NODES))
+    def enter(self, node):
+        leases.enter(self.store, node, "1", SECONDS, 0.0)
+        self.seen[node] = self.clock.now
 
     @rule(node=st.sampled_from(NODES), per_owner=st.sampled_from([None, 1, 2]))
     def claim(self, node, per_owner):
@@ -99,6 +110,7 @@ class Pool(RuleBasedStateMachine):
             for name, known in self.known.items()
             if known.status == "queued"
             and known.until < now
+            and not known.died_at.get(node, 0.0) > now - leases.REFUSED_SECONDS
             and (per_owner is None or held.count(known.owner) < per_owner)
         ]
         found = leases.claim(self.store, node, "1", SECONDS, per_owner)
@@ -108,6 +120,7 @@ class Pool(RuleBasedStateMachine):
             known = self.known[found.lease.submission]
             assert found.lease.token == known.token + 1
             known.status, known.token, known.expires, known.taken = "leased", known.token + 1, now + SECONDS, now
+            known.node = node
             self.leases.append(found.lease)
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 29.0, 31.0, 100.0]))
@@ -123,6 +136,7 @@ class Pool(RuleBasedStateMachine):
         if how == "renew":
             assert (leases.renew(self.store, lease, "n1", SECONDS, 0.0) is not None) == held
             known.expires = self.clock.now + SECONDS if held else known.expires
+            self.seen |= {"n1": self.clock.now} if held else {}
         elif how == "done":
             assert leases.done(self.store, lease, 10) == held
             known.status = "done" if held else known.status
