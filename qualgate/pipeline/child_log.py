@@ -11,6 +11,7 @@ from typing import Any
 from qualgate.errors.log_lines import is_json, read_line
 
 LAST_WORDS = 120  # of what a child said, as the reason
+ERROR = "qualgate: "  # begins the line that a command ends with
 AT_ONCE = 2**20  # bytes that are read between two looks
 _KEPT: dict[str, type] = {"time": str, "event": str, "run": str, "trace": str, "arm": str, "job": int, "exit": int}
 
@@ -41,11 +42,14 @@ class ChildLog:
                     self.say(said["message"], level=_level(said), **kept)
 
     def last_words(self) -> str:
-        """The end of what the child said: its error is there."""
+        """The error that the child ended with, from its beginning; where it told none, the end of what it said."""
         with contextlib.suppress(OSError):
             lines = self.path.read_bytes()[-8192:].decode("utf-8", "replace").splitlines()
-            words = " ".join(said["message"] if (said := read_line(line)) else line for line in lines).split()
-            return " ".join(words[-LAST_WORDS:])
+            texts = [said["message"] if (said := read_line(line)) else line for line in lines]
+            for at in reversed(range(len(texts))):
+                if texts[at].startswith(ERROR):
+                    return " ".join(" ".join(texts[at:]).removeprefix(ERROR).split()[:LAST_WORDS])
+            return " ".join(" ".join(texts).split()[-LAST_WORDS:])
         return ""
 
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,13 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from qualgate.errors import Exit, InfrastructureError, UsageError
+from qualgate.errors import Exit, InfrastructureError, StoreVersionError, UsageError
 from qualgate.identity import own_version
 from qualgate.pipeline.child_log import ChildLog
 from qualgate.pipeline.handing_over import lacking, lay_out
 from qualgate.records import Claimed, Submission
 from qualgate.store import leases
-from qualgate.store.database import Store
+from qualgate.store.database import Store, check_revision
 from qualgate.store.postgresql import persistently
 
 POLL = 0.5  # s, between two looks at a child, or at an empty queue
@@ -48,10 +49,19 @@ class Node:
     per_owner: int | None
     say: Callable[..., None]
     stop: Callable[[], signal.Signals | None]
+    _program: str = field(default_factory=own_version, init=False)
     _told_skew: bool = field(default=False, init=False)
 
     def work(self, *, until_empty: bool = False) -> None:
-        """Until it is asked to stop. until_empty: or until there is nothing for it."""
+        """Until it is asked to stop. until_empty: or until there is nothing for it. UsageError where its folder cannot
+        be used: whatever it took would fail there."""
+        _make(self.folder)
+        if (other := leases.namesake(self.store, self.name)) is not None:
+            self.say(
+                f"a node named {self.name} was seen {other.seen:.0f} s ago and has not left. If it is still at work, "
+                "end this one and give it another --name: who gave what back is known by names.",
+                level="warning",
+            )
         self._enter()
         seen = time.monotonic()
         try:
@@ -62,7 +72,7 @@ class Node:
                 claimed = self._patiently(self._claim)
                 if claimed is not None:
                     self._take(claimed)
-                elif until_empty and not leases.is_pausing(self.store):
+                elif until_empty and not leases.is_pausing(self.store, *self._who):
                     return
                 else:
                     time.sleep(POLL)
@@ -71,7 +81,7 @@ class Node:
                 leases.leave(self.store, self.name)
 
     def _enter(self) -> None:
-        self._see(leases.enter(self.store, self.name, own_version(), self.seconds, time.time()))
+        self._see(leases.enter(self.store, self.name, self._program, self.seconds, time.time()))
 
     def _seen(self) -> None:
         """By the others too. One that was stopped for so long that it is taken for gone begins anew, unless another
@@ -105,9 +115,21 @@ class Node:
             return made.result()
 
     def _claim(self) -> Claimed | None:
-        if not leases.is_work(self.store):
+        if not leases.is_work(self.store, *self._who):
             return None
-        return leases.claim(self.store, self.name, own_version(), self.seconds, self.per_owner)
+        self._check_program()
+        return leases.claim(self.store, self.name, self._program, self.seconds, self.per_owner)
+
+    @property
+    def _who(self) -> tuple[str, str, int | None]:
+        return self.name, self._program, self.per_owner
+
+    def _check_program(self) -> None:
+        """A run's process is the program that is installed by then. StoreVersionError where that is another."""
+        if (now := own_version()) != self._program:
+            raise StoreVersionError(
+                f"node {self.name} is qualgate {self._program}, and {now} was installed since. Start the node again."
+            )
 
     def _see(self, skew: float) -> None:
         """Leases go by the store's clock alone; what else is timed here goes by this machine's."""
@@ -125,7 +147,7 @@ class Node:
         say = partial(self.say, submission=lease.submission, run=claimed.run_id)
         reason = "" if claimed.complete else self._prepared(claimed, lambda: _lacking(submission))
         if reason:
-            self._patiently(lambda: leases.refuse(self.store, lease, self.name, f"node {self.name}: {reason}"))
+            self._patiently(lambda: leases.refuse(self.store, lease, reason))
             say(f"gave back {what}: {reason}", event="refused")
             return
         say(f"took {what}, claim {lease.token}", event="taken")
@@ -133,28 +155,47 @@ class Node:
         told = ChildLog(home / "log", partial(self.say, submission=lease.submission))
         try:
             code = self._run(claimed, home, told)
-        except (OSError, UsageError) as error:
+        except OSError as error:  # its own disk, memory or processes: others may have them
+            said = f"{error}"
+            self._patiently(lambda: leases.refuse(self.store, lease, said))
+            shutil.rmtree(home, ignore_errors=True)
+            say(f"gave back {what}: {said}", event="refused", level="error")
+            return
+        except UsageError as error:
             said = f"node {self.name}: {error}"
             self._patiently(lambda: leases.died(self.store, lease, said))
             say(f"{what}: {said}", event="died", level="error")
             return
-        if code is None:
-            say(f"left {what}", event="left", run=told.run or claimed.run_id)
+        said = "" if code is None else told.last_words()
+        if code is None or not self._patiently(lambda: self._tell_end(claimed, code, said)):
+            say(f"left {what}{said and f': {said}'}", event="left", run=told.run or claimed.run_id)
         else:
-            said = told.last_words()
-            self._patiently(lambda: self._tell_end(claimed, code, said))
             say(f"ended {what}: {_ended_by(code)}", event="ended", exit=code, run=told.run or claimed.run_id)
         if code is None or code in ENDED:
             shutil.rmtree(home, ignore_errors=True)
 
-    def _tell_end(self, claimed: Claimed, code: int, said: str) -> None:
+    def _tell_end(self, claimed: Claimed, code: int, said: str) -> bool:
+        """False where there is nothing to tell any more: its process gave it back, or others have it."""
+        if code == Exit.USAGE:
+            self._check_programs(claimed)
         if code in ENDED:
-            leases.done(self.store, claimed.lease, code, said if code in (Exit.USAGE, Exit.INTEGRITY) else "")
-        elif code in (Exit.INTERRUPTED, Exit.TERMINATED) and self.stop() is not None:
-            leases.release(self.store, claimed.lease, f"node {self.name} stopped")
-        else:
-            reason = f"node {self.name}: {_ended_by(code)}" + (f": {said}" if said else "")
-            leases.died(self.store, claimed.lease, reason)
+            reason = said if code in (Exit.USAGE, Exit.INTEGRITY) else ""
+            return leases.done(self.store, claimed.lease, code, reason)
+        if code in (Exit.INTERRUPTED, Exit.TERMINATED) and self.stop() is not None:
+            return leases.release(self.store, claimed.lease, f"node {self.name} stopped")
+        reason = f"node {self.name}: {_ended_by(code)}" + (f": {said}" if said else "")
+        return leases.died(self.store, claimed.lease, reason)
+
+    def _check_programs(self, claimed: Claimed) -> None:
+        """StoreVersionError, and the submission is left to others, where this one or the store was upgraded since the
+        claim: its process may have ended for that."""
+        try:
+            self._check_program()
+            with self.store.read() as connection:
+                check_revision(connection, self.store.url)
+        except StoreVersionError as error:
+            leases.release(self.store, claimed.lease, f"{error}")
+            raise
 
     def _run(self, claimed: Claimed, home: Path, told: ChildLog) -> int | None:
         """Its exit code, less than 0 for a signal; None where the work was left to others, or is not wanted."""
@@ -217,6 +258,16 @@ def _lacking(submission: Submission) -> str:
         return lacking(submission)
     except OSError as error:
         return f"{error.filename} cannot be read ({error.strerror})"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(
+            f"{folder}, where this node lays out what submissions carry: {error.strerror}. Give another: --folder."
+        ) from None
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

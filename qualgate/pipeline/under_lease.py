@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from qualgate.config import GateFile
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, is_lack
 from qualgate.records import ArmSpec, Lease
 from qualgate.store import leases
 from qualgate.store.database import open_store
@@ -30,13 +30,15 @@ def under_lease(gate: GateFile, lease: str) -> GateFile:
 
 @contextmanager
 def giving_way(gate: GateFile) -> Iterator[None]:
-    """Give the submission back where its run is another's just now, so that this counts as no death of a worker."""
+    """Give the submission back where its run is another's just now, or this machine lacks what it takes: that is
+    neither a death of a worker nor the submission's end."""
     try:
         yield
-    except RunTaken as taken:
-        if gate.lease is not None:
+    except (RunTaken, UsageError) as error:
+        back = leases.give_way if isinstance(error, RunTaken) else leases.refuse if is_lack(error) else None
+        if gate.lease is not None and back is not None:
             with open_store(gate.store_url, create=False) as store:
-                leases.give_way(store, gate.lease, str(taken))
+                back(store, gate.lease, str(error))
         raise
 
 

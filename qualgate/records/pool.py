@@ -61,7 +61,7 @@ class SubmissionState:
     reason: str
     done: int = 0  # units of its run that are
     units: int = 0
-    refused: Mapping[str, str] = field(default_factory=dict)  # node → what it lacks
+    refused: Mapping[str, str] = field(default_factory=dict)  # node → why it gave it back
 
     @property
     def ended(self) -> bool:

@@ -56,7 +56,7 @@ def state_lines(one: SubmissionState, *, whole: bool = False) -> list[str]:
         lines.append(f"  run {one.run_id}: {one.done:,} of {counted(one.units, 'answer')}")
     if one.reason:
         lines.append(f"  {visible_line(one.reason)}")
-    lines += [f"  lacked by {visible_line(reason)}" for reason in one.refused.values()]
+    lines += [f"  given back by {visible_line(reason)}" for reason in one.refused.values()]
     return lines
 
 

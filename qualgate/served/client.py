@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from qualgate.errors import InfrastructureError, UsageError
+from qualgate.errors import InfrastructureError, NotHere, UsageError
 from qualgate.escaping import visible_line
 from qualgate.identity import own_version
 from qualgate.records import Served
@@ -307,7 +307,7 @@ def _key_of(name: str, variable: str) -> str:
         return ""
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise UsageError(f"{name}: `api_key_env` names {variable}, which is not set: export {variable}=…")
+        raise NotHere(f"{name}: `api_key_env` names {variable}, which is not set: export {variable}=…")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{name}: what {variable} holds is no key: it has blanks or characters that no header takes")
     return key

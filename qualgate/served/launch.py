@@ -16,7 +16,7 @@ from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from qualgate.errors import InfrastructureError, IntegrityError, UsageError
+from qualgate.errors import InfrastructureError, IntegrityError, NotHere, UsageError
 from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult
 from qualgate.served import keeper
@@ -135,7 +135,7 @@ def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
         told = f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here."
         if "=" in program:  # as a shell takes it
             raise UsageError(f"{told} No shell reads it: variables are set by `env`, as in: env NAME=1 vllm serve …")
-        raise UsageError(f"{told} Install it, activate its environment, or write its path, relative to the gate file.")
+        raise NotHere(f"{told} Install it, activate its environment, or write its path, relative to the gate file.")
 
 
 def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:

@@ -139,23 +139,33 @@ def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Sto
             _migrate(store)
         elif found is None:
             raise UsageError(
-                f"{url}: {'the database' if path is None else 'the file'} is empty. `qualgate run GATE_FILE` makes a "
-                f"store; check the {'address' if path is None else 'path'}."
+                f"{url}: {'the database' if path is None else 'the file'} is empty. "
+                f"`qualgate db upgrade --store {url}` makes a store of it, and so does `qualgate run GATE_FILE`; "
+                f"check the {'address' if path is None else 'path'}."
             )
-        elif found not in REVISIONS:
-            raise StoreVersionError(
-                f"{url} is at revision {found}, which a newer qualgate wrote; this one knows up to {REVISIONS[-1]}. "
-                "Upgrade qualgate: pip install --upgrade qualgate"
-            )
-        elif found != REVISIONS[-1]:
-            raise StoreVersionError(
-                f"{url} is at revision {found}, this qualgate needs {REVISIONS[-1]}. "
-                f"Run: qualgate db upgrade --store {url}"
-            )
+        else:
+            _check(url, found)
     except BaseException:
         store.close()
         raise
     return replace(store, patience=postgresql.RECONNECT_SECONDS, lease=lease)
+
+
+def _check(url: str, found: str | None) -> None:
+    if found not in REVISIONS:
+        raise StoreVersionError(
+            f"{url} is at revision {found}, which a newer qualgate wrote; this one knows up to {REVISIONS[-1]}. "
+            "Upgrade qualgate: pip install --upgrade qualgate"
+        )
+    if found != REVISIONS[-1]:
+        raise StoreVersionError(
+            f"{url} is at revision {found}, this qualgate needs {REVISIONS[-1]}. Run: qualgate db upgrade --store {url}"
+        )
+
+
+def check_revision(connection: Connection, url: str) -> None:
+    """StoreVersionError as `open_store`, of a store that has been open for long: it may have been upgraded."""
+    _check(url, connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
 
 
 def check_store(url: str) -> None:

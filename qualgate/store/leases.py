@@ -2,7 +2,8 @@
 
 A claim is a lease with a token that rises. Every effect of who holds it, here and in a run's tables (`lease_guard`), is
 written in a transaction that looks whether the token is still the newest. Leases go by the store's clock alone. One
-that ran out is taken back by whoever claims next; after MOST_DEATHS of its workers a submission is set apart.
+that ran out is taken back by whoever claims next; after MOST_DEATHS of its workers a submission is set apart, where
+these were on several nodes or there is no other.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, text, update
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, text, true, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import StoreVersionError
 from qualgate.records import Claimed, Lease, Node, Submission
 from qualgate.store import plain
-from qualgate.store.database import Store
+from qualgate.store.database import Store, check_revision
 from qualgate.store.queue_tables import nodes, queue, refusals, submission_files, submissions
 from qualgate.store.rows import AnyRow
 from qualgate.store.tables import runs
@@ -26,7 +27,7 @@ from qualgate.store.tables import runs
 MOST_DEATHS = 3
 PAUSE_SECONDS = 2.0  # after a death, before another begins; twice as long after each more
 MOST_REFUSALS = 3  # of every node there is, before a submission is set apart
-REFUSED_SECONDS = 60.0  # after which a node that lacked something looks again
+REFUSED_SECONDS = 60.0  # after which a node that lacked something, or where it died, looks again
 FORGOTTEN = 3.0  # leases in which a node was not seen: it is gone
 _CLOCKS = {
     "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
@@ -59,6 +60,12 @@ def _enter(connection: Connection, node: str, program: str, seconds: float, skew
     row = {"node": node, "program": program, "seen_at": clock(connection), "lease": seconds, "skew": skew}
     connection.execute(insert(nodes), row)
     return skew
+
+
+def namesake(store: Store, node: str) -> Node | None:
+    """One of this name that was seen within its lease, and has not left."""
+    with store.read() as connection:
+        return next((one for one in seen_nodes(connection) if one.name == node and one.seen <= one.lease), None)
 
 
 def leave(store: Store, node: str) -> None:
@@ -111,18 +118,38 @@ def seen_nodes(connection: Connection) -> list[Node]:
 # ---------------------------------------------------------------------------------------------------------- claims
 
 
-def is_work(store: Store) -> bool:
-    """Whether a claim may find something: it is read before it is written."""
+def is_work(store: Store, node: str, program: str, per_owner: int | None = None) -> bool:
+    """Whether a claim may find something for this node: it is read before it is written. StoreVersionError, of a claim
+    too, where the store was upgraded meanwhile."""
     with store.read() as connection:
-        over = submissions.c.expires_at < clock(connection)  # a pause, or a lease
-        queued = and_(submissions.c.status == "queued", or_(submissions.c.expires_at.is_(None), over))
-        return _is_any(connection, or_(queued, and_(submissions.c.status == "leased", over)))
+        check_revision(connection, store.url)
+        now = clock(connection)
+        over = submissions.c.expires_at < now  # a pause, or a lease
+        free = and_(_may_take(node, program, per_owner, now), or_(submissions.c.expires_at.is_(None), over))
+        return _is_any(connection, or_(free, and_(submissions.c.status == "leased", over)))
 
 
-def is_pausing(store: Store) -> bool:
-    """Whether one waits for its pause after a death to be over."""
+def is_pausing(store: Store, node: str, program: str, per_owner: int | None = None) -> bool:
+    """Whether one that this node may take waits for its pause after a death to be over."""
     with store.read() as connection:
-        return _is_any(connection, and_(submissions.c.status == "queued", submissions.c.expires_at.is_not(None)))
+        waits = submissions.c.expires_at.is_not(None)
+        return _is_any(connection, and_(_may_take(node, program, per_owner, clock(connection)), waits))
+
+
+def _may_take(node: str, program: str, per_owner: int | None, now: float) -> ColumnElement[bool]:
+    """Of submissions: queued, handed over by this version, not given back by this node just now; nobody is at the same
+    question, and its owner is not full."""
+    recent = select(refusals.c.submission_id).where(refusals.c.node == node, refusals.c.at > now - REFUSED_SECONDS)
+    held = submissions.alias()
+    at_work = select(held.c.owner).where(held.c.status == "leased").group_by(held.c.owner)
+    same = select(held.c.content).where(held.c.status == "leased")
+    return and_(
+        submissions.c.status == "queued",
+        submissions.c.program == program,
+        submissions.c.submission_id.not_in(recent),
+        submissions.c.content.not_in(same),
+        true() if per_owner is None else submissions.c.owner.not_in(at_work.having(func.count() >= per_owner)),
+    )
 
 
 def _is_any(connection: Connection, found: ColumnElement[bool]) -> bool:
@@ -136,6 +163,7 @@ def claim(store: Store, node: str, program: str, seconds: float, per_owner: int 
     by age. per_owner: how many of an owner's may be worked on at once.
     """
     with store.write() as connection:
+        check_revision(connection, store.url)
         _hold(connection)
         now = clock(connection)
         _rescue(connection, now)
@@ -170,15 +198,14 @@ def _rescue(connection: Connection, now: float) -> None:
 
 
 def _in_turn(connection: Connection, node: str, program: str, per_owner: int | None, now: float) -> Iterator[AnyRow]:
-    held = select(submissions.c.owner, submissions.c.content).where(submissions.c.status == "leased")
-    rows = connection.execute(held).all()
-    at_work, contents = Counter(row.owner for row in rows), {row.content for row in rows}
+    held = select(submissions.c.owner).where(submissions.c.status == "leased")
+    at_work = Counter(connection.execute(held).scalars())
     turns = select(submissions.c.owner, func.max(submissions.c.taken_at)).group_by(submissions.c.owner)
     last: dict[str, float] = {owner: taken or 0.0 for owner, taken in connection.execute(turns)}
-    recent = refusals.c.node == node, refusals.c.at > now - REFUSED_SECONDS
-    refused = set(connection.execute(select(refusals.c.submission_id).where(*recent)).scalars())
-    names = ("submission_id", "owner", "priority", "content", "program", "submitted_at", "expires_at")
+    names = ("submission_id", "owner", "priority", "submitted_at", "expires_at")
     columns = [submissions.c[name] for name in names]  # no gate files: of a long queue they are most of it
+    for_it = select(submissions.c.submission_id).where(_may_take(node, program, per_owner, now))
+    may = set(connection.execute(for_it).scalars())
     waiting = connection.execute(select(*columns).where(submissions.c.status == "queued")).all()
     since: dict[str, float] = {}  # among owners who never had a turn, or had it at one moment; before any priority
     for row in waiting:
@@ -189,15 +216,8 @@ def _in_turn(connection: Connection, node: str, program: str, per_owner: int | N
         return *of_owner, -row.priority, row.submitted_at, row.submission_id
 
     for row in sorted(waiting, key=turn):
-        full = per_owner is not None and at_work[row.owner] >= per_owner
         pauses = row.expires_at is not None and row.expires_at >= now
-        if (
-            not full
-            and not pauses
-            and row.program == program
-            and row.content not in contents
-            and row.submission_id not in refused
-        ):
+        if row.submission_id in may and not pauses:
             found = connection.execute(select(submissions).where(submissions.c.submission_id == row.submission_id))
             yield found.one()
 
@@ -268,7 +288,7 @@ def done(store: Store, lease: Lease, exit: int, reason: str = "") -> bool:
 
 def died(store: Store, lease: Lease, reason: str) -> bool:
     """The process that was at it ended without a verdict: another begins where it was, after a pause (what killed it
-    may pass), or the submission is set apart."""
+    may pass), or the submission is set apart. Of one node it counts once while another can take it."""
     with store.write() as connection:
         row = _leased(connection, lease)
         if row is not None:
@@ -285,18 +305,18 @@ def release(store: Store, lease: Lease, reason: str) -> bool:
         return row is not None
 
 
-def refuse(store: Store, lease: Lease, node: str, reason: str) -> bool:
+def refuse(store: Store, lease: Lease, reason: str) -> bool:
     """The node lacks what it needs: others may have it. Set apart once each that is at work lacked it MOST_REFUSALS
     times."""
     with store.write() as connection:
         row = _leased(connection, lease)
         if row is None:
             return False
-        now = clock(connection)
-        _pause(connection, lease, node, reason, now, counts=1)
+        now, reason = clock(connection), f"node {row.node}: {reason}"
+        _pause(connection, lease.submission, row.node, reason, now, counts=1)
         often = refusals.c.submission_id == lease.submission, refusals.c.times >= MOST_REFUSALS
         tired = set(connection.execute(select(refusals.c.node).where(*often)).scalars())
-        if node in tired and {other.name for other in live_nodes(connection)} <= tired:
+        if row.node in tired and {other.name for other in live_nodes(connection)} <= tired:
             close(connection, lease.submission, "apart", f"no node has what it needs; {reason}", now)
         else:
             _requeue(connection, lease.submission, reason)
@@ -309,17 +329,18 @@ def give_way(store: Store, lease: Lease, reason: str) -> bool:
     with store.write() as connection:
         row = _leased(connection, lease)
         if row is not None:
-            _pause(connection, lease, row.node, reason, clock(connection), counts=0)
+            _pause(connection, lease.submission, row.node, reason, clock(connection), counts=0)
             _requeue(connection, lease.submission, reason)
         return row is not None
 
 
-def _pause(connection: Connection, lease: Lease, node: str, reason: str, now: float, *, counts: int) -> None:
-    here = refusals.c.submission_id == lease.submission, refusals.c.node == node
-    values = {"at": now, "reason": plain.storable(reason)}
+def _pause(connection: Connection, submission: str, node: str, reason: str, at: float, *, counts: int) -> None:
+    """The node looks at it again REFUSED_SECONDS after `at`."""
+    here = refusals.c.submission_id == submission, refusals.c.node == node
+    values = {"at": at, "reason": plain.storable(reason)}
     again = update(refusals).where(*here).values(times=refusals.c.times + counts, **values)
     if not connection.execute(again).rowcount:
-        row = {"submission_id": lease.submission, "node": node, "times": counts, **values}
+        row = {"submission_id": submission, "node": node, "times": counts, **values}
         connection.execute(insert(refusals), row)
 
 
@@ -342,7 +363,13 @@ def _requeue(connection: Connection, submission: str, reason: str, **values: flo
 
 
 def _after_death(connection: Connection, row: AnyRow, reason: str, now: float, pause: float = 0.0) -> None:
-    deaths = row.deaths + 1
+    """A node where whatever it begins dies claims first. So of each node one death counts while another can take it,
+    which is left to that for a while."""
+    failed = select(refusals.c.node).where(refusals.c.submission_id == row.submission_id, refusals.c.times > 0)
+    before = set(connection.execute(failed).scalars())
+    able = {node.name for node in live_nodes(connection) if node.program == row.program} - before - {row.node}
+    _pause(connection, row.submission_id, row.node, reason, now if able else 0.0, counts=1)
+    deaths = row.deaths + (not able or row.node not in before)
     if deaths < MOST_DEATHS:
         waits = {"expires_at": now + pause} if pause else {}
         _requeue(connection, row.submission_id, reason, deaths=deaths, **waits)

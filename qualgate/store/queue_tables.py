@@ -47,7 +47,7 @@ submissions = Table(
     Column("node", String(200)),
     Column("expires_at", Float),  # of the lease; of what is queued, of its pause after a death; else NULL
     Column("token", Integer, nullable=False),  # rises with every claim: an older one writes nothing more
-    Column("deaths", Integer, nullable=False),  # of who was at it
+    Column("deaths", Integer, nullable=False),  # of who was at it, as far as they count
     Column("run_id", String(64)),  # NULL until its first worker began
     Column("exit", Integer),  # of the run; NULL unless done
     Column("reason", Text, nullable=False),  # why it was given back last, set apart or cancelled
@@ -64,7 +64,7 @@ submission_files = Table(  # what a submission carries, until it has ended
     Column("body", LargeBinary, nullable=False),
 )
 
-refusals = Table(  # nodes that lack what a submission needs
+refusals = Table(  # nodes that lack what a submission needs, and those where it died
     "refusals",
     metadata,
     Column("submission_id", String(64), ForeignKey("submissions.submission_id"), primary_key=True),

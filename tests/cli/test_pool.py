@@ -163,7 +163,7 @@ def test_a_node_without_the_model_gives_the_run_back_and_says_which_path(workspa
     )
     assert done.returncode == 0
     assert f"gave back {name}" in done.stderr
-    reason = f"lacked by node gpu-1: {workspace / 'model'} is not there"
+    reason = f"given back by node gpu-1: {workspace / 'model'} is not there"
     assert reason in " ".join(asked("status", name, cwd=workspace).split())
 
 

@@ -56,7 +56,21 @@ def test_a_child_that_writes_no_end_of_line_is_read_past(child):
 def test_the_last_words_of_a_child_that_speaks_json_are_its_message(child):
     log, _ = child
     wrote(log, log_line("qualgate: no room", level="error") + "\n")
-    assert log.last_words() == "qualgate: no room"
+    assert log.last_words() == "no room"
+
+
+def test_the_last_words_of_a_child_begin_at_its_error_however_much_it_said_before_and_in_it(child):
+    log, _ = child
+    wrote(log, "planning: reading 1 evalset\nqualgate: gate.yaml is wrong:\n  line 3\n")
+    assert log.last_words() == "gate.yaml is wrong: line 3"
+    wrote(log, "qualgate: the store is away\nqualgate: " + "word " * 200)
+    assert log.last_words() == " ".join(["word"] * 120)
+
+
+def test_the_last_words_of_a_child_that_told_no_error_are_the_end_of_what_it_said(child):
+    log, _ = child
+    wrote(log, "planning\n" * 200 + "Traceback: no space left\n")
+    assert log.last_words().endswith("planning Traceback: no space left")
 
 
 def test_where_lines_are_for_people_a_child_s_output_is_handed_on_to_nobody(child, monkeypatch):

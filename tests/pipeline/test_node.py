@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.errors import InfrastructureError, StoreVersionError
+from qualgate.errors import InfrastructureError, StoreVersionError, UsageError
 from qualgate.errors.log_lines import log_line
 from qualgate.identity import own_version
 from qualgate.pipeline import node
@@ -112,6 +113,85 @@ def test_a_child_without_a_verdict_is_a_death_and_three_set_it_apart_while_other
     assert {one.id: one.status for one in bench.work()} == {first: "apart", second: "done"}
 
 
+def test_a_sick_node_beside_a_busy_one_leaves_the_queue_to_it(bench, child):
+    child("raise SystemExit(13)")
+    for owner in ("ada", "bo", "cy"):
+        bench.submit(owner=owner)
+    leases.enter(bench.store, "busy", own_version(), 30.0, time.time())
+    found = bench.work()
+    assert [(one.status, one.deaths, one.claims) for one in found] == [("queued", 1, 1)] * 3
+    bench.node.name = "healthy"
+    child("raise SystemExit(0)")
+    assert [one.status for one in bench.work()] == ["done"] * 3
+
+
+def test_what_cannot_be_laid_out_here_is_given_back_and_is_no_death(bench, child):
+    child("raise SystemExit(0)")
+    name = bench.submit()
+    (bench.folder / "node").mkdir()
+    (bench.folder / "node" / f"{name}-1").touch()  # where its folder is to be
+    [found] = bench.work()
+    assert (found.status, found.deaths) == ("queued", 0)
+    assert "node n1: [Errno 17] File exists" in found.refused["n1"]
+    assert any(line.startswith("gave back") and "File exists" in line for line in bench.said)
+
+
+def test_a_node_whose_folder_cannot_be_used_takes_nothing(bench):
+    name = bench.submit()
+    (bench.folder / "file").touch()
+    bench.node.folder = bench.folder / "file" / "node"
+    with pytest.raises(UsageError, match=r"file/node, where this node lays out .*: Not a directory\. Give another"):
+        bench.work()
+    assert submissions.state(bench.store, name).claims == 0
+
+
+def test_what_its_process_gave_back_has_not_ended(bench, child):
+    back = "update submissions set status = 'queued', deaths = 7"
+    child(f"import sqlite3; c = sqlite3.connect({str(bench.folder / 'pool.db')!r}); c.execute({back!r}); c.commit()")
+    bench.submit()
+
+    def say(line, **about):
+        bench.about.append(about)
+        if about["event"] != "taken":
+            bench.received.append(signal.SIGTERM)
+
+    bench.node.say = say
+    [found] = bench.work()
+    assert (found.status, found.exit, found.deaths) == ("queued", None, 7)
+    assert [about["event"] for about in bench.about] == ["taken", "left"]
+
+
+UPGRADE = (
+    "import sqlite3; c = sqlite3.connect({!r}); c.execute('update alembic_version set version_num = 9'); c.commit()"
+)
+
+
+def test_a_node_under_which_the_store_is_upgraded_takes_nothing_more(bench):
+    name = bench.submit()
+    exec(UPGRADE.format(str(bench.folder / "pool.db")))
+    with pytest.raises(StoreVersionError, match="is at revision 9, which a newer qualgate wrote"):
+        bench.work()
+    assert submissions.state(bench.store, name).claims == 0
+
+
+def test_a_run_that_met_a_store_upgraded_meanwhile_ends_its_node_and_not_the_submission(bench, child):
+    child(UPGRADE.format(str(bench.folder / "pool.db")) + "; raise SystemExit(64)")
+    name = bench.submit()
+    with pytest.raises(StoreVersionError, match="is at revision 9"):
+        bench.work()
+    found = submissions.state(bench.store, name)
+    assert (found.status, found.deaths, found.exit) == ("queued", 0, None)
+    assert submissions.nodes_at_work(bench.store) == []
+
+
+def test_a_node_under_which_another_qualgate_is_installed_takes_nothing_more(bench, monkeypatch):
+    name = bench.submit()
+    monkeypatch.setattr(node, "own_version", lambda: "9.9")
+    with pytest.raises(StoreVersionError, match=rf"node n1 is qualgate {own_version()}, and 9\.9 was installed since"):
+        bench.work()
+    assert submissions.state(bench.store, name).claims == 0
+
+
 WAITING = """
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -191,6 +271,22 @@ def test_a_run_that_ended_before_its_node_could_say_so_is_not_run_again(bench):
     assert claimed.complete
     assert bench.node._command(claimed, bench.folder)[3:] == ["gate", "--store", bench.store.url, "--run", run_id]
     assert name == claimed.lease.submission
+
+
+@pytest.mark.parametrize(("name", "ago", "warned"), [("n1", 3.0, True), ("n1", 31.0, False), ("n2", 3.0, False)])
+def test_a_node_whose_name_another_bears_that_has_not_left_says_so(bench, name, ago, warned):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "clock", lambda connection: time.time() - ago)
+        leases.enter(bench.store, name, own_version(), 30.0, time.time())
+    bench.work()
+    told = [line for line in bench.said if re.match("a node named n1 was seen [34] s ago and has not left", line)]
+    assert len(told) == warned
+
+
+def test_a_node_that_ended_in_good_order_leaves_its_name_free(bench):
+    bench.work()
+    bench.work()
+    assert bench.said == []
 
 
 def test_a_clock_beyond_the_lease_is_told_once(bench, child, monkeypatch):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qualgate.store import leases, submissions
 from qualgate.store.database import Store, open_store
 from tests.postgresql import server
 from tests.store.made import make_plan, make_run
@@ -36,3 +37,21 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A store with one complete run, to be read alone."""
     with open_store(new_url(request.param, tmp_path_factory.mktemp("judged"))) as opened:
         yield opened, make_run(opened, JUDGED)
+
+
+class Clock:
+    """The store's, set by the test."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self, connection) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(leases, "clock", found)
+    monkeypatch.setattr(submissions, "clock", found)
+    return found

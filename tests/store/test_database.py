@@ -104,6 +104,15 @@ def test_a_missing_store_is_made_only_when_asked_for(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_empty_file_is_told_with_the_command_that_makes_a_store_of_it(tmp_path):
+    (tmp_path / "new.db").touch()
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    with pytest.raises(UsageError, match=f"the file is empty. `qualgate db upgrade --store {url}` makes a store of it"):
+        open_store(url, create=False)
+    upgrade(url)
+    open_store(url, create=False).close()
+
+
 def test_of_a_missing_store_only_another_store_is_offered(tmp_path):
     (tmp_path / "qualgate.yaml").write_text("version: 1\n")
     with pytest.raises(UsageError, match=r"there is no store yet\. `qualgate run"):

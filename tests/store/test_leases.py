@@ -4,7 +4,7 @@ against a model of its own; and each refusal by itself."""
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +20,7 @@ from qualgate.store import leases, runs, submissions
 from qualgate.store.database import open_store
 from qualgate.store.lease_guard import LeaseLost, RunTaken
 from qualgate.store.tables import cases
+from tests.store.conftest import Clock
 from tests.store.made import make_plan, make_run
 
 SECONDS = 30.0
@@ -29,24 +30,6 @@ OWNERS = ("ada", "bo", "cy")
 
 def handed(owner: str = "ada", name: str = "gate.yaml", **more) -> Submission:
     return Submission(owner=owner, name=name, folder="/w", gate_file="version: 1", program="1", **more)
-
-
-class Clock:
-    """The store's, set by the test."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self, connection) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    found = Clock()
-    monkeypatch.setattr(leases, "clock", found)
-    monkeypatch.setattr(submissions, "clock", found)
-    return found
 
 
 # -------------------------------------------------------------------------------------------------------- the oracle
@@ -65,6 +48,8 @@ class Known:
     taken: float = 0.0
     deaths: int = 0
     until: float = 0.0  # when its pause after a death is over
+    node: str = ""  # of the newest claim
+    died_at: dict[str, float] = field(default_factory=dict)  # node → when, 0 where there was no other to leave it to
     recorded: int = 0  # effects that the holder of the newest claim wrote
 
 
@@ -80,6 +65,7 @@ class Pool(RuleBasedStateMachine):
         self.patch.setattr(leases, "clock", self.clock)
         self.patch.setattr(submissions, "clock", self.clock)
         self.known: dict[str, Known] = {}
+        self.seen: dict[str, float] = {}  # nodes → when
         self.leases: list[Lease] = []  # all that were ever given, held or long lost
 
     def teardown(self) -> None:
@@ -92,7 +78,10 @@ class Pool(RuleBasedStateMachine):
         return known.status == "leased" and known.token == lease.token
 
     def bury(self, known: Known) -> None:
-        known.deaths += 1
+        there = {node for node, at in self.seen.items() if self.clock.now - at <= leases.FORGOTTEN * SECONDS}
+        able = there - set(known.died_at) - {known.node}
+        known.deaths += not able or known.node not in known.died_at
+        known.died_at[known.node] = self.clock.now if able else 0.0
         known.status = "apart" if known.deaths == 3 else "queued"
 
     @rule(owner=st.sampled_from(OWNERS), priority=st.integers(-1, 1))
@@ -101,12 +90,17 @@ class Pool(RuleBasedStateMachine):
         self.known[name] = Known(owner, priority, len(self.known))
         self.clock.now += 0.001
 
+    @rule(node=st.sampled_from(NODES))
+    def enter(self, node):
+        leases.enter(self.store, node, "1", SECONDS, 0.0)
+        self.seen[node] = self.clock.now
+
     @rule(node=st.sampled_from(NODES), per_owner=st.sampled_from([None, 1, 2]))
     def claim(self, node, per_owner):
-        now = self.clock.now
-        for known in self.known.values():
-            if known.status == "leased" and known.expires < now:
-                self.bury(known)
+        now, looked = self.clock.now, leases.is_work(self.store, node, "1", per_owner)
+        late = [known for known in self.known.values() if known.status == "leased" and known.expires < now]
+        for known in late:
+            self.bury(known)
         held = [known.owner for known in self.known.values() if known.status == "leased"]
         last = {o: max((k.taken for k in self.known.values() if k.owner == o), default=0.0) for o in OWNERS}
         queued = [known for known in self.known.values() if known.status == "queued"]
@@ -116,14 +110,17 @@ class Pool(RuleBasedStateMachine):
             for name, known in self.known.items()
             if known.status == "queued"
             and known.until < now
+            and not known.died_at.get(node, 0.0) > now - leases.REFUSED_SECONDS
             and (per_owner is None or held.count(known.owner) < per_owner)
         ]
         found = leases.claim(self.store, node, "1", SECONDS, per_owner)
         assert (found.lease.submission if found else None) == (min(free)[-1] if free else None)
+        assert looked == bool(found or late)
         if found:
             known = self.known[found.lease.submission]
             assert found.lease.token == known.token + 1
             known.status, known.token, known.expires, known.taken = "leased", known.token + 1, now + SECONDS, now
+            known.node = node
             self.leases.append(found.lease)
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 29.0, 31.0, 100.0]))
@@ -139,6 +136,7 @@ class Pool(RuleBasedStateMachine):
         if how == "renew":
             assert (leases.renew(self.store, lease, "n1", SECONDS, 0.0) is not None) == held
             known.expires = self.clock.now + SECONDS if held else known.expires
+            self.seen |= {"n1": self.clock.now} if held else {}
         elif how == "done":
             assert leases.done(self.store, lease, 10) == held
             known.status = "done" if held else known.status
@@ -292,7 +290,7 @@ def test_three_deaths_set_it_apart_with_the_last_reason(store, clock):
         clock.now += SECONDS
     leases.claim(store, "n2", "1", SECONDS)
     clock.now += SECONDS + 1
-    assert leases.is_work(store)
+    assert leases.is_work(store, "n3", "1")
     assert leases.claim(store, "n3", "1", SECONDS) is None
     found = submissions.state(store, name)
     assert (found.status, found.deaths) == ("apart", 3)
@@ -304,33 +302,16 @@ def test_after_a_death_it_waits_twice_as_long_each_time_and_after_a_lost_node_no
     for pause in (leases.PAUSE_SECONDS, 2 * leases.PAUSE_SECONDS):
         leases.died(store, leases.claim(store, "n1", "1", SECONDS).lease, "signal 9")
         clock.now += pause
-        assert (leases.is_work(store), leases.is_pausing(store)) == (False, True)
+        assert (leases.is_work(store, "n2", "1"), leases.is_pausing(store, "n2", "1")) == (False, True)
         assert leases.claim(store, "n2", "1", SECONDS) is None
         clock.now += 0.001
-        assert leases.is_work(store)
+        assert leases.is_work(store, "n2", "1")
     submissions.submit(store, handed(name="other.yaml"))
     leases.claim(store, "n1", "1", SECONDS)
     gone = leases.claim(store, "n1", "1", SECONDS).lease.submission
     clock.now += SECONDS + 1
     assert leases.claim(store, "n2", "1", SECONDS).lease.submission == gone
-    assert not leases.is_pausing(store)
-
-
-def test_a_node_that_lacks_something_gives_it_to_others_and_the_last_sets_it_apart(store, clock):
-    name = submissions.submit(store, handed())
-    for node in ("n1", "n2"):
-        leases.enter(store, node, "1", 1e6, clock.now)
-    assert leases.refuse(store, leases.claim(store, "n1", "1", SECONDS).lease, "n1", "node n1: /m is not there")
-    assert leases.claim(store, "n1", "1", SECONDS) is None, "it would lack it still"
-    assert leases.refuse(store, leases.claim(store, "n2", "1", SECONDS).lease, "n2", "node n2: /m is not there")
-    for _ in range(2):
-        clock.now += leases.REFUSED_SECONDS + 1
-        for node in ("n1", "n2"):
-            assert submissions.state(store, name).status == "queued"
-            leases.refuse(store, leases.claim(store, node, "1", SECONDS).lease, node, f"node {node}: /m is not there")
-    found = submissions.state(store, name)
-    assert (found.status, found.reason) == ("apart", "no node has what it needs; node n2: /m is not there")
-    assert found.refused == {"n1": "node n1: /m is not there", "n2": "node n2: /m is not there"}
+    assert not leases.is_pausing(store, "n2", "1")
 
 
 def test_two_versions_of_the_program_do_not_work_on_one_store(store, clock):

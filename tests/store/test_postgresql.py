@@ -310,8 +310,9 @@ def test_a_server_or_database_that_cannot_hold_a_store_is_refused_with_the_next_
     ):
         with pytest.raises(kind, match=said):
             open_store(wrong)
-    with pytest.raises(UsageError, match="the database is empty"):
-        open_store(pg.new_database(None), create=False)
+    with pytest.raises(UsageError, match="the database is empty") as told:
+        open_store(empty := pg.new_database(None), create=False)
+    assert f"`qualgate db upgrade --store {empty}` makes a store of it" in str(told.value)
     monkeypatch.setattr(postgresql, "OLDEST", 999)
     with pytest.raises(UsageError, match=r"is PostgreSQL \d+\.\d+; 999 or newer"):
         open_store(url)
