@@ -51,8 +51,8 @@ def nightly(
     if as_json:
         say(json.dumps(ended.said | {"undelivered": len(ended.waiting)}, indent=2))
     else:
-        if not ended.told and (ahead := found.schedule.next(now)):
-            say(f"nothing is due before {ahead:%Y-%m-%d %H:%M} UTC; the last word stands")
+        if not ended.told and ended.due_next:
+            say(f"nothing is due before {ended.due_next:%Y-%m-%d %H:%M} UTC; the last word stands")
         say(fit("\n".join(lines(ended.said | {"undelivered": 0}))))
     for one in ended.waiting:
         tell(

@@ -119,7 +119,8 @@ class Store:
 
 def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Store:
     """Open the store at `url`, making a new one where there is none (unless `create` is False).
-    lease: every write is refused once it is lost.
+    lease: every write is refused once it is lost. A run under one waits for a server that is away from its beginning,
+    for a node would take its end for a death.
 
     Raises StoreVersionError when its schema is not this program's, UsageError when there is no store to open or its
     server lets nobody in, InfrastructureError where it is away, IntegrityError when its file is damaged.
@@ -132,7 +133,7 @@ def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Sto
     if path is not None and not path.exists() and not create:
         near = nearest_path(path, sqlite.begins_as_one) or "."
         raise UsageError(f"{url}: there is no store yet{near} `qualgate run GATE_FILE` makes one; check the path.")
-    store = _unchecked(url)
+    store = _unchecked(url, patience=postgresql.RECONNECT_SECONDS if lease else 0.0)
     try:
         found = _revision(store)
         if found is None and create:
@@ -216,12 +217,12 @@ def upgrade(url: str) -> str:
         return f"{done}. The old store is kept as {backup}."
 
 
-def _unchecked(url: str) -> Store:
+def _unchecked(url: str, patience: float = 0.0) -> Store:
     """Whatever is there, as long as a store could be."""
     path = file_of(url)
     if path is not None:
         return Store(url, sqlite.engine(url, path))
-    store = Store(url, postgresql.engine(url))
+    store = Store(url, postgresql.engine(url), patience)
     with store.read() as connection:
         postgresql.check_server(connection)
     return store

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Table, and_, func, insert, select, update
 
+from qualgate.errors import Exit
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.night_tables import digests, nights
@@ -75,6 +76,14 @@ def last_nights(store: Store, nightly: str, gate: str | None = None, before: str
     rows = select(nights).where(nights.c.night_id.in_(newest)).order_by(nights.c.gate, nights.c.model)
     with store.read() as connection:
         return tuple(_night(row) for row in connection.execute(rows))
+
+
+def failures(store: Store, night: Night) -> int:
+    """How often it had failed (13) by then, of the tries for the time at which it was due."""
+    same = [nights.c[name] == getattr(night, name) for name in ("nightly", "gate", "model", "due_at")]
+    failed = nights.c.exit == Exit.INFRASTRUCTURE, nights.c.began_at <= night.began_at
+    with store.read() as connection:
+        return connection.execute(select(func.count()).select_from(nights).where(*same, *failed)).scalar_one()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,14 @@ WRITERS = "SELECT pg_advisory_xact_lock(81, 71)"  # Q, G
 WRITERS_OF_A_RUN = "SELECT pg_advisory_xact_lock_shared(81, 71), pg_advisory_xact_lock(82, hashtext(%s))"
 SIZE = "SELECT pg_database_size(current_database())"  # bytes
 NEEDED = "a PostgreSQL store needs psycopg: pip install 'qualgate[postgres]'"
-_GONE = ("57P01", "57P02", "57P03", "25P03")  # shut down, crashed, starting up, idle in a transaction
+_GONE = ("57P01", "57P02", "57P03", "25P03", "53300")  # shut down, crashed, starting up, idle in a transaction, full
+# The driver knows no code of what went wrong while it connected: the words are all there is.
+_AWAY = (
+    "refused", "is the server running", "starting up", "shutting down", "in recovery", "not yet accepting",
+    "timeout expired", "timed out", "closed the conn", "closed unexpectedly", "reset by peer", "unreachable",
+    "no route to host", "failed to resolve host", "could not translate host",
+)  # fmt: skip
+_FULL = ("too many connections", "too many clients", "connection slots are reserved")
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -227,12 +234,7 @@ def is_lost(error: DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None) or ""
     if state in _GONE or state.startswith("08") or error.connection_invalidated:
         return True
-    said = str(error.orig)
-    away = (
-        "refused", "is the server running", "starting up", "shutting down", "in recovery", "not yet accepting",
-        "timeout expired", "closed the conn",
-    )  # fmt: skip
-    return not state and any(sign in said.lower() for sign in away)
+    return not state and any(sign in str(error.orig).lower() for sign in (*_AWAY, *_FULL))
 
 
 def plain(url: str, error: Exception) -> QualgateError:
@@ -242,9 +244,9 @@ def plain(url: str, error: Exception) -> QualgateError:
     state = getattr(error.orig, "sqlstate", None) or ""
     said = re.sub(r"^connection (failed|is bad): ", "", (str(error.orig).splitlines() or [""])[0]).removesuffix(".")
     if is_lost(error):
-        return LostConnection(
-            f"{url}: {said}. See that its server runs and can be reached, then run again; it resumes."
-        )
+        is_full = state == "53300" or any(sign in said for sign in _FULL)
+        mend = "Raise max_connections or the role's limit" if is_full else "See that its server runs and can be reached"
+        return LostConnection(f"{url}: {said}. {mend}, then run again; it resumes.")
     if state == "42501":
         return UsageError(f"{url}: {said}. `qualgate db roles` says what each role is granted; ask its owner for one.")
     if state in ("42P01", "42703"):  # no such table, column

@@ -22,10 +22,15 @@ _HEADER = b"SQLite format 3\0"
 AGAIN = "What is written next uses the room that is free in it."
 # Taking the write lock at the start: a read that turns into a write later could fail instead of waiting.
 TO_WRITE = "BEGIN IMMEDIATE"
+_FUSE = ("sshfs", "glusterfs", "ceph", "ceph-fuse", "s3fs", "gcsfuse", "rclone", "juicefs")
+# Folders that a virtual machine shares with its host, which sees neither its locks nor its memory. virtiofs may be one,
+# but is as often the whole disk of a machine or container that alone writes it, and locks as a disk does.
+_OF_A_HOST = {"9p", "vboxsf"}
 # Write-ahead logging shares memory between the processes of one machine: https://sqlite.org/wal.html, section 1.
-NETWORK = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2")
-) | {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "s3fs", "gcsfuse", "rclone", "juicefs")}
+NETWORK = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2",
+    "wekafs", *_OF_A_HOST, *(f"fuse.{name}" for name in _FUSE),
+})  # fmt: skip
 
 
 def engine(url: str, path: Path) -> Engine:
@@ -63,7 +68,9 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
         return ""
     folder, found = path.resolve().parent, {}  # SQLite puts its log beside what a link leads to
     for line in lines:
-        _, place, kind, *_ = line.split(" ")
+        _, place, kind, how, *_ = line.split(" ")
+        if kind == "9p" and not any(sign in how for sign in ("trans=virtio", "aname=drvfs")):
+            kind = "9p of a sandbox"  # such as gVisor's, whose own disk it is
         place = place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
         if folder.is_relative_to(place):
             found[len(place)] = kind  # of two at one place, the later hides the earlier

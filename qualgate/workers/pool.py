@@ -84,7 +84,12 @@ def run_jobs(
     """
     queue = Queue(list(jobs))
     deaths, copies, suspects, workers = Deaths(), Copies(), Suspects(), list[_Worker]()
-    crew, most = _crew(jobs, body, settings, count)
+    try:
+        crew, most = _crew(jobs, body, settings, count)
+    except InfrastructureError:
+        if stop():  # on the way to a cluster
+            return
+        raise
     alone, attempts = isinstance(crew, _Here), names_of_attempts()
     try:
         while not stop():

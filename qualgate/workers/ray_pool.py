@@ -8,13 +8,9 @@ process or node is gone: to the pool that is a pipe, and a process that died.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import re
 import secrets
-import signal
-import socket
 import sys
 import threading
 import time
@@ -30,13 +26,11 @@ from qualgate.identity import own_version
 from qualgate.records import Job
 from qualgate.workers.pool import Body
 from qualgate.workers.ray_node import Engine, Seen, look
+from qualgate.workers.ray_reach import connect
 from qualgate.workers.unit import WorkerSettings
 
 log = logging.getLogger(__name__)
 
-# Of a cluster that is started here. Ray's own niceness of 15 would have engines wait for all else on the machine.
-RAY_HERE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-REACH_SECONDS = 10  # in which a cluster's address is to take a connection
 LOOK_SECONDS = 120  # in which every node is to have looked for its folders: its first Python starts
 PLACE_SECONDS = 60  # in which Ray is to find a place for an engine that the cluster has room for
 HIRE_SECONDS = 30.0  # between two looks for room, where there are fewer engines than there were to be
@@ -137,7 +131,7 @@ class Engines:
         self._dead: dict[Any, Exception] = {}  # actors that ended on their way to one, and of what
         self._looked = 0.0  # s, monotonic: when there was a look for room
         try:
-            _connect(on.address)
+            connect(on.address)
             nodes = _nodes(on)
             _look_around(nodes, on)
             spread = -(-count // len(nodes))  # engines on a node, were they spread evenly
@@ -245,7 +239,7 @@ def nodes_of(on: OnRay) -> tuple[str, ...]:
     """Each node that engines may be on, with what it offers, once all of them have been looked at. Raises what
     `Engines` does."""
     try:
-        _connect(on.address)
+        connect(on.address)
         nodes = _nodes(on)
         _look_around(nodes, on)
         offered = ("CPU", "GPU", "memory")
@@ -253,61 +247,6 @@ def nodes_of(on: OnRay) -> tuple[str, ...]:
     finally:
         if (ray := sys.modules.get("ray")) is not None:
             ray.shutdown()
-
-
-def _connect(address: str) -> None:
-    """address: HOST:PORT, `auto` for the cluster this machine is a node of, "" to start one here."""
-    for name, value in RAY_HERE.items():
-        os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("`workers: {backend: ray}` needs Ray: pip install 'qualgate[ray]'") from None
-    address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if address not in ("", "auto"):
-        _reach(address)
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
-    here = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False, "object_store_memory": 256 * 2**20}
-    try:
-        with _own_signals():
-            ray.init(address=address or "local", **quiet, **({} if address else here))
-    except (ConnectionError, SystemExit) as error:  # SystemExit: Ray's own end of a wait for two minutes
-        why = "none runs on this machine" if address == "auto" else f"{address} answers, but not as Ray does ({error})"
-        raise InfrastructureError(
-            f"no Ray cluster: {why}. `ray status` shows whether one does; `ray start --head` starts one, and without "
-            "`workers.address` the run starts its own."
-        ) from None
-    except RuntimeError as error:
-        said = one_line(error).removeprefix("RuntimeError: ")
-        if "mismatch" not in said:
-            raise InfrastructureError(f"Ray at {address or 'this machine'}: {said}") from None
-        raise UsageError(f"{said} Install the cluster's versions here, or these there.") from None
-
-
-def _reach(address: str) -> None:
-    """Ray itself would try for two minutes, and end the process."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise InfrastructureError(
-            f"no Ray cluster answers at {address} ({one_line(error)}). Start one there (`ray start --head --port="
-            f"{port}`), mend `workers.address`, or leave it out: the run then starts one on this machine."
-        ) from None
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, and a run's stop request would be lost."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _nodes(on: OnRay) -> list[Mapping[str, Any]]:

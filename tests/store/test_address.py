@@ -71,6 +71,30 @@ def test_sqlite_on_a_network_s_file_system_is_refused_with_the_reason(tmp_path, 
     assert not (far / "q.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("kind", "how", "is_refused"),
+    [
+        ("9p", "rw,trans=virtio,version=9p2000.L", True),  # QEMU
+        ("9p", "rw,aname=drvfs;path=C:\\134;symlinkroot=/mnt/,cache=5,trans=fd,rfd=3,wfd=3", True),  # WSL 2
+        ("9p", "rw,trans=fd,rfdno=4,wfdno=4,aname=/", False),  # gVisor
+        ("vboxsf", "rw", True),
+        ("wekafs", "rw", True),
+        ("virtiofs", "rw", False),
+    ],
+)
+def test_folders_that_two_kernels_share_are_refused_and_disks_of_one_are_not(
+    tmp_path, monkeypatch, kind, how, is_refused
+):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nshared {tmp_path} {kind} {how} 0 0\n")
+    monkeypatch.setattr(sqlite.file_system, "__defaults__", (mounts,))
+    if not is_refused:
+        open_store(f"sqlite:///{tmp_path / 'q.db'}").close()
+        return
+    with pytest.raises(UsageError, match=rf"network file system \({kind}\)"):
+        open_store(f"sqlite:///{tmp_path / 'q.db'}")
+
+
 def test_a_link_to_a_file_on_a_network_s_file_system_is_refused_as_the_file_is(tmp_path, monkeypatch):
     mounts, far, link = tmp_path / "mounts", tmp_path / "far", tmp_path / "q.db"
     far.mkdir()

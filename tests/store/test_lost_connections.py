@@ -9,7 +9,7 @@ from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 
 from qualgate.errors import Exit, InfrastructureError, IntegrityError
-from qualgate.records import Submission, Verdict
+from qualgate.records import Lease, Submission, Verdict
 from qualgate.store import bulk, decisions, nights, postgresql, queries, runs, scorings, submissions
 from qualgate.store.database import Store, open_store
 from qualgate.store.tables import scores
@@ -238,11 +238,71 @@ def test_a_run_is_held_again_where_the_connection_is_lost_once_more_while_it_is_
             pass
 
 
+@pytest.fixture
+def crowded(pg):
+    """Of a role that owns a database: its address, and what takes all of its connections away or gives them back."""
+    pg.execute("CREATE ROLE ada LOGIN")
+    url = pg.new_database(None, "OWNER ada").replace("postgres@", "ada@")
+
+    def allowed(connections: int) -> None:
+        pg.execute(f"ALTER ROLE ada CONNECTION LIMIT {connections}")
+        pg.end_sessions(url)
+
+    yield url, allowed
+    pg.execute(f"DROP DATABASE {url.partition('?')[0].rpartition('/')[2]} WITH (FORCE)")
+    pg.execute("DROP ROLE ada")
+
+
+def test_a_server_that_has_no_connection_left_is_waited_for_as_one_that_is_away(crowded, monkeypatch):
+    url, allowed = crowded
+    asked = []
+
+    def pause(seconds: float) -> None:
+        asked.append(seconds)
+        if len(asked) == 3:
+            allowed(9)
+
+    monkeypatch.setattr(postgresql.persistently, "__defaults__", (pause,))
+    with open_store(url) as store, store.sole("a run"):
+        run_id = runs.begin(store, SMALL).run_id
+        allowed(0)
+        with pytest.raises(InfrastructureError, match=r"too many connections.*Raise max_connections or the role's"):
+            open_store(url)
+        assert not asked
+        for result, scored in make_results(SMALL):
+            runs.record(store, run_id, result, scored)
+        assert runs.evidence(store, run_id).integrity == ()
+    assert len(asked) == 3
+
+
+def test_a_run_of_a_pool_waits_for_the_server_from_its_beginning(crowded, monkeypatch):
+    url, allowed = crowded
+    open_store(url).close()
+    allowed(0)
+    monkeypatch.setattr(postgresql.persistently, "__defaults__", (lambda seconds: allowed(9),))
+    with open_store(url, lease=Lease("s", 1)) as store:
+        assert queries.count_runs(store) == 0
+
+
+def test_a_host_whose_name_is_not_found_is_a_server_that_is_away():
+    with pytest.raises(postgresql.LostConnection, match=r"resolve host.*See that its server runs and can be reached"):
+        open_store("postgresql://ada@nowhere.invalid/qualgate")
+
+
 @pytest.mark.parametrize(
-    "said", ["the database system is starting up", "the database system is not yet accepting connections"]
+    "said",
+    [
+        "FATAL:  the database system is starting up",
+        "FATAL:  the database system is not yet accepting connections",
+        "FATAL:  sorry, too many clients already",
+        "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        "could not receive data from server: Connection reset by peer",
+        "No route to host",
+        "Network is unreachable",
+    ],
 )
-def test_a_server_that_comes_up_after_a_crash_is_away_and_not_unwilling(said):
-    refused = OperationalError(None, None, Exception(f'connection to server on socket "s" failed: FATAL:  {said}'))
+def test_a_server_that_is_away_or_full_is_told_from_one_that_is_unwilling(said):
+    refused = OperationalError(None, None, Exception(f'connection to server on socket "s" failed: {said}'))
     assert postgresql.is_lost(refused)
     refused = OperationalError(None, None, Exception('connection failed: FATAL:  role "ada" does not exist'))
     assert not postgresql.is_lost(refused)

@@ -110,7 +110,7 @@ class Cluster:
 def cluster(monkeypatch) -> Cluster:
     cluster = Cluster(cores=4)
     monkeypatch.setattr(ray_pool, "time", cluster)
-    monkeypatch.setattr(ray_pool, "_connect", lambda address: None)
+    monkeypatch.setattr(ray_pool, "connect", lambda address: None)
     monkeypatch.setattr(ray_pool, "_nodes", cluster.nodes)
     monkeypatch.setattr(ray_pool, "_look_around", lambda nodes, on: None)
     monkeypatch.setattr(ray_pool, "Seat", Cluster.Seat)

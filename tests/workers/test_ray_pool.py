@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import sys
-
 import pytest
 
-from qualgate.errors import InfrastructureError, UsageError
+from qualgate.errors import UsageError
 from qualgate.identity import own_version
 from qualgate.workers import ray_pool
 from qualgate.workers.ray_node import Seen, look
@@ -22,20 +19,6 @@ def on(folder, address: str = "") -> OnRay:
 
 def node(name: str = "a", **resources: float) -> dict:
     return {"NodeManagerHostname": name, "NodeManagerAddress": "10.0.0.1", "Resources": resources}
-
-
-def test_where_ray_is_not_installed_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"qualgate\[ray\]"):
-        ray_pool._connect("")
-
-
-def test_an_address_that_nobody_listens_at_is_told_at_once():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # bound, and not listening
-        address = f"127.0.0.1:{held.getsockname()[1]}"
-        with pytest.raises(InfrastructureError, match=f"no Ray cluster answers at {address}.*ConnectionRefused"):
-            ray_pool._connect(address)
 
 
 def test_a_node_that_lacks_a_folder_is_named_with_it(tmp_path):

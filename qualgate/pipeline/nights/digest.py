@@ -22,7 +22,9 @@ class Told:
     """A night with all that is told of it."""
 
     night: Night
-    before: int | None  # the exit code of the night before; None: there was none
+    before: int | None  # the exit code of the night, or the try, before; None: there was none
+    failed: int = 0  # how often, of the tries on this night; 0: this one did not
+    again_at: datetime | None = None  # when it is tried again; None: no more, or there is no need
     verdicts: tuple[Verdict, ...] = ()
     trends: tuple[ArmTrend, ...] = ()
     flaky: tuple[Flaky, ...] = ()
@@ -31,6 +33,11 @@ class Told:
     def changed(self) -> bool:
         """Whether its verdict is another than the night before's. The first is."""
         return self.night.exit != self.before
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it failed again as had been told, and is still to be tried: no news."""
+        return self.failed > 1 and self.again_at is not None
 
 
 VERSION = 1  # of the plain form
@@ -71,6 +78,8 @@ def _night(one: Told) -> dict[str, Any]:
         "exit": night.exit,
         "word": word(night.exit),
         "exit_before": one.before,
+        "failed": one.failed,
+        "again_at": one.again_at.isoformat(timespec="seconds") if one.again_at else None,
         "said": night.said[:1_000],
         "variants": [
             {"variant": verdict.variant, "word": verdict.word, "reason": (verdict.reasons or ("",))[0][:500]}
@@ -122,6 +131,10 @@ def lines(said: dict[str, Any]) -> list[str]:
         found.append(f"{visible_line(night['name'])}: {night['word']}{was}{again}")
         if night["said"] and not night["repeated"]:
             found.append(f"  {visible_line(night['said'])}")
+        if again_at := night.get("again_at"):  # what an older qualgate left to be sent has none
+            found.append(f"  tried again from {again_at[11:16]} UTC")
+        elif night.get("failed"):
+            found.append(f"  tried {counted(night['failed'], 'time')}, and no more until it is due again")
         found += [
             f"  {visible_line(one['variant'])}: {one['word']}, {visible_line(one['reason'])}"
             for one in night["variants"]

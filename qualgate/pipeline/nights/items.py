@@ -6,16 +6,19 @@ import glob
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from qualgate.config import GateFile, load_gate_file
 from qualgate.config.arms import VARIANT_NAME
 from qualgate.config.nightly import Nightly
 from qualgate.config.paths import expanded
-from qualgate.errors import QualgateError, UsageError
+from qualgate.errors import Exit, QualgateError, UsageError
 from qualgate.store.database import Store
-from qualgate.store.nights import Night, last_nights
+from qualgate.store.nights import Night, failures, last_nights
+
+# Pauses before what failed (13) is tried again: what was away may be back. Then it waits for the next time it is due.
+AGAIN_AFTER = tuple(timedelta(minutes=minutes) for minutes in (5, 20, 50))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +47,34 @@ def items(nightly: Nightly) -> Iterator[Item]:
             yield Item(name=name, model=model, gate=with_model(gate, model) if model else gate, again=again)
 
 
-def due(item: Item, nightly: Nightly, last: Night | None, now: datetime) -> Item:
-    """With the time at which it was due, where no night has been made of that time yet: missed ones are one."""
+def due(item: Item, nightly: Nightly, last: Night | None, now: datetime, again: datetime | None = None) -> Item:
+    """With the time at which it was due, where no night has been made of that time yet: missed ones are one.
+    again: when the last one, which failed, is to be tried again."""
     at = nightly.schedule.last(now)
-    if at is None or (last is not None and datetime.fromisoformat(last.due_at) >= at):
+    if at is None:
         return item
+    if last is not None and (made := datetime.fromisoformat(last.due_at)) >= at:
+        return item if again is None or again > now else replace(item, due_at=made)
     return replace(item, due_at=at)
+
+
+def again_at(store: Store, night: Night) -> datetime | None:
+    """When one that failed is tried again; None of others, and of one that is tried no more."""
+    failed = failures(store, night) if night.exit == Exit.INFRASTRUCTURE else 0
+    if not 1 <= failed <= len(AGAIN_AFTER):
+        return None
+    return datetime.fromisoformat(night.finished_at) + AGAIN_AFTER[failed - 1]
+
+
+def last_of(store: Store, nightly: Nightly) -> dict[tuple[str, str], tuple[Night, datetime | None]]:
+    """(gate, model) → its newest night, and when that is tried again."""
+    return {(one.gate, one.model): (one, again_at(store, one)) for one in last_nights(store, nightly.name)}
+
+
+def next_due(store: Store, nightly: Nightly, now: datetime) -> datetime | None:
+    """The first time after now at which something is due, or tried again; None where nothing ever is."""
+    again = (when for (gate, _), (_, when) in last_of(store, nightly).items() if gate in nightly.gates)
+    return min((when for when in (nightly.schedule.next(now), *again) if when and when > now), default=None)
 
 
 def overdue(nightly: Nightly, store: Store, now: datetime) -> dict[tuple[str, str], float]:

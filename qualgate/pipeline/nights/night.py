@@ -11,7 +11,7 @@ from qualgate.config import GateFile
 from qualgate.config.nightly import Nightly
 from qualgate.errors import EXIT_ORDER, Exit, Interrupted, QualgateError, one_line
 from qualgate.pipeline.arms import as_run
-from qualgate.pipeline.nights.items import Item, due, items
+from qualgate.pipeline.nights.items import Item, due, items, last_of
 from qualgate.pipeline.outcome import Outcome
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.stored import decide_again
@@ -43,9 +43,10 @@ def run_nights(
 
     every: all of the file, due or not.
     """
-    last = {(one.gate, one.model): one for one in last_nights(store, nightly.name)}
+    last = {} if every else last_of(store, nightly)
     for item in items(nightly):
-        item = due(item, nightly, None if every else last.get((item.name, item.model)), now)
+        before, again = last.get((item.name, item.model), (None, None))
+        item = due(item, nightly, before, now, again)
         if item.due_at is not None:
             add_night(store, _night(nightly.name, item, judge, store, item.due_at, say))
 
@@ -57,13 +58,14 @@ def planned(nightly: Nightly, now: datetime, *, every: bool = False) -> tuple[Pl
         store = open_store(nightly.store_url, create=False)
     except QualgateError:  # none yet: `check_store` has said what else is wrong
         store = None
-    last = {(one.gate, one.model): one for one in last_nights(store, nightly.name)} if store else {}
+    last = last_of(store, nightly) if store else {}
     found = []
     for item in items(nightly):
-        before = last.get((item.name, item.model))
-        item = due(item, nightly, None if every else before, now)
+        before, again = last.get((item.name, item.model), (None, None))
+        item = due(item, nightly, None if every else before, now, again)
         if item.due_at is None:
-            found.append(Planned(item=item, last=before, does="wait", why="not due"))
+            why = f"failed; tried again from {again:%H:%M} UTC" if again else "not due"
+            found.append(Planned(item=item, last=before, does="wait", why=why))
         elif item.gate is None:
             found.append(Planned(item=item, last=before, does="refuse", why=str(item.error)))
         else:

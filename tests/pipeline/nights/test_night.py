@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,13 +14,14 @@ from qualgate.config import load_gate_file
 from qualgate.config.nightly import load_nightly
 from qualgate.errors import Exit, InfrastructureError, Interrupted
 from qualgate.pipeline.nights import night as nights
+from qualgate.pipeline.nights.digest import lines
 from qualgate.pipeline.nights.night import exit_of, planned
 from qualgate.pipeline.nights.whole import tell, whole_night
 from qualgate.pipeline.outcome import Outcome
 from qualgate.records import Verdict
 from qualgate.store import runs
 from qualgate.store.database import open_store
-from qualgate.store.nights import add_digests, last_nights
+from qualgate.store.nights import add_digests, last_nights, undelivered
 from tests.postgresql import server
 from tests.store.made import make_plan, make_run
 
@@ -116,6 +119,86 @@ def test_one_gate_file_that_fails_keeps_none_of_the_others_and_the_worst_counts(
     told = nights_of(nightly, Judge(one=ZeroDivisionError("x")), NOON, every=True)
     assert told[0].night.exit == 13
     assert told[0].night.said == "ZeroDivisionError: x"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Sets the time at which nights end, and returns it."""
+    ticks = count()
+
+    def set_to(now):
+        ended = lambda: (now + timedelta(milliseconds=next(ticks))).isoformat(timespec="milliseconds")  # noqa: E731
+        monkeypatch.setattr(nights, "plain", SimpleNamespace(now=ended))
+        return now
+
+    return set_to
+
+
+def digests_of(nightly):
+    """Each that was written: by what its nights ended, and when they are tried again."""
+    with open_store(nightly.store_url) as store:
+        bodies = [one.body for one in undelivered(store, nightly.name)]
+    return [[(night["gate"], night["exit"], night["exit_before"], night["failed"]) for night in one["nights"]]
+            for one in bodies]  # fmt: skip
+
+
+def test_what_failed_is_tried_again_after_growing_pauses_and_then_waits_for_the_next_night(nightly, clock):
+    judge = Judge(one=InfrastructureError("the cluster is away"))
+    tried = []
+    for minutes in range(0, 13 * 60, 15):
+        whole_night(nightly, judge, clock(NOON + timedelta(minutes=minutes)))
+        tried += [minutes] * judge.asked.count("one")
+        judge.asked.clear()
+    assert tried == [0, 15, 45, 105], "looked at every quarter of an hour, as by a timer"
+    assert code_of(nightly) is Exit.INFRASTRUCTURE
+    whole_night(nightly, judge, clock(NOON + timedelta(hours=14, minutes=1)))
+    assert "one" in judge.asked, "the next night"
+
+
+def test_a_failure_that_is_tried_again_is_told_once_then_that_it_stays_and_at_once_that_it_is_over(
+    nightly, clock, monkeypatch
+):
+    nightly.path.write_text(nightly.path.read_text() + "digest: {webhook: {url_env: HOOK}}\n")
+    nightly, judge = load_nightly(nightly.path), Judge(one=InfrastructureError("the cluster is away"))
+    monkeypatch.delenv("HOOK", raising=False)  # so that all digests wait
+    first = whole_night(nightly, judge, clock(NOON))
+    assert first.due_next == NOON + timedelta(minutes=5, milliseconds=1)
+    again = whole_night(nightly, judge, clock(NOON + timedelta(minutes=15)))
+    assert [(one.night.gate, one.failed) for one in again.told] == [("one", 2)], "who looks is told"
+    assert "  tried again from 12:35 UTC" in lines(again.said)
+    assert whole_night(nightly, judge, clock(NOON + timedelta(minutes=20))).told == ()
+    told = [[("one", 13, None, 1), ("two", 0, None, 0)]]
+    assert digests_of(nightly) == told, "that it failed again is no news"
+    for minutes in (45, 105):
+        last = whole_night(nightly, judge, clock(NOON + timedelta(minutes=minutes)))
+    assert "  tried 4 times, and no more until it is due again" in lines(last.said)
+    assert last.due_next == datetime(2026, 11, 27, 2, tzinfo=UTC)
+    assert digests_of(nightly) == (told := [*told, [("one", 13, 13, 4)]])
+    tomorrow = NOON + timedelta(days=1)
+    whole_night(nightly, judge, clock(tomorrow))
+    whole_night(nightly, Judge(), clock(tomorrow + timedelta(minutes=5)))
+    whole_night(nightly, Judge(), clock(tomorrow + timedelta(minutes=6)))
+    assert digests_of(nightly) == [*told, [("one", 13, 13, 1), ("two", 0, 0, 0)], [("one", 0, 13, 0)]]
+
+
+def test_a_failure_that_was_not_told_before_the_process_died_is_told_by_the_next_try(nightly, clock, monkeypatch):
+    nightly.path.write_text(nightly.path.read_text() + "digest: {webhook: {url_env: HOOK}}\n")
+    nightly, judge = load_nightly(nightly.path), Judge(one=InfrastructureError("the cluster is away"))
+    monkeypatch.delenv("HOOK", raising=False)
+    judge.codes["two"] = Interrupted("stopped")
+    with pytest.raises(Interrupted):
+        whole_night(nightly, judge, clock(NOON))
+    judge.codes["two"] = Exit.APPROVE
+    whole_night(nightly, judge, clock(NOON + timedelta(minutes=15)))
+    assert digests_of(nightly) == [[("one", 13, None, 1), ("two", 0, None, 0)]]
+
+
+def test_a_plan_says_when_what_failed_is_tried_again(nightly, clock):
+    whole_night(nightly, Judge(one=InfrastructureError("away")), clock(NOON))
+    assert [(one.does, one.why) for one in planned(nightly, NOON)] == [
+        ("wait", "failed; tried again from 12:05 UTC"), ("wait", "not due"),
+    ]  # fmt: skip
+    assert [one.does for one in planned(nightly, NOON + timedelta(minutes=6))] == ["run", "wait"]
 
 
 def test_a_gate_file_that_cannot_be_read_is_told_and_approves_nothing(nightly):

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from qualgate.workers.ray_pool import RAY_HERE
+from qualgate.workers.ray_reach import RAY_HERE
 from tests.verification.service.disturbed import ENDS, GATE_FILE, ROOT, Ground
 
 SMALL = {"include_dashboard": False, "object_store_memory": 80 * 2**20}

@@ -23,7 +23,7 @@ from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.trial import as_trial
 from qualgate.records import JobFailure, Plan
 from qualgate.workers.pool import run_jobs
-from qualgate.workers.ray_pool import RAY_HERE
+from qualgate.workers.ray_reach import RAY_HERE
 from tests.verification.goals import SERVICE
 
 CASES, ROUNDS, ROUNDS_QUICK = 250, 5, 1
