@@ -15,7 +15,6 @@ from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, st
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
-from qualgate.store.address import file_of
 
 if TYPE_CHECKING:
     from qualgate.cli.doctor import Finding
@@ -31,6 +30,8 @@ def dashboard(
     import signal
     import socket
     import subprocess
+
+    from qualgate.store.address import file_of
 
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError("the dashboard needs streamlit: pip install 'qualgate[dashboard]'")

@@ -10,7 +10,7 @@ import pytest
 from qualgate.errors import NotHere, UsageError
 from qualgate.pipeline.under_lease import giving_way
 from qualgate.store import leases, submissions
-from qualgate.workers import ray_pool
+from qualgate.workers import ray_reach
 from tests.store.test_leases import SECONDS, handed
 
 
@@ -91,7 +91,7 @@ def test_what_a_node_may_not_take_now_is_no_work_for_it(store, clock):
 def without_ray() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ray", None)
-        ray_pool._connect("")
+        ray_reach.connect("")
 
 
 def without_gpus() -> None:
