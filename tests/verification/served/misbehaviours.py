@@ -92,10 +92,10 @@ async def continues(to: Struck) -> None:
 
 
 async def answered_twice(to: Struck) -> None:
-    """A second answer lies in the connection before the next question."""
+    """A second answer lies in the connection before the next question, for it comes with the first: of one that came
+    once the next is asked nobody could tell that it is not the next one's."""
     again = json.dumps({"choices": [{"index": 0, "text": "stale", "finish_reason": "stop"}]}).encode()
-    await to.right()
-    await to.send(head(200, f"Content-Length: {len(again)}", "Content-Type: application/json") + again)
+    await to.right(head(200, f"Content-Length: {len(again)}", "Content-Type: application/json") + again)
 
 
 @cache

@@ -32,20 +32,22 @@ class Struck:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self, value: Any, status: int = 200, *headers: str) -> None:
+    async def answer(self, value: Any, status: int = 200, *headers: str, behind: bytes = b"") -> None:
         """One whole reply; bytes are sent as they stand."""
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
-        await self.send(head(status, f"Content-Length: {len(body)}", "Content-Type: application/json", *headers) + body)
+        said = head(status, f"Content-Length: {len(body)}", "Content-Type: application/json", *headers)
+        await self.send(said + body + behind)
 
-    async def pieces(self, events: Sequence[Any], *, done: bool = True) -> None:
+    async def pieces(self, events: Sequence[Any], *, done: bool = True, behind: bytes = b"") -> None:
         """Server-sent events, chunked; bytes are sent as they stand."""
         await self.send(STREAM)
         for one in [*events, *([b"data: [DONE]\n\n"] if done else [])]:
             await self.send(chunk(one if isinstance(one, bytes) else event(one)))
-        await self.send(b"0\r\n\r\n")
+        await self.send(b"0\r\n\r\n" + behind)
 
-    async def right(self) -> None:
-        await (self.pieces(self.events) if self.streams else self.answer(self.whole))
+    async def right(self, behind: bytes = b"") -> None:
+        """behind: sent with the end of it."""
+        await (self.pieces(self.events, behind=behind) if self.streams else self.answer(self.whole, behind=behind))
 
     @property
     def half(self) -> bytes:
