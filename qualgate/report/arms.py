@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qualgate.escaping import visible_line
-from qualgate.records import ArmService, ArmStep, Effect, FourArm, Interaction, Verdict, WeightsAndCache
+from qualgate.formatting import size_text
+from qualgate.records import ArmFootprint, ArmService, ArmStep, Effect, FourArm, Interaction, Verdict, WeightsAndCache
 
 UNAVAILABLE, NOT_ASKED = "unavailable", "not asked"
+
+
+def size_cells(size: ArmFootprint | None) -> tuple[str, str, str]:
+    """On disk, in memory, bits a weight; dashes where they are not known."""
+    if size is None:
+        return "–", "–", "–"
+    return size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}"
 
 
 def service_lines(services: Sequence[ArmService]) -> list[str]:

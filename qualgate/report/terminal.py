@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from qualgate.escaping import visible_line
-from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, size_text, stop_texts, value_text
+from qualgate.formatting import difference_and_bounds, drift_texts, flips_text, stop_texts, value_text
 from qualgate.records import Comparison, Verdict
 from qualgate.report import readings, screen, trajectories
-from qualgate.report.arms import arm_lines, weights_and_cache_lines
+from qualgate.report.arms import arm_lines, size_cells, weights_and_cache_lines
 from qualgate.report.flip_list import print_flips
 from qualgate.report.screen import fit, indented
 from qualgate.report.speculation import speculation_lines
@@ -106,15 +106,11 @@ def _arms(report: Report, *, wide: bool) -> Table:
                           ("errors", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for arm in report.run.arms:
-        size = arm.sizes
-        sizes = (
-            (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
-            if size
-            else ("–", "–", "–")
-        )
         names = Text(visible_line(arm.name)), Text(visible_line(arm.weights))  # Text: brackets are no markup
         kernel = Text(visible_line(", ".join(arm.kernels) or "–"))
-        table.add_row(*names, *(sizes if wide else ()), kernel, f"{arm.done} of {arm.expected}", str(arm.errors))
+        table.add_row(
+            *names, *(size_cells(arm.sizes) if wide else ()), kernel, f"{arm.done} of {arm.expected}", str(arm.errors)
+        )
     return table
 
 

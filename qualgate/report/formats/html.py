@@ -16,7 +16,6 @@ from qualgate.formatting import (
     difference_and_bounds,
     drift_terms,
     flips_text,
-    size_text,
     stop_texts,
     value_text,
     version_text,
@@ -28,6 +27,7 @@ from qualgate.report.arms import (
     STEPS,
     service_notes,
     service_row,
+    size_cells,
     step_rows,
     weights_and_cache_heads,
     weights_and_cache_rows,
@@ -136,12 +136,9 @@ def _setting(report: Report) -> str:
     policy = report.policy
     rows = []
     for arm in run.arms:
-        size = arm.sizes
-        sizes = (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory)) if size else ("–", "–")
-        bits = f"{size.effective_bits:.2f}" if size else "–"
         done = f"{arm.done:,} of {arm.expected:,}"
         kernel = ", ".join(arm.kernels) or "–"
-        rows.append((arm.name, arm.weights, *sizes, bits, kernel, done, f"{arm.errors:,}"))
+        rows.append((arm.name, arm.weights, *size_cells(arm.sizes), kernel, done, f"{arm.errors:,}"))
     heads = ("arm", "weights", "on disk", "in memory", "bits a weight", "kernel", "answers", "errors")
     failures = f"<h3>What could not be run</h3>{_list(run.failures)}" if run.failures and report.verdicts else ""
     return (

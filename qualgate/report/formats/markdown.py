@@ -11,7 +11,6 @@ from qualgate.formatting import (
     difference_and_bounds,
     drift_texts,
     flips_text,
-    size_text,
     stop_texts,
     value_text,
     version_text,
@@ -25,6 +24,7 @@ from qualgate.report.arms import (
     interaction_text,
     service_notes,
     service_row,
+    size_cells,
     step_rows,
     weights_and_cache_heads,
     weights_and_cache_rows,
@@ -90,14 +90,8 @@ def _arms(report: Report) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for arm in report.run.arms:
-        size = arm.sizes
-        sizes = (
-            (size_text(size.bytes_on_disk), size_text(size.bytes_in_memory), f"{size.effective_bits:.2f}")
-            if size
-            else ("–", "–", "–")
-        )
         done = (f"{arm.done} of {arm.expected}", str(arm.errors))
-        lines.append(row(arm.name, arm.weights, *sizes, ", ".join(arm.kernels) or "–", *done))
+        lines.append(row(arm.name, arm.weights, *size_cells(arm.sizes), ", ".join(arm.kernels) or "–", *done))
     if report.of_arms:
         lines += ["", *(f"- {escaped(line)}" for line in report.of_arms)]
     return lines
