@@ -16,7 +16,7 @@ from qualgate.errors import UsageError
 from qualgate.identity import case_hash
 from qualgate.scoring import score
 from qualgate.scoring.tools.dialects.registry import dialect
-from tests.scoring.tools.test_dialects import PING, PUBLISHED, TOOLS, WEATHER
+from tests.scoring.tools.published import PING, PUBLISHED, TOOLS, WEATHER
 
 GOOD = {"id": "a", "prompt": "2 + 2 =", "answer": "4", "max_new_tokens": 8}
 TOOL = {"name": "book", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
@@ -367,7 +367,7 @@ def test_a_declared_dialects_published_answer_scores_and_streams_as_a_whole(writ
     expected = [{"name": call.name, "arguments": call.arguments} for call in (WEATHER, PING)]
     tools = [TOOLS[0], {"name": "ping", "parameters": {"type": "object"}}]
     write([{**CALLS, "tools": tools, "expected_calls": expected}], f"{TOOL_CALLS}\ndialect: {name}")
-    found, text = evalsets.load("./mine.yaml", tmp_path), PUBLISHED[name][2]
+    found, text = evalsets.load("./mine.yaml", tmp_path), PUBLISHED[name].two
     assert score(found.cases[0], found, text, "eos")[1].verdict is True
     stream = dialect(found.cases[0].body["dialect"]).stream(tools)
     pieces = [text[place : place + 7] for place in range(0, len(text), 7)]

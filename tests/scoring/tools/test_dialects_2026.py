@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from qualgate.scoring.tools.dialects import BadCall, Call
+from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.dialects.registry import dialect
-from tests.scoring.tools.test_dialects import CALL, NO_ARGUMENTS, PING, TOOLS, WEATHER
+from tests.scoring.tools.published import CALL, NO_ARGUMENTS, PING, TOOLS, WEATHER, fault
 
 M3 = "]<]minimax[>["
 
@@ -21,12 +21,6 @@ def one(name: str, text: str, tools=()) -> dict:
     (call,) = dialect(name).parse(text, tools)
     assert call.name == "f"
     return call.arguments
-
-
-def word(name: str, text: str, tools=TOOLS) -> str:
-    with pytest.raises(BadCall) as caught:
-        dialect(name).parse(text, tools)
-    return caught.value.error_type
 
 
 def dsml(pairs: str) -> str:
@@ -59,14 +53,14 @@ def test_dsml_says_itself_what_is_text_whatever_the_schema():
     ],
 )
 def test_dsml_that_does_not_say_or_close_is_a_fault(text, error_type):
-    assert word("deepseek_v4", text) == error_type
+    assert fault("deepseek_v4", text) == error_type
 
 
 def test_the_frames_of_deepseeks_versions_are_not_each_others():
     versions = ("deepseek_v32", "deepseek_v4", "deepseek_v41")
     texts = {name: dialect(name).serialise([PING]) for name in versions}
     assert all(dialect(name).parse(texts[name], TOOLS) == (PING,) for name in versions)
-    assert word("deepseek_v4", texts["deepseek_v32"]) == word("deepseek_v32", texts["deepseek_v4"]) == "leaked_token"
+    assert fault("deepseek_v4", texts["deepseek_v32"]) == fault("deepseek_v32", texts["deepseek_v4"]) == "leaked_token"
     assert dialect("deepseek_v4").parse(texts["deepseek_v41"], TOOLS) == ()
 
 
@@ -100,7 +94,7 @@ def test_minimax_m3s_children_are_a_list_or_an_object_as_the_schema_says():
     ],
 )
 def test_minimax_m3s_broken_elements_are_faults(inner, error_type):
-    assert word("minimax_m3", m3(inner)) == error_type
+    assert fault("minimax_m3", m3(inner)) == error_type
 
 
 def test_kimi_k3_escapes_names_and_not_values():
@@ -134,14 +128,14 @@ def test_hunyuans_tags_may_have_a_part_of_their_checkpoint(name):
     assert dialect(name).parse("A <tool_call> is </think> prose. " + text) == (call,)
     stream = dialect(name).stream()
     assert [made for piece in "Hm." + text for made in stream.feed(piece)] + [*stream.close()] == [call]
-    assert word(name, with_part(plain, ":61").replace("</tool_call:61>", "</tool_call:62>")) == "unbalanced"
-    assert word(name, f"<think:61>{with_part(plain, ':61')}") == "call_in_think"
+    assert fault(name, with_part(plain, ":61").replace("</tool_call:61>", "</tool_call:62>")) == "unbalanced"
+    assert fault(name, f"<think:61>{with_part(plain, ':61')}") == "call_in_think"
 
 
 def test_olmo3_writes_a_call_a_line_and_gemma4_text_between_marks_alone():
     assert dialect("olmo3").parse("<function_calls>\nping()\nping()\n</function_calls>", TOOLS) == (PING, PING)
-    assert word("olmo3", "<function_calls>ping(\n</function_calls>") == "not_python"
-    assert word("gemma4", "<|tool_call>call:f{a:celsius}<tool_call|>") == "not_json"
+    assert fault("olmo3", "<function_calls>ping(\n</function_calls>") == "not_python"
+    assert fault("gemma4", "<|tool_call>call:f{a:celsius}<tool_call|>") == "not_json"
 
 
 @pytest.mark.parametrize("block", [f"[TOOL_CALLS][{CALL}]\n", f"<tool_call>[{CALL}]</tool_call>", f"[{CALL}]"])
@@ -162,7 +156,7 @@ def test_a_newer_dialects_thinking_is_not_the_answer():
     ):
         call = dialect(name).serialise([PING])
         assert dialect(name).parse(thought.format("hm") + call, TOOLS) == (PING,)
-        assert word(name, thought.format(call) + "No.") == "call_in_think"
+        assert fault(name, thought.format(call) + "No.") == "call_in_think"
 
 
 def test_gigachat3_reads_the_token_or_the_role():

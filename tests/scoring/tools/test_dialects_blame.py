@@ -10,7 +10,7 @@ from qualgate.errors import UsageError
 from qualgate.scoring.tools.dialects import Call, Dialect, registry
 from qualgate.scoring.tools.dialects.blame import blame
 from qualgate.scoring.tools.dialects.detect import detect, readers
-from tests.scoring.tools.test_dialects import PING, PUBLISHED, SAME, TOOLS, WEATHER
+from tests.scoring.tools.published import PING, PUBLISHED, SAME, TOOLS, WEATHER
 
 # Grammars of which a text alone cannot tell which it is: the first reads it, too.
 FIRST = {"glm47": "glm45", "mistral_v11": "mistral", "hunyuan_a13b": "jamba", "llama4_pythonic": "llama4_pythonic"}
@@ -19,78 +19,31 @@ FIRST |= {"pythonic": "llama4_pythonic", "json": "llama3_json", "mimo": "qwen3_c
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_an_answer_is_recognised(name):
-    for text in PUBLISHED[name][1:]:
+    for text in (PUBLISHED[name].one, PUBLISHED[name].two):
         assert name in readers(text, TOOLS)
-    assert detect(text=PUBLISHED[name][1], tools=TOOLS) == FIRST.get(name, name)
+    assert detect(text=PUBLISHED[name].one, tools=TOOLS) == FIRST.get(name, name)
     assert detect(text="It is sunny.") is None
 
 
-# What the published templates hold, in a line each; the templates themselves were checked outside of this suite.
-TEMPLATES = {
-    "hermes": '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call><|im_end|>',
-    "qwen3_coder": "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\n",
-    "glm45": "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>",
-    "hunyuan_v3": "<tool_calls>\n<tool_call>{name}<tool_sep>\n<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>",
-    "minimax_m2": "{%- set toolcall_begin_token = '<minimax:tool_call>' -%}",
-    "minimax_m1": "respond with <tool_calls></tool_calls> XML tags<end_of_sentence>\n<beginning_of_sentence>user name=",
-    "jamba": "{{ '<|bom|><|assistant|> ' }}{{ '<tool_calls>[\n' }}",
-    "hunyuan_a13b": '<tool_calls>[{"name": "…", "arguments": {}}]</tool_calls>',
-    "granite": "<|start_of_role|>assistant … respond with <|tool_call|> followed by a JSON list of tools used.",
-    "granite_20b_fc": '<function_call> {"name": …',
-    "mistral": "{{- '[TOOL_CALLS] [' }}",
-    "mistral_v11": "{{- '[TOOL_CALLS]' + tool['function']['name'] + '[ARGS]' + arguments }}",
-    "deepseek_v3": "'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>'"
-    " + name + '\n```json\n'",
-    "deepseek_v31": "'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>'+ name + '<｜tool▁sep｜>' + arguments",
-    "kimi_k2": "<|tool_calls_section_begin|>{%- for tool_call in message['tool_calls'] -%}<|tool_call_begin|>",
-    "phi4_mini": "{{ '<|' + message['role'] + '|>' + content + '<|tool|>' + message['tools'] + '<|/tool|>' }}",
-    "internlm2": "<|action_start|><|plugin|>",
-    "nemotron": 'use the following format:\n<TOOLCALL>[{"name": "tool_name1", "arguments": "tool_args1"}]</TOOLCALL>',
-    "cohere_command": "1. Action: write <|START_ACTION|> followed by a list of JSON-formatted tool calls",
-    "functiongemma": "{{ '<start_function_call>call:' + function['name'] + '{' }}",
-    "harmony": '{{- "<|start|>assistant to=" }}{{- "functions." + name + "<|channel|>commentary json" }}<|call|>',
-    "llama3_json": "{{- '<|python_tag|>' + tool_call.name + '.call(' }}",
-    "llama4_pythonic": "<|header_start|> [func_name1(params_name1=params_value1, params_name2=params_value2...)]",
-    "pythonic": "You MUST put it in the format of [func_name1(params_name1=params_value1)]",
-    "xlam": '[{"name": "tool_call_name", "arguments": {"arg1": "value1"}}]',
-    "deepseek_v32": '{%- set dsml_token = "｜DSML｜" -%} writing a "<{{ dsml_token }}function_calls>" block',
-    "deepseek_v4": 'You can invoke tools by writing a "<｜DSML｜tool_calls>" block like the following',
-    "deepseek_v41": 'writing a "<｜DSML｜ calls>" block: <｜DSML｜ invoke name="$TOOL_NAME">',
-    "kimi_k3": "{{- '<|open|>' + tag -}}{{- '<|sep|>' -}}{{- '<|close|>' + tag + '<|sep|>' -}}",
-    "minimax_m3": "{%- set ns_token = ']<]minimax[>[' -%}<tool_call>",
-    "gemma4": "{{- '<|tool_call>call:' + function['name'] + '{' -}}{{- '}<tool_call|>' -}}",
-    "seed_oss": "{%- set toolcall_begin_token = '<seed:tool_call>' -%}<function= <parameter=",
-    "longcat": '<longcat_tool_call>\n{"name": <function-name>, "arguments": <args-dict>}\n</longcat_tool_call>',
-    "dots": '<dots_function_call>\n<invoke name="$FUNCTION_NAME">',
-    "step3": '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="...">',
-    "plamo3": "<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>",
-    "inkling": "{{- '<|message_model|><|content_invoke_tool_json|>' -}}",
-    "apertus": "{{- '<|tools_prefix|>[' -}}",
-    "gigachat3": "{%- set role_sep = '<|role_sep|>\\n' -%}{'role': 'function call', 'content': …}",
-    "lfm2": '{{- "<|tool_call_start|>[" + (tool_calls | join(", ")) + "]<|tool_call_end|>" -}}',
-    "minicpm5": '<function name="function-name"><param name="param-name">value</param></function>',
-    "hy_v4": "{{- '<tool_calls' + part + '>' }}{{- '<tool_call' + part + '>' + name }}{{- '<arg_key' + part + '>' }}",
-    "k2_horizon": "{{- '<ifm|tool_calls>' }}{{- '<ifm|tool_call>' + tool_call.name }}",
-    "olmo3": "Available functions: <functions>[]</functions> … <function_calls>f(a=1)</function_calls>",
-}
+TEMPLATES = {name: published.template for name, published in PUBLISHED.items() if published.template}
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_is_recognised_and_goes_before_the_answer(name):
     assert detect(TEMPLATES[name]) == name
-    assert detect(TEMPLATES[name], text=PUBLISHED["openai"][1]) == name
+    assert detect(TEMPLATES[name], text=PUBLISHED["openai"].one) == name
 
 
 def test_every_dialect_with_a_template_of_its_own_is_recognised():
     assert {*registry.names()} - {*TEMPLATES} == {*SAME, "glm47", "mimo", "openai", "json"}
     assert detect("{% for message in messages %}{{ message.content }}{% endfor %}") is None
-    assert detect("{% for message in messages %}", text=PUBLISHED["openai"][1]) == "openai"
+    assert detect("{% for message in messages %}", text=PUBLISHED["openai"].one) == "openai"
 
 
 def test_the_declared_dialect_reads_it_and_nobody_is_at_fault():
-    result = blame(PUBLISHED["hermes"][2], "hermes", TOOLS)
+    result = blame(PUBLISHED["hermes"].two, "hermes", TOOLS)
     assert (result.culprit, result.calls, result.readers, result.error_type) == ("none", (WEATHER, PING), (), "")
-    assert result.text == PUBLISHED["hermes"][2]
+    assert result.text == PUBLISHED["hermes"].two
     plain = blame("It is sunny.", "hermes", TOOLS)
     assert (plain.culprit, plain.calls, plain.tried) == ("none", (), registry.names())
 
@@ -98,7 +51,7 @@ def test_the_declared_dialect_reads_it_and_nobody_is_at_fault():
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("declared", ["hermes", "qwen3_coder", "llama3_json", "kimi_k2"])
 def test_a_parser_of_another_dialect_is_at_fault(name, declared):
-    text = PUBLISHED[name][1]
+    text = PUBLISHED[name].one
     if declared in readers(text, TOOLS):
         return
     result = blame(text, declared, TOOLS)
@@ -208,7 +161,7 @@ def test_an_unknown_dialect_is_refused_with_the_nearest_name():
 
 
 def test_of_an_answer_in_two_dialects_the_calls_in_the_declared_one_count():
-    first, second = PUBLISHED["hermes"][1], PUBLISHED["mistral"][1]
+    first, second = PUBLISHED["hermes"].one, PUBLISHED["mistral"].one
     alone = registry.dialect("hermes").parse(first, TOOLS)
     assert alone
     assert registry.dialect("hermes").parse(first + second, TOOLS) == alone

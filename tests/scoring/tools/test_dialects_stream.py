@@ -20,7 +20,7 @@ from qualgate.scoring.tools.dialects.registry import dialect, names
 from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.dialects.stream import Dialect
 from tests.depth import examples
-from tests.scoring.tools.test_dialects import PUBLISHED, TOOLS
+from tests.scoring.tools.published import PUBLISHED, TOOLS
 
 # Dialects that differ in name and source alone are read once.
 GRAMMARS = [name for name in names() if name in PUBLISHED]
@@ -56,7 +56,7 @@ def whole(form: Dialect, text: str) -> tuple[list[Call], str, str, str]:
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_every_cut_of_a_published_answer_reads_as_the_whole(name):
     form = dialect(name)
-    for text in PUBLISHED[name][1:]:
+    for text in (PUBLISHED[name].one, PUBLISHED[name].two):
         expected = whole(form, text)
         assert not expected[2]
         assert outcome(form, list(text)) == expected
@@ -66,7 +66,7 @@ def test_every_cut_of_a_published_answer_reads_as_the_whole(name):
 
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_calls_come_as_soon_as_they_are_complete(name):
-    text, stream = PUBLISHED[name][2], dialect(name).stream(TOOLS)
+    text, stream = PUBLISHED[name].two, dialect(name).stream(TOOLS)
     came = [place for place, piece in enumerate(text) for _ in stream.feed(piece)]
     came += [len(text) for _ in stream.close()]
     assert len(came) == 2
@@ -93,7 +93,7 @@ def alphabet(name: str) -> list[str]:
     """Pieces from which almost-answers of a dialect are made."""
     form = dialect(name)
     markers = [*form.open, form.close, *(form.frame or ()), *form.stray, *(MARKERS if name == "harmony" else ())]
-    text = PUBLISHED[name][1]
+    text = PUBLISHED[name].one
     common = [
         "<think>",
         "</think>",

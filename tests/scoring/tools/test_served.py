@@ -16,7 +16,7 @@ from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.served import METRIC, read_served, score_served
 from qualgate.scoring.tools.served_parsers import PARSERS, UNREAD
 from tests.depth import examples
-from tests.scoring.tools.test_dialects import CALL, PUBLISHED, SAME, TOOLS
+from tests.scoring.tools.published import ANSWERS, CALL, TOOLS
 
 F = '{"name": "f", "arguments": {"a": 1}}'
 KEYED = '{"id": 7, "name": "f", "arguments": {"a": 1}}'
@@ -32,7 +32,7 @@ OTHERWISE |= {"llama4_pythonic"}
 
 @pytest.mark.parametrize("name", [name for name in PARSERS if name not in OTHERWISE])
 def test_what_is_in_the_dialect_is_read_as_strictly(name):
-    for text in PUBLISHED[SAME.get(name) or name][1:]:
+    for text in (ANSWERS[name].one, ANSWERS[name].two):
         assert read_served(text, name, TOOLS) == dialect(name).parse(text, TOOLS)
     assert read_served("It is sunny.", name, TOOLS) == ()
 
