@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.house.imports import ROOT
+from tests.house.imports import ROOT, parsed
 
 MOST_LINES = 60
 # Triton bodies take every pointer and stride; a migration writes one schema down.
@@ -36,7 +36,7 @@ def functions(paths: list[Path]) -> list[Function]:
 
 def _of(path: Path) -> Iterator[Function]:
     where = path.relative_to(ROOT).as_posix()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             own = given[1:] if given and given[0].arg in ("self", "cls") else given
@@ -56,15 +56,23 @@ def too_long(found: list[Function]) -> list[str]:
             if one.lines > MOST_LINES and not one.place.startswith(BODIES)]  # fmt: skip
 
 
-def ruled(*rules: str, limits: tuple[str, ...] = ()) -> list[str]:
-    """What ruff finds by these rules: `file:line message`. limits: `--config` lines in place of the project's own."""
-    options = [part for limit in limits for part in ("--config", limit)]
+def ruled() -> dict[str, list[str]]:
+    """What ruff finds, by rule: `file:line message`. McCabe's number is told from 11 on."""
+    command = [sys.executable, "-m", "ruff", "check", "--select", "C901,PLR0913,D100,D101,D102,D103,D104"]
+    limit = ["--config", "lint.mccabe.max-complexity=10"]
     done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--select", ",".join(rules), *options, "--output-format", "json", "."],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    rows = json.loads(done.stdout)
-    return [f"{Path(row['filename']).relative_to(ROOT)}:{row['location']['row']} {row['message']}" for row in rows]
+        [*command, *limit, "--output-format", "json", "."], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    found: dict[str, list[str]] = {}
+    for row in json.loads(done.stdout):
+        place = f"{Path(row['filename']).relative_to(ROOT)}:{row['location']['row']}"
+        found.setdefault(row["code"], []).append(f"{place} {row['message']}")
+    return found
+
+
+def mccabe(line: str) -> int:
+    """The number in ruff's message."""
+    return int(line.rpartition("(")[2].split()[0])
 
 
 def comments_per_100(paths: list[Path]) -> float:

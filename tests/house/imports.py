@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def imported(name: str, path: Path, known: set[str]) -> set[str]:
     """Our own modules that a file imports, wherever in it. `import_module` of a text counts as what it names; of a text
     that begins with a package, as every module of it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -64,6 +65,13 @@ def _beginning(text: ast.expr, name: str) -> str:
     return said
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax of a file, which several rows look through."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def graph() -> dict[str, set[str]]:
     """Module → modules that it imports."""
     found = modules()

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from tests.house.imports import ROOT
+from tests.house.imports import ROOT, parsed
 
 LEAST = 30  # lines from which a module is looked for among the tests
 CALLED_BY_OTHERS = re.compile(r"^(upgrade|downgrade|main|serve|visit_\w+|do_\w+)$")
@@ -22,8 +22,8 @@ def unnamed(paths: list[Path]) -> list[str]:
     )
     return [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for path, text in texts.items()
-        for node in ast.parse(text).body
+        for path in texts
+        for node in parsed(path).body
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list
         if words[node.name] == 1 and not CALLED_BY_OTHERS.match(node.name)
     ]
