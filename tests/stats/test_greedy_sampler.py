@@ -36,18 +36,6 @@ def test_of_a_sampler_that_draws_the_value_has_a_mean_of_one_at_most(peak):
     assert (means <= 1 + 4 * errors).all(), means
 
 
-@pytest.mark.parametrize("peak", [0.3, 2.0, 5.0])
-def test_a_sampler_that_draws_is_accused_at_most_as_often_as_is_said_however_often_one_looks(peak):
-    generator = np.random.default_rng(1)
-    alpha, runs = 0.05, 400
-    accused = 0
-    for _ in range(runs):
-        margins = told(generator, 60, peak=peak)
-        steps = np.cumsum([log_e_values(margins[at : at + 1]) for at in range(len(margins))], axis=0)
-        accused += max(log_e_value(row) for row in steps.tolist()) >= log(1 / alpha)
-    assert accused <= runs * alpha + 3 * np.sqrt(runs * alpha)
-
-
 @pytest.mark.parametrize("temperature", [0.3, 0.7, 1.0, 1.5])
 def test_a_silently_greedy_sampler_is_caught_in_200_prompts(temperature):
     """Distributions as sharp as a language model's: the likeliest token mostly holds nearly all; eight tokens each."""

@@ -26,19 +26,15 @@ from qualgate.stats.percentiles import groups_needed
 from qualgate.stats.power import approval_region, chance_to_approve, pairs_needed
 
 
-@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+@given(st.integers(0, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_binomial_bounds_are_clopper_pearson(count: tuple[int, int]) -> None:
     successes, n = count
+    if not n:
+        assert binomial_upper(0, 0) == 1
+        return
     oracle = stats.binomtest(successes, n).proportion_ci(0.9, method="exact")  # two-sided .9 = one-sided .95 each
     assert binomial_lower(successes, n) == pytest.approx(oracle.low, abs=1e-9)
     assert binomial_upper(successes, n) == pytest.approx(oracle.high, abs=1e-9)
-
-
-def test_binomial_bounds_at_the_ends() -> None:
-    assert binomial_lower(0, 10) == 0
-    assert binomial_upper(10, 10) == 1
-    assert binomial_upper(0, 0) == 1
-    assert binomial_upper(0, 10) == pytest.approx(1 - 0.05 ** (1 / 10))
 
 
 def test_mean_of_singletons_is_the_t_interval() -> None:
@@ -63,7 +59,7 @@ def test_one_cluster_or_no_denominator_knows_nothing() -> None:
 
 
 def test_percentile_bounds_cover_under_clustering() -> None:
-    generator, covered, draws = np.random.default_rng(4), 0, 300
+    generator, covered, draws = np.random.default_rng(4), 0, 100
     for _ in range(draws):
         x = generator.normal(size=(60, 10)) * 0.6 + generator.normal(size=(60, 1)) * 0.8  # standard normal
         bounds = clustered_percentile(x.ravel(), np.repeat(np.arange(60), 10), 90, stats.norm.ppf(0.9))
@@ -83,32 +79,6 @@ def test_a_percentile_is_proven_exactly_where_its_upper_bound_keeps_the_limit() 
         bounds = clustered_percentile(x.ravel(), np.repeat(np.arange(400), 5), 95, limit)
         assert (bounds.p_below <= 0.05) == (bounds.upper <= limit)
         assert (bounds.p_above <= 0.05) == (bounds.lower > limit)
-
-
-ALL_OR_NOTHING = [
-    (20, 9, 0.9999, 0.0),
-    (20, 9, 0.99, 0.5),
-    (20, 9, 0.9, 1.0),
-    (240, 20, 0.98, 0.3),
-    (60, 20, 0.95, 0.5),
-]
-
-
-@pytest.mark.parametrize(("clusters", "size", "rate", "together"), ALL_OR_NOTHING)
-def test_a_share_at_its_limit_is_rarely_proven(clusters: int, size: int, rate: float, together: float) -> None:
-    """Clusters that share one fate with probability `together`; the truth is the limit, so at most alpha may pass."""
-    generator, draws, labels = np.random.default_rng(12), 300, np.repeat(np.arange(clusters), size)
-    above = below = 0
-    for _ in range(draws):
-        shared = generator.random(clusters) < together
-        fate = np.where(shared[labels], generator.random(clusters)[labels], generator.random(clusters * size))
-        hits = np.bincount(labels, fate < rate)
-        bounds = clustered_share(hits, np.full(clusters, size), np.arange(clusters), rate)
-        assert bounds.upper - bounds.lower > 1e-3
-        above, below = above + (bounds.p_above <= 0.05), below + (bounds.p_below <= 0.05)
-    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws)
-    assert above / draws <= most
-    assert below / draws <= most
 
 
 def test_a_share_of_equal_all_or_nothing_clusters_is_clopper_pearson() -> None:
@@ -137,8 +107,7 @@ HEAVY = {  # value of a case, and its true mean
 }
 
 
-@pytest.mark.parametrize("clusters", [20, 70, 300])
-@pytest.mark.parametrize("kind", HEAVY)
+@pytest.mark.parametrize(("kind", "clusters"), [*zip(HEAVY, (70, 300, 20), strict=True)])
 def test_a_heavy_tailed_mean_at_its_limit_is_rarely_proven(kind: str, clusters: int) -> None:
     """A third of the cases come in two halves of unequal length, which changes nothing."""
     draw, mean = HEAVY[kind]
@@ -153,10 +122,9 @@ def test_a_heavy_tailed_mean_at_its_limit_is_rarely_proven(kind: str, clusters: 
     assert proven == 0 or clusters >= clusters_needed(95)
 
 
-@pytest.mark.parametrize("clusters", [100, 400, 1_500])
-def test_answers_that_rarely_run_on_to_their_limit_are_not_taken_to_keep_their_length(clusters: int) -> None:
+def test_answers_that_rarely_run_on_to_their_limit_are_not_taken_to_keep_their_length() -> None:
     """Of ten tokens, but now and then of all 1,024 that an answer may take: 1.5 times as long on average."""
-    generator, draws, proven = np.random.default_rng(23), 400, 0
+    generator, clusters, draws, proven = np.random.default_rng(23), 400, 400, 0
     for _ in range(draws):
         lengths = np.where(generator.random(clusters) < 0.5 / 101.4, 1024, generator.integers(9, 12, clusters))
         bounds = length_bounds(lengths, np.full(clusters, 10), np.arange(clusters), 1.5, 0.05, 102.4)
@@ -176,11 +144,11 @@ def test_a_heavy_tailed_mean_far_below_its_limit_is_proven() -> None:
     """A sixth of the limit, as eight-bit weights have it; so the bound is no refusal of everything."""
     generator = np.random.default_rng(22)
     for clusters, least in ((100, 0.8), (400, 0.95)):
-        draws = [generator.lognormal(0, 1, clusters) for _ in range(100)]
+        draws = [generator.lognormal(0, 1, clusters) for _ in range(40)]
         every, ones = np.arange(clusters), np.ones(clusters)
         limit = 6 * np.exp(0.5)
         proven = sum(nonnegative_ratio(x, ones, every, limit, **UNSEEN_KL).p_below <= 0.05 for x in draws)
-        assert proven >= 100 * least
+        assert proven >= 40 * least
 
 
 def test_bootstrap_covers_a_mean_and_repeats_itself() -> None:

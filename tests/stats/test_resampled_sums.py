@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.resampled_sums import DRAWS, SEED, Sums
 
 COUNTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=80)
@@ -67,17 +66,6 @@ def test_a_share_of_all_or_none_is_no_surer_than_the_prompts_that_show_it_can_ma
     assert half == sums.ratio("half", "down", 0.05, nothing="")
 
 
-def test_many_clusters_give_the_bounds_of_the_linearised_error():
-    drawn = np.random.default_rng(4)
-    size = drawn.integers(1, 20, 800)
-    up = drawn.binomial(size, drawn.beta(6, 2, 800))
-    found = Sums.of({"up": up, "down": size}, np.arange(800)).ratio("up", "down", 0.05, nothing="")
-    oracle = clustered_ratio(up, size, np.arange(800), 0.5)
-    width = oracle.upper - oracle.lower
-    assert found.lower == pytest.approx(oracle.lower, abs=0.08 * width)
-    assert found.upper == pytest.approx(oracle.upper, abs=0.08 * width)
-
-
 def test_each_bound_misses_the_truth_about_as_often_as_alpha_says():
     drawn = np.random.default_rng(5)
     missed = np.zeros(2)
@@ -89,16 +77,6 @@ def test_each_bound_misses_the_truth_about_as_often_as_alpha_says():
         missed += found.lower > 0.5, found.upper < 0.5
     assert (missed <= 30).all(), missed  # of 300: 15 expected, 30 with a chance of 2e-4
     assert (missed >= 3).all(), missed
-
-
-def test_a_formula_of_several_sums_is_taken_of_each_draw():
-    drawn = np.random.default_rng(6)
-    columns = {name: 1 + drawn.poisson(9, 200) for name in "abcd"}
-    sums = Sums.of(columns, np.arange(200))
-    found = sums.statistic(lambda of: of["a"] / of["b"] / (of["c"] / of["d"]), 0.05)
-    a, b, c, d = (columns[name].sum() for name in "abcd")
-    assert found.value == pytest.approx(a / b / (c / d))
-    assert found.lower < found.value < found.upper
 
 
 def test_no_entry_at_all_has_no_ratio():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from qualgate.stats.bounded import bounded_mean
 from qualgate.stats.intervals import clustered_ratio
 from qualgate.stats.paired.compare import compare_clustered_pairs
 from qualgate.stats.relative import compare_relative
@@ -22,11 +21,9 @@ def wholly_lost(generator, clusters: int, size: int, share: float, noise: float,
     return np.where(lost, -(generator.random(len(u)) < part).astype(float), even), labels
 
 
-CELLS = [(40, 40, 0.05, 0.02), (60, 20, 0.05, 0.02), (150, 10, 0.02, 0.01), (60, 10, 0.05, 0.03), (30, 16, 0.1, 0.05)]
-
-
-@pytest.mark.parametrize(("clusters", "size", "noise", "margin"), CELLS)
-@pytest.mark.parametrize("part", [1.0, 0.5])
+@pytest.mark.parametrize(
+    ("clusters", "size", "noise", "margin", "part"), [(60, 20, 0.05, 0.02, 1.0), (30, 16, 0.1, 0.05, 0.5)]
+)
 def test_a_loss_by_whole_clusters_is_not_proven_to_be_less(clusters, size, noise, margin, part) -> None:
     generator = np.random.default_rng(1)
     approved = by_t = 0
@@ -41,35 +38,12 @@ def test_a_loss_by_whole_clusters_is_not_proven_to_be_less(clusters, size, noise
     assert by_t / DRAWS > ALLOWED or part < 1  # what these cells are there for
 
 
-def test_a_loss_hidden_by_gains_of_whole_clusters_is_not_proven_to_be_more() -> None:
-    generator = np.random.default_rng(9)
-    blocked = by_t = 0
-    for _ in range(DRAWS):
-        d, labels = wholly_lost(generator, 40, 40, 0.02, 0.0)
-        d = np.where(d < 0, 1.0, -(generator.random(len(d)) < 0.0506).astype(float))  # 3 points are lost
-        by_t += clustered_ratio(d, np.ones(len(d)), labels, -0.03).p_below <= 0.05
-        blocked += clustered_mean(d, labels, -0.03).p_below <= 0.05
-    assert blocked / DRAWS <= 0.05
-    assert by_t / DRAWS > 0.3
-
-
 def test_a_share_of_the_rate_lost_by_whole_clusters_is_not_proven_to_be_less() -> None:
     generator = np.random.default_rng(5)
     for _ in range(10):
         d, labels = wholly_lost(generator, 40, 40, 0.02, 0.05)
         baseline = np.where(d == 0, generator.random(len(d)) < 0.85, d < 0).astype(float)
         assert compare_relative(baseline, baseline + d, labels, 0.02).p_within > 0.05
-
-
-@pytest.mark.parametrize("scale", [pytest.param(0.5, marks=pytest.mark.proof), 1.0])
-def test_scores_between_0_and_1_keep_alpha_where_whole_clusters_are_lost(scale) -> None:
-    generator = np.random.default_rng(2)
-    proven = 0
-    for _ in range(DRAWS):
-        d, labels = wholly_lost(generator, 60, 10, 0.05 / scale, 0.0)
-        d = np.where(d < 0, -scale, generator.uniform(-0.1, 0.1, len(d)))
-        proven += bounded_mean(d, labels, -0.05).p_above <= 0.05
-    assert proven / DRAWS <= ALLOWED
 
 
 def test_a_few_copied_cases_among_many_cost_hardly_anything() -> None:
