@@ -1,4 +1,4 @@
-"""The registry: what is shipped, what other packages add, and what they cannot do."""
+"""The registries of scorers, dialects and normalizers: what other packages add, and what they cannot do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,29 @@ from qualgate.errors import UsageError
 from qualgate.metrics import METRICS
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry, text
+from qualgate.scoring.match import score_exact_match
+from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.dialects import registry as dialects
+from qualgate.scoring.tools.dialects.blame import blame
+from qualgate.scoring.tools.dialects.detect import detect
+from tests.scoring.tools.published import TOOLS
 
 TEMPLATE = Path(__file__).parent / "plugin_template"
 CASE = Case(evalset="set", body={"id": "1", "max_words": 2})
 EVALSET = Evalset(name="set", version="1", sha256="", metrics=())
 
 
-Changes = tuple[tuple[str, str], ...]  # text of the template, and what stands there instead
+def test_every_quality_metric_has_exactly_one_shipped_scorer():
+    theirs = ("lm_eval.", "format.")  # lm-eval's own, and those that need more than the text
+    quality = [name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(theirs)]
+    shipped = [metric for scorer in registry.SHIPPED if scorer.mode != "compat" for metric in scorer.metrics]
+    shipped.append("tool_call.compat")  # BFCL's verdict, which the compat scorer gives under the strict one's name
+    assert sorted(shipped) == sorted(quality)
+    assert len({(scorer.name, scorer.mode) for scorer in registry.SHIPPED}) == len(registry.SHIPPED)
 
 
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch, project: Path = TEMPLATE) -> None:
-    """What pip leaves of a package: its modules, and a dist-info with its name, version and entry points."""
+def install(project: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave what pip leaves of a package: its modules, and a dist-info with its name, version and entry points."""
     about = tomllib.loads((project / "pyproject.toml").read_text())["project"]
     info = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
     info.mkdir(parents=True)
@@ -42,62 +54,30 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, project: Path = TEMPL
     monkeypatch.syspath_prepend(str(folder))
 
 
-@pytest.fixture
-def altered(tmp_path, monkeypatch):
-    """Install the template with some of its text replaced."""
-
-    def install_altered(*, name: str = "plug-in", project: Changes = (), module: Changes = ()) -> None:
-        folder = shutil.copytree(TEMPLATE, tmp_path / f"{name} source")
-        for file, changes in (("pyproject.toml", project), ("qualgate_word_limit.py", module)):
-            text = (folder / file).read_text()
-            for old, new in changes:
-                assert old in text
-                text = text.replace(old, new)
-            (folder / file).write_text(text)
-        install(tmp_path / name, monkeypatch, folder)
-
-    return install_altered
-
-
-def test_every_quality_metric_has_exactly_one_shipped_scorer():
-    theirs = ("lm_eval.", "format.")  # lm-eval's own, and those that need more than the text
-    quality = [name for name, metric in METRICS.items() if metric.kind == "quality" and not name.startswith(theirs)]
-    shipped = [metric for scorer in registry.SHIPPED if scorer.mode != "compat" for metric in scorer.metrics]
-    shipped.append("tool_call.compat")  # BFCL's verdict, which the compat scorer gives under the strict one's name
-    assert sorted(shipped) == sorted(quality)
-    assert len({(scorer.name, scorer.mode) for scorer in registry.SHIPPED}) == len(registry.SHIPPED)
-
-
-def test_an_unknown_scorer_is_named_with_those_there_are():
-    with pytest.raises(
-        UsageError, match=r"no scorer 'numerical'; there are: exact_match, numeric, math, json, tool_call"
-    ):
-        registry.find("numerical")
-
-
-def test_a_mode_that_a_scorer_lacks_is_refused():
-    with pytest.raises(UsageError, match="numeric has no compat mode, only: strict"):
-        registry.find("numeric", "compat")
-
-
 def forget() -> None:
     """What other packages offer is looked up once a process."""
     for looked_up in (dialects._plugins, dialects.dialect, text._declared, text._named):
         looked_up.cache_clear()
 
 
-@pytest.fixture(autouse=True)
-def as_before(monkeypatch):
-    """What one test installed is not there for the next."""
-    forget()
-    yield
-    monkeypatch.undo()
-    forget()
-
-
 @pytest.fixture
-def template(tmp_path, monkeypatch):
-    install(tmp_path / "site", monkeypatch)
+def installed(tmp_path, monkeypatch):
+    """Install the template with some of its text replaced, each change wherever its text stands."""
+
+    def install_altered(*changes: tuple[str, str], name: str = "plug-in") -> None:
+        folder = Path(shutil.copytree(TEMPLATE, tmp_path / f"{name} source"))
+        contents = {path: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.is_file()}
+        for old, new in changes:
+            assert any(old in content for content in contents.values())
+            contents = {path: content.replace(old, new) for path, content in contents.items()}
+        for path, content in contents.items():
+            path.write_text(content, encoding="utf-8")
+        install(folder, tmp_path / name, monkeypatch)
+        forget()
+
+    forget()
+    yield install_altered
+    monkeypatch.undo()
     forget()
 
 
@@ -118,7 +98,8 @@ THIRTY_LINES = {  # what a case holds, what is answered rightly and wrongly, how
 
 
 @pytest.mark.parametrize("module", THIRTY_LINES)
-def test_a_third_party_adds_one_in_thirty_lines(tmp_path, template, module):
+def test_a_third_party_adds_one_in_thirty_lines(tmp_path, installed, module):
+    installed()
     body, right, wrong, options = THIRTY_LINES[module]
     assert len((TEMPLATE / module).read_text(encoding="utf-8").splitlines()) <= 30
     cases, outputs, out = (tmp_path / name for name in ("cases.jsonl", "outputs.jsonl", "scores.jsonl"))
@@ -131,67 +112,103 @@ def test_a_third_party_adds_one_in_thirty_lines(tmp_path, template, module):
     assert [json.loads(line)["verdict"] for line in out.read_text().splitlines()] == [True, False]
 
 
-def test_a_case_without_what_a_plug_in_needs_is_named(tmp_path, monkeypatch):
-    install(tmp_path / "site", monkeypatch)
-    assert list(registry.find("word_limit").unscorable({"id": "1"}, EVALSET)) == [
-        "word_limit needs `max_words`; it is missing"
-    ]
+def test_a_dialect_of_another_package_is_detected_and_blamed_like_any_other(installed):
+    installed()
+    acme, calls = dialects.dialect("acme"), (Call("f", {"a": [1, ""]}), Call("ping", {}))
+    assert dialects.names()[-1] == "acme"
+    assert acme.parse(f"Sure: {acme.serialise(calls)}") == calls
+    assert detect(text='⟦call f {"a": 1}⟧') == "acme"
+    assert blame('⟦call ping {"a": 1}⟧', "hermes", TOOLS).readers == ("acme",)
+    with pytest.raises(UsageError, match="did you mean hermes"):
+        dialects.dialect("hermess")
 
 
-def test_a_plug_in_reads_the_options_that_it_declares_and_no_others(altered):
-    altered()
+def test_a_case_without_what_a_plug_in_needs_is_named(installed):
+    installed()
+    [fault] = registry.find("word_limit").unscorable({"id": "1"}, EVALSET)
+    assert fault == "word_limit needs `max_words`; it is missing"
+
+
+def test_a_plug_in_reads_the_options_that_it_declares_and_no_others(installed):
+    installed()
     plain = registry.find("word_limit")
     for given in ({"normalizers": ["strip"], "lenient": []}, {"normalizers": [], "lenient": ["code_fence"]}):
         with pytest.raises(UsageError, match=r"word_limit \(strict\) reads no"):
             registry.refuse_without_effect(plain, **given)
-    with pytest.raises(
-        UsageError, match=r"--dialect hermes: the scorer word_limit \(strict\) reads no dialect; of tool_call"
-    ):
+    unread = r"--dialect hermes: the scorer word_limit \(strict\) reads no dialect; of tool_call"
+    with pytest.raises(UsageError, match=unread):
         registry.in_dialect(plain, "hermes")
 
 
-def test_a_plug_in_may_read_every_option(altered):
-    altered(
-        module=(("needs=(", 'normalizes=True, lenient=("code_fence",), written_in=lambda name: word_limit, needs=('),)
-    )
+def test_a_plug_in_may_read_every_option(installed):
+    every = 'normalizes=True, lenient=("code_fence",), written_in=lambda name: word_limit, needs=('
+    installed(("needs=(", every))
     eager = registry.find("word_limit")
     registry.refuse_without_effect(eager, ["strip"], ["code_fence"])
     [found] = registry.in_dialect(eager, "hermes").function(CASE, EVALSET, "two words").values()
     assert (found.verdict, found.scorer) == (True, "word_limit/1 hermes")
 
 
-def test_a_shipped_scorer_cannot_be_replaced(altered):
-    altered(project=(("word_limit =", "numeric ="),))
-    for name in ("numeric", "json"):  # the user believes that theirs is at work: said at once
-        with pytest.raises(UsageError, match=r"package qualgate-word-limit 1\.0 offers 'numeric'.*cannot be replaced"):
-            registry.find(name)
+Look = Callable[[], object]
+LOOKS: dict[str, Look] = {  # what is offered, and what looks for it
+    "word_limit": lambda: registry.find("word_limit"),
+    "acme": lambda: dialects.dialect("acme"),
+    "first_word": lambda: text.normalize("a b", ["first_word"]),
+}
 
 
-def test_two_packages_of_one_name_are_both_named(altered):
-    altered(name="one")
-    altered(name="two", project=(("qualgate-word-limit", "other-limit"),))
-    with pytest.raises(UsageError, match=r"word-limit 1\.0.*both offer 'word_limit'") as error:
-        registry.find("word_limit")
+@pytest.mark.parametrize(
+    ("change", "look", "name"),
+    [
+        (("word_limit =", "numeric ="), lambda: registry.find("numeric"), "numeric"),
+        (("word_limit =", "numeric ="), lambda: registry.find("json"), "numeric"),  # the user believes it is at work
+        (("acme =", "hermes ="), dialects.names, "hermes"),
+        (("first_word =", "nfc ="), text.known, "nfc"),
+    ],
+)
+def test_what_is_shipped_cannot_be_replaced(installed, change, look, name):
+    installed(change)
+    with pytest.raises(UsageError, match=rf"package qualgate-word-limit 1\.0 offers '{name}'.*cannot be replaced"):
+        look()
+    assert text.normalize("e\u0301", ["nfc"]) == "é"
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_two_packages_of_one_name_are_both_named(installed, name):
+    installed(name="one")
+    installed(("qualgate-word-limit", "other-limit"), name="two")
+    with pytest.raises(UsageError, match=rf"word-limit 1\.0.*both offer '{name}'") as error:
+        LOOKS[name]()
     assert "other-limit" in str(error.value)
 
 
-BROKEN = {
-    "its module raises": (("VERSION =", "1 / 0\nVERSION ="), "raises ZeroDivisionError"),
-    "its module is not there": (("qualgate_word_limit:", "qualgate_not_there:"), "raises ModuleNotFoundError"),
-    "it is no Scorer": (("SCORER = Scorer(", "SCORER = dict("), "is a dict, not a qualgate.scoring.scorer.Scorer"),
-    "it has another name": (('name="word_limit"', 'name="words"'), "is a Scorer called 'words'"),
-    "it has no version": (('VERSION = "word_limit/1"', 'VERSION = ""'), "version ''"),
+BROKEN = {  # what is asked for, a change, what is said
+    "its module raises": ("word_limit", ("VERSION =", "1 / 0\nVERSION ="), "raises ZeroDivisionError"),
+    "its module is not there": ("word_limit", ("qualgate_word_limit:", "not_there:"), "raises ModuleNotFoundError"),
+    "it is no Scorer": ("word_limit", ("SCORER = Scorer(", "SCORER = dict("), "is a dict, not a qualgate.scoring.scor"),
+    "it has another name": ("word_limit", ('name="word_limit"', 'name="words"'), "is a Scorer called 'words'"),
+    "it has no version": ("word_limit", ('VERSION = "word_limit/1"', 'VERSION = ""'), "version ''"),
+    "it is no Dialect": ("acme", ("ACME = Dialect(", "ACME = dict("), "is a dict, not a qualgate.scoring.tools"),
+    "a dialect of another name": ("acme", ('name="acme"', 'name="other"'), "is a Dialect called 'other'"),
+    "a normalizer that is not there": ("first_word", ("first_word:first_word", "first_word:gone"), "cannot be used"),
+    "a normalizer that gives no text": ("first_word", ("return text", "return 5 or text"), "gave int"),
+    "a normalizer that raises": ("first_word", ("return text", "return 1 / 0 or text"), "raised ZeroDivisionError"),
 }
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_package_is_named_when_it_is_asked_for_and_harms_no_other(altered, what):
-    change, said = BROKEN[what]
-    altered(**{"project" if what == "its module is not there" else "module": (change,)})
-    with pytest.raises(UsageError, match=r"word.limit") as error:
-        registry.find("word_limit")
+def test_a_broken_package_is_named_when_it_is_asked_for_and_harms_no_other(installed, what):
+    name, change, said = BROKEN[what]
+    installed(change)
+    with pytest.raises(text.NormalizerFault if name == "first_word" else UsageError, match=name) as error:
+        LOOKS[name]()
     assert said in str(error.value)
+    assert {"first_word", "strip"} <= set(text.known())
     assert registry.find("numeric").name == "numeric"
+    assert dialects.dialect("hermes").name == "hermes"
+    if "normalizer" in what:
+        found = score_exact_match({"answer": "b"}, "a", ["first_word"])["exact_match"]
+        assert (found.verdict, found.error_type) == (None, "normalizer")
 
 
 MISBEHAVING = {
@@ -207,9 +224,9 @@ MISBEHAVING = {
 
 
 @pytest.mark.parametrize("what", MISBEHAVING)
-def test_a_plug_in_that_misbehaves_decides_nothing(altered, what):
+def test_a_plug_in_that_misbehaves_decides_nothing(installed, what):
     old, new, said = MISBEHAVING[what]
-    altered(module=((old, new),))
+    installed((old, new))
     [found] = registry.find("word_limit").function(CASE, EVALSET, "two words").values()
     assert (found.metric, found.value, found.verdict, found.error_type) == ("word_limit", None, None, "scorer_failed")
     assert said in found.reason

@@ -1,13 +1,10 @@
-"""Which dialect an answer or a template is in, whose fault an unread answer is, and dialects of other distributions."""
+"""Which dialect an answer or a template is in, and whose fault an unread answer is."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from qualgate.errors import UsageError
-from qualgate.scoring.tools.dialects import Call, Dialect, registry
+from qualgate.scoring.tools.dialects import registry
 from qualgate.scoring.tools.dialects.blame import blame
 from qualgate.scoring.tools.dialects.detect import detect, readers
 from tests.scoring.tools.published import PING, PUBLISHED, SAME, TOOLS, WEATHER
@@ -84,80 +81,6 @@ def test_another_grammar_proves_something_only_when_it_calls_a_tool_that_exists(
     text = "<tool_call>launch\n</tool_call>"  # glm45, formally
     assert blame(text, "hermes", TOOLS).culprit == "model"
     assert blame(text.replace("launch", "ping"), "hermes", TOOLS).culprit == "parser"
-
-
-@pytest.fixture
-def install(tmp_path, monkeypatch):
-    """Makes a distribution with one entry point that Python sees as installed."""
-
-    def make(distribution: str, name: str, target: str, source: str = "") -> None:
-        folder = tmp_path / f"{distribution}-1.2.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n")
-        (folder / "entry_points.txt").write_text(f"[qualgate.dialects]\n{name} = {target}\n")
-        if source:
-            (tmp_path / f"{target.split(':')[0]}.py").write_text(source, encoding="utf-8")
-
-    def forget() -> None:
-        registry._plugins.cache_clear()
-        registry.dialect.cache_clear()
-
-    monkeypatch.syspath_prepend(str(tmp_path))
-    forget()
-    yield make
-    monkeypatch.undo()
-    forget()
-
-
-TEMPLATE = (Path(__file__).parents[1] / "plugin_template" / "acme_dialect.py").read_text(encoding="utf-8")
-
-
-def test_a_distribution_adds_a_dialect_in_thirty_lines(install):
-    assert len(TEMPLATE.splitlines()) <= 30
-    install("acme-models", "acme", "acme_dialect_a:ACME", TEMPLATE)
-    acme = registry.dialect("acme")
-    assert isinstance(acme, Dialect)
-    assert registry.names()[-1] == "acme"
-    calls = (Call("f", {"a": [1, "⟧"[:0]]}), Call("ping", {}))
-    assert acme.parse(f"Sure: {acme.serialise(calls)}") == calls
-    assert detect(text='⟦call f {"a": 1}⟧') == "acme"
-    assert blame('⟦call ping {"a": 1}⟧', "hermes", TOOLS).readers == ("acme",)
-
-
-@pytest.mark.parametrize(
-    ("target", "source", "words"),
-    [
-        ("acme_dialect_missing:ACME", "", "raises ModuleNotFoundError"),
-        ("acme_dialect_b:ACME", "ACME = 1 / 0", "raises ZeroDivisionError"),
-        ("acme_dialect_c:ACME", "ACME = 'a text'", "is a str"),
-        ("acme_dialect_d:ACME", TEMPLATE.replace('name="acme"', 'name="other"'), "is a Dialect called 'other'"),
-    ],
-)
-def test_a_broken_distribution_is_named(install, target, source, words):
-    install("acme-models", "acme", target, source)
-    with pytest.raises(UsageError) as caught:
-        registry.dialect("acme")
-    assert "the package acme-models 1.2" in str(caught.value)
-    assert words in str(caught.value)
-    assert registry.dialect("hermes").name == "hermes"
-
-
-def test_no_distribution_takes_a_name_that_is_taken(install):
-    install("acme-models", "hermes", "acme_dialect_e:ACME", TEMPLATE)
-    with pytest.raises(UsageError, match=r"acme-models 1\.2 offers 'hermes' as qualgate\.dialects"):
-        registry.names()
-
-
-def test_two_distributions_of_one_dialect_are_both_named(install):
-    install("acme-models", "acme", "acme_dialect_f:ACME", TEMPLATE)
-    install("other-models", "acme", "acme_dialect_f:ACME")
-    with pytest.raises(UsageError, match=r"(acme|other)-models 1\.2 and .*(acme|other)-models 1\.2 both offer"):
-        registry.names()
-
-
-def test_an_unknown_dialect_is_refused_with_the_nearest_name():
-    with pytest.raises(UsageError, match="did you mean hermes"):
-        registry.dialect("hermess")
 
 
 def test_of_an_answer_in_two_dialects_the_calls_in_the_declared_one_count():
