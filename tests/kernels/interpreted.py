@@ -1,8 +1,7 @@
 """The Triton kernels, through Triton's interpreter, against float64 products of the dequantized weight.
 
 bfloat16 products are wrong in the interpreter, so x is float16 or float32 here; what bfloat16 runs on a GPU is the same
-kernel with other constants. `test_linear.py` runs this file in a process of its own, with TRITON_INTERPRET=1: the
-switch must be set before Triton is imported, and compiling does not work where it is.
+kernel with other constants. `test_interpreted.py` runs this file in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from qualgate_kernels.linear import matmul, matmul_torch, prepare
 from qualgate_kernels.packed import PackedWeight, pack_codes
 from qualgate_kernels.planes import Prepared, concatenate, lay_out
 from qualgate_kernels.samples import weight
+from tests.kernels.one_shape import one_shape
 
 
 def activations(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -32,27 +32,27 @@ def close(found: torch.Tensor, x: torch.Tensor, packed: PackedWeight) -> None:
     assert ((found.double() - exact).abs() <= packed.shape[1] * 2**-24 * magnitudes + rounding).all()
 
 
-@pytest.mark.parametrize(
-    ("form", "rows", "columns", "dtype"),
-    [
-        ("int4 g128", 130, 512, torch.float16),
-        ("int4 g128 asym", 64, 256, torch.float32),
-        ("int4 g64", 1, 320, torch.float16),
-        ("int4 g32", 5, 96, torch.float32),
-        ("int4 g16", 7, 48, torch.float16),
-        ("int4", 3, 100, torch.float32),
-        ("int2 g64", 65, 128, torch.float16),
-        ("int3 g128", 9, 512, torch.float16),
-        ("int3 g16", 3, 80, torch.float32),
-        ("int8", 33, 200, torch.float16),
-        ("int8 g128 asym", 66, 256, torch.float16),
-        ("e4m3", 5, 136, torch.float16),
-        ("e4m3 128x128", 140, 200, torch.float32),
-        ("e5m2", 4, 128, torch.float16),
-        ("mxfp4", 6, 160, torch.float16),
-        ("nvfp4", 5, 80, torch.float16),
-    ],
-)
+SHAPES = [
+    ("int4 g128 asym", 64, 256, torch.float32),
+    ("int4 g128", 130, 512, torch.float16),
+    ("int4 g64", 1, 320, torch.float16),
+    ("int4 g32", 5, 96, torch.float32),
+    ("int4 g16", 7, 48, torch.float16),
+    ("int4", 3, 100, torch.float32),
+    ("int2 g64", 65, 128, torch.float16),
+    ("int3 g128", 9, 512, torch.float16),
+    ("int3 g16", 3, 80, torch.float32),
+    ("int8", 33, 200, torch.float16),
+    ("int8 g128 asym", 66, 256, torch.float16),
+    ("e4m3", 5, 136, torch.float16),
+    ("e4m3 128x128", 140, 200, torch.float32),
+    ("e5m2", 4, 128, torch.float16),
+    ("mxfp4", 6, 160, torch.float16),
+    ("nvfp4", 5, 80, torch.float16),
+]
+
+
+@pytest.mark.parametrize(("form", "rows", "columns", "dtype"), one_shape(*SHAPES))
 def test_every_format_is_multiplied_as_its_dequantized_weight(form, rows, columns, dtype):
     packed = weight(form, rows, columns)
     prepared = lay_out(packed)
@@ -71,6 +71,7 @@ def codes_of(packed: PackedWeight) -> PackedWeight:
     return replace(packed, codes=pack_codes(codes, packed.bits))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("form", ["int2 g64", "int3 g128", "int4 g128", "int8", "e4m3", "mxfp4"])
 def test_every_code_becomes_its_number_exactly(form):
     columns = 256
@@ -80,6 +81,7 @@ def test_every_code_becomes_its_number_exactly(form):
     assert torch.equal(matmul(x, lay_out(packed)).float()[:, 0], dequantize_torch(packed)[0])
 
 
+@pytest.mark.proof
 def test_act_order_reads_the_activations_in_the_order_of_the_groups():
     generator = torch.Generator().manual_seed(3)
     g_idx = (torch.randperm(128, generator=generator) // 32).to(torch.int32)
@@ -88,15 +90,10 @@ def test_act_order_reads_the_activations_in_the_order_of_the_groups():
     close(matmul(x, lay_out(packed)), x, packed)
 
 
-@pytest.mark.parametrize(
-    ("form", "to", "columns"),
-    [
-        ("int8", "int8", 300),
-        ("int8 g128", "int8", 256),
-        ("e4m3", "fp8", 200),
-        ("e4m3 128x128", "fp8 g128", 300),
-    ],
-)
+ROUNDED = [("int8", "int8", 300), ("int8 g128", "int8", 256), ("e4m3", "fp8", 200), ("e4m3 128x128", "fp8 g128", 300)]
+
+
+@pytest.mark.parametrize(("form", "to", "columns"), one_shape(*ROUNDED))
 def test_rounded_activations_meet_eight_bit_weights(form, to, columns):
     from qualgate_kernels.activations import round_tokens_torch
     from qualgate_kernels.launch import rounded
@@ -114,7 +111,10 @@ def test_rounded_activations_meet_eight_bit_weights(form, to, columns):
     close(matmul(x, prepared), codes.double() * wide.double(), packed)
 
 
-@pytest.mark.parametrize(("form", "to"), [("int4 g128", ""), ("nvfp4", ""), ("int8", "int8"), ("e4m3", "fp8")])
+FORMS = [("int4 g128", ""), ("nvfp4", ""), ("int8", "int8"), ("e4m3", "fp8")]
+
+
+@pytest.mark.parametrize(("form", "to"), one_shape(*FORMS))
 def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form, to):
     """The token tile changes with the number of rows, and so does the way the splits are added."""
     packed = weight(form, 3, 512)
@@ -131,6 +131,7 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(form, to):
         assert torch.equal(matmul(beside, prepared)[-1:], alone), rows
 
 
+@pytest.mark.proof
 def test_fused_projections_have_the_bits_of_separate_ones():
     parts = [weight("int4 g64 asym", rows, 256, seed) for seed, rows in enumerate((70, 9, 1))]
     x = activations(2, 256, torch.float16)
@@ -138,6 +139,7 @@ def test_fused_projections_have_the_bits_of_separate_ones():
     assert torch.equal(together, torch.cat([matmul(x, lay_out(part, splits=2)) for part in parts], 1))
 
 
+@pytest.mark.proof
 def test_a_bias_is_added_in_float32_before_the_result_is_rounded():
     packed = weight("int4 g128", 3, 256)
     x, bias = activations(40, 256, torch.float16), torch.tensor([1.0, -2.0, 0.5], dtype=torch.float16)
@@ -148,6 +150,7 @@ def test_a_bias_is_added_in_float32_before_the_result_is_rounded():
         assert torch.allclose(few.float(), (x[:2].float() @ dequantize_torch(packed).T + bias.float()), atol=2e-3)
 
 
+@pytest.mark.proof
 def test_three_bfloat16_terms_add_up_to_a_float32():
     from qualgate_kernels.launch import terms
 
@@ -157,12 +160,14 @@ def test_three_bfloat16_terms_add_up_to_a_float32():
     assert torch.equal(made.double().sum(0), x.double())
 
 
+@pytest.mark.proof
 def test_rows_may_lie_any_distance_apart():
     packed = weight("int4 g32", 4, 64)
     x = activations(6, 96)[::2, 16:80]
     close(matmul(x, lay_out(packed)), x, packed)
 
 
+@pytest.mark.proof
 def test_each_kernel_says_when_it_is_launched():
     from qualgate_kernels import launch
 

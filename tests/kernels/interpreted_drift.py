@@ -1,13 +1,12 @@
-"""Run by test_triton.py in a process with TRITON_INTERPRET=1: Triton kernels against their torch twins.
+"""Drift, and attention over a quantized cache, in Triton, through its interpreter, against their torch twins.
 
 The interpreter takes bfloat16 for integers, so float32 and float16 only; shapes are small because it is slow.
+`test_interpreted.py` runs this file in a process of its own.
 """
 
 from __future__ import annotations
 
-import sys
-import traceback
-
+import pytest
 import torch
 
 from qualgate_kernels.attention import FORMATS, attend_torch, new_cache, write
@@ -15,6 +14,7 @@ from qualgate_kernels.attention_gpu import attend_triton
 from qualgate_kernels.drift import Drift, Head, drift_torch
 from qualgate_kernels.drift_gpu import Tile, drift_triton
 from qualgate_kernels.gumbel import Noise
+from tests.kernels.one_shape import one_shape
 
 TILE = Tile(rows=16, tokens=32, width=16, slice=16, group=2, warps=4, stages=1)
 
@@ -26,27 +26,29 @@ def heads(rows: int, width: int, vocabulary: int, dtype: torch.dtype) -> tuple[H
     return Head(hidden=hidden, weight=weight, bias=torch.randn(vocabulary)), Head(hidden=hidden, weight=other)
 
 
-def drift_is_its_twin() -> None:
-    for rows, width, vocabulary, dtype in (
-        (1, 16, 33, torch.float32), (19, 24, 150, torch.float32), (3, 33, 600, torch.float16),
-    ):  # fmt: skip
-        p, q = heads(rows, width, vocabulary, dtype)
-        labels = torch.arange(rows) * 11 % vocabulary
-        noise = Noise(seed=2**40 + 1, cases=torch.arange(rows) + 2**40, positions=torch.arange(rows) * 3)
-        found = drift_triton(p, q, labels, noise, tile=TILE, programs=3)
-        expected = drift_torch(p, q, labels=labels, noise=noise)
-        for name in ("kl", "entropy", "margin", "logprob"):  # float32 logits of about 5
-            torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=5e-6, atol=5e-6)
-        assert torch.equal(found.top, expected.top)
-        assert torch.equal(found.sample, expected.sample)
-        assert (found.sample != found.top).any() or rows == 1
-        plain = drift_triton(p, q, None, None, tile=TILE, programs=1)
-        assert torch.equal(plain.kl, found.kl)
-        assert plain.logprob is None
-        assert plain.sample is None
+DRAWN = [(19, 24, 150, torch.float32), (1, 16, 33, torch.float32), (3, 33, 600, torch.float16)]
 
 
-def a_drift_row_does_not_notice_the_others() -> None:
+@pytest.mark.parametrize(("rows", "width", "vocabulary", "dtype"), one_shape(*DRAWN))
+def test_drift_is_its_twin(rows, width, vocabulary, dtype):
+    p, q = heads(rows, width, vocabulary, dtype)
+    labels = torch.arange(rows) * 11 % vocabulary
+    noise = Noise(seed=2**40 + 1, cases=torch.arange(rows) + 2**40, positions=torch.arange(rows) * 3)
+    found = drift_triton(p, q, labels, noise, tile=TILE, programs=3)
+    expected = drift_torch(p, q, labels=labels, noise=noise)
+    for name in ("kl", "entropy", "margin", "logprob"):  # float32 logits of about 5
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=5e-6, atol=5e-6)
+    assert torch.equal(found.top, expected.top)
+    assert torch.equal(found.sample, expected.sample)
+    assert (found.sample != found.top).any() or rows == 1
+    plain = drift_triton(p, q, None, None, tile=TILE, programs=1)
+    assert torch.equal(plain.kl, found.kl)
+    assert plain.logprob is None
+    assert plain.sample is None
+
+
+@pytest.mark.proof
+def test_a_drift_row_does_not_notice_the_others():
     p, q = heads(20, 24, 150, torch.float32)
     whole = drift_triton(p, q, None, None, tile=TILE, programs=2)
     hidden = p.hidden[17:18].contiguous()
@@ -58,7 +60,8 @@ def a_drift_row_does_not_notice_the_others() -> None:
         assert torch.equal(getattr(alone, name), getattr(whole, name)[:, 17:18]), name
 
 
-def ties_and_broken_rows() -> None:
+@pytest.mark.proof
+def test_a_tie_goes_to_the_lowest_token_and_a_broken_row_is_nan_alone():
     weight = torch.zeros(100, 16)
     weight[[5, 6, 40, 99]] = 1
     hidden = torch.ones(3, 16)
@@ -72,32 +75,27 @@ def ties_and_broken_rows() -> None:
     assert found.entropy[:, 1].isnan().all()
 
 
-def attention_is_its_twin_and_a_row_its_own() -> None:
-    for format in FORMATS:
-        for channels, dtype in ((False, torch.float32), (True, torch.float16)):
-            torch.manual_seed(1)
-            keys, values = torch.randn(2, 2, 2, 300, 32)
-            scales = keys.abs().amax((0, 2)) / FORMATS[format][1] if channels else None
-            cache = new_cache(format, 2, 2, 300, 32, key_channel_scales=scales)
-            write(cache, torch.tensor([0, 0]), keys, values)
-            query, start = torch.randn(2, 6, 3, 32).to(dtype), torch.tensor([297, 100])
-            scale = 32**-0.5
-            found = attend_triton(query, cache, start, scale, split=False)
-            near = 2e-6 if dtype == torch.float32 else 2**-9  # roundings of weights, values and results
-            torch.testing.assert_close(found, attend_torch(query, cache, start), rtol=0, atol=near)
-            assert torch.equal(attend_triton(query, cache, start, scale, split=True), found)
-            row = query[:, :, 1:2].contiguous()
-            assert torch.equal(attend_triton(row, cache, start + 1, scale, split=True), found[:, :, 1:2])
-    wide = torch.randn(2, 6, 12, 32)
-    long, one = (attend_triton(x, cache, start - 20, scale, split=False) for x in (wide, wide[:, :, :1].contiguous()))
-    assert torch.equal(long[:, :, :1], one)
+CACHES = [(format, channels) for format in FORMATS for channels in (False, True)]
 
 
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        try:
-            globals()[name]()
-        except Exception:
-            print(name, "failed", traceback.format_exc())
-        else:
-            print(name, "passed")
+@pytest.mark.parametrize(("format", "channels"), one_shape(*CACHES))
+def test_attention_is_its_twin_and_a_row_has_its_bits_alone(format, channels):
+    torch.manual_seed(1)
+    keys, values = torch.randn(2, 2, 2, 300, 32)
+    scales = keys.abs().amax((0, 2)) / FORMATS[format][1] if channels else None
+    cache = new_cache(format, 2, 2, 300, 32, key_channel_scales=scales)
+    write(cache, torch.tensor([0, 0]), keys, values)
+    query, start = torch.randn(2, 6, 3, 32).to(torch.float16 if channels else torch.float32), torch.tensor([297, 100])
+    scale = 32**-0.5
+    found = attend_triton(query, cache, start, scale, split=False)
+    near = 2**-9 if channels else 2e-6  # roundings of weights, values and results
+    torch.testing.assert_close(found, attend_torch(query, cache, start), rtol=0, atol=near)
+    assert torch.equal(attend_triton(query, cache, start, scale, split=True), found)
+    row = query[:, :, 1:2].contiguous()
+    assert torch.equal(attend_triton(row, cache, start + 1, scale, split=True), found[:, :, 1:2])
+    if format == "int4" and channels:
+        wide = torch.randn(2, 6, 12, 32)
+        long, one = (
+            attend_triton(x, cache, start - 20, scale, split=False) for x in (wide, wide[:, :, :1].contiguous())
+        )
+        assert torch.equal(long[:, :, :1], one)

@@ -1,7 +1,8 @@
 """Paged attention in Triton, through its interpreter, against float64 over the whole sequence; and each row's bits.
 
 bfloat16 products are wrong in the interpreter: there the three terms of a float32 are multiplied as float32, which
-gives each product its exact value, as tensor cores do. `test_paged_gpu.py` runs this file in a process of its own.
+gives each product its exact value, as tensor cores do. `test_interpreted.py` runs this file in its own
+process.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from triton.runtime import interpreter
 
@@ -22,10 +23,12 @@ from qualgate_kernels.packs import Packs, prepare
 from qualgate_kernels.paged import Seen, keep_torch, numbers_of
 from qualgate_kernels.paged_gpu import attend_paged_triton, keep_paged_triton
 from qualgate_kernels.slots import SLOTS
+from tests.depth import examples
+from tests.kernels.one_shape import one_shape
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
 FORMS = ("float32", "bfloat16")
-CODES = ("int8", *(pytest.param(form, marks=pytest.mark.proof) for form in ("fp8", "int4")))
+EITHER = one_shape("bfloat16", "float32")
 LENGTHS = [4, 20, 50, 34]
 
 
@@ -62,19 +65,19 @@ def seen_of(name, heads):
     return replace(SEEN[name], sinks=sinks)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("kv_heads", "heads", "dim", "name"),
-    [
-        pytest.param(2, 10, 64, "plain", marks=pytest.mark.proof),
-        pytest.param(1, 7, 80, "all", marks=pytest.mark.proof),
-        (1, 3, 96, "window"),
-        pytest.param(2, 2, 128, "soft cap", marks=pytest.mark.proof),
-        (1, 40, 16, "sinks"),
-        (1, 5, 176, "a window of one"),
-        (1, 1, 256, "all"),
-    ],
-)
+SHAPES = [
+    (1, 3, 96, "window"),
+    (2, 10, 64, "plain"),
+    (1, 7, 80, "all"),
+    (2, 2, 128, "soft cap"),
+    (1, 40, 16, "sinks"),
+    (1, 5, 176, "a window of one"),
+    (1, 1, 256, "all"),
+]
+
+
+@pytest.mark.parametrize("form", EITHER)
+@pytest.mark.parametrize(("kv_heads", "heads", "dim", "name"), one_shape(*SHAPES))
 def test_a_row_sees_its_sequence_up_to_itself(kv_heads, heads, dim, name, form):
     sequences = Sequences(LENGTHS, kv_heads, dim, form=form).filled(keep_paged_triton)
     query, seen = sequences.query(len(ROWS), heads), seen_of(name, heads)
@@ -82,8 +85,8 @@ def test_a_row_sees_its_sequence_up_to_itself(kv_heads, heads, dim, name, form):
     close(found, query, sequences, ROWS, seen)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("window", [0, 250, *(pytest.param(window, marks=pytest.mark.proof) for window in (1, 300))])
+@pytest.mark.parametrize("form", EITHER)
+@pytest.mark.parametrize("window", one_shape(250, 0, 1, 300))
 def test_spans_side_by_side_have_the_bits_of_spans_in_a_row(window, form):
     """Positions of one to three spans; rows of a pack that begin in the one span or in the other."""
     rows = [(0, p) for p in (0, 255, 256, 300, 511, 512, 513, 555, 556, 699)] + [(1, 30), (0, 557)]
@@ -118,16 +121,8 @@ def cut_into_passes(length, group, form, edges, seen, seed):
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_whole_in_chunks_or_singly_a_row_has_the_same_bits(form):
-    length, group, seen = 21, 3, seen_of("all", 6)
-    whole = cut_into_passes(length, group, form, [0, length], seen, 0)
-    assert same(cut_into_passes(length, group, form, [0, 1, 16, 19, length], seen, 0), whole)
-    assert same(cut_into_passes(length, group, form, range(length + 1), seen, 0), whole)
-
-
 @pytest.mark.proof
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 2**20), st.integers(1, 60), st.sampled_from([1, 2, 5, 8, 17]), st.sampled_from(FORMS),
     st.sampled_from(sorted(SEEN)), st.lists(st.integers(1, 59), max_size=5),
@@ -139,7 +134,7 @@ def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed,
     assert same(cut_into_passes(length, group, form, edges, seen, seed), whole)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", EITHER)
 def test_kept_keys_and_values_lie_where_the_twin_lays_them(form):
     one, two = (Sequences([20, 7], 3, 48, 5, form) for _ in range(2))
     key, value = torch.randn(2, 20, 3, 48, generator=one.generator)
@@ -152,7 +147,7 @@ def test_kept_keys_and_values_lie_where_the_twin_lays_them(form):
     assert torch.equal(one.blocks.values, two.blocks.values)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", EITHER)
 def test_what_a_row_does_not_see_has_no_say_were_it_not_finite(form):
     """Behind it in its own pack, before its window, in other blocks: beside rows that do see it."""
     sequences = Sequences([40, 40], 1, 32, form=form).filled(keep_paged_triton)
@@ -174,7 +169,7 @@ def test_what_a_row_does_not_see_has_no_say_were_it_not_finite(form):
         assert same(attend_paged_triton(alone, sequences.blocks, sequences.places([row]), seen)[0], after[index])
 
 
-@pytest.mark.parametrize(("positions", "window"), [(range(150, 160), 25), ([130, 190], 2)])
+@pytest.mark.parametrize(("positions", "window"), one_shape(([130, 190], 2), (range(150, 160), 25)))
 def test_the_table_is_not_followed_where_no_row_sees_anything(positions, window):
     """A sequence's blocks before its window may have gone to others, those behind it are not there yet."""
     sequences = Sequences([300], 1, 16).filled()
@@ -188,17 +183,7 @@ def test_the_table_is_not_followed_where_no_row_sees_anything(positions, window)
         close(found, query, sequences, rows, seen)
 
 
-@pytest.mark.parametrize(("where", "number"), [("keys", torch.nan), ("values", torch.nan), ("values", torch.inf)])
-def test_what_is_seen_and_not_finite_stays_so(where, number):
-    sequences = Sequences([40], 2, 32)
-    getattr(sequences, where)[0][7, :, 3] = number
-    sequences.filled(keep_paged_triton)
-    places = sequences.places([(0, 6), (0, 7)])
-    found = attend_paged_triton(sequences.query(2, 4), sequences.blocks, places, Seen(scale=0.2))
-    assert found[0].isfinite().all()
-    assert not found[1].isfinite().any()
-
-
+@pytest.mark.proof
 @pytest.mark.parametrize(("name", "split"), [("plain", False), ("all", True)])
 def test_of_packs_without_rows_nothing_comes_and_the_others_have_their_bits(name, split):
     """A pass of fewer rows than its packs were made for."""
@@ -223,8 +208,8 @@ def held(form, dim=48, **scales):
     return sequences
 
 
-@pytest.mark.parametrize(("name", "dim"), [("all", 48), ("plain", 192)])
-@pytest.mark.parametrize("form", CODES)
+@pytest.mark.parametrize(("name", "dim"), one_shape(("all", 48), ("plain", 192)))
+@pytest.mark.parametrize("form", one_shape("int8", "fp8", "int4"))
 def test_codes_are_read_as_the_numbers_that_they_stand_for(form, name, dim):
     sequences = held(form, dim, **({"key_scale": 0.25, "value_scale": 0.0078125} if form == "fp8" else {}))
     query, seen = sequences.query(len(ROWS), 6), seen_of(name, 6)
@@ -236,6 +221,7 @@ def test_codes_are_read_as_the_numbers_that_they_stand_for(form, name, dim):
                     found[index])  # fmt: skip
 
 
+@pytest.mark.proof
 def test_every_code_of_fp8_is_read_as_torch_reads_it():
     """Of 254 positions, each with a code of its own in its value: a window of one sees no other."""
     codes = torch.tensor([code for code in range(256) if code & 127 != 127], dtype=torch.uint8)  # `keep` keeps no NaN
@@ -246,11 +232,14 @@ def test_every_code_of_fp8_is_read_as_torch_reads_it():
     assert torch.equal(found[:, 0], codes.view(torch.float8_e4m3fn).float()[:, None].expand(-1, 16))
 
 
-@pytest.mark.parametrize(
-    ("form", "number"),
-    [("fp8", torch.nan), ("int8", torch.nan), ("int8", torch.inf), ("int4", -torch.inf), ("int4", 3.4e38)],
-)
-def test_of_codes_too_what_is_not_finite_reaches_those_who_see_it_and_nobody_else(form, number):
+NOT_FINITE = [
+    ("float32", torch.nan), ("float32", torch.inf), ("bfloat16", torch.nan), ("fp8", torch.nan), ("int8", torch.nan),
+    ("int8", torch.inf), ("int4", -torch.inf), ("int4", 3.4e38),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "number"), one_shape(*NOT_FINITE))
+def test_what_is_not_finite_reaches_those_who_see_it_and_nobody_else(form, number):
     sequences = Sequences([40], 2, 32, form=form)
     for head, numbers in ((0, sequences.keys), (1, sequences.values)):
         numbers[0][7, head, 3:5] = torch.tensor([number, -number])
@@ -273,7 +262,7 @@ def test_dispatch_asks_for_it_where_it_serves(monkeypatch):
         dispatch.attend_paged(query[:1], sequences.blocks, places, seen)
 
 
-@pytest.mark.parametrize("form", [pytest.param("bfloat16", marks=pytest.mark.proof), "int8"])
+@pytest.mark.parametrize("form", one_shape("int8", "bfloat16"))
 def test_places_that_were_prepared_once_give_every_layer_its_bits(form, monkeypatch):
     monkeypatch.setattr(availability, "on_triton", lambda device: True)
     layers = [Sequences(LENGTHS, 2, 32, seed, form) for seed in (0, 0)]

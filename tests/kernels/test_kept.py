@@ -14,7 +14,6 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from qualgate_kernels import dispatch
 from qualgate_kernels.cpu import paged as in_c
 from qualgate_kernels.kept import FORMS, bytes_of_position
 from qualgate_kernels.paged import Blocks, Places, Seen, attend_torch, keep_torch, new_blocks, numbers_of
@@ -294,18 +293,6 @@ def test_the_twin_sees_what_is_kept(form, name):
         sequences.keys[number] = keys.permute(0, 3, 1, 2).flatten(0, 1)[:count]
         sequences.values[number] = values.transpose(1, 2).flatten(0, 1)[:count]
     torch.testing.assert_close(got.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("form", NARROW)
-def test_a_row_sees_its_own_value_as_it_is_kept(form):
-    """The first of a sequence sees nothing else, so what comes is its value."""
-    sequences = Sequences([1], 1, 32, form=form)
-    value = sequences.values[0] = torch.randn(1, 1, 32)
-    sequences.filled()
-    got = dispatch.attend_paged(torch.ones(1, 1, 32), sequences.blocks, sequences.places([(0, 0)]), Seen(scale=1.0))
-    codes, scales = as_kept(form, value.flatten().tolist(), 1.0)
-    assert torch.equal(got.flatten(), torch.tensor(expanded(form, codes, scales, 1.0)))
-    assert form == "bfloat16" or not torch.equal(got.flatten(), value.flatten())
 
 
 @pytest.mark.parametrize("path", ["twin", *PATHS])

@@ -95,24 +95,6 @@ def test_a_row_sees_its_sequence_up_to_itself(path, name, kv_heads, dim):
     torch.testing.assert_close(found.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", SEEN)
-def test_keys_and_values_may_be_bfloat16(name):
-    sequences = Sequences([4, 20, 50, 34], 2, 48, form="bfloat16").filled()
-    query = sequences.query(len(ROWS), 8)
-    found = dispatch.attend_paged(query, sequences.blocks, sequences.places(ROWS), SEEN[name])
-    torch.testing.assert_close(found.double(), oracle(query, sequences, ROWS, SEEN[name]), atol=5e-6, rtol=1e-5)
-
-
-def test_what_is_kept_is_rounded_to_the_blocks():
-    sequences = Sequences([9], 2, 16, form="bfloat16")
-    key, value = torch.randn(2, 9, 2, 16, generator=sequences.generator)
-    places = sequences.places([(0, p) for p in range(9)])
-    dispatch.keep_paged(sequences.blocks, places, key, value)
-    block = int(sequences.table[0, 0])
-    assert torch.equal(sequences.blocks.keys[block, :, :, :9], key.bfloat16().permute(1, 2, 0))
-    assert torch.equal(sequences.blocks.values[block, :, :9], value.bfloat16().transpose(0, 1))
-
-
 def test_which_path_serves_is_said():
     assert dispatch.paged_path(new_blocks(1, 1, 16)) == ("c" if PATHS else f"torch twin: {in_c.missing()}")
     assert dispatch.paged_path(new_blocks(1, 1, 16, form="int4")) == ("c" if PATHS else f"torch twin: {in_c.missing()}")
@@ -177,18 +159,6 @@ def test_what_stands_behind_a_row_or_in_other_blocks_has_no_say_were_it_infinite
     bad = torch.full((67, 2, 32), torch.inf)
     keep_torch(sequences.blocks, behind, bad, bad * torch.nan)
     assert torch.equal(attended(query, sequences, rows, seen, PATHS[-1]), before)
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("number", [torch.nan, torch.inf])
-def test_what_is_not_finite_stays_so(path, number):
-    sequences = Sequences([40], 2, 32).filled()
-    sequences.keys[0][7] = number
-    sequences.filled()
-    query = sequences.query(2, 4)
-    found = attended(query, sequences, [(0, 6), (0, 7)], Seen(scale=0.2), path)
-    assert found[0].isfinite().all()
-    assert not found[1].isfinite().all()
 
 
 @needs_c

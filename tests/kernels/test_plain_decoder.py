@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +13,6 @@ from hypothesis import strategies as st
 
 from qualgate_kernels import cpu
 from qualgate_kernels.cpu import decode as in_c
-from qualgate_kernels.cpu import library
 from qualgate_kernels.cpu.decode import PLACES, STORED, Decode
 from qualgate_kernels.dense import prepare_dense
 from qualgate_kernels.kept import FORMS as KEPT
@@ -26,7 +22,6 @@ from qualgate_kernels.slots import SLOTS
 from tests.kernels.plain_decoders import FORMS, POSITIONS, W8A8, Drawn, Shape, Texts, allowed, computed, drawn, shapes
 
 pytestmark = pytest.mark.skipif(bool(in_c.missing()), reason=in_c.missing())
-SOURCES = Path(cpu.__file__).parent / "c"
 PATHS = [path for path in ("scalar", "avx2", "avx512") if path in cpu.paths()]
 LENGTHS = [37, 5, 22]
 WIDE = Shape(width=160, dim=32, rotary=16, inner=192, norms=True, biases=True, window=9, sinks=True)  # threads share it
@@ -383,43 +378,3 @@ def test_blocks_of_other_layers_are_refused():
 def test_without_the_library_it_is_said_why(monkeypatch):
     monkeypatch.setattr(in_c, "_entry", lambda: "not compiled")
     assert in_c.missing() == in_c.unfit(drawn(Shape()).decoder) == "not compiled"
-
-
-QUICK = {"attend.c", "attend_keep.c", "decode.c", "int8.c", "layer_scalar.c", "layer_avx2.c", "matmul.c", "pool.c"}
-"""What is watched in a hurry: the AVX-512 products take the sanitizers ten times as long as all of these."""
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(
-    ("sanitizer", "most", "draws"),
-    [
-        ("address,undefined", "avx2", 10),
-        pytest.param("address,undefined", "avx512", 200, marks=pytest.mark.proof),
-        pytest.param("thread", "avx512", 30, marks=pytest.mark.proof),
-    ],
-)
-def test_c_is_clean_under_the_sanitizers(sanitizer, most, draws, tmp_path):
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    flags = ["-std=gnu11", "-Wno-psabi", "-ffp-contract=off", "-pthread"]
-    watching = ["-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
-    (tmp_path / "empty.c").write_text("int main(void) { return 0; }\n")
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*arguments], capture_output=True, text=True, cwd=tmp_path)
-
-    if compiler is None or run(compiler, *watching, "empty.c", "-o", "empty").returncode or run("./empty").returncode:
-        pytest.skip("no compiler with sanitizers")
-    sources = [one for one in SOURCES.glob("*.c") if most == "avx512" or one.name != "avx512.c"]
-    watched = [one for one in sources if most == "avx512" or one.name in QUICK]
-    for one in sources:
-        how = watching if one in watched else ["-O0"]
-        made = run(compiler, *flags, *how, "-c", str(one))
-        assert made.returncode == 0, made.stderr
-    program = str(Path(__file__).with_name("sanitize_decode.c"))
-    left_out = ["-Wl,--unresolved-symbols=ignore-all"] if most != "avx512" else []
-    objects = [one.with_suffix(".o").name for one in sources]
-    made = run(compiler, *flags, *watching, *left_out, f"-I{SOURCES}", program, *objects, "-lm", "-o", "program")
-    assert made.returncode == 0, made.stderr
-    done = run("./program", "2026", str(draws), str(library.PATHS[most]))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{draws} draws\n"

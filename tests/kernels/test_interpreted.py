@@ -1,4 +1,7 @@
-"""Paged attention in Triton without a GPU: `interpreted_paged.py`, in a process of its own."""
+"""The Triton kernels without a GPU: `interpreted*.py`, in a process of their own.
+
+The interpreter must be chosen before Triton is imported, and compiling does not work where it is. `make test` runs one
+shape of each kernel, the proofs all."""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ pytest.importorskip("triton")
 
 
 @pytest.mark.parametrize("which", ["not proof", pytest.param("proof", marks=pytest.mark.proof)])
-def test_in_the_interpreter(which):
-    file = str(Path(__file__).with_name("interpreted_paged.py"))
+def test_the_kernels_compute_what_their_torch_twins_say(which):
+    files = sorted(map(str, Path(__file__).parent.glob("interpreted*.py")))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", which, file],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", which, *files],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
