@@ -1,84 +1,80 @@
-"""Rows `fail_closed.*`: inputs of the gate with a fault in them. None may exit with 0, and none may crash.
+"""Rows `fail_closed.*`: evidence and policies with a fault in them, put to `decide`. None may exit with 0, none crash.
 
 Every fault of `faults/` starts from evidence that approves, so what stops the approval is the fault. What is faulted:
-the evidence of a run (cases, numbers of an arm as a whole, the record of an early stop, four arms), the policy, nel's
-policy files, and the score files that others bring.
+the evidence of a run (cases, numbers of an arm as a whole, the record of an early stop, four arms) and the policy.
+Score files and gate files with faults in them are `new_attacks` and `fail_closed_files`.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
+import numpy as np
+
 from qualgate.errors import Exit
-from tests.verification.goals import DECISIONS
-from tests.verification.verdicts.faults.changes import on_both
-from tests.verification.verdicts.faults.given import SIDES, Asked, exit_of, sound
-from tests.verification.verdicts.faults.mutations import MUTATIONS, mutated
+from tests.verification.verdicts.attempts import Attempt, outcomes, row_of
+from tests.verification.verdicts.faults.evidence import SIDES, Asked, exit_of, on_both, sound
 from tests.verification.verdicts.faults.of_early_stops import STOPPED, stopped
 from tests.verification.verdicts.faults.of_four_arms import FOUR, four
-from tests.verification.verdicts.faults.of_nel_policies import GOOD_NEL, NEL, nel_exit
 from tests.verification.verdicts.faults.of_runs import CASES, ONE_SIDED
-from tests.verification.verdicts.faults.of_score_files import FILES, GOOD_FILE, file_exit
 from tests.verification.verdicts.faults.of_whole_arms import WEIGHED, weighed
 
 LEAST = {"fail_closed.cases": 60, "fail_closed.mutations": 500}
+PAIRS, QUICK = 2_000, 120
+Fault = Callable[[Asked], Asked]
 
 
-def cases() -> dict[str, Asked]:
-    """Every faulted evidence and policy, by name."""
-    good = sound()
-    found = {name: fault(good) for name, fault in CASES.items()}
+def of_runs() -> dict[str, Fault]:
+    """Those of one side are three each: on the baseline, on the variant, on both."""
+    found = dict(CASES)
     for name, fault in ONE_SIDED.items():
-        found |= {f"{name}, {side}": fault(good, side) for side in SIDES}
-        found[f"{name}, both"] = on_both(good, fault)
-    for kind, start, faults in (("whole", weighed, WEIGHED), ("stopped", stopped, STOPPED), ("four arms", four, FOUR)):
-        given = start()
-        found |= {f"{kind}: {name}": fault(given) for name, fault in faults.items()}
+        found |= {f"{name}, {side}": lambda a, fault=fault, side=side: fault(a, side) for side in SIDES}
+        found[f"{name}, both"] = lambda a, fault=fault: on_both(a, fault)
     return found
 
 
-def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(rounds: how often each exit code came out, goal rows in the shape of `bench.shape`).
+STARTS: dict[str, tuple[Callable[[], Asked], dict[str, Fault]]] = {
+    "runs": (sound, of_runs()),
+    "whole": (weighed, WEIGHED),
+    "stopped": (stopped, STOPPED),
+    "four arms": (four, FOUR),
+}
 
-    quick: every case, but each mutation once and 120 pairs, so `fail_closed.mutations` has no verdict.
-    """
-    for start in (sound, weighed, stopped, four):
-        if (code := exit_of(start())) != Exit.APPROVE:
-            raise AssertionError(f"the {start.__name__} evidence that faults start from exits with {code}, not 0")
-    singles, pairs = (len(MUTATIONS), 120) if quick else (7 * len(MUTATIONS), 400)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if file_exit(GOOD_FILE, GOOD_FILE, folder) != Exit.APPROVE:
-            raise AssertionError("the score files that the faults start from must approve")
-        if nel_exit(GOOD_NEL, folder) != Exit.APPROVE:
-            raise AssertionError("the nel policy that the faults start from must approve")
-        found = [outcome(file_exit, *files, folder) for files in FILES.values()]
-        found += [outcome(nel_exit, text, folder) for text in NEL.values()]
-    found += [outcome(exit_of, asked) for asked in cases().values()]
-    drawn = [outcome(exit_of, asked) for _, asked in mutated(singles, pairs)]
-    outcomes: dict[str, list[int | str]] = {"fail_closed.cases": found, "fail_closed.mutations": drawn}
-    rounds = [
-        {"of": id, "exit": code, "count": found.count(code)}
-        for id, found in outcomes.items()
-        for code in sorted(set(found), key=str)
+
+def faulted(kind: str, *names: str) -> Asked:
+    """What approves of this kind, with these faults, one after the other."""
+    start, faults = STARTS[kind]
+    asked = start()
+    for name in names:
+        asked = faults[name](asked)
+    return asked
+
+
+def singles() -> list[Attempt]:
+    return [
+        Attempt(group=kind, name=name, ask=lambda _, kind=kind, name=name: exit_of(faulted(kind, name)))
+        for kind, (_, faults) in STARTS.items()
+        for name in faults
     ]
-    return rounds, [_row(id, found) for id, found in outcomes.items()]
 
 
-def _row(id: str, found: Sequence[int | str]) -> dict[str, Any]:
-    approved, crashed = found.count(0), sum(isinstance(code, str) for code in found)
-    measured = {"tried": len(found), "approved": approved, "crashed": crashed}
-    held = not approved and not crashed
-    few = f"only {len(found)} were tried" if held and len(found) < LEAST[id] else None
-    return DECISIONS.row(id, measured, met=held, unmet_because=few)
+def pairs(count: int, seed: int = 2026) -> list[Attempt]:
+    """Two different faults of a run, drawn, one after the other. Where there is no variant, it cannot have a fault."""
+    every = [pair for pair in permutations(STARTS["runs"][1], 2) if pair[0] != "no variant"]
+    chosen = np.random.default_rng(seed).choice(len(every), count, replace=False)
+    return [
+        Attempt(group="pairs", name=", ".join(every[at]), ask=lambda _, at=at: exit_of(faulted("runs", *every[at])))
+        for at in chosen
+    ]
 
 
-def outcome(ask: Callable[..., int], *given: Any) -> int | str:
-    """The exit code, or the name of what crashed: the contract knows no traceback."""
-    try:
-        return ask(*given)
-    except Exception as error:
-        return type(error).__name__
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(rounds, goal rows). quick: fewer pairs, so `fail_closed.mutations` has no verdict."""
+    for kind, (start, _) in STARTS.items():
+        if (code := exit_of(start())) != Exit.APPROVE:
+            raise AssertionError(f"the evidence that faults of {kind} start from exits with {code}, not 0")
+    attempts = {"fail_closed.cases": singles(), "fail_closed.mutations": pairs(QUICK if quick else PAIRS)}
+    found = [row_of(id, outcomes(tried), LEAST[id]) for id, tried in attempts.items()]
+    return [one for rounds, _ in found for one in rounds], [row for _, row in found]

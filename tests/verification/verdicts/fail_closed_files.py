@@ -1,35 +1,27 @@
 """Row `fail_closed.score_files`: seeded mutations of two score files and of the gate file, through the command itself.
 
-Three starts. From two files that approve, mutated bytes and rows: exit 0 only where what the rows say is still what it
+Two starts. From two files that approve, mutated bytes and rows: exit 0 only where what the rows say is still what it
 was. From a variant that lost a third, a mutated gate file: exit 0 only where every critical rule now allows for it.
 What counts is read here with json and yaml alone, by none of the code that is tried.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 import yaml
 
-from qualgate.errors import QualgateError
-from tests.verification.goals import DECISIONS
+from tests.verification.verdicts.attacks.scene import CASES, LOST, Row, asked_of, external, lines
+from tests.verification.verdicts.attempts import REFUSALS, Attempt, Code, outcomes, row_of
 
-LEAST = 300
-CASES, REPEATS, LOST = 120, 2, 1 / 3
-GATE = """\
-version: 1
-baseline: {model: ./m}
-variants: {v: {model: ./n}}
-evalsets: [{name: set, cases: external}]
+ID, LEAST = "fail_closed.score_files", 300
+RULES = """\
 gate:
   rules:
     - {metric: exact_match, max_drop: 0.12}
@@ -37,58 +29,36 @@ gate:
     - {metric: exact_match, where: {tag: hard}, max_drop: 0.15}
     - {metric: json.valid, max_drop: 0.12, tier: supporting}
   quarantine:
-    - {case: c7, owner: ann, expires: 2999-01-01, reason: flaky}
+    - {case: é-c7, owner: ann, expires: 2999-01-01, reason: flaky}
 """
-Row = dict[str, Any]
 Draw = np.random.Generator
 Files = dict[str, bytes]  # "gate.yaml", "a.jsonl", "b.jsonl"
 
 
-def rows(side: str, lost: float = 0.0) -> list[Row]:
-    """Two answers to each case, four cases a passage, half of them hard; two answers are lost and two gained."""
-    made: list[Row] = []
-    for case in range(CASES):
-        for repeat in range(REPEATS):
-            right = case % 10 > 0
-            if side == "b":
-                right = (right or (case, repeat) in ((10, 0), (50, 1))) and (case, repeat) not in ((11, 0), (51, 1))
-                right = right and case >= lost * CASES
-            for metric in ("exact_match", "json.valid"):
-                made.append({
-                    "id": f"c{case}", "metric": metric, "value": float(right), "verdict": right,
-                    "error_type": "" if right else "differs", "extracted": f"{side} {case}", "reason": "",
-                    "case_hash": f"{case:064x}", "scorer": f"{metric}/1", "repeat": repeat,
-                    "cluster": f"p{case // 2}", "tags": ["hard"] if case % 2 else [], "finish_reason": "eos",
-                    "model": side,
-                })  # fmt: skip
-    return made
+@lru_cache(maxsize=2)
+def files(lost: int = 0) -> Files:
+    """Two answers to each case, each scored twice; two cases a passage, half of them hard."""
+    scene = external(lost)
+    del scene.gate["gate"]
+    gate = scene.content("gate.yaml") + RULES.encode()
+    return {"gate.yaml": gate} | {name: lines(_scored_twice(rows)) for name, rows in scene.rows.items()}
 
 
-def written(found: list[Row]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in found).encode()
+def _scored_twice(rows: list[Row]) -> list[Row]:
+    return [
+        row | {"metric": metric, "scorer": f"{metric}/1", "repeat": repeat, "cluster": f"p{at // 2}", "reason": ""}
+        for at, row in enumerate(rows)
+        for repeat in (0, 1)
+        for metric in ("exact_match", "json.valid")
+    ]
 
 
-def files(lost: float = 0.0) -> Files:
-    return {"gate.yaml": GATE.encode(), "a.jsonl": written(rows("a")), "b.jsonl": written(rows("b", lost))}
-
-
-def exit_of(given: Files, folder: Path) -> int | str:
-    """The code of `qualgate gate` over these files, or the name of what crashed."""
-    from qualgate.cli.judging import gate
-
+def exit_of(given: Files, folder: Path) -> Code:
+    """The code of `qualgate gate` over these files."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in given.items():
         (folder / name).write_bytes(content)
-    gate_file, baseline, variant = (folder / name for name in ("gate.yaml", "a.jsonl", "b.jsonl"))
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        try:
-            gate(gate_file, baseline_scores=baseline, variant_scores=variant, as_json=True)
-        except typer.Exit as done:
-            return done.exit_code
-        except QualgateError as error:
-            return int(error.exit)
-        except Exception as error:
-            return type(error).__name__
-    return "no exit code"
+    return asked_of(folder)
 
 
 # ---------------------------------------------------------------------------------------------- what counts
@@ -101,12 +71,12 @@ def said(name: str, content: bytes) -> Counter[str] | None:
     the server ended is no answer of either.
     """
     try:
-        lines = [json.loads(line) for line in content.decode("utf-8-sig").split("\n") if line.strip()]
+        rows = [json.loads(line) for line in content.decode("utf-8-sig").split("\n") if line.strip()]
     except ValueError:
         return None
-    if not all(isinstance(line, dict) for line in lines):
+    if not all(isinstance(row, dict) for row in rows):
         return None
-    return Counter(_meant(line, name == "a.jsonl" and line.get("finish_reason") == "length") for line in lines)
+    return Counter(_meant(row, name == "a.jsonl" and row.get("finish_reason") == "length") for row in rows)
 
 
 def _meant(row: Row, cut: bool) -> str:
@@ -132,7 +102,7 @@ def harmless(before: Files, after: Files) -> bool:
         allowed = [float(rule.get("max_drop", rule.get("max_relative_drop"))) for rule in critical]
     except (yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError):
         return False
-    return bool(allowed) and min(allowed) > LOST
+    return bool(allowed) and min(allowed) > LOST / CASES
 
 
 # ----------------------------------------------------------------------------------------------- mutations
@@ -144,10 +114,6 @@ def _line(content: bytes, g: Draw, change: Callable[[Row], Row]) -> bytes:
     for at in g.integers(len(lines), size=int(g.choice([1, 5, 60]))):
         lines[at] = json.dumps(change(json.loads(lines[at]))).encode() + b"\n"
     return b"".join(lines)
-
-
-def _with(**over: Any) -> Callable[[bytes, Draw], bytes]:
-    return lambda content, g: _line(content, g, lambda row: row | over)
 
 
 def _field(content: bytes, g: Draw, change: Callable[[Row, str], Row]) -> bytes:
@@ -174,29 +140,25 @@ def _exchange(content: bytes, g: Draw) -> bytes:
     wrong = [row for row in found if row["value"] == 0]
     one, other = right[int(g.integers(len(right)))], wrong[int(g.integers(len(wrong)))]
     one["case_hash"], other["case_hash"] = other["case_hash"], one["case_hash"]
-    return written(found)
+    return lines(found)
 
 
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "verdict": (None,), "error": ("connection refused",), "value": (0.5, float("nan"), -1, 2, 1e308),
+    "status": ("error", "missing", "skipped"), "id": ("another",), "case_hash": ("another",), "repeat": (7,),
+    "scorer": ("exact_match/2",), "metric": ("numeric",), "cluster": ("another",), "evalset": ("other",),
+    "tags": (["easy"],), "finish_reason": ("abort",),
+}  # fmt: skip
 ROWS: dict[str, Callable[[bytes, Draw], bytes]] = {
+    **{
+        f"{key} of {value!r}": lambda c, g, key=key, value=value: _line(c, g, lambda row: row | {key: value})
+        for key, values in OTHERS.items()
+        for value in values
+    },
     "flip a value": lambda c, g: _line(c, g, lambda row: row | {"value": 1 - row["value"]}),
     "flip a verdict": lambda c, g: _line(c, g, lambda row: row | {"verdict": not row["verdict"]}),
-    "no verdict": _with(verdict=None),
     "an error type": lambda c, g: _line(c, g, lambda row: row | {"error_type": "timeout", "verdict": None}),
-    "a status": lambda c, g: _line(c, g, lambda row: row | {"status": str(g.choice(["error", "missing", "skipped"]))}),
-    "an error": _with(error="connection refused"),
-    "a fraction": _with(value=0.5),
-    "beyond the range": lambda c, g: _line(c, g, lambda row: row | {"value": float(g.choice([-1, 2, 1e308]))}),
-    "not a number": _with(value=float("nan")),
-    "another id": lambda c, g: _line(c, g, lambda row: row | {"id": f"x{g.integers(10**9)}"}),
-    "another hash": lambda c, g: _line(c, g, lambda row: row | {"case_hash": f"x{g.integers(10**9)}"}),
-    "another scorer": _with(scorer="exact_match/2"),
-    "another metric": _with(metric="numeric"),
-    "another repeat": _with(repeat=7),
-    "another cluster": lambda c, g: _line(c, g, lambda row: row | {"cluster": f"x{g.integers(10**9)}"}),
-    "another evalset": _with(evalset="other"),
-    "other tags": _with(tags=["easy"]),
-    "cut off": lambda c, g: written([json.loads(line) | {"finish_reason": "length"} for line in c.splitlines()]),
-    "ended by the server": _with(finish_reason="abort"),
+    "cut off": lambda c, g: lines([json.loads(line) | {"finish_reason": "length"} for line in c.splitlines()]),
     "a null": lambda c, g: _field(c, g, lambda row, key: row | {key: None}),
     "a field less": lambda c, g: _field(c, g, lambda row, key: {k: v for k, v in row.items() if k != key}),
     "a list for a field": lambda c, g: _field(c, g, lambda row, key: row | {key: [row[key]]}),
@@ -240,23 +202,19 @@ def mutated(each: int, seed: int = 2026) -> Iterator[tuple[str, Files, Files]]:
         yield "files exchanged", bad, bad | {"a.jsonl": bad["gate.yaml"], "gate.yaml": bad["a.jsonl"]}
 
 
+def attempts(each: int) -> list[Attempt]:
+    return [
+        Attempt(
+            group=ID,
+            name=name,
+            ask=lambda folder, after=after: exit_of(after, folder),
+            right=REFUSALS | {0} if harmless(before, after) else REFUSALS,
+        )
+        for name, before, after in mutated(each)
+    ]
+
+
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rounds: how often each exit code came out, the goal's row). quick: each mutation once, which is no proof."""
-    found: list[tuple[str, int | str, bool]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if (code := exit_of(files(), folder)) != 0:
-            raise AssertionError(f"the files that mutations start from exit with {code}, not 0")
-        for mutation, before, after in mutated(1 if quick else 8):
-            found.append((mutation, exit_of(after, folder), harmless(before, after)))
-    wrong = [mutation for mutation, code, fine in found if code == 0 and not fine]
-    crashed = [f"{mutation}: {code}" for mutation, code, _ in found if isinstance(code, str)]
-    approved = sum(code == 0 for _, code, _ in found)
-    codes = Counter(str(code) for _, code, _ in found)
-    id = "fail_closed.score_files"
-    measured = {"tried": len(found), "approved_wrongly": wrong, "approved_unchanged": approved - len(wrong),
-                "crashed": crashed}  # fmt: skip
-    row = DECISIONS.row(id, measured, met=not wrong and not crashed)
-    if row["met"] and len(found) < LEAST:
-        row |= {"met": None, "reason": f"only {len(found)} were tried"}
-    return [{"of": id, "exit": code, "count": count} for code, count in sorted(codes.items())], [row]
+    rounds, row = row_of(ID, outcomes(attempts(1 if quick else 8)), LEAST)
+    return rounds, [row]

@@ -9,19 +9,13 @@ python -m tests.verification.verdicts.legitimate     a line for each: name, exit
 from __future__ import annotations
 
 import json
-import tempfile
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from tests.verification.goals import DECISIONS
 from tests.verification.verdicts.attacks.of_four_arms import S, X, declared, four, undrafted
 from tests.verification.verdicts.attacks.of_rows import repeated
 from tests.verification.verdicts.attacks.of_sets import expecting
 from tests.verification.verdicts.attacks.scene import (
-    Ask,
     Change,
-    Code,
     attacks,
     both,
     bytes_of,
@@ -38,6 +32,7 @@ from tests.verification.verdicts.attacks.scene import (
     with_fields,
     wrong,
 )
+from tests.verification.verdicts.attempts import Attempt, outcomes, row_of
 
 ID, LEAST, QUICK = "attacks.legitimate", 50, 10
 
@@ -208,8 +203,8 @@ UNTIMED: dict[str, Change] = {
 }  # fmt: skip
 
 
-def listed() -> list[tuple[str, int, Ask]]:
-    """(name, exit code, what asks the gate) of every input."""
+def listed() -> list[Attempt]:
+    """Every input, with the exit code that it must have."""
     found = [
         *((0, attacks(start, changes)) for start, changes in (
             (sound, FILES), (sound, ROWS), (sound, POLICIES), (external, EXTERNAL), (four, FOUR))),
@@ -217,26 +212,19 @@ def listed() -> list[tuple[str, int, Ask]]:
         (12, attacks(losing, UNSAID)),
         (12, attacks(sound, UNTIMED)),
     ]  # fmt: skip
-    return [(name, code, ask) for code, asks in found for name, ask in asks.items()]
-
-
-def outcomes(every: int = 1) -> list[tuple[str, int, Code]]:
-    """(name, exit code expected, exit code found or the name of what crashed) of every so-many-th input."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "scene"
-        return [(name, code, ask(folder)) for name, code, ask in islice(listed(), 0, None, every)]
+    return [
+        Attempt(group=f"exit {code}", name=name, ask=ask, right=frozenset({code}))
+        for code, asks in found
+        for name, ask in asks.items()
+    ]
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(an entry for each input, the goal's row). quick: every tenth, which is no proof."""
-    found = outcomes(QUICK if quick else 1)
-    refused = [f"{name}: {code}, not {expected}" for name, expected, code in found if code != expected]
-    row = DECISIONS.row(ID, {"tried": len(found), "refused": refused}, met=not refused)
-    if row["met"] and len(found) < LEAST:
-        row |= {"met": None, "reason": f"only {len(found)} were tried"}
-    return [{"of": ID, "input": name, "expected": expected, "exit": code} for name, expected, code in found], [row]
+    """(rounds, the goal's row). quick: every tenth, which is no proof."""
+    rounds, row = row_of(ID, outcomes(listed()[:: QUICK if quick else 1]), LEAST)
+    return rounds, [row]
 
 
 if __name__ == "__main__":
-    for line in outcomes():
-        print(*line, sep=" | ")
+    for one, code in outcomes(listed()):
+        print(one.name, one.right, code, sep=" | ")

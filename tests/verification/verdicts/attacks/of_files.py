@@ -77,6 +77,10 @@ BYTES = attacks(
         "gzip behind a byte-order mark": bytes_of(B, lambda c: b"\xef\xbb\xbf" + gzip.compress(c)),
         "a page of HTML": bytes_of(B, lambda c: b"<html>502 Bad Gateway</html>\n"),
         "CSV": bytes_of(B, lambda c: b"id,metric,value\nc1,exact_match,1\n"),
+        **{f"{what}, {name}": bytes_of(name, lambda c, content=content: content)
+           for what, content in (("nothing", b""), ("blank lines", b"\n\n")) for name in ("a.jsonl", B)},
+        "the baseline's cut": bytes_of("a.jsonl", lambda c: c[: len(c) // 2]),
+        "a line nested too deep": bytes_of(B, lambda c: b"[" * 10**5 + b"\n" + c),
         "an empty object": bytes_of(B, lambda c: c + b"{}\n"),
         "a null line": bytes_of(B, lambda c: c + b"null\n"),
         "blank lines of form feeds inside": bytes_of(B, lambda c: c.replace(b"}\n", b"}\n\x0c\n", 1)),

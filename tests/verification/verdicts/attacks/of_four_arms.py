@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.verification.verdicts.attacks.scene import Change, Scene, attacks, each, external, then, with_fields
+from tests.verification.verdicts.attacks.scene import (
+    Change,
+    Scene,
+    attacks,
+    bytes_of,
+    each,
+    external,
+    then,
+    with_fields,
+)
 
 FILES = {"a.jsonl": 10.0, "q.jsonl": 10.0, "s.jsonl": 7.0, "x.jsonl": 4.0}  # seconds of an answer
 ARMS = (("int4", "q.jsonl"), ("drafted", "s.jsonl"), ("both", "x.jsonl"))
@@ -97,6 +106,7 @@ DRAFTS = attacks(
         "declared of a name in capitals": then(undrafted(S, X), declared(Drafted=ENOUGH, both=ENOUGH)),
         **{f"declared as {one!r:.60}": then(undrafted(S, X), declared(drafted=one, both=ENOUGH)) for one in (
             {"proposed": 5, "accepted": 6}, {"proposed": 0, "accepted": 0}, {"proposed": -5, "accepted": -6},
+            {"proposed": 5, "accepted": -1},
             {"proposed": 5.5, "accepted": 2}, {"proposed": "9", "accepted": "5"}, {"proposed": True, "accepted": True},
             {"proposed": 9}, {"accepted": 9}, {}, None, 9, {"proposed": float("inf"), "accepted": 5},
             {"proposed": 9, "acepted": 5})},
@@ -124,7 +134,7 @@ WHO = attacks(
         "a word of parity that nobody knows": option(parity="close"),
         "lossy in capitals": option(parity="Lossy"),
         "no saving asked": option(min_saving=-1.0),
-        "a saving of NaN": option(min_saving=float("nan")),
+        **{f"a saving of {saving}": option(min_saving=saving) for saving in (float("nan"), float("inf"), 0.9, 1.0)},
         "a role of its own and in the section": lambda s: s.gate["variants"]["int4"].update(arm="both"),
     },
 ) | attacks(losing_four, {
@@ -150,9 +160,9 @@ COST = attacks(
         "attempts that were all given up": then(*(each(n, lambda r: r | {"attempts": [
             {"outcome": "cancelled", "seconds": 0.1}] * 2}) for n in (S, X))),
         "attempts left out": then(*(each(n, lambda r: with_fields(r, attempts=..., e2e=...)) for n in FILES)),
-        "a price of NaN": lambda s: s.raw.update({"prices.yaml": s.raw["prices.yaml"].replace(b"1.0", b".nan")}),
-        "a price below nothing": lambda s: s.raw.update({"prices.yaml": s.raw["prices.yaml"].replace(b"1.0", b"-1")}),
-        "nothing is charged": lambda s: s.raw.update({"prices.yaml": s.raw["prices.yaml"].replace(b"1.0", b"0")}),
+        **{f"a price of {price.decode()}": bytes_of("prices.yaml", lambda c, price=price: c.replace(b"1.0", price))
+           for price in (b".nan", b".inf", b"-1", b"0")},
+        "no answers at a time": bytes_of("prices.yaml", lambda c: c.replace(b"concurrency: 1", b"concurrency: 0")),
     },
 )  # fmt: skip
 

@@ -154,12 +154,6 @@ OTHERS = attacks(
         "prices that are not there": of_file(prices="prices.yaml"),
         "a service level of nothing": of_file(slo={}),
         "an nel policy beside rules": setting(nel_policy="nel.yaml"),
-        "an nel policy that lets all through": lambda s: (
-            s.raw.update({"nel.yaml": b"defaults: {metric: mean_reward, max_drop: 1.0, tier: critical}\n"}),
-            s.gate["gate"].pop("rules"), s.gate["gate"].update(nel_policy="nel.yaml")),
-        "an nel policy without a critical part": lambda s: (
-            s.raw.update({"nel.yaml": b"defaults: {metric: mean_reward, max_drop: 0.1, tier: advisory}\n"}),
-            s.gate["gate"].pop("rules"), s.gate["gate"].update(nel_policy="nel.yaml")),
         "stop: early without looks": setting(stop="early"),
         "0 repeats": of_file(generation={"repeats": 0}),
         "repeats that are a text": of_file(generation={"temperature": 0.7, "repeats": "1"}),
@@ -176,4 +170,57 @@ OTHERS = attacks(
         "rules"].append({"metric": "stability.rerun", "min": 0.9})),
 })  # fmt: skip
 
-GROUPS = {"numbers of the gate file": NUMBERS, "rules": RULES, "YAML": YAML, "the rest of the gate file": OTHERS}
+GOOD_NEL = "version: 1\ndefaults: {tier: critical, metric: mean_reward, max_drop: 0.12}\n"
+
+
+def by_nel(policy: str | bytes = GOOD_NEL) -> Change:
+    """A NeMo Evaluator's policy, version 1, judges in place of rules."""
+
+    def change(scene: Scene) -> None:
+        scene.raw["nel.yaml"] = policy if isinstance(policy, bytes) else policy.encode()
+        scene.gate["gate"] = {"nel_policy": "nel.yaml"}
+
+    return change
+
+
+def _nel(old: str, new: str) -> Change:
+    return by_nel(GOOD_NEL.replace(old, new))
+
+
+NEL = attacks(
+    external,
+    {
+        **{name: by_nel(text) for name, text in {
+            "nothing": "", "a comment alone": "# nothing\n", "null": "null\n", "a list": "- 1\n", "a text": "GO\n",
+            "not UTF-8": b"version: 1\n# \xff\xfe\n", "a NUL": GOOD_NEL + "\0", "cut": GOOD_NEL[:-4],
+            "an unknown key": GOOD_NEL + "approve: true\n", "a key twice": GOOD_NEL + "defaults: {tier: advisory}\n",
+            "an unknown metric": GOOD_NEL + "benchmarks: {set: {tier: critical, metric: vibes}}\n",
+            "a benchmark without a metric": "benchmarks: {set: {tier: critical}}\n",
+            "a benchmark that did not run": GOOD_NEL + "benchmarks: {math: {tier: critical}}\n",
+            "lower is better": GOOD_NEL + "benchmarks: {set: {direction: lower_is_better}}\n",
+            "an anchor": "a: &a [x]\nb: *a\n" + GOOD_NEL,
+            "a bomb of aliases": "\n".join(
+                ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)), GOOD_NEL]),
+            "a tag": "!!python/object/apply:os.system [exit]\n",
+            "nested too deep": "benchmarks: " + "{a: " * 5000 + "1" + "}" * 5000 + "\n",
+            "two documents": GOOD_NEL + "---\n" + GOOD_NEL}.items()},
+        "version 2": _nel("1", "2"),
+        "version in words": _nel("version: 1", "version: one"),
+        "an unknown key of the defaults": _nel("max_drop", "max_drp"),
+        "an unknown tier": _nel("critical", "optional"),
+        "advisory alone": _nel("critical", "advisory"),
+        "pass@1 of a word that is none": _nel("mean_reward", "pass@one"),
+        **{f"a drop of {drop}": _nel("0.12", drop) for drop in (
+            "0", "-0.1", ".nan", ".inf", "-.inf", "1", "0.2", "1e300", "yes", "[0.1]", "null")},
+        **{f"a relative drop of {drop}": _nel("0.12", f"0.12, max_relative_drop: {drop}")
+           for drop in ("-1", ".nan", "0")},
+    },
+) | attacks(losing, {"all is let through": _nel("0.12", "1.0"), "a third is lost": by_nel()})  # fmt: skip
+
+GROUPS = {
+    "numbers of the gate file": NUMBERS,
+    "rules": RULES,
+    "YAML": YAML,
+    "the rest of the gate file": OTHERS,
+    "an nel policy": NEL,
+}

@@ -95,49 +95,44 @@ IDS = attacks(
     "a hash that is a number": everywhere(case_hash=12),
 })  # fmt: skip
 
-VALUES = attacks(
-    losing,
-    {
-        f"lost answers say {name}": hidden(**over)
-        for name, over in {
-            "a text of one": {"value": "1", "verdict": ...},
-            "a text of true": {"value": "true", "verdict": ...},
-            "true beside a false verdict": {"value": True},
-            "true beside an error type": {"value": True, "verdict": ...},
-            "1 beside a verdict of 0": {"value": 1, "verdict": 0},
-            "a verdict of true alone": {"value": ..., "verdict": True},
-            "a verdict of true beside 0": {"verdict": True},
-            "a verdict of 1": {"value": 1, "verdict": 1, "error_type": ""},
-            "infinity": {"value": float("inf"), "verdict": ..., "error_type": ""},
-            "minus infinity": {"value": float("-inf"), "verdict": ..., "error_type": ""},
-            "NaN": {"value": float("nan"), "verdict": ..., "error_type": ""},
-            "a number of 400 digits": {"value": 10**400, "verdict": ..., "error_type": ""},
-            "two": {"value": 2, "verdict": True, "error_type": ""},
-            "one and a little": {"value": 1.0000000000000002, "verdict": ..., "error_type": ""},
-            "almost one": {"value": 0.9999999999999999, "verdict": ..., "error_type": ""},
-            "half": {"value": 0.5, "verdict": ..., "error_type": ""},
-            "below nothing": {"value": -1, "verdict": ..., "error_type": ""},
-            "less than the smallest double": {"value": 5e-324, "verdict": ..., "error_type": ""},
-            "an object": {"value": {"value": 1}, "verdict": ...},
-            "a list": {"value": [1], "verdict": ...},
-            "null and a verdict of true": {"value": None, "verdict": True},
-            "null and no word why": {"value": None, "verdict": None, "error_type": ""},
-            "null and a crash": {"value": None, "verdict": None, "error_type": "scorer_crashed"},
-            "null, where a timeout is no answer": {"value": None, "verdict": None, "error_type": "timeout"},
-            "another metric": {"metric": "numeric"},
-            "the metric in capitals": {"metric": "Exact_Match"},
-            "the metric with a space": {"metric": "exact_match "},
-            "an error of their own": {"value": 1, "verdict": True, "error_type": "", "error": "timeout"},
-            "an error that is an object": {"value": 1, "verdict": True, "error_type": "", "error": {"code": 500}},
-            "a status of ok": {"value": 1, "verdict": True, "error_type": "", "status": "ok"},
-            "a status in capitals": {"value": 1, "verdict": True, "error_type": "", "status": "DONE"},
-            "that they were skipped": {"status": "skipped"},
-            "that a filter ended them": {"finish_reason": "content_filter"},
-            "that the server ended them": {"finish_reason": "abort"},
-            "that they ended as nothing does": {"finish_reason": "eos "},
-        }.items()
-    },
-) | attacks(
+SAID: dict[str, dict[str, object]] = {
+    "a text of one": {"value": "1", "verdict": ...},
+    "a text of true": {"value": "true", "verdict": ...},
+    "true beside a false verdict": {"value": True},
+    "true beside an error type": {"value": True, "verdict": ...},
+    "1 beside a verdict of 0": {"value": 1, "verdict": 0},
+    "a verdict of true alone": {"value": ..., "verdict": True},
+    "a verdict of true beside 0": {"verdict": True},
+    "a verdict of 1": {"value": 1, "verdict": 1, "error_type": ""},
+    "infinity": {"value": float("inf"), "verdict": ..., "error_type": ""},
+    "minus infinity": {"value": float("-inf"), "verdict": ..., "error_type": ""},
+    "NaN": {"value": float("nan"), "verdict": ..., "error_type": ""},
+    "a number of 400 digits": {"value": 10**400, "verdict": ..., "error_type": ""},
+    "two": {"value": 2, "verdict": True, "error_type": ""},
+    "one and a little": {"value": 1.0000000000000002, "verdict": ..., "error_type": ""},
+    "almost one": {"value": 0.9999999999999999, "verdict": ..., "error_type": ""},
+    "half": {"value": 0.5, "verdict": ..., "error_type": ""},
+    "below nothing": {"value": -1, "verdict": ..., "error_type": ""},
+    "less than the smallest double": {"value": 5e-324, "verdict": ..., "error_type": ""},
+    "an object": {"value": {"value": 1}, "verdict": ...},
+    "a list": {"value": [1], "verdict": ...},
+    "null and a verdict of true": {"value": None, "verdict": True},
+    "null and no word why": {"value": None, "verdict": None, "error_type": ""},
+    "null and a crash": {"value": None, "verdict": None, "error_type": "scorer_crashed"},
+    "null, where a timeout is no answer": {"value": None, "verdict": None, "error_type": "timeout"},
+    "another metric": {"metric": "numeric"},
+    "the metric in capitals": {"metric": "Exact_Match"},
+    "the metric with a space": {"metric": "exact_match "},
+    "an error of their own": {"value": 1, "verdict": True, "error_type": "", "error": "timeout"},
+    "an error that is an object": {"value": 1, "verdict": True, "error_type": "", "error": {"code": 500}},
+    "a status of ok": {"value": 1, "verdict": True, "error_type": "", "status": "ok"},
+    "a status in capitals": {"value": 1, "verdict": True, "error_type": "", "status": "DONE"},
+    "that they were skipped": {"status": "skipped"},
+    "that a filter ended them": {"finish_reason": "content_filter"},
+    "that the server ended them": {"finish_reason": "abort"},
+    "that they ended as nothing does": {"finish_reason": "eos "},
+}
+VALUES = attacks(losing, {f"lost answers say {name}": hidden(**over) for name, over in SAID.items()}) | attacks(
     sound,
     {
         "minus nothing beside a verdict of true": each("b.jsonl", lambda row: row | {"value": -0.0, "verdict": True}),
@@ -147,6 +142,8 @@ VALUES = attacks(
         ),
         "both sides null throughout": both(lambda name: each(name, lambda row: with_fields(
             row, value=None, verdict=None, error_type="no_reference"))),
+        **{f"the baseline's answers say {name}": each("a.jsonl", lambda row, over=over: with_fields(row, **over))
+           for name, over in SAID.items()},
         "the baseline wrong throughout": each("a.jsonl", lambda row: with_fields(row, value=0, verdict=False)),
         "both sides right on a tenth": both(lambda name: each(
             name, lambda row: with_fields(row, value=1 - row["value"], verdict=..., error_type=""))),
@@ -254,6 +251,28 @@ def _own_cluster(row: Row) -> Row:
     return row | {"cluster": row["id"]}
 
 
+def number_of(row: Row) -> int:
+    return int(row["id"][3:])
+
+
+def twelve_in_many_sets(scene: Scene) -> None:
+    """The same twelve questions in each set."""
+    scene.gate["evalsets"] = [{"name": f"s{number}", "cases": "external"} for number in range(13)]
+    both(lambda n: each(n, lambda r: r | {
+        "id": f"é-c{number_of(r) % 12}", "case_hash": f"h{number_of(r) % 12}",
+        "evalset": f"s{number_of(r) // 12}"}))(scene)  # fmt: skip
+
+
+def times_alone(scene: Scene) -> None:
+    """Of one set more there are times, and no scores."""
+    scene.gate["evalsets"].append({"name": "more", "cases": "external"})
+    for rows in scene.rows.values():
+        rows += [
+            {"id": row["id"], "evalset": "more", "metric": "latency.e2e", "value": 1.0, "case_hash": row["case_hash"]}
+            for row in list(rows)
+        ]
+
+
 CLUSTERS = attacks(
     sound,
     {
@@ -271,6 +290,13 @@ CLUSTERS = attacks(
         "clusters on one side alone": everywhere(cluster="p"),
         "all in one cluster": both(lambda n: each(n, lambda r: r | {"cluster": "p"})),
         "twelve clusters": both(lambda n: each(n, lambda r: r | {"cluster": f"p{int(r['id'][3:]) % 12}"})),
+        "ten cases, none of them lost": both(lambda n: each(n, lambda r: r if number_of(r) in range(1, 10) else None)),
+        "12 questions under many ids, in clusters": both(lambda n: each(
+            n, lambda r: r | {"case_hash": f"h{number_of(r) % 12}", "cluster": f"c{number_of(r) // 12}"})),
+        "12 questions many times each": both(lambda n: each(n, lambda r: r | {
+            "id": f"é-c{number_of(r) % 12}", "repeat": number_of(r) // 12, "case_hash": f"h{number_of(r) % 12}"})),
+        "12 questions in many evalsets": twelve_in_many_sets,
+        "an evalset of times alone": times_alone,
         "12 questions under many ids": both(lambda n: each(
             n, lambda r: r | {"case_hash": f"h{int(r['id'][3:]) % 12}"})),
         "no hash on either side": both(lambda n: each(n, lambda r: with_fields(r, case_hash=...))),
@@ -278,7 +304,7 @@ CLUSTERS = attacks(
         "an empty hash": both(lambda n: each(n, lambda r: r | {"case_hash": ""})),
         "two versions of a scorer": everywhere(scorer="exact_match/2"),
         "two versions of a scorer in one file": both(lambda n: each(
-            n, lambda r: r | {"scorer": "exact_match/2"}, lambda r: int(r["id"][3:]) == (9 if n[0] == "a" else 8))),
+            n, lambda r: r | {"scorer": "exact_match/2"}, lambda r: number_of(r) == (9 if n[0] == "a" else 8))),
         "a scorer on one side alone": everywhere(scorer=...),
     },
 )  # fmt: skip
@@ -308,14 +334,14 @@ LABELS = attacks(
         "each task where none is": ruled(per="task"),
         "each value of a tag that none has": ruled(per="tag:lang"),
         "a tag that twelve cases have": then(
-            both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if int(r["id"][3:]) < 12 else []})), where_hard),
+            both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if number_of(r) < 12 else []})), where_hard),
         "a tag whose cases the baseline has wrong": then(
-            both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if int(r["id"][3:]) % 10 == 0 else []})),
+            both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if number_of(r) % 10 == 0 else []})),
             where_hard),
     },
 ) | attacks(losing, {
     "the set says which are hard, whatever the rows say": then(
-        both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if int(r["id"][3:]) >= 54 else []})), where_hard),
+        both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if number_of(r) >= 54 else []})), where_hard),
 })  # fmt: skip
 
 ENDS = attacks(
@@ -324,7 +350,7 @@ ENDS = attacks(
         "the baseline cut off": each("a.jsonl", lambda r: r | {"finish_reason": "length"}),
         "the baseline cut off in other words": each("a.jsonl", lambda r: r | {"finish_reason": "MAX_TOKENS"}),
         "the baseline cut off on a tenth": each(
-            "a.jsonl", lambda r: r | {"finish_reason": "length"}, lambda r: int(r["id"][3:]) % 10 == 1),
+            "a.jsonl", lambda r: r | {"finish_reason": "length"}, lambda r: number_of(r) % 10 == 1),
         "one answer ended by the server": each(
             "a.jsonl", lambda r: r | {"finish_reason": "abort"}, lambda r: r["id"] == "é-c5"),
         "an end that is a number": everywhere(finish_reason=0),

@@ -14,15 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import typer
 import yaml
 
-from qualgate.errors import QualgateError
 from qualgate.identity import case_hash
+from tests.verification.verdicts.attempts import Ask, Code, exit_code
 
 CASES, LOST = 160, 54  # the variant that lost a third is wrong on the first LOST
 Row = dict[str, Any]
-Code = int | str
 
 
 @dataclass
@@ -132,24 +130,16 @@ def asked(**arguments: Any) -> Code:
     from qualgate.cli.judging import gate
 
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        try:
-            gate(**arguments, as_json=True)
-        except typer.Exit as done:
-            return done.exit_code
-        except QualgateError as error:
-            return int(error.exit)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"[:200]
-    return "no exit code"
+        return exit_code(lambda: gate(**arguments, as_json=True))
 
 
 def gated(scene: Scene, folder: Path) -> Code:
     """The exit code over the scene's files."""
     scene.written(folder)
-    return judged(folder, **scene.options)
+    return asked_of(folder, **scene.options)
 
 
-def judged(folder: Path, **options: Any) -> Code:
+def asked_of(folder: Path, **options: Any) -> Code:
     """The exit code over the files as they lie in the folder."""
     files = {"gate_file": "gate.yaml", "baseline_scores": "a.jsonl"}
     if "arm" not in options:
@@ -158,9 +148,6 @@ def judged(folder: Path, **options: Any) -> Code:
     if "arm" in options:
         options["arm"] = [f"{name}={folder / file}" for name, file in options["arm"]]
     return asked(**found, **{name: folder / of if name == "looks" else of for name, of in options.items()})
-
-
-Ask = Callable[[Path], Code]
 
 
 def attacks(start: Callable[[], Scene], changes: dict[str, Change]) -> dict[str, Ask]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from math import nan
 from typing import Any
 
@@ -12,11 +13,22 @@ from qualgate.records import (
     EarlyStop,
     UnitEvidence,
 )
-from tests.verification.verdicts.faults.changes import arm_of, with_arm, with_run, with_some, with_units, wrong_on
-from tests.verification.verdicts.faults.given import Asked, identity, one_rule, sound
+from tests.verification.verdicts.faults.evidence import (
+    Asked,
+    arm_of,
+    identity,
+    one_rule,
+    sound,
+    with_arm,
+    with_run,
+    with_some,
+    with_units,
+    wrong_on,
+)
 from tests.verification.verdicts.faults.of_runs import CASES
 
 
+@lru_cache(maxsize=1)
 def stopped() -> Asked:
     """An equal variant whose generation ended at the first look that settled it."""
     whole = sound(n=300)

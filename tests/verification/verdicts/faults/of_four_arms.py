@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from math import inf, nan
 from typing import Any
 
@@ -12,20 +13,27 @@ import numpy as np
 from qualgate.records import (
     ArmEvidence,
     Attempt,
-    Drafted,
     FourArms,
-    Prices,
     Rule,
     RunEvidence,
     Slo,
 )
-from tests.verification.verdicts.faults.changes import with_policy, with_run
-from tests.verification.verdicts.faults.given import POLICY, SETS, Asked, identity, one_rule, sound
+from tests.verification.verdicts.faults.evidence import (
+    POLICY,
+    SETS,
+    Asked,
+    identity,
+    one_rule,
+    sound,
+    with_policy,
+    with_run,
+)
 
 ROLES = ("int4", "drafted", "both")
 DRAFTING = ROLES[1:]
 
 
+@lru_cache(maxsize=2)
 def four(n: int = 100) -> Asked:
     """Speculation changes no answer, quantization no score; each costs less than the baseline, and both least."""
     found = sound(n).evidence.baseline
@@ -76,21 +84,6 @@ def _without_arm(asked: Asked, name: str, *, planned: bool) -> Asked:
     return with_run(asked, variants=tuple(arm for arm in e.variants if arm.name != name), expected=expected)
 
 
-def _arms_are(asked: Asked, **changes: Any) -> Asked:
-    assert asked.policy.four_arm is not None, "a policy of four arms"
-    return with_policy(asked, four_arm=replace(asked.policy.four_arm, **changes))
-
-
-def _every(asked: Asked, name: str, **changes: Any) -> Asked:
-    return _named(asked, name, lambda arm: replace(arm, units=tuple(replace(unit, **changes) for unit in arm.units)))
-
-
-def _declared(asked: Asked, name: str, proposed: int, accepted: int) -> Asked:
-    """In place of what the arm's answers say."""
-    silent = _every(asked, name, draft_proposed=None, draft_accepted=None)
-    return _arms_are(silent, drafting=(Drafted(arm=name, proposed=proposed, accepted=accepted),))
-
-
 _OF_EACH: dict[str, Callable[[Asked, str], Asked]] = {
     "a row missing": lambda a, name: _named(a, name, lambda arm: replace(arm, units=arm.units[1:])),
     "no rows": lambda a, name: _named(a, name, lambda arm: replace(arm, units=())),
@@ -123,10 +116,9 @@ FOUR: dict[str, Callable[[Asked], Asked]] = {
         )
         for name in ROLES
     },
-    "one arm in two roles": lambda a: _arms_are(a, both="int4"),
-    "the baseline in a role": lambda a: _arms_are(a, speculation="baseline"),
-    "a role of an arm that is not there": lambda a: _arms_are(a, both="prod"),
-    "a role of nobody": lambda a: _arms_are(a, both=""),
+    "the baseline in a role": lambda a: replace(
+        a, policy=replace(a.policy, four_arm=FourArms(quantization="int4", speculation="baseline", both="both"))
+    ),
     "evidence of before": lambda a: with_run(a, stale=("weights of both changed",)),
     "a row's digest differs": lambda a: with_run(a, integrity=("row 7: sha256 differs",)),
     "a person is asked for": lambda a: with_policy(a, review="always"),
@@ -144,43 +136,8 @@ FOUR: dict[str, Callable[[Asked], Asked]] = {
     **{
         f"a limit of {limit} s": lambda a, limit=limit: with_policy(a, slo=Slo(e2e=limit)) for limit in (nan, inf, -1.0)
     },
-    **{
-        f"a price of {price}": lambda a, price=price: with_policy(
-            a, prices=Prices(version="1", currency="EUR", device_second=price)
-        )
-        for price in (nan, inf, -1.0)
-    },
-    "as many answers at a time as none": lambda a: with_policy(
-        a, prices=Prices(version="1", currency="EUR", device_second=1.0, concurrency=0)
-    ),
-    **{
-        f"a saving of {saving}": lambda a, saving=saving: _arms_are(a, min_saving=saving)
-        for saving in (nan, inf, -1.0, 1.0)
-    },
-    **{
-        f"{name} drafted {what}": lambda a, name=name, counts=counts: _every(
-            a, name, draft_proposed=counts[0], draft_accepted=counts[1]
-        )
-        for name in DRAFTING
-        for what, counts in {
-            "nothing": (0, 0),
-            "nobody knows what": (None, None),
-            "less than it kept": (3, 4),
-            "less than nothing": (-3, -4),
-            "nothing that is known": (None, 3),
-        }.items()
-    },
-    **{
-        f"{counts} declared as drafted and kept by {name}": lambda a, name=name, counts=counts: _declared(
-            a, name, *counts
-        )
-        for name in DRAFTING
-        for counts in ((0, 0), (5, 6), (-5, -6), (5, -1))
-    },
-    **{f"{name} drafted": lambda a, name=name: _every(a, name, draft_proposed=3) for name in ("baseline", "int4")},
     "half a token": lambda a: _fourth(a, "drafted", answer=b"\x01"),
     "half a margin": lambda a: _fourth(a, "baseline", margins=b"\x01"),
-    "a saving that no arm has": lambda a: _arms_are(a, min_saving=0.9),
     "what the baseline cost is not known": lambda a: _named(
         a, "baseline", lambda arm: replace(arm, units=tuple(replace(unit, attempts=()) for unit in arm.units))
     ),

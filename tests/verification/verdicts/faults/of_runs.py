@@ -11,12 +11,17 @@ from qualgate.records import (
     Policy,
     Rule,
 )
-from tests.verification.verdicts.faults.changes import (
-    arm_of,
+from tests.verification.verdicts.faults.evidence import (
+    SETS,
+    Asked,
+    Side,
     exchanged,
+    identity,
     in_passages,
     on_both,
+    one_rule,
     shuffled,
+    sound,
     with_arm,
     with_every,
     with_policy,
@@ -25,7 +30,6 @@ from tests.verification.verdicts.faults.changes import (
     with_units,
     wrong_on,
 )
-from tests.verification.verdicts.faults.given import SETS, Asked, Side, identity, one_rule, sound
 
 ONE_SIDED: dict[str, Callable[[Asked, Side], Asked]] = {
     "no rows": lambda a, s: with_arm(a, s, units=()),
@@ -35,13 +39,17 @@ ONE_SIDED: dict[str, Callable[[Asked, Side], Asked]] = {
     "one row failed": lambda a, s: with_some(a, s, [3], status="error", error="worker died"),
     "every row failed": lambda a, s: with_every(a, s, status="error", error="NaN logits"),
     "a status nobody knows": lambda a, s: with_some(a, s, [3], status="skipped"),
-    "a row twice": lambda a, s: with_units(a, s, lambda u: (*u, u[5])),
-    "a row twice in place of another": lambda a, s: with_units(a, s, lambda u: (u[1], *u[1:])),
+    "a row twice": lambda a, s: with_units(a, s, lambda u: (*u, *u[5:6])),
+    "a row twice in place of another": lambda a, s: with_units(a, s, lambda u: (*u[1:2], *u[1:])),
     "a row nobody planned": lambda a, s: with_units(
-        a, s, lambda u: (*u, replace(u[0], key=replace(u[0].key, case_id="x")))
+        a, s, lambda u: (*u, *(replace(one, key=replace(one.key, case_id="x")) for one in u[:1]))
     ),
-    "a repeat nobody planned": lambda a, s: with_some(a, s, [3], key=replace(arm_of(a, s).units[3].key, repeat=1)),
-    "a row of a stranger's arm": lambda a, s: with_some(a, s, [3], key=replace(arm_of(a, s).units[3].key, arm="other")),
+    "a repeat nobody planned": lambda a, s: with_units(
+        a, s, lambda us: [replace(u, key=replace(u.key, repeat=int(i == 3))) for i, u in enumerate(us)]
+    ),
+    "a row of a stranger's arm": lambda a, s: with_units(
+        a, s, lambda us: [replace(u, key=replace(u.key, arm="other")) if i == 3 else u for i, u in enumerate(us)]
+    ),
     "score NaN": lambda a, s: with_some(a, s, [3], values={"exact_match": nan}),
     "score infinite": lambda a, s: with_some(a, s, [3], values={"exact_match": inf}),
     "score above 1": lambda a, s: with_some(a, s, [3], values={"exact_match": 1.5}),
@@ -69,7 +77,7 @@ CASES: dict[str, Callable[[Asked], Asked]] = {
     ),
     "nothing at all": lambda a: with_run(on_both(a, lambda b, s: with_arm(b, s, units=())), expected=()),
     "rows, but no closed list": lambda a: with_run(a, expected=()),
-    "a unit planned twice": lambda a: with_run(a, expected=(*a.evidence.expected, a.evidence.expected[-1])),
+    "a unit planned twice": lambda a: with_run(a, expected=(*a.evidence.expected, *a.evidence.expected[-1:])),
     "planned for the baseline alone": lambda a: with_run(
         with_units(a, "variant", lambda u: u[1:]),
         expected=tuple(k for k in a.evidence.expected if (k.arm, k.case_id) != ("int4", "code-0000")),

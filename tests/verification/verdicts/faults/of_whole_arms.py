@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import inf, nan
 from typing import Any
 
@@ -11,16 +12,19 @@ from qualgate.records import (
     Rule,
     Slo,
 )
-from tests.verification.verdicts.faults.changes import (
+from tests.verification.verdicts.faults.evidence import (
+    SIDES,
+    Asked,
+    Side,
     arm_of,
     on_both,
+    sound,
     with_arm,
     with_every,
     with_policy,
     with_run,
     with_some,
 )
-from tests.verification.verdicts.faults.given import SIDES, Asked, Side, sound
 
 FACTS = {
     "memory.weights": 1e6, CACHE_TOKEN: 10.0, "coverage.range": 0.9995, "coverage.outliers": 0.99,
@@ -36,6 +40,7 @@ LIMITS: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=1)
 def weighed() -> Asked:
     """With every number that a rule on a variant as a whole may name, and a time of every answer."""
     asked = on_both(sound(), lambda a, s: with_every(a, s, prompt_tokens=30))
