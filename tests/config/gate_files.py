@@ -37,4 +37,14 @@ prompt_token: 0.001
 device_second: 0.5
 concurrency: 4
 """
-BEFORE_RULES = SMALL.splitlines()[:4]
+
+
+def changed(line: int, text: str) -> str:
+    """SMALL with another line."""
+    lines = SMALL.splitlines()
+    return "\n".join([*lines[: line - 1], text, *lines[line:], ""])
+
+
+def ruled(*rules: str, more: str = "") -> str:
+    """SMALL with these rules, and more behind them in its gate."""
+    return changed(5, f"gate: {{rules: [{', '.join(rules)}]{more}}}")

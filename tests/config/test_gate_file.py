@@ -16,7 +16,7 @@ from qualgate.errors import UsageError
 from qualgate.intake.feedback import read_feedback
 from qualgate.metrics import METRICS
 from qualgate.records import Adapter, Drafted, FourArms, Prices, QuantizeRecipe, Slo
-from tests.config.gate_files import BEFORE_RULES, SMALL, WHOLE
+from tests.config.gate_files import SMALL, WHOLE, changed, ruled
 
 FOUR = """\
 version: 1
@@ -150,7 +150,7 @@ def test_what_is_not_one_yaml_document_is_refused_with_its_line(faults, raw, lin
 
 def test_a_quarantine_has_an_owner_a_reason_and_a_last_day(load, faults):
     def text(settings: str) -> str:
-        return "\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}], {settings}}}", ""])
+        return ruled("{metric: numeric, max_drop: 0.1}", more=f", {settings}")
 
     whole = "{case: c-1, owner: ana, expires: '2026-12-01', reason: the reference is wrong}"
     policy = load(text(f"quarantine: [{whole}], max_age: 36h")).policy
@@ -170,7 +170,7 @@ def test_a_quarantine_has_an_owner_a_reason_and_a_last_day(load, faults):
 
 def test_two_tiers_may_hold_one_metric_to_two_bounds(load):
     rules = "{metric: exact_match, max_drop: 0.05}, {metric: exact_match, max_drop: 0.02, tier: supporting}"
-    assert len(load("\n".join([*BEFORE_RULES, f"gate: {{rules: [{rules}]}}", ""])).policy.rules) == 2
+    assert len(load(ruled(rules)).policy.rules) == 2
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_two_tiers_may_hold_one_metric_to_two_bounds(load):
 )  # of a judge: test_judge
 def test_every_metric_can_stand_in_a_rule(load, metric, bound):
     rule = f"{{metric: {metric.name}, {'' if metric.kind == 'arm' else 'per: evalset, '}{bound}: 0.15}}"
-    text = [*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}], noise_floor: true}}"]
-    gate = load("\n".join([*text, "prices: prices.yaml", "slo: {e2e: 10}", ""]))
+    text = ruled("{metric: numeric, max_drop: 0.1}", rule, more=", noise_floor: true")
+    gate = load(f"{text}prices: prices.yaml\nslo: {{e2e: 10}}\n")
     assert getattr(gate.policy.rules[1], bound) == 0.15
 
 
@@ -192,14 +192,14 @@ def test_every_metric_can_stand_in_a_rule(load, metric, bound):
     ],
 )
 def test_a_rule_that_nothing_could_measure_is_refused(faults, rule, missing):
-    (fault,) = faults("\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rule}]}}", ""]))
+    (fault,) = faults(ruled("{metric: numeric, max_drop: 0.1}", rule))
     assert missing in fault[1]
 
 
 def test_decibels_go_beyond_one_and_a_size_may_have_two_limits(load):
     sizes = "{metric: memory.peak, max: 8000000000}, {metric: memory.peak, max_ratio: 0.6}"
     rules = f"{{metric: stability.sqnr, min: 20}}, {sizes}"
-    gate = load("\n".join([*BEFORE_RULES, f"gate: {{rules: [{{metric: numeric, max_drop: 0.1}}, {rules}]}}", ""]))
+    gate = load(ruled("{metric: numeric, max_drop: 0.1}", rules))
     assert [rule.min or rule.max or rule.max_ratio for rule in gate.policy.rules[1:]] == [20, 8e9, 0.6]
 
 
@@ -208,8 +208,7 @@ NEL = "version: 1\ndefaults: {tier: critical, metric: mean_reward, max_drop: 0.0
 
 def test_an_nel_policy_takes_the_place_of_the_rules(load, faults, tmp_path):
     (tmp_path / "nel.yaml").write_text(NEL)
-    text = "\n".join([*BEFORE_RULES, "gate: {nel_policy: nel.yaml, review: always, max_age: 2d}", ""])
-    gate = load(text)
+    gate = load(changed(5, "gate: {nel_policy: nel.yaml, review: always, max_age: 2d}"))
     assert (gate.nel_policy, gate.policy.rules) == (tmp_path / "nel.yaml", ())
     assert (gate.policy.review, gate.policy.max_age) == ("always", 172_800)
     for other, message in (
@@ -220,12 +219,12 @@ def test_an_nel_policy_takes_the_place_of_the_rules(load, faults, tmp_path):
         ("nel_policy: nel.yaml, alpha: 0.1", "has a level of its own"),
         ("review: always", "`gate.rules` is missing"),
     ):
-        assert any(message in said for _, said in faults("\n".join([*BEFORE_RULES, f"gate: {{{other}}}", ""]))), other
+        assert any(message in said for _, said in faults(changed(5, f"gate: {{{other}}}"))), other
 
 
-def test_a_stored_run_needs_no_model_folder(write):
+def test_a_stored_run_needs_no_model_folder(load):
     text = SMALL.replace("reference", "./gone").replace("arithmetic", "./gone/set.yaml")
-    assert load_gate_file(write(text), files=False).baseline.model.endswith("/gone")
+    assert load(text, files=False).baseline.model.endswith("/gone")
 
 
 def test_a_cluster_is_the_one_at_the_address_or_one_that_the_run_starts(load):
@@ -234,12 +233,10 @@ def test_a_cluster_is_the_one_at_the_address_or_one_that_the_run_starts(load):
     assert load(SMALL + "workers: {count: 2}\n").ray is None
 
 
-def test_auto_workers_are_the_usable_cores(load):
-    assert load(SMALL + "workers: {count: auto}\n").workers >= 1
-    assert not load(SMALL + "workers: {count: auto}\n").each_device
-
-
-def test_auto_workers_of_a_cluster_are_its_devices(load):
+def test_auto_workers_are_the_usable_cores_and_of_a_cluster_its_devices(load):
+    gate = load(SMALL + "workers: {count: auto}\n")
+    assert gate.workers >= 1
+    assert not gate.each_device
     assert load(SMALL + "workers: {backend: ray, count: auto}\n").each_device
     assert not load(SMALL + "workers: {backend: ray}\n").each_device
 

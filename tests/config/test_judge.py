@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.records import Price
 
@@ -22,31 +19,29 @@ JUDGE = "endpoint: http://127.0.0.1:3/v1, model: judge, rubric: The right answer
 QUALITY, WIN = "{metric: exact_match, max_drop: 0.02}", "{metric: judge.win, max_drop: 0.05}"
 
 
-def gate(folder: Path, judge: str | None = JUDGE, rules: str = f"{QUALITY}, {WIN}", more: str = "", role: str = ""):
-    path = folder / "gate.yaml"
+def gate(judge: str | None = JUDGE, rules: str = f"{QUALITY}, {WIN}", more: str = "", role: str = "") -> str:
     said = f"judge: {{{judge}}}" if judge is not None else ""
-    path.write_text(GATE.format(judge=said, rules=rules, more=more, role=role))
-    return load_gate_file(path, files=False)
+    return GATE.format(judge=said, rules=rules, more=more, role=role)
 
 
-def test_a_judge_is_an_address_a_model_a_rubric_and_labels(tmp_path):
-    found = gate(tmp_path, f"{JUDGE}, floor: 0.8, api_key_env: KEY, extra_body: {{effort: low}}, max_tokens: 99")
+def test_a_judge_is_an_address_a_model_a_rubric_and_labels(load, tmp_path):
+    keys = "floor: 0.8, api_key_env: KEY, extra_body: {effort: low}, max_tokens: 99"
+    found = load(gate(f"{JUDGE}, {keys}"), files=False)
     judge = found.policy.judge
     assert (judge.model, judge.rubric, judge.floor, judge.max_tokens) == ("judge", "The right answer wins.", 0.8, 99)
     assert (judge.served.endpoint, judge.served.api_key_env) == ("http://127.0.0.1:3/v1", "KEY")
     assert judge.served.extra_body == '{"effort": "low"}'
     assert found.labels == tmp_path / "labels.jsonl"
-    assert gate(tmp_path, None, QUALITY).policy.judge is None
+    assert load(gate(None, QUALITY)).policy.judge is None
 
 
-def test_a_budget_bounds_a_judge_too_at_its_own_price_or_the_budgets(tmp_path):
+def test_a_budget_bounds_a_judge_too_at_its_own_price_or_the_budgets(load):
     here = GATE.replace("endpoint: http://127.0.0.1:1/v1, model: b", "model: reference")
     here = here.replace("endpoint: http://127.0.0.1:2/v1, model: v{role}", "quantize: int8")
 
     def priced(judge: str, budget: str):
         text = here.format(judge=f"judge: {{{JUDGE}{judge}}}", rules=f"{QUALITY}, {WIN}", more="")
-        (tmp_path / "gate.yaml").write_text(f"{text}budget: {{{budget}}}\n")
-        return load_gate_file(tmp_path / "gate.yaml", files=False).policy.judge.served.price
+        return load(f"{text}budget: {{{budget}}}\n", files=False).policy.judge.served.price
 
     assert priced(", price: {answer: 2}", "max_cost: 5, price: {answer: 3}") == Price(answer=2.0)
     assert priced("", "max_cost: 5, price: {answer: 3}") == Price(answer=3.0)
@@ -76,8 +71,8 @@ def test_a_budget_bounds_a_judge_too_at_its_own_price_or_the_budgets(tmp_path):
         ({"judge": f"{JUDGE}, ruberic: x"}, "ruberic"),
     ],
 )  # fmt: skip
-def test_what_a_judge_cannot_be_is_refused_with_what_to_write(tmp_path, keys, said):
+def test_what_a_judge_cannot_be_is_refused_with_what_to_write(load, keys, said):
     with pytest.raises(UsageError) as refused:
-        gate(tmp_path, **keys)
+        load(gate(**keys), files=False)
     assert said in str(refused.value)
     assert "sk-1234" not in str(refused.value)

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from qualgate.config import load_gate_file
 from qualgate.config.listed_name import listed_name
-from qualgate.errors import UsageError
+from tests.config.gate_files import changed
 
 
 @pytest.mark.parametrize(
@@ -32,20 +31,14 @@ def test_a_command_tells_the_name_that_its_server_lists_or_does_not(command, nam
     assert listed_name(command) == name
 
 
-def gate(baseline: str, variant: str) -> str:
-    rules = "gate: {rules: [{metric: exact_match, max_drop: 0.02}]}"
-    return f"version: 1\nbaseline: {baseline}\nvariants: {{v: {variant}}}\nevalsets: [arithmetic]\n{rules}\n"
-
-
-def test_a_model_that_the_command_names_need_not_be_said_again(tmp_path):
-    served = '{serve: "vllm serve ./awq --port {port}", engine: vllm}'
-    (file := tmp_path / "gate.yaml").write_text(gate('{serve: "qualgate serve ./m/support --port {port}"}', served))
-    found = load_gate_file(file)
+def test_a_model_that_the_command_names_need_not_be_said_again(load):
+    baseline = 'baseline: {serve: "qualgate serve ./m/support --port {port}"}'
+    served = 'variants: {v: {serve: "vllm serve ./awq --port {port}", engine: vllm}}'
+    found = load(changed(2, baseline).replace("variants: {int8: {quantize: int8}}", served))
     assert [arm.model for arm in (found.baseline, *found.variants)] == ["support", "./awq"]
 
 
 @pytest.mark.parametrize("variant", ['{serve: "llama-server -m f.gguf --port {port}"}', '{endpoint: "http://h/v1"}'])
-def test_where_nothing_tells_it_the_file_is_refused(variant, tmp_path):
-    (file := tmp_path / "gate.yaml").write_text(gate("{model: reference}", variant))
-    with pytest.raises(UsageError, match="`endpoint` and `serve` need `model`: the name under which"):
-        load_gate_file(file)
+def test_where_nothing_tells_it_the_file_is_refused(faults, variant):
+    found = faults(changed(3, f"variants: {{v: {variant}}}"))
+    assert any("`endpoint` and `serve` need `model`: the name under which" in message for _, message in found)
