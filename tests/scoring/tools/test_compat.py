@@ -1,24 +1,15 @@
-"""BFCL's verdicts: by its rules in prose, by rules written independently, and by its own checker where there is one."""
+"""BFCL's verdicts: by its rules in prose, and by rules written independently."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
-import os
 import random
-import sys
 import time
-import types
-from pathlib import Path
 
 import pytest
 
-from qualgate.scoring.tools.compat import Checked, check, fold, is_calls
-from tests.verification.references import bfcl_agreement, bfcl_calls, bfcl_mutations
-
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "bfcl"
-CHECKER = os.environ.get("QUALGATE_BFCL_CHECKER", "")  # the folder that holds the package bfcl_eval
+from qualgate.scoring.tools.compat import Checked, check, fold
+from tests.verification.references import bfcl_agreement, bfcl_calls
+from tests.verification.shared import DATA
 
 
 def function(**documented):
@@ -278,12 +269,13 @@ def test_one_javascript_argument(word, accepted, given, error):
 
 @pytest.mark.parametrize("rows", ["made", "BFCL's own"])
 def test_compat_and_the_independent_rules_agree_on_mutated_calls(rows):
-    if rows != "made" and not DATA.is_dir():
+    if rows != "made" and not (DATA / "bfcl").is_dir():
         pytest.skip("no BFCL rows here")
-    found = bfcl_agreement.differential(3000, seed=20, rows=None if rows == "made" else bfcl_calls.read_rows(DATA))
-    assert found.same == found.calls == 3000, "\n".join(found.differences)
+    theirs = None if rows == "made" else bfcl_calls.read_rows(DATA / "bfcl")
+    found = bfcl_agreement.differential(1500, seed=20, rows=theirs)
+    assert found.same == found.calls == 1500, "\n".join(found.differences)
     assert len(found.words) >= 15
-    assert max(found.words.values()) < 1500  # no rule alone decides
+    assert max(found.words.values()) < 750  # no rule alone decides
 
 
 def test_a_checker_with_a_bug_is_found_out(monkeypatch):
@@ -336,67 +328,3 @@ def test_no_source_text_stalls_the_converters(language):
             ):
                 one((word, "integer"), [1], text, language)
     assert time.process_time() - start < 15  # a hang, not a speed
-
-
-def test_simple_checks_are_fast():
-    row = (
-        [function(a="integer", b="string", c=("array", "string"))],
-        [{"f": {"a": [5], "b": ["x", ""], "c": [["a", "b"]]}}],
-    )
-    output, rounds = [{"f": {"a": 5, "b": "X", "c": ["A", "b"]}}], 5000
-    start = time.process_time()
-    for _ in range(rounds):
-        check("simple", "python", row[0], output, row[1])
-    assert rounds / (time.process_time() - start) > 10_000  # a collapse, not the goal: machines are shared
-
-
-# The checker itself. ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def reference(monkeypatch):
-    """BFCL's own `ast_checker`, with its list of models (hundreds of imports) replaced by two."""
-    package = Path(CHECKER, "bfcl_eval")
-    for name in ("", ".constants"):
-        module = types.ModuleType(f"bfcl_eval{name}")
-        module.__path__ = [str(package / name.removeprefix("."))]
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    models = types.ModuleType("bfcl_eval.constants.model_config")
-    plain, dotted = (types.SimpleNamespace(underscore_to_dot=said) for said in (False, True))
-    vars(models)["MODEL_CONFIG_MAPPING"] = {"plain": plain, "dotted": dotted}
-    monkeypatch.setitem(sys.modules, models.__name__, models)
-    checker = importlib.import_module("bfcl_eval.eval_checker.ast_eval.ast_checker").ast_checker
-    language = importlib.import_module("bfcl_eval.constants.enums").Language
-
-    def judge(row, output, dotted):
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                found = checker(
-                    row["functions"], output, row["answers"], language(row["language"]), row["category"],
-                    "dotted" if dotted else "plain",
-                )  # fmt: skip
-        except Exception as error:
-            return None, f"reference_raises:{type(error).__name__}"
-        return found["valid"], "" if found["valid"] else found["error_type"]
-
-    yield judge
-    for name in [name for name in sys.modules if name.partition(".")[0] == "bfcl_eval"]:
-        del sys.modules[name]
-
-
-@pytest.mark.skipif(not CHECKER, reason="QUALGATE_BFCL_CHECKER names no folder with the package bfcl_eval")
-@pytest.mark.parametrize("language", bfcl_calls.LANGUAGES)
-def test_compat_and_the_reference_itself_agree(reference, language):
-    rng = random.Random(3)
-    rows = [bfcl_calls.made_row(rng, language) for _ in range(300)]
-    for _ in range(3000):
-        chosen, dotted = rng.choice(rows), rng.random() < 0.1
-        row, output = bfcl_mutations.mutated(rng, chosen, bfcl_calls.right_output(rng, chosen))
-        if not is_calls(output):
-            continue  # judged before the checker is asked
-        found = check(row["category"], language, row["functions"], output, row["answers"], underscore_dots=dotted)
-        valid, word = reference(row, output, dotted)
-        if found.error_type == "reference_raises:unknown_type":
-            assert word in ("reference_raises:KeyError", "reference_raises:TypeError")
-        else:
-            assert (found.valid, found.error_type) == (valid, word), (row, output)
