@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 
 import pytest
@@ -287,25 +286,6 @@ def test_a_checker_with_a_bug_is_found_out(monkeypatch):
     found = bfcl_agreement.differential(1500, seed=20)
     assert 0 < found.calls - found.same < 100
     assert found.differences
-
-
-def test_java_and_javascript_values_survive_being_written_as_source():
-    rng = random.Random(5)
-    for language, words in (
-        ("java", ("integer", "long", "double", "boolean")),
-        ("javascript", ("integer", "float", "Boolean")),
-    ):
-        for word in words:
-            for outer in ("", "ArrayList" if language == "java" else "array"):
-                doc = {"type": outer, "items": {"type": word}} if outer else {"type": word}
-                for _ in range(30):
-                    value = bfcl_calls._made_value(rng, doc)
-                    if word in ("float", "double") and "e-" in repr(value) and language == "javascript":
-                        continue  # an exponent is no float to it
-                    if outer and not value:
-                        continue  # asList() is no list to it
-                    text = bfcl_calls.source(language, value, doc)
-                    assert one((outer, word) if outer else word, [value], text, language) == "", (text, value)
 
 
 def test_folding():

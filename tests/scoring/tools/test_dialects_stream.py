@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -64,6 +64,9 @@ def test_every_cut_of_a_published_answer_reads_as_the_whole(name):
             assert outcome(form, [text[:cut], text[cut:]]) == expected
 
 
+ENDS_OF_LISTS = ("</tool_calls>", "</TOOLCALL>", "<|END_ACTION|>", "<|tools_suffix|>", "</function_calls>")
+
+
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_calls_come_as_soon_as_they_are_complete(name):
     text, stream = PUBLISHED[name].two, dialect(name).stream(TOOLS)
@@ -71,21 +74,13 @@ def test_calls_come_as_soon_as_they_are_complete(name):
     came += [len(text) for _ in stream.close()]
     assert len(came) == 2
     # A list is read when it is complete, and so is Harmony's last message; every other first call before the second.
-    together = text[came[0] : came[0] + 1] == "]" or dialect(name).close in (
-        "</tool_calls>",
-        "</TOOLCALL>",
-        "<|END_ACTION|>",
-        "<|tools_suffix|>",
-        "</function_calls>",
-    )
-    assert came[0] == came[1] if together or name in ("openai", "lfm2") else came[0] < came[1]
+    together = text[came[0] : came[0] + 1] == "]" or dialect(name).close in ENDS_OF_LISTS or name in ("openai", "lfm2")
+    assert came[0] == came[1] if together else came[0] < came[1]
 
 
 def test_content_is_what_is_no_call():
-    assert (
-        outcome(dialect("hermes"), ['Hi <b>!\n<tool_call>{"name": "f", "arguments": {}}</tool_c', "all> Bye <"])[1]
-        == "Hi <b>!\n Bye <"
-    )
+    pieces = ['Hi <b>!\n<tool_call>{"name": "f", "arguments": {}}</tool_c', "all> Bye <"]
+    assert outcome(dialect("hermes"), pieces)[1] == "Hi <b>!\n Bye <"
     assert outcome(dialect("json"), ['{"an', 'swer": 4}'])[1] == '{"answer": 4}'
 
 
@@ -94,26 +89,7 @@ def alphabet(name: str) -> list[str]:
     form = dialect(name)
     markers = [*form.open, form.close, *(form.frame or ()), *form.stray, *(MARKERS if name == "harmony" else ())]
     text = PUBLISHED[name].one
-    common = [
-        "<think>",
-        "</think>",
-        "```",
-        "\n",
-        " ",
-        '"',
-        "'",
-        "\\",
-        "{",
-        "}",
-        "[",
-        "]",
-        "(",
-        ")",
-        "<|im_end|>",
-        "x",
-        ";",
-        "\ud800",
-    ]
+    common = [*"\n \"'\\{}[]()x;\ud800", "<think>", "</think>", "```", "<|im_end|>"]
     return [*filter(None, markers), *common, text, text[: len(text) // 2], text[len(text) // 2 :], text[5:], text[:-1]]
 
 
@@ -147,26 +123,19 @@ STRINGS = st.one_of(
         ["<tool_call>", "[TOOL_CALLS]", "</tool_calls> <|call|>", 'a"b\\', "functools[", "5", "true", "```"]
     ),
 )
+NUMBERS = st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(-(10**9), 10**9),
-        st.floats(allow_nan=False, allow_infinity=False),
-        STRINGS,
-    ),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
+    st.none() | st.booleans() | NUMBERS | STRINGS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=6,
 )
-KINDS = {
-    type(None): "null",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-    list: "array",
-    dict: "object",
-}
+KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+
+
+def documented(call: Call) -> dict:
+    """A tool whose parameters have the types of a call's arguments."""
+    kinds = {key: {"type": KINDS.get(type(value), "null")} for key, value in call.arguments.items()}
+    return {"name": call.name, "parameters": {"properties": kinds}}
 
 
 @pytest.mark.parametrize("name", names())
@@ -177,13 +146,7 @@ def test_what_is_written_reads_back(name):
     @given(st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=3), max_size=3))
     def check(made):
         calls = tuple(Call(*item) for item in made.items())
-        tools = [
-            {
-                "name": call.name,
-                "parameters": {"properties": {k: {"type": KINDS[type(v)]} for k, v in call.arguments.items()}},
-            }
-            for call in calls
-        ]
+        tools = [documented(call) for call in calls]
         try:
             text = form.serialise(calls)
         except ValueError:
@@ -191,9 +154,8 @@ def test_what_is_written_reads_back(name):
         written.append(text)
         assert form.parse(text, tools) == calls
         assert (text == "") == (not calls)
-        assert json.dumps([call.arguments for call in form.parse(text, tools)]) == json.dumps(
-            [c.arguments for c in calls]
-        )
+        read = [call.arguments for call in form.parse(text, tools)]
+        assert json.dumps(read) == json.dumps([call.arguments for call in calls])  # 1 and 1.0 apart
 
     check()
     assert len(written) > 5
@@ -219,8 +181,8 @@ def seconds_of(read: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-# What patterns may look for again and again inside of a value: blanks, tags that open or close, quotes.
-UNITS = (
+# What patterns may look for again and again inside of a value, and what a text may open again and again.
+INSIDE = (
     " ",
     "\n ",
     "<arg_key>",
@@ -230,56 +192,35 @@ UNITS = (
     '\\"',
     "&",
 )
+OPENED = ("", "{", '{"a": "', " ")
+BARE = ('["\\', "```", "<think>", "</think>", " ", "<" * 5, "a=1,")
+
+
+def repeated(name: str) -> Iterator[tuple[str, str, str]]:
+    """What stands before, again and again, and behind."""
+    form = dialect(name)
+    begin = (form.frame or form.open or (form.anchors[:1],))[0]
+    yield from (("", unit, "") for unit in (*(begin + opened for opened in OPENED), *BARE))
+    before, after = form.serialise([Call("f", {"a": 1, "b": "QQQQ"})]).split("QQQQ")
+    yield from ((before, unit, end) for unit in INSIDE for end in (after, after.lstrip('"')))
 
 
 @pytest.mark.parametrize("name", GRAMMARS)
-def test_time_is_linear_in_a_value_that_repeats_anything(name):
+def test_time_is_linear_in_whatever_is_repeated(name):
+    """Eight times the text takes no more than thirty times as long."""
     form = dialect(name)
-    before, after = form.serialise([Call("f", {"a": 1, "b": "QQQQ"})]).split("QQQQ")
-    for unit in UNITS:
-        for end in (after, after.lstrip('"')):
-            texts = [before + unit * repeat + end for repeat in (1_000, 8_000)]
-            short, long = (seconds_of(partial(form.parse, text, TOOLS)) for text in texts)
-            assert long < 30 * short + 0.05, (unit, end)
+    for before, unit, behind in repeated(name):
+        texts = [before + unit * repeat + behind for repeat in (1_000, 8_000)]
+        short, long = (seconds_of(partial(outcome, form, [text])) for text in texts)
+        assert long < 30 * short + 0.05, (unit, behind)
 
 
-def test_time_is_linear_in_a_name_and_in_the_ends_of_a_turn():
+def test_time_is_linear_in_a_name_and_in_the_ends_of_a_turn_and_in_pieces():
     plamo = dialect("plamo3")
     named = plamo.serialise([Call("QQQQ", {})])
     assert seconds_of(lambda: plamo.parse(named.replace("QQQQ", "f" + " " * 20_000 + "<"), TOOLS)) < 1
     answer = dialect("hermes").serialise([Call("f", {})]) + "</s>" * 2**18
     assert seconds_of(lambda: hermes(answer)) < 1
-
-
-@pytest.mark.parametrize("name", GRAMMARS)
-def test_time_is_linear_in_the_text(name):
-    """Repeated openings, brackets, quotes, fences: eight times the text takes no more than thirty times as long."""
-    form = dialect(name)
-    begin = (form.frame or form.open or (form.anchors[:1],))[0]
-    for unit in (
-        begin,
-        begin + "{",
-        begin + '{"a": "',
-        "[" + '"\\',
-        "```",
-        "<think>",
-        "</think>",
-        " ",
-        "<" * 5,
-        "a=1,",
-        begin + " ",
-    ):
-        seconds = []
-        for repeat in (1_000, 8_000):
-            start = time.process_time()
-            outcome(form, [unit * repeat])
-            seconds.append(time.process_time() - start)
-        assert seconds[1] < 30 * seconds[0] + 0.05
-
-
-def test_a_long_answer_in_single_characters_is_read_in_linear_time():
-    text = f'<tool_call>{{"name": "f", "arguments": {{"a": "{"x" * 100_000}"}}}}</tool_call>'
-    start = time.process_time()
-    calls, *_ = outcome(dialect("hermes"), list(text))
-    assert tuple(calls) == hermes(text)
-    assert time.process_time() - start < 2
+    long = f'<tool_call>{{"name": "f", "arguments": {{"a": "{"x" * 100_000}"}}}}</tool_call>'
+    assert seconds_of(lambda: outcome(dialect("hermes"), list(long))) < 2
+    assert tuple(outcome(dialect("hermes"), list(long))[0]) == hermes(long)

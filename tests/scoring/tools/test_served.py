@@ -13,7 +13,7 @@ from qualgate.scoring.registry import MAX_ANSWER, apply, find, in_dialect
 from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.dialects.shipped import SHIPPED
-from qualgate.scoring.tools.served import METRIC, read_served, score_served
+from qualgate.scoring.tools.served import METRIC, SERVERS, read_served, score_served
 from qualgate.scoring.tools.served_parsers import PARSERS, UNREAD
 from tests.depth import examples
 from tests.scoring.tools.published import ANSWERS, CALL, TOOLS
@@ -315,20 +315,24 @@ def test_values_are_what_the_server_makes_of_them_and_not_what_the_schema_says(s
 
 PARTS = ["<tool_call>", "</tool_call>", "<function=", "f", ">", "<parameter=a>", "1", "</parameter>", "</function>", F]
 PARTS += ["<arg_key>a</arg_key>", "<arg_value>", "</arg_value>", DSML, "｜DSML｜", "\n", '"', "{", "}", "\ud800", CALL]
-
-
 PARTS += ["[f(a=", "'", ")]", "<|tool_call>call:f", '<|"|>', "[TOOL_CALLS]", "<tool_call>[", "<|tools_prefix|>"]
+PARTS += ["[ARGS]", "[", "1" * 5000, "NaN", "<|python_tag|>", "\\", "<|tool_call_start|>", "<|tool_call_end|>", "[f(x="]
+PARTS += ["**{b'': 1j}", "{(1,): {2}}", "<ifm|tool_call>", "<ifm|arg_key>x</ifm|arg_key><ifm|arg_value>"]
+PARTS += ["</ifm|arg_value></ifm|tool_call>", "<function name='f'><param name='x'>", "</param></function>"]
+READERS = {
+    "vllm": ("hermes", "qwen3_coder", "glm47", "deepseek_v4", "gemma4", "granite", "pythonic", "apertus"),
+    "sglang": ("hermes", "qwen3_coder", "mimo", "glm45", "glm47", "mistral", "llama3_json", "deepseek_v4", "lfm2",
+               "pythonic", "k2_horizon", "minicpm5"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", ["hermes", "qwen3_coder", "glm47", "deepseek_v4", "gemma4", "granite", "pythonic", "apertus"]
-)
-def test_no_text_raises_anything_but_a_bad_call(name):
+@pytest.mark.parametrize(("server", "name"), [(server, name) for server, names in READERS.items() for name in names])
+def test_no_text_raises_anything_but_a_bad_call(server, name):
     @examples(60)
     @given(st.lists(st.sampled_from(PARTS), max_size=9).map("".join))
     def check(text):
         try:
-            assert all(isinstance(call, Call) for call in read_served(text, name, NUMBER))
+            assert all(isinstance(call, Call) for call in read_served(text, name, NUMBER, SERVERS[server]))
         except BadCall as fault:
             assert fault.error_type in ("call_shape", "too_much")  # noqa: PT017
 

@@ -6,14 +6,11 @@ import random
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.served import METRIC, SERVERS, read_served, score_served
 from qualgate.scoring.tools.served_sglang_list import listed
-from tests.depth import examples
 
 SGLANG = SERVERS["sglang"]
 TYPES = {"i": {"type": "integer"}, "n": {"type": "number"}, "s": {"type": "string"}, "t": {"type": "boolean"},
@@ -184,30 +181,17 @@ def test_a_row_names_the_server_and_what_it_forgave():
     assert "vllm, sglang" in (other.reason or "")
 
 
+HOSTILE = (
+    "<tool_call>", "<tool_call>f\n", "<arg_key>", "[TOOL_CALLS]f[ARGS]{", "{", "\n ", '<invoke name="', "[", "'b'c',",
+    "<parameter=", "<function=", "<function ", "<|tool_call_begin|>0 ", "<｜tool▁call▁begin｜>",
+    '<｜DSML｜invoke name="f">', "<|open|>call ", "]<]minimax[>[<a>", "f(a=", "<ifm|arg_key>",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", SGLANG.parsers)
 def test_a_hostile_text_ends_soon(name):
     """Openings that nothing closes, spaces and brackets: bounded by what is looked at, or linear."""
-    for part in (
-        "<tool_call>",
-        "<tool_call>f\n",
-        "<arg_key>",
-        "[TOOL_CALLS]f[ARGS]{",
-        "{",
-        "\n ",
-        '<invoke name="',
-        "[",
-        "<parameter=",
-        "<function=",
-        "<|tool_call_begin|>0 ",
-        "<｜tool▁call▁begin｜>",
-        '<｜DSML｜invoke name="f">',
-        "<|open|>call ",
-        "]<]minimax[>[<a>",
-        "<function ",
-        "f(a=",
-        "'b'c',",
-        "<ifm|arg_key>",
-    ):
+    for part in HOSTILE:
         begins = "<tool_call><minimax:tool_call><tool_calls><|open|>tools<|sep|><dots_function_call>[f(a=1, b="
         text = begins + "]<]minimax[>[<tool_call><|tool_call_start|><ifm|tool_call>" + part * (2**17 // len(part))
         try:
@@ -262,59 +246,3 @@ def test_the_list_is_the_one_that_trying_every_way_finds():
         assert listed(text) == (theirs[0] if theirs else ""), text
         found += theirs is not None
     assert found > 300
-
-
-PARTS = [
-    "<tool_call>",
-    "</tool_call>",
-    "\n",
-    "f",
-    F,
-    "<function=f>",
-    "<parameter=o>",
-    "{'a': {1}}",
-    "</parameter>",
-    "<arg_key>i</arg_key>",
-    "<arg_value>",
-    "</arg_value>",
-    "[TOOL_CALLS]",
-    "[ARGS]",
-    "{",
-    "[",
-    '"',
-    "\ud800",
-    '<｜DSML｜invoke name="f">',
-    "</｜DSML｜invoke>",
-    "1" * 5000,
-    "NaN",
-    "<|python_tag|>",
-    "\\",
-    "<arg_key>x</arg_key>",
-    "<|tool_call_start|>",
-    "<|tool_call_end|>",
-    "[f(x=",
-    "**{b'': 1j}",
-    ")]",
-    "<ifm|tool_call>",
-    "<ifm|arg_key>x</ifm|arg_key><ifm|arg_value>",
-    "</ifm|arg_value></ifm|tool_call>",
-    "<function name='f'><param name='x'>",
-    "</param></function>",
-    "{(1,): {2}}",
-]
-
-
-@pytest.mark.parametrize(
-    "name", ["hermes", "qwen3_coder", "mimo", "glm45", "glm47", "mistral", "llama3_json", "deepseek_v4", "lfm2",
-             "pythonic", "k2_horizon", "minicpm5"],
-)  # fmt: skip
-def test_no_text_raises_anything_but_a_bad_call(name):
-    @examples(60)
-    @given(st.lists(st.sampled_from(PARTS), max_size=9).map("".join))
-    def check(text):
-        try:
-            assert all(isinstance(call, Call) for call in read(text, name))
-        except BadCall as fault:
-            assert fault.error_type in ("call_shape", "too_much")  # noqa: PT017
-
-    check()
