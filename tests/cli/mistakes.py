@@ -1,20 +1,15 @@
-"""A newcomer's first hour, with one mistake in each input: told in one message, with the file and what to do next."""
+"""A newcomer's folder, and the mistakes of a first hour: what is changed in it, and what is told then."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from qualgate.errors import Exit
-from tests.command_line import qualgate
+from tests.adapter_folders import TWO, save_adapter
 from tests.tiny_models import save_tiny_model
 
 GATE = """\
@@ -42,9 +37,8 @@ def lines(rows: list[dict]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("first")
+def first_hour(folder: Path) -> Path:
+    """A model, its evalset, a gate file with prices, outputs and score rows, as they should be."""
     save_tiny_model(folder / "models" / "support", dtype="float32")
     (folder / "ours").mkdir()
     for name, text in {
@@ -54,12 +48,6 @@ def made(tmp_path_factory) -> Path:
     }.items():  # fmt: skip
         (folder / name).write_text(text)
     return folder
-
-
-@pytest.fixture
-def folder(made, tmp_path, monkeypatch) -> Path:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    return tmp_path
 
 
 def text(name: str, old: str, new: str) -> Change:
@@ -99,6 +87,15 @@ def array(name: str) -> Change:
     return change
 
 
+def with_settings(name: str, **settings: object) -> Change:
+    """Of a JSON file."""
+    return lambda folder: (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | settings))
+
+
+def cut_short(name: str) -> Change:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-100])
+
+
 def another_database(folder: Path) -> None:
     with sqlite3.connect(folder / "qualgate.db") as connection:
         connection.execute("create table mine (x)")
@@ -109,12 +106,61 @@ class Mistake:
     change: Change
     said: tuple[str, ...]  # the file, the line where there is one, and the next step
     words: tuple[str, ...] = ("config", "check", "gate.yaml")
-    exit: int = Exit.USAGE
 
 
 def nothing(folder: Path) -> None: ...
 
 
+def adapted(layers: tuple[int, ...] = (0, 1), **config: object) -> Change:
+    """The variant int8 with such an adapter."""
+
+    def change(folder: Path) -> None:
+        save_adapter(folder / "lora", parts=TWO, layers=layers, config=config)
+        text("gate.yaml", "int8: {", "int8: {adapter: ./lora, ")(folder)
+
+    return change
+
+
+def of_another_folder(change: Change) -> Change:
+    """The variant awq is a copy of the baseline's folder, but for one file."""
+
+    def apply(folder: Path) -> None:
+        shutil.copytree(folder / MODEL, folder / "models" / "other")
+        change(folder)
+        text("gate.yaml", "awq: {model: ./models/support", "awq: {model: ./models/other")(folder)
+
+    return apply
+
+
+def calibrated_on(case: dict, template: str | None = None) -> Change:
+    """The variant int8 is made with a calibration set of this one case. template: of chats, in place of the model's."""
+
+    def apply(folder: Path) -> None:
+        (folder / "cal.yaml").write_text("name: cal\nversion: 1\nkind: calibration\n")
+        (folder / "cal.jsonl").write_text(json.dumps({"id": "a", "answer": "x", **case}) + "\n")
+        recipe = "{method: gptq, bits: 4, group_size: 32, calibration: ./cal.yaml}"
+        text("gate.yaml", "quantize: int8", f"quantize: {recipe}")(folder)
+        if template is not None:
+            (folder / MODEL / "chat_template.jinja").unlink()
+        if template:
+            (folder / MODEL / "chat_template.jinja").write_text(template)
+
+    return apply
+
+
+def four_arms_without_drafts(folder: Path) -> None:
+    roles = (
+        ("quantization", "{quantize: int8"),
+        ("speculation", "{model: ./models/support"),
+        ("both", "{quantize: int4"),
+    )
+    variants = "".join(f"  {role}: {arm}, arm: {role}}}\n" for role, arm in roles)
+    text("gate.yaml", "  int8: {quantize: int8}\n  awq: {model: ./models/support}\n", variants)(folder)
+
+
+MODEL = "models/support"
+CHAT = {"messages": [{"role": "user", "content": "Hello?"}]}
+RUN = ("run", "gate.yaml")
 CHECK_SET = ("evalset", "check", "ours/support.yaml")
 SCORE = ("score", "ours/support.jsonl", "outputs.jsonl", "--scorer", "exact_match")
 JUDGE = ("gate", "gate.yaml", "--baseline-scores", "a.jsonl", "--variant-scores", "b.jsonl")
@@ -148,6 +194,16 @@ MISTAKES = {
     "decimal comma": Mistake(text("gate.yaml", "0.05}", "'0,05'}"), ("gate.yaml:9", "a share such as 0.02")),
     "alpha in percent": Mistake(text("gate.yaml", "gate:\n", "gate:\n  alpha: 5\n"), ("gate.yaml:8", "5 % is 0.05")),
     "dtype by another name": Mistake(text("gate.yaml", "float32", "fp32"), ("gate.yaml:2", "did you mean 'float32'")),
+    "threshold not a number": Mistake(text("gate.yaml", "0.05", ".nan"), ("gate.yaml:9", "max_drop")),
+    "key of a later version": Mistake(text("gate.yaml", "count: 1", "devices: cuda"), ("gate.yaml:", "this version")),
+    "an address for a model": Mistake(
+        text("gate.yaml", "awq: {model: ./models/support", "awq: {model: 'http://127.0.0.1:1/v1'"),
+        ("gate.yaml:5", "`endpoint`"),
+    ),
+    "a key in the file": Mistake(
+        text("gate.yaml", "{model: ./models/support}", "{model: m, endpoint: 'http://h:1/v1', api_key_env: sk-1}"),
+        ("gate.yaml:5", "NAME of an environment variable"),
+    ),
     "misspelt metric": Mistake(text("gate.yaml", "exact_match", "exact-match"), ("gate.yaml:9", "'exact_match'")),
     "metric that no case has": Mistake(text("gate.yaml", "exact_match", "json.valid"), ("gate.yaml:9", "Scored here")),
     "no permission": Mistake(lambda f: (f / "gate.yaml").chmod(0), ("gate.yaml", "chmod u+r")),
@@ -171,7 +227,17 @@ MISTAKES = {
         holds("models/support/model.safetensors", "version https://git-lfs.github.com/spec/v1\n"),
         ("model.safetensors", "again"),
     ),
+    "truncated weights": Mistake(cut_short(f"{MODEL}/model.safetensors"), ("model.safetensors",), RUN),
+    "pickled weights": Mistake(
+        lambda f: (f / MODEL / "model.safetensors").rename(f / MODEL / "pytorch_model.bin"), ("safetensors",), RUN
+    ),
+    "remote code": Mistake(
+        with_settings(f"{MODEL}/config.json", auto_map={"AutoModelForCausalLM": "modeling.Evil"}), ("auto_map",), RUN
+    ),
+    "adapter of rank 0": Mistake(adapted(r=0), ("adapter_config.json", "the rank of", "is 0"), RUN),
+    "adapter of another base": Mistake(adapted((0, 1, 2)), ("lora", "model.layers.2", "another base"), RUN),
     # the evalset and its cases
+    "prompt over the context": Mistake(text("ours/support.jsonl", "Order 0?", "x" * 600), ("c0", "512"), RUN),
     "misspelt evalset": Mistake(text("gate.yaml", "support.yaml", "suport.yaml"), ("gate.yaml:6", "did you mean")),
     "misspelt shipped set": Mistake(text("gate.yaml", "./ours/support.yaml", "tool_cals"), (":6", "tool_calls")),
     "gate file for an evalset": Mistake(nothing, ("a gate file", "config check"), ("evalset", "check", "gate.yaml")),
@@ -234,33 +300,30 @@ FINE = {  # what looks like a mistake, and is none
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_message_that_says_where_and_what_next(name, folder):
-    mistake = MISTAKES[name]
-    if "permission" in name and os.geteuid() == 0:
-        pytest.skip("who may read everything meets no file that may not be read")
-    mistake.change(folder)
-    done = qualgate(*mistake.words, cwd=folder)
-    assert (done.returncode, "Traceback" in done.stderr) == (mistake.exit, False), done.stdout + done.stderr
-    for word in mistake.said:
-        assert word in done.stderr, done.stderr
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("name", FINE)
-def test_what_other_systems_write_is_no_mistake(name, folder):
-    FINE[name](folder)
-    done = qualgate("config", "check", "gate.yaml", cwd=folder)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_port_in_use_is_told_with_the_option_that_gives_another(folder):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        done = qualgate("dashboard", "gate.yaml", "--port", str(taken.getsockname()[1]), cwd=folder)
-    assert (done.returncode, "give another --port" in done.stderr) == (Exit.USAGE, True), done.stderr
-
-
-def test_the_walk_is_long_enough():
-    assert len(MISTAKES) >= 40
+REFUSED_BEFORE = {  # by a run, before anything is generated, and so by `config check`
+    "another tokenizer": Mistake(
+        of_another_folder(with_settings("models/other/tokenizer_config.json", pad_token="a")),
+        ("variant awq", "tokenizer", "copy tokenizer.json"),
+    ),
+    "another chat template": Mistake(
+        of_another_folder(holds("models/other/chat_template.jinja", "{{ messages }}")),
+        ("variant awq", "chat template", "copy chat_template.jinja"),
+    ),
+    "other stop tokens": Mistake(
+        of_another_folder(with_settings("models/other/generation_config.json", eos_token_id=[7])),
+        ("variant awq", "stop tokens", "copy generation_config.json"),
+    ),
+    "a calibration set of chats for a model without a template": Mistake(
+        calibrated_on(CHAT, ""), ("cal.yaml", "cal/a has messages", "no chat template")
+    ),
+    "a calibration set that the template refuses": Mistake(
+        calibrated_on(CHAT, "{{ 1 / 0 }}"), ("cal.yaml", "cal/a", "fails on this case")
+    ),
+    "a calibration set with a misspelt key": Mistake(
+        calibrated_on({"message": CHAT["messages"]}), ("gate.yaml:4", "cal.jsonl:1", "did you mean `messages`")
+    ),
+    "a calibration set without text": Mistake(
+        calibrated_on({"prompt": ""}), ("cal.jsonl:1", "`prompt` must be a text")
+    ),
+    "four arms that do not speculate": Mistake(four_arms_without_drafts, ("`four_arm`", "nobody drafts for them")),
+}
