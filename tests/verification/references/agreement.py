@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 SHOWN = 10  # differences kept, to be looked at
@@ -45,6 +48,21 @@ class Tally:
     @property
     def agree(self) -> bool:
         return self.same == self.asked and bool(self.asked)
+
+
+def ask_peer(interpreter: str, script: str, questions: Sequence[dict[str, Any]]) -> tuple[str, list[Any]]:
+    """The peer's version and its answer to each question, from a script of this folder run where the peer is."""
+    command = [interpreter, str(Path(__file__).with_name(script))]
+    lines = "".join(json.dumps(one) + "\n" for one in questions)
+    done = subprocess.run(command, input=lines, text=True, check=True, capture_output=True)
+    version, *answers = map(json.loads, done.stdout.splitlines())
+    return version, answers
+
+
+def write_lines(path: Path, lines: Sequence[Any]) -> None:
+    """As JSON, one a line."""
+    text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
 
 
 # What answers are made of. Each piece is short; `made` joins some, and now and then repeats one thousands of times.

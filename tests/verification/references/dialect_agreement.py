@@ -39,13 +39,13 @@ class Kind:
     fits: Callable[[Calls, Calls], bool]  # of our calls and theirs
 
 
-def _no_json(calls: Calls) -> bool:
+def no_json(calls: Calls) -> bool:
     """Whether a call's arguments are handed on though they are no JSON, which for us is a fault."""
     return any("no JSON" in call["arguments"] or not finite(call["arguments"]) for call in calls)
 
 
 def _one_block(ours: Calls, theirs: Calls) -> bool:
-    return len(theirs) < len(ours) and _same(theirs, ours[: len(theirs)])
+    return len(theirs) < len(ours) and same_calls(theirs, ours[: len(theirs)])
 
 
 def _left_as_text(ours: Calls, theirs: Calls) -> bool:
@@ -60,14 +60,14 @@ def _left_as_text(ours: Calls, theirs: Calls) -> bool:
         for key, value in other["arguments"].items()
     ]
     return all(
-        isinstance(theirs, str) and not isinstance(ours, str) for ours, theirs in given if not _same(ours, theirs)
+        isinstance(theirs, str) and not isinstance(ours, str) for ours, theirs in given if not same_calls(ours, theirs)
     )
 
 
 def _offered(ours: Calls, theirs: Calls) -> bool:
     """Alike but for calls of tools that are not offered, of which one may leave all unread."""
     known = [one for one in ours if one["name"] in {tool["function"]["name"] for tool in TOOLS}]
-    return len(known) < len(ours) and (_same(theirs, known) or not theirs)
+    return len(known) < len(ours) and (same_calls(theirs, known) or not theirs)
 
 
 def _ended(ours: Calls, theirs: Calls) -> bool:
@@ -79,7 +79,7 @@ def _ended(ours: Calls, theirs: Calls) -> bool:
         for one, other in zip(ours, theirs, strict=True)
         for key, value in one["arguments"].items()
     ]
-    return all("</parameter>" in str(value) for value, other in pairs if not _same(value, other))
+    return all("</parameter>" in str(value) for value, other in pairs if not same_calls(value, other))
 
 
 def _named(names: str) -> frozenset[str]:
@@ -161,16 +161,16 @@ def compared(
         name, theirs = one.dialect, one.read if isinstance(one.read, list) else []
         found.strings[name] += 1
         if name in SERVED:
-            served = _plain(lambda one=one: as_served(one.text, one.dialect))
-            found.served[name] += served is None if _no_json(theirs) else _same(served, theirs)
+            served = plain_calls(lambda one=one: as_served(one.text, one.dialect))
+            found.served[name] += served is None if no_json(theirs) else same_calls(served, theirs)
         found.pieces[name] += all(_in_pieces(dialect(name), one.text, draw) for _ in range(CUTS))
         if one.how == TYPED:  # strictly, the schema alone says what a text stands for
             found.typed[name] += 1
             continue
-        ours = _plain(lambda one=one: strictly(one.dialect, one.text))
+        ours = plain_calls(lambda one=one: strictly(one.dialect, one.text))
         if ours is None:
             found.refused[name] += 1
-        elif _same(ours, theirs):
+        elif same_calls(ours, theirs):
             found.alike[name] += 1
         elif kind := next((k for k, one in KINDS.items() if name in one.dialects and one.fits(ours, theirs)), None):
             found.kinds.setdefault(kind, Counter())[name] += 1
@@ -181,14 +181,14 @@ def compared(
     return found
 
 
-def _plain(read: Callable[[], Sequence[Call]]) -> Calls | None:
+def plain_calls(read: Callable[[], Sequence[Call]]) -> Calls | None:
     try:
         return [{"name": call.name, "arguments": call.arguments} for call in read()]
     except BadCall:
         return None
 
 
-def _same(one: Any, other: Any) -> bool:
+def same_calls(one: Any, other: Any) -> bool:
     return (one is None) == (other is None) and identity(one) == identity(other)
 
 

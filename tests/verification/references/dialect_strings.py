@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.dialects.stream import Dialect
 from qualgate.scoring.tools.served_parsers import PARSERS as SERVED
+from tests.verification.references.agreement import ask_peer, write_lines
 
 KEPT = Path(__file__).with_name("dialect_readings.jsonl")
 SEED = 23
@@ -205,15 +205,9 @@ def keep(interpreter: str) -> None:
         {"parser": PARSERS[name], "text": text, "tools": TOOLS, "without": WITHOUT.get(name, "")}
         for name, _, text in rows
     ]
-    script = Path(__file__).with_name("vllm_parsers.py")
-    said = subprocess.run(
-        [interpreter, str(script)], input="".join(json.dumps(one) + "\n" for one in asked), text=True, check=True,
-        capture_output=True,
-    ).stdout  # fmt: skip
-    version, *found = map(json.loads, said.splitlines())
-    lines = [{"vllm": version, "tools": TOOLS}, *([*row, read] for row, read in zip(rows, found, strict=True))]
-    text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
-    KEPT.write_text(text, encoding="utf-8")
+    version, found = ask_peer(interpreter, "vllm_parsers.py", asked)
+    lines = ([*row, read] for row, read in zip(rows, found, strict=True))
+    write_lines(KEPT, [{"vllm": version, "tools": TOOLS}, *lines])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,8 @@ from typing import Any
 from qualgate.scoring.tools.dialects import BadCall
 from qualgate.scoring.tools.served import read_served
 from qualgate.scoring.tools.served_parsers import PARSERS as SERVED
-from tests.verification.references.dialect_agreement import Calls, _no_json, _same
+from tests.verification.references.agreement import ask_peer
+from tests.verification.references.dialect_agreement import Calls, no_json, same_calls
 from tests.verification.references.dialect_strings import PARSERS, WITHOUT
 
 FILES = {name: f"test_{name}_tool_parser.py" for name in PARSERS} | {
@@ -93,14 +93,11 @@ def _type(value: Any) -> str:
 
 def asked(interpreter: str, rows: Sequence[tuple[str, str, list[dict[str, Any]]]]) -> tuple[str, list[Any]]:
     """vLLM's version, and what its parser of each dialect reads of each text with such tools."""
-    lines = [
-        json.dumps({"parser": PARSERS[name], "text": text, "tools": tools, "without": WITHOUT.get(name, "")}) + "\n"
+    questions = [
+        {"parser": PARSERS[name], "text": text, "tools": tools, "without": WITHOUT.get(name, "")}
         for name, text, tools in rows
     ]
-    script = str(Path(__file__).with_name("vllm_parsers.py"))
-    done = subprocess.run([interpreter, script], input="".join(lines), text=True, check=True, capture_output=True)
-    version, *found = map(json.loads, done.stdout.splitlines())
-    return version, found
+    return ask_peer(interpreter, "vllm_parsers.py", questions)
 
 
 def compared(rows: Sequence[tuple[str, str, list[dict[str, Any]]]], found: Sequence[Any]) -> Iterator[tuple[str, str]]:
@@ -111,7 +108,7 @@ def compared(rows: Sequence[tuple[str, str, list[dict[str, Any]]]], found: Seque
             ours = [{"name": call.name, "arguments": call.arguments} for call in read_served(text, name, tools)]
         except BadCall:
             ours = None
-        same = ours is None if _no_json(theirs) else _same(ours, theirs)
+        same = ours is None if no_json(theirs) else same_calls(ours, theirs)
         yield name, "" if same else f"theirs {read!r:.300}\n  ours {ours!r:.300}\n  {text!r:.400}"
 
 

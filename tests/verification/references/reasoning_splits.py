@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import score
 from qualgate.scoring.reasoning import Said, split
-from tests.verification.references.agreement import Tally
+from tests.verification.references.agreement import Tally, ask_peer
 
 Split = tuple[str, str, str]  # thought, answer, state
 # By way: how its opening and its closing marker may be spelled, the plain one first. *: a checkpoint's part.
@@ -309,10 +307,7 @@ def as_vllm(interpreter: str, count: int = 100) -> dict[str, int]:
          "thought": {"reasoning_effort": next((EFFORTS[one] for one in EFFORTS if one in text), "high")}}
         for way, text, _, _ in rows
     ]  # fmt: skip
-    script = Path(__file__).with_name("vllm_parsers.py")
-    said = subprocess.run([interpreter, str(script)], input="".join(json.dumps(one) + "\n" for one in asked),
-                          text=True, check=True, capture_output=True).stdout  # fmt: skip
-    _, *found = map(json.loads, said.splitlines())
+    _, found = ask_peer(interpreter, "vllm_parsers.py", asked)
     return Counter(
         way
         for (way, _, *meant), read in zip(rows, found, strict=True)

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qualgate.scoring.json_value import identity
-from qualgate.scoring.tools.dialects import BadCall, Call
+from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.served import SERVERS, read_served
-from qualgate.scoring.tools.served_values import finite
 from tests.verification.references.agreement import SHOWN
+from tests.verification.references.dialect_agreement import no_json, plain_calls, same_calls
 from tests.verification.references.dialect_strings import TOOLS
 from tests.verification.references.sglang_strings import ONE_LINE, PARSERS, Asked, asked
 
@@ -53,30 +52,18 @@ def compared(
         name, theirs = row.one.dialect, row.whole if isinstance(row.whole, list) else []
         found.strings[name] += 1
         found.called[name] += bool(theirs)
-        found.in_pieces[name] += not _same(theirs, row.pieces if isinstance(row.pieces, list) else [])
+        found.in_pieces[name] += not same_calls(theirs, row.pieces if isinstance(row.pieces, list) else [])
         if row.one.how != ONE_LINE:
-            same = _same(theirs, row.vllm if isinstance(row.vllm, list) else [])
+            same = same_calls(theirs, row.vllm if isinstance(row.vllm, list) else [])
             (found.as_vllm if same else found.unlike_vllm)[name] += 1
         if name not in SGLANG.parsers:
             continue
-        ours = _plain(lambda row=row: as_served(row.one.text, row.one.dialect))
-        no_json = any("no JSON" in call["arguments"] or not finite(call["arguments"]) for call in theirs)
-        if ours is None if no_json else ours is not None and _same(ours, theirs):
+        ours = plain_calls(lambda row=row: as_served(row.one.text, row.one.dialect))
+        if ours is None if no_json(theirs) else same_calls(ours, theirs):
             found.served[name] += 1
         elif len(found.unexplained) < SHOWN:
             found.unexplained.append(f"{name}: theirs {theirs!r:.300}, ours {ours!r:.300}: {row.one.text!r:.600}")
     return found
-
-
-def _plain(read: Callable[[], Sequence[Call]]) -> list[dict[str, Any]] | None:
-    try:
-        return [{"name": call.name, "arguments": call.arguments} for call in read()]
-    except BadCall:
-        return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    return identity(one) == identity(other)
 
 
 def table(found: Agreement) -> list[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.verification.references.agreement import ask_peer, write_lines
 from tests.verification.references.dialect_strings import MADE, MADE_SERVED, SEED, TOOLS, Kept, kept, made, typed
 
 READINGS = Path(__file__).with_name("sglang_readings.jsonl")
@@ -65,18 +65,12 @@ def keep(interpreter: str) -> None:
     """Ask SGLang, write the file: a line a string, with what it read in pieces where that differs."""
     rows = list({_key(one): one for one in strings()}.values())
     questions = [{"parser": PARSERS[one.dialect], "text": one.text, "tools": TOOLS} for one in rows]
-    script = Path(__file__).with_name("sglang_parsers.py")
-    said = subprocess.run(
-        [interpreter, str(script)], input="".join(json.dumps(one) + "\n" for one in questions), text=True, check=True,
-        capture_output=True,
-    ).stdout  # fmt: skip
-    version, *found = map(json.loads, said.splitlines())
+    version, found = ask_peer(interpreter, "sglang_parsers.py", questions)
     lines = [{"sglang": version}, *(
         [_key(one), whole, *([pieces] if pieces != whole else [])]
         for one, (whole, pieces) in zip(rows, found, strict=True)
     )]  # fmt: skip
-    text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
-    READINGS.write_text(text, encoding="utf-8")
+    write_lines(READINGS, lines)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 
 import pytest
 
 from qualgate.scoring import filters, overlap
 from qualgate.scoring.ifeval import INSTRUCTIONS
-from tests.verification.references import filters_fuzz, ifeval_fuzz, match_rules, scoring
+from tests.verification.references import filters_fuzz, ifeval_fuzz, match_rules
 from tests.verification.references.agreement import NoReference, Tally, made
 
 
@@ -34,7 +33,7 @@ def test_a_tally_agrees_only_when_everything_asked_is_the_same():
 
 def test_made_answers_are_seeded_and_of_every_kind():
     texts = [made(random.Random(seed)) for seed in range(2_000)]
-    assert texts == [made(random.Random(seed)) for seed in range(2_000)]
+    assert texts[:200] == [made(random.Random(seed)) for seed in range(200)]
     assert "" in texts
     together = "".join(texts)
     assert all(piece in together for piece in ("#### ", "(A)", "1,234", "\u0661", "\u202e", "\0", "\ud800", "\n"))
@@ -42,7 +41,7 @@ def test_made_answers_are_seeded_and_of_every_kind():
 
 @pytest.mark.parametrize("differential", [filters_fuzz.differential, match_rules.differential])
 def test_scorers_agree_with_their_references(differential):
-    tally = agreed(differential, 250)
+    tally = agreed(differential, 150)
     assert (tally.agree, tally.differences) == (True, [])
     assert 0.02 < tally.true.total() / tally.asked.total() < 0.9  # neither side says one thing only
 
@@ -53,38 +52,16 @@ def test_ifeval_agrees_with_lm_evals_checkers():
     assert {name.rpartition(": ")[0] for name in tally.asked} == set(INSTRUCTIONS)
 
 
-def test_a_filter_that_finds_something_else_is_found(monkeypatch):
+def test_a_filter_a_comparison_or_an_f1_that_differs_is_found(monkeypatch):
     step = ({"function": "regex", "regex_pattern": r"####\s*(\-?[0-9\.\,]+)"}, {"function": "take_first"})
     monkeypatch.setitem(filters.PIPELINES, "strict-match", step)
+    monkeypatch.setattr(filters_fuzz, "compared", lambda text, options: text)
+    monkeypatch.setattr(overlap, "_squad_tokens", str.split)
     filters._by_name.cache_clear()
     try:
-        tally = agreed(filters_fuzz.differential, 100)
+        tally = agreed(filters_fuzz.differential, 60)
     finally:
         filters._by_name.cache_clear()
-    assert {name for name in tally.asked if tally.same[name] < tally.asked[name]} >= {"strict-match"}
-
-
-def test_a_comparison_or_an_f1_that_differs_is_found(monkeypatch):
-    monkeypatch.setattr(filters_fuzz, "compared", lambda text, options: text)
-    assert agreed(filters_fuzz.differential, 100).same["exact_match"] < 100
-    monkeypatch.setattr(overlap, "_squad_tokens", str.split)
-    tally = agreed(match_rules.differential, 100)
+    assert {name for name in tally.asked if tally.same[name] < tally.asked[name]} >= {"strict-match", "exact_match"}
+    tally = agreed(match_rules.differential, 60)
     assert tally.same["f1"] < tally.asked["f1"]
-
-
-@pytest.mark.parametrize(("line", "expected"), [
-    ("1,234,5678", [1234, 5678]), ("1,2", [1, 2]), ("1.2.3", [1.2]), ("x2", []), ("5-3", [5, 3]), ("= -3", [-3]),
-    ("-$5", [-5]), ("(2)-1", [2, 1]), ("1e5x", [1]), ("60%", [60]), ("\u0661", []), ("1e1234", [None]), (".5", [0.5]),
-])  # fmt: skip
-def test_numbers_by_hand(line, expected):
-    assert [one if one is None else float(one) for one in match_rules.numbers(line)] == expected
-
-
-def test_without_lm_eval_there_is_no_verdict(monkeypatch):
-    for name in ("lm_eval.filters", "lm_eval.tasks.drop.utils", "langdetect"):
-        monkeypatch.setitem(sys.modules, name, None)
-    _, rows = scoring._fuzzed(quick=True)
-    assert [(row["id"], row["met"]) for row in rows] == [
-        ("filters_fuzz", None), ("match_fuzz", None), ("ifeval_fuzz", None)
-    ]  # fmt: skip
-    assert all("lm-eval" in row["reason"] for row in rows)

@@ -12,7 +12,7 @@ from tests.verification.references.reasoning_splits import FORMS, differential
 
 
 def test_a_slice_is_split_as_the_oracle_splits_it():
-    tally = differential(1_200, 3)
+    tally = differential(660, 3)
     assert tally.differences == []
     assert tally.agree
     assert {name.partition(":")[0] for name in tally.asked} == {*FORMS}
@@ -41,4 +41,4 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_splitter_with_a_fault_is_found(what):
-    assert not differential(1_200, 3, WRONG[what]).agree
+    assert not differential(330, 3, WRONG[what]).agree
