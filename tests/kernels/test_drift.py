@@ -298,6 +298,7 @@ print("clean")
 """
 
 
+@pytest.mark.proof
 def test_the_c_code_is_clean_under_the_sanitizers(library, tmp_path):
     made = compiled(tmp_path, "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-Wno-error")
     runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)

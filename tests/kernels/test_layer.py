@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from qualgate_kernels import cpu
 from qualgate_kernels.activations import round_tokens_torch
-from qualgate_kernels.cpu import int8
-from qualgate_kernels.cpu import paged as attention
-from qualgate_kernels.cpu.decode import STORED
-from qualgate_kernels.paged import keep_torch
-from qualgate_kernels.plain_decoder import Products
 from tests.kernels.layer_rows import Steps, steps
-from tests.kernels.plain_decoders import FORMS, UNIT, W8A8, Drawn, Shape, Texts, drawn, shapes
+from tests.kernels.plain_decoders import UNIT
 
 FLOATS = st.floats(-(2**60), 2**60, width=32)
 ANY = st.floats(width=32)
@@ -180,70 +175,3 @@ def test_gates_that_are_not_finite_stay_so_and_spoil_no_other(every):
             found = step.gated(spoilt, None, up, None)
             assert not found[5].isfinite()
             assert same(torch.cat([found[:5], found[6:]]), torch.cat([clean[:5], clean[6:]]))
-
-
-@given(shapes((*FORMS, W8A8)), st.sampled_from(list(STORED)))
-@example(Shape(form=W8A8), "float32")
-@example(Shape(form=W8A8, biases=True, norms=True, stacked=True, layers=3), "float32")
-@example(Shape(biases=True, norms=True, stacked=True, layers=3, rotary=8), "bfloat16")
-def test_a_pass_is_nothing_but_its_steps(every, shape, stored):
-    """To the bit, with products and attention as the library gives them by themselves."""
-    made = drawn(shape)
-    for path, step in every.items():
-        one, two = Texts(made, [21], shape.seed), Texts(made, [21], shape.seed)
-        found = one.whole(path=path, stored=stored)[0]
-        assert same(found, by_steps(made, two, replace(step, stored=stored), path)), path
-
-
-def by_steps(made: Drawn, texts: Texts, step: Steps, path: str) -> torch.Tensor:
-    """The states of its one text, read whole."""
-    decoder, places = made.decoder, texts.places(texts.rows)
-    x, added, bias = texts.x[0], None, None
-    for layer, blocks in zip(decoder.layers, texts.blocks, strict=True):
-        x, normed = all_normed(step, x, added, bias, layer.attention_norm, decoder.eps)
-        columns, biases = product(normed, layer.heads, path)
-        heads = [turned(step, made, columns[row], biases, layer, at) for row, at in enumerate(places.position.tolist())]
-        query, key, value = torch.stack(heads).split([decoder.heads, decoder.kv_heads, decoder.kv_heads], 1)
-        keep_torch(blocks, places, key, value)
-        attended = attention.attend(query.contiguous(), blocks, places, layer.seen, 1, path).flatten(1)
-        attended = torch.stack([step.rounded(row) for row in attended])
-        added, bias = product(attended, layer.out, path)
-        x, normed = all_normed(step, x, added, bias, layer.feed_norm, decoder.eps)
-        columns, biases = product(normed, layer.gates, path)
-        gates = [
-            step.gated(*(one.contiguous() for pair in zip(row.chunk(2), biases.chunk(2), strict=True) for one in pair))
-            for row in columns
-        ]
-        added, bias = product(torch.stack(gates), layer.down, path)
-    return all_normed(step, x, added, bias, decoder.norm, decoder.eps)[1]
-
-
-def all_normed(step: Steps, x, added, bias, weight, eps) -> tuple[torch.Tensor, torch.Tensor]:
-    found = [step.norm(row, None if added is None else added[at], bias, weight, eps) for at, row in enumerate(x)]
-    return torch.stack([row for row, _ in found]), torch.stack([row for _, row in found])
-
-
-def turned(step: Steps, made: Drawn, columns: torch.Tensor, biases: torch.Tensor, layer, at: int) -> torch.Tensor:
-    decoder, dim = made.decoder, made.decoder.head_dim
-    none, norms = decoder.cosines[0, :0], [layer.query_norm] * decoder.heads + [layer.key_norm] * decoder.kv_heads
-    heads = []
-    for number, (head, bias) in enumerate(zip(columns.split(dim), biases.split(dim), strict=True)):
-        angles = (decoder.cosines[at], decoder.sines[at]) if number < len(norms) else (none, none)
-        norm = norms[number] if number < len(norms) else None
-        heads.append(step.turn(head.contiguous(), bias.contiguous(), norm, decoder.eps, *angles))
-    return torch.stack(heads)
-
-
-def product(x: torch.Tensor, products: Products, path: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """What all parts give, and their biases, zeros where they have none: adding 0 changes no bit of what is not -0."""
-    found = [
-        int8.matmul_int8(*int8.round_rows(x), weight)
-        if isinstance(weight, int8.PreparedInt8)
-        else cpu.matmul(x.contiguous(), weight, path=path)
-        for weight in products.weights
-    ]
-    biases = [
-        torch.zeros(weight.shape[0]) if bias is None else bias
-        for weight, bias in zip(products.weights, products.biases, strict=True)
-    ]
-    return torch.cat(found, 1), torch.cat(biases)

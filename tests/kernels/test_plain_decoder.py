@@ -50,6 +50,17 @@ def test_every_path_and_the_twin_are_as_near_to_float64_as_float32_gets(shape, l
     assert float((twin - states).abs().max()) <= bound
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shape", [Shape(form=W8A8), replace(EVERYTHING, form=W8A8, stacked=True)])
+def test_a_pass_of_rounded_inputs_is_the_twins_but_for_codes_that_are_the_next(path, shape):
+    made = drawn(shape)
+    texts, twin = Texts(made, [37]), Texts(made, [37])
+    expected = decode_torch(made.decoder, twin.x[0], twin.places(twin.rows), twin.blocks, torch.arange(37))
+    far = (texts.whole(path=path)[0] - expected).abs()
+    assert float(far.max()) < 0.05
+    assert float(far.median()) < 1e-5
+
+
 def any_pass(draw: random.Random, at: list[int], lengths: list[int]) -> list[tuple[int, int]]:
     """Some next rows of some sequences, in any order but each sequence's own."""
     turns = [number for number, length in enumerate(lengths) for _ in range(draw.choice([0, 1, 1, 7, length]))]
@@ -234,49 +245,40 @@ def test_the_names_of_places_tell_them_apart():
     assert not [name for name, count in Counter(PLACES).items() if count > 1]
 
 
-def fault(texts: Texts, match: str, error: type[Exception] = RuntimeError, **changes) -> None:
-    """A pass with `changes` of its arguments is refused."""
-    rows = texts.rows[:6]
-    places = texts.places(rows)
-    given_ = {
-        "x": texts.embedded(rows),
-        "places": places,
-        "slots": places.slots,
-        "wanted": torch.arange(6),
-        "threads": 1,
-    }
-    with pytest.raises(error, match=match):
-        texts.decode(**(given_ | changes))
-
-
-def test_passes_that_cannot_be_are_refused():
-    texts = Texts(drawn(Shape()), [POSITIONS + 20, 7])
+def fault(texts: Texts, match: str, **changes) -> None:
+    """A pass with `changes` of its arguments is refused, by Python before C reads them or by C."""
     places = texts.places(texts.rows[:6])
+    arguments = {"x": texts.embedded(texts.rows[:6]), "places": places, "slots": places.slots}
+    with pytest.raises((RuntimeError, ValueError), match=match):
+        texts.decode(**(arguments | {"wanted": torch.arange(6), "threads": 1} | changes))
+
+
+def test_passes_that_cannot_be_and_tensors_that_do_not_fit_are_refused():
+    texts = Texts(drawn(Shape()), [POSITIONS + 20, 7])
+    places, x = texts.places(texts.rows[:6]), texts.embedded(texts.rows[:6])
     far = torch.tensor([0, 1, 2, 3, 4, POSITIONS], dtype=torch.int32)
     for wanted in ([1, 0], [0, 0], [5, 6], [-1]):
         fault(texts, "out of range", wanted=torch.tensor(wanted))
-    fault(texts, "out of range", places=replace(places, position=far))
-    fault(texts, "out of range", places=replace(places, position=-far))
-    fault(texts, "out of range", places=replace(places, sequence=places.sequence + 2))
-    fault(texts, "out of range", places=replace(places, table=places.table + 100))
-    fault(texts, "out of range", places=replace(places, position=places.position.flip(0).contiguous()))
-    fault(texts, "out of range", slots=places.slots - 16 * 1000)
-    fault(texts, "out of range", slots=places.slots + 16 * 1000)
+    for changes in (
+        {"position": far},
+        {"position": -far},
+        {"position": places.position.flip(0).contiguous()},
+        {"sequence": places.sequence + 2},
+        {"table": places.table + 100},
+    ):
+        fault(texts, "out of range", places=replace(places, **changes))
+    for slots in (places.slots - 16 * 1000, places.slots + 16 * 1000):
+        fault(texts, "out of range", slots=slots)
     fault(texts, "out of range", threads=0)
     fault(texts, "out of range", limit=1.0)
     fault(texts, "lacks the instructions", path="amx_emulated")
-
-
-def test_tensors_that_do_not_fit_are_refused_before_c_reads_them():
-    texts = Texts(drawn(Shape()), [12, 7])
-    places, x = texts.places(texts.rows[:6]), texts.embedded(texts.rows[:6])
     for bad in (x.double(), x[:, :47], torch.zeros(6, 96)[:, ::2], x[0]):
-        fault(texts, "expected torch.float32", ValueError, x=bad)
-    fault(texts, "expected torch.int64", ValueError, wanted=torch.arange(6).int())
-    fault(texts, "expected torch.int64", ValueError, slots=places.slots[:5])
-    fault(texts, "expected torch.int32", ValueError, places=replace(places, table=places.table.long()))
-    fault(texts, "expected torch.int32", ValueError, places=replace(places, position=places.position[:5]))
-    fault(texts, "expected torch.int64", ValueError, limit=1.0, beyond=torch.zeros(3, dtype=torch.int64))
+        fault(texts, "expected torch.float32", x=bad)
+    fault(texts, "expected torch.int64", wanted=torch.arange(6).int())
+    fault(texts, "expected torch.int64", slots=places.slots[:5])
+    fault(texts, "expected torch.int32", places=replace(places, table=places.table.long()))
+    fault(texts, "expected torch.int32", places=replace(places, position=places.position[:5]))
+    fault(texts, "expected torch.int64", limit=1.0, beyond=torch.zeros(3, dtype=torch.int64))
 
 
 def dense(weight: torch.Tensor) -> Products:
@@ -333,23 +335,23 @@ def test_decoders_that_the_kernel_does_not_take_are_refused():
 
 
 def test_layers_that_do_not_fit_their_decoder_are_refused():
-    made = drawn(Shape())
-    refused(with_first(made, attention_norm=torch.ones(47)), "expected torch.float32")
-    refused(with_first(made, query_norm=torch.ones(17)), "expected torch.float32")
-    refused(with_first(made, seen=Seen(scale=1.0, sinks=torch.ones(5))), "expected torch.float32")
-    refused(with_first(made, seen=Seen(scale=1.0, window=-1)), "out of range")
-    square = torch.ones(48, 64)
-    refused(with_first(made, out=replace(dense(square), biases=(torch.ones(47),))), "expected torch.float32")
-    refused(with_first(made, down=dense(square)), "out of range")
-    refused(with_first(made, out=joined(square, 32, 16)), "out of range")
-
-
-def test_parts_that_cross_from_one_kind_of_column_to_another_are_refused():
-    made = drawn(Shape())  # 4 heads of queries, 2 of keys and 2 of values, of 16; 80 and 80 gates
-    for parts in ((32, 96), (64, 16, 48), (16, 48, 64), (48, 80), (64, 64, 32)):
-        refused(with_first(made, heads=joined(WEIGHT[: sum(parts)], *parts)), "out of range")
-    for parts in ((64, 96), (80, 48, 32), (48, 48)):
-        refused(with_first(made, gates=joined(WEIGHT[: sum(parts)], *parts)), "out of range")
+    made, square = drawn(Shape()), torch.ones(48, 64)  # 4 heads of queries, 2 of keys and 2 of values, of 16; 80 gates
+    for changes in (
+        {"attention_norm": torch.ones(47)},
+        {"query_norm": torch.ones(17)},
+        {"seen": Seen(scale=1.0, sinks=torch.ones(5))},
+        {"out": replace(dense(square), biases=(torch.ones(47),))},
+    ):
+        refused(with_first(made, **changes), "expected torch.float32")
+    parts_of_heads = ((32, 96), (64, 16, 48), (16, 48, 64), (48, 80), (64, 64, 32))
+    for changes in (
+        {"seen": Seen(scale=1.0, window=-1)},
+        {"down": dense(square)},
+        {"out": joined(square, 32, 16)},
+        *({"heads": joined(WEIGHT[: sum(parts)], *parts)} for parts in parts_of_heads),
+        *({"gates": joined(WEIGHT[: sum(parts)], *parts)} for parts in ((64, 96), (80, 48, 32), (48, 48))),
+    ):
+        refused(with_first(made, **changes), "out of range")
 
 
 def test_however_layers_that_read_one_input_are_joined_they_give_the_same_bits():

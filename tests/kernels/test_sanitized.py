@@ -15,53 +15,52 @@ from qualgate_kernels.cpu.library import PATHS
 pytestmark = pytest.mark.proof
 SOURCES = Path(cpu.__file__).parent / "c"
 FLAGS = ["-std=gnu11", "-Wno-psabi", "-ffp-contract=off", "-pthread", "-O1", "-fno-sanitize-recover=all"]
+PARTS = {"sanitize_attend": ("attend*.c", "pool.c"), "sanitize_likeliest": ("likeliest*.c", "rows.c", "pool.c")}
+"""Sources that a program is linked with; the others' are all."""
 
 
 @pytest.fixture(scope="module")
-def linked(tmp_path_factory):
-    """A function (program, sanitizer) → its executable."""
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
+def compiler() -> str:
+    found = shutil.which("gcc") or shutil.which("clang")
+    if found is None:
         pytest.skip("no C compiler")
-    objects: dict[str, list[str]] = {}
+    return found
 
-    def compiled(folder: Path, flags: list[str]) -> list[str]:
-        probe = folder / "probe.c"
-        probe.write_text("int main(void) { return 0; }\n")
-        built = subprocess.run([compiler, *flags, probe, "-o", folder / "probe"], capture_output=True)
-        if built.returncode or subprocess.run([folder / "probe"], capture_output=True).returncode:
-            pytest.skip(f"no {flags[-1]}")
-        for source in SOURCES.glob("*.c"):
-            subprocess.run([compiler, *flags, "-c", source, "-o", folder / f"{source.stem}.o"], check=True)
-        return sorted(map(str, folder.glob("*.o")))
 
-    def link(program: str, sanitizer: str) -> Path:
-        flags = [*FLAGS, f"-fsanitize={sanitizer}"]
-        folder = tmp_path_factory.mktemp("sanitized")
-        if sanitizer not in objects:
-            objects[sanitizer] = compiled(folder, flags)
-        source, made = Path(__file__).with_name(f"{program}.c"), folder / program
-        command = [compiler, *flags, f"-I{SOURCES}", source, *objects[sanitizer], "-lm", "-o", made]
-        subprocess.run(command, check=True)
+@pytest.fixture(scope="module", params=["address,undefined", "thread"])
+def built(request, compiler, tmp_path_factory):
+    """The sanitizer, and a function (source, what it is linked with) → its object, or the program."""
+    flags, folder = [*FLAGS, f"-fsanitize={request.param}"], tmp_path_factory.mktemp("sanitized")
+    (folder / "probe.c").write_text("int main(void) { return 0; }\n")
+    probe = subprocess.run([compiler, *flags, folder / "probe.c", "-o", folder / "probe"], capture_output=True)
+    if probe.returncode or subprocess.run([folder / "probe"], capture_output=True).returncode:
+        pytest.skip(f"no {request.param} sanitizer")
+
+    def build(source: Path, *objects: Path) -> Path:
+        made = folder / f"{source.stem}{'' if objects else '.o'}"
+        if not made.exists():
+            how = [*objects, "-lm"] if objects else ["-c"]
+            subprocess.run([compiler, *flags, f"-I{SOURCES}", source, *how, "-o", made], check=True)
         return made
 
-    return link
+    return request.param, build
 
 
 @pytest.mark.parametrize(
-    ("program", "draws", "sanitizer"),
+    ("program", "draws", "threaded"),  # how many under the first sanitizer, and under that of threads
     [
-        ("sanitize", 60, "address,undefined"),
-        ("sanitize_attend", 600, "address,undefined"),
-        ("sanitize_attend", 600, "thread"),
-        ("sanitize_likeliest", 600, "address,undefined"),
-        ("sanitize_likeliest", 600, "thread"),
-        ("sanitize_decode", 200, "address,undefined"),
-        ("sanitize_decode", 30, "thread"),
+        ("sanitize", 60, 10),
+        ("sanitize_attend", 200, 100),
+        ("sanitize_likeliest", 600, 600),
+        ("sanitize_decode", 200, 30),
     ],
 )
-def test_c_is_clean_under_sanitizers_and_refuses_what_does_not_fit(linked, program, draws, sanitizer):
+def test_c_is_clean_under_sanitizers_and_refuses_what_does_not_fit(built, program, draws, threaded):
+    sanitizer, build = built
+    draws = threaded if sanitizer == "thread" else draws
+    sources = [source for part in PARTS.get(program, ("*.c",)) for source in sorted(SOURCES.glob(part))]
+    made = build(Path(__file__).with_name(f"{program}.c"), *map(build, sources))
     paths = [str(PATHS["avx512"])] if program == "sanitize_decode" else []
-    done = subprocess.run([linked(program, sanitizer), "2026", str(draws), *paths], capture_output=True, text=True)
+    done = subprocess.run([made, "2026", str(draws), *paths], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{draws} draws")
