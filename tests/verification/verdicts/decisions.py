@@ -20,19 +20,9 @@ def _measured(module: ModuleType, quick: bool) -> Found:
     return module.measure(quick)
 
 
-def _bare_rows(module: ModuleType, quick: bool) -> Found:
-    return [], module.rows(quick)
-
-
 def _noise(module: ModuleType, quick: bool) -> Found:
     row = module.block_rate(quick)
     return row.pop("rows"), [row]
-
-
-def _of_cells(module: ModuleType, quick: bool) -> Found:
-    rows = module.measured_rows(quick)
-    rounds = [{"row": row["id"], **one} for row in rows for one in row.pop("rows")]
-    return rounds, [_a_slice(row, quick) for row in rows]
 
 
 def _planned(module: ModuleType, quick: bool) -> Found:
@@ -64,8 +54,7 @@ class Part:
 PARTS = (
     Part(("errors", "power"), "paired_errors"),
     Part(("peers.cases", "peers.false_pass"), "peer_rules"),
-    Part(("planner.rates", "planner.decidable"), "planner_rates", _planned),
-    Part(("undecided.planned",), "undecided_planned", _planned),
+    Part(("planner.rates", "planner.decidable", "undecided.planned"), "planner_rates", _planned),
     Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
     Part(("early.decodes",), "early_decodes", _planned),
     Part(("peeking",), "peeking", _planned),
@@ -76,11 +65,11 @@ PARTS = (
     Part(("attacks.legitimate",), "legitimate"),
     Part(("defects.false_approve", "defects.false_block"), "defects"),
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
-    Part(("interaction.power", "interaction.silent"), "four_arms", _bare_rows),
-    Part(("choice.margin",), "choice_of_arms", _bare_rows),
+    Part(("interaction.power", "interaction.silent"), "four_arms"),
+    Part(("choice.margin",), "four_arms", lambda module, quick: module.choice(quick)),
     Part(("nights",), "nights", _planned),
     Part(("aa.block_rate",), "noise", _noise),
-    Part(("times.errors", "times.power"), "times", _of_cells),
+    Part(("times.errors", "times.power"), "times", _planned),
     Part(("deterministic",), "determinism_report", _benchmark),
     Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),
 )

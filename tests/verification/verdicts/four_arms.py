@@ -1,13 +1,12 @@
-"""The planted interaction: quantization fine, speculation fine, both together two points worse. Found, and silent else.
+"""Four arms: a planted interaction is found, and none where there is none; a choice of arms errs no more than one.
 
 Exact where the test is exact: P("worse") is summed over every table. Beside it the very function that the gate calls is
-run on simulated four-arm outcomes, and on clustered ones, for which there is nothing to enumerate.
+run on simulated four-arm outcomes, and on clustered ones, for which there is nothing to enumerate. Planted is that
+quantization is fine, speculation is fine, and both together are two points worse.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from math import sqrt
 from typing import Any
 
@@ -15,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.stats.interaction import chance_to_find, interaction
+from qualgate.stats.multiplicity import held_together
+from qualgate.stats.paired.compare import compare_pairs
 from tests.verification.goals import DECISIONS
 
 CASES, CHANGED, LOSS, ALPHA = 2500, 0.11, 0.02, 0.05
@@ -53,9 +54,9 @@ def clustered(clusters: int, size: int, generator: np.random.Generator) -> tuple
     return table, labels
 
 
-def rows(quick: bool) -> list[dict[str, Any]]:
-    """The rows, in the shape of a benchmark's goals."""
-    return [_power(60 if quick else 1000), _silent(40 if quick else 600)]
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows `interaction.*`."""
+    return [], [_power(60 if quick else 1000), _silent(40 if quick else 600)]
 
 
 def _power(draws: int) -> dict[str, Any]:
@@ -90,5 +91,30 @@ def _silent(draws: int) -> dict[str, Any]:
     return DECISIONS.row("interaction.silent", measured, spread=error, met=met)
 
 
-if __name__ == "__main__":
-    print(json.dumps(rows(quick="--quick" in sys.argv), indent=2))
+def choice(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Row `choice.margin`: P(some arm passes quality) where all three lose the margin, for arms that lose the same
+    cases or others: each at alpha, and over the choice. No arm may be served, so every pass is wrong."""
+    draws, cases, margin, seen = 1_000 if quick else 40_000, 400, 0.05, {}
+
+    def among(lost: int, gained: int) -> int:
+        if (lost, gained) not in seen:
+            levels = [ALPHA / k for k in (1, 2, 3)]
+            held = [compare_pairs(lost, gained, cases, margin, level).p_within <= level for level in levels]
+            seen[lost, gained] = held.index(False) if False in held else 3
+        return seen[lost, gained]
+
+    generator, alone, together = np.random.default_rng(SEED + 2), {}, {}
+    for overlap in (0.0, 0.5, 1.0):
+        common = generator.multinomial(cases, (overlap * 0.06, overlap * 0.01, 1 - overlap * 0.07), draws)[:, :2]
+        rest = (1 - overlap) * 0.06, (1 - overlap) * 0.01, 1 - (1 - overlap) * 0.07
+        own = generator.multinomial(cases, rest, (draws, 3))[:, :, :2]
+        passed = held = 0
+        for counts in common[:, None] + own:
+            proven = {str(arm): among(int(lost), int(gained)) for arm, (lost, gained) in enumerate(counts)}
+            passed += any(proven.values())
+            held += bool(held_together({arm: [arm] for arm in proven}, proven))
+        alone[f"{overlap:g}"], together[f"{overlap:g}"] = passed / draws, held / draws
+    error = 3 * sqrt(ALPHA * (1 - ALPHA) / draws)
+    measured = {"each_at_alpha": alone, "over_the_choice": together, "draws": draws}
+    met = max(together.values()) <= ALPHA + error
+    return [], [DECISIONS.row("choice.margin", measured, spread=error, met=met)]

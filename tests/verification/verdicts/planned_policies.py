@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class Case:
     assumed: Assumed
 
 
+SEEDED = 250  # policies at the planner's own cases
 PLAIN = 36  # of the first so many no rule is on tags, tasks, answers taken together or a relative loss
 
 
@@ -63,8 +65,12 @@ def _documented() -> list[Case]:
     ]  # fmt: skip
 
 
+def _pick(generator: np.random.Generator, *choices: Any) -> Any:
+    return choices[generator.integers(len(choices))]
+
+
 def _drawn_policy(name: str, generator: np.random.Generator) -> Case:
-    pick = lambda *choices: choices[generator.integers(len(choices))]  # noqa: E731
+    pick = partial(_pick, generator)
     sets, flips = [], {}
     for index in range(pick(1, 1, 2, 3, 5)):
         cases = pick(60, 164, 198, 400, 400, 500, 800, 1_319, 2_500)
@@ -168,7 +174,7 @@ def _of_every_kind() -> list[Case]:
 
 def _drawn_mixture(name: str, generator: np.random.Generator) -> Case:
     """Rules on labels, answers taken together and relative losses beside plain ones, over sets of any kind."""
-    pick = lambda *choices: choices[generator.integers(len(choices))]  # noqa: E731
+    pick = partial(_pick, generator)
     repeats, sets = pick(1, 1, 2, 4, 6), []
     for index in range(pick(1, 2, 2, 3, 3)):
         clusters = tuple(int(size) for size in generator.choice((1, 2, 4, 6), pick(60, 100))) * pick(0, 0, 1)
@@ -192,3 +198,26 @@ def _drawn_mixture(name: str, generator: np.random.Generator) -> Case:
     told = {f"set{index}": pick(0.02, 0.04, 0.06, 0.1) for index in range(len(sets))}
     return _of(name, sets, rules, flips=told, right={METRIC: pick(0.6, 0.755, 0.9), f"{METRIC} any": 0.85,
                                                      f"{METRIC} all": 0.55})  # fmt: skip
+
+
+def seeded(count: int = SEEDED, seed: int = 17) -> list[Case]:
+    """The first of them are the same for every count."""
+    generator = np.random.default_rng(seed)
+    return [_drawn_seeded(f"seeded {number}", generator) for number in range(count)]
+
+
+def _drawn_seeded(name: str, generator: np.random.Generator) -> Case:
+    pick = partial(_pick, generator)
+    sets, flips = [], {}
+    for index in range(pick(1, 1, 2)):
+        one = f"set{index}"
+        clusters = (pick(3, 4, 6, 8, 12),) * pick(24, 40, 60, 80) if generator.random() < 0.5 else ()
+        cases = sum(clusters) or pick(60, 100, 164, 198, 300, 400)
+        sets.append(PlannedSet(name=one, metrics=(METRIC,), cases=cases, clusters=clusters))
+        flips[METRIC, one] = pick(0.01, 0.02, 0.05, 0.05, 0.08)
+    margin = pick(0.03, 0.05, 0.05, 0.08, 0.10)
+    rules = [Rule(metric=METRIC, max_drop=margin)]
+    if len(sets) > 1:
+        rules.append(Rule(metric=METRIC, scope="evalset", max_drop=pick(0.08, 0.10)))
+    assumed = Assumed(disagreement=flips, default_baseline=pick(0.7, 0.8, 0.9))
+    return Case(name=name, sets=tuple(sets), policy=Policy(rules=tuple(rules)), assumed=assumed)

@@ -1,22 +1,21 @@
 """How often a policy approves and blocks, by drawing every single answer and asking the gate's own tests.
 
 This is the oracle of the planner, and shares no code with `gate.outcomes` and `gate.prediction`. On a few draws
-`gate.measure.measure` itself is asked, as it would be of a run. On the others the same tests decide, over arrays: the
-answers lost at which a p-value crosses alpha are found from the gate's p-values, where there are many between knots.
+`gate.measure.measure` itself is asked, as it would be of a run. On the others the same tests decide, over
+arrays, by the gate's p-values of the tables that were drawn.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import product
-from math import ceil, floor, inf, isfinite, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
+from scipy.special import betaincinv
 from scipy.stats import t as student
 
 from qualgate.gate.comparisons.by_metric import measure
@@ -303,10 +302,10 @@ def _decided(view: View, sums: Sums, alpha: float, strict: float) -> tuple[NDArr
 def _of_single_answers(
     sums: Sums, n: int, margins: tuple[NDArray, NDArray], alpha: float, strict: float
 ) -> tuple[NDArray, NDArray]:
-    gained, size = sums.gained, np.full(len(sums.gained), n)
+    table, size = (sums.lost, sums.gained), np.full(len(sums.gained), n)
     return (
-        sums.lost <= _crossing(gained, size, margins[0], alpha, beyond=False),
-        sums.lost >= _crossing(gained, size, margins[1], strict, beyond=True),
+        _rejected(table, size, margins[0], alpha, beyond=False),
+        _rejected(table, size, margins[1], strict, beyond=True),
     )
 
 
@@ -328,12 +327,13 @@ def _of_clusters(
     best = less(lost * share), np.minimum(more(gained * share), size - less(lost * share))
     within = _p_with_unseen(mean, robust, k, trials, -margins[0]) <= alpha
     beyond = _p_with_unseen(-mean, robust, k, trials, margins[1]) <= strict
-    ask = np.flatnonzero(within)
-    within[ask] = worst[0][ask] <= _crossing(
-        worst[1][ask], size[ask], margins[0][ask], alpha, beyond=False, plainly=True
-    )
-    ask = np.flatnonzero(beyond)
-    beyond[ask] = best[0][ask] >= _crossing(best[1][ask], size[ask], margins[1][ask], strict, beyond=True, plainly=True)
+    for passed, table, margin, level, wrong in (
+        (within, worst, margins[0], alpha, False),
+        (beyond, best, margins[1], strict, True),
+    ):
+        ask = np.flatnonzero(passed)
+        asked = (table[0][ask], table[1][ask]), size[ask], margin[ask]
+        passed[ask] = _rejected(*asked, level, beyond=wrong, plainly=True)
     return within, beyond
 
 
@@ -363,84 +363,31 @@ def _p_with_unseen(mean: NDArray, error: NDArray, clusters: int, trials: float, 
     return np.exp(np.minimum(trials * (np.log1p(limit)[:, None] - np.log1p(seen)), 0)).mean(axis=1)
 
 
-def _crossing(
-    gained: NDArray, size: NDArray, margin: NDArray, alpha: float, *, beyond: bool, plainly: bool = False
+def _rejected(
+    table: tuple[NDArray, NDArray], size: NDArray, margin: NDArray, alpha: float, *, beyond: bool, plainly: bool = False
 ) -> NDArray:
-    """Lost answers at which the gate's p-value crosses alpha, of each draw. beyond: of a loss beyond the margin.
-
-    Linear between knots: of more than 60 margins 2 % apart, of numbers of pairs 4 %, of many of gained answers 40.
-    """
-    if alpha <= 0 or not len(gained):
-        return np.full(len(gained), inf if beyond else -1.0)
-    varies, margins = size.min() < size.max(), np.unique(margin)
-    axes = (
-        (gained, _few(gained)),
-        (size, np.union1d(_geometric(size, 1.04), _frequent(size)) if varies else size[:1]),
-        (margin, _powers(margin, 1.02) if len(margins) > (1 if varies else 60) else margins),
-    )
-    return _between(axes, lambda g, s, m: _crossing_at(int(g), int(s), float(m), alpha, beyond, plainly))
-
-
-def _frequent(values: NDArray) -> NDArray:
-    """Those of a hundredth of the draws and more: between numbers of pairs thresholds jump as tables come and go."""
-    distinct, often = np.unique(values, return_counts=True)
-    return distinct[often >= len(values) / 100]
-
-
-def _few(values: NDArray) -> NDArray:
-    """Each of them to 60, else 40 from the least to the most."""
-    distinct = np.unique(values)
-    return distinct if len(distinct) <= 60 else np.unique(np.rint(np.linspace(distinct[0], distinct[-1], 40)))
-
-
-def _geometric(values: NDArray, step: float) -> NDArray:
-    """Whole numbers to 16, then each `step` times the one before; the same whatever the values, so that what is found
-    once serves all."""
-    return np.unique(np.rint(np.append(np.arange(16), 16 * _powers(np.append(values, 16) / 16, step))))
-
-
-def _powers(values: NDArray, step: float) -> NDArray:
-    """Powers of `step` from below the least to above the most."""
-    low, high = (np.log(one) / np.log(step) for one in (max(values.min(), 1e-6), values.max()))
-    return step ** np.arange(np.floor(low) - 1, np.ceil(high) + 2)
-
-
-def _between(axes: Sequence[tuple[NDArray, NDArray]], at: Callable[..., float]) -> NDArray:
-    """Multilinear between the values that `at` gives at knots. axes: (values [draws], ascending knots around them)."""
-    rows, parts = [], []
-    for values, knots in axes:
-        row = np.clip(np.searchsorted(knots, values, "right") - 1, 0, max(len(knots) - 2, 0))
-        rows.append(row)
-        parts.append((values - knots[row]) / (knots[row + 1] - knots[row]) if len(knots) > 1 else 0.0 * values)
-    found = np.zeros(len(axes[0][0]))
-    for corner in product((0, 1), repeat=len(axes)):
-        weight = np.prod([part if up else 1 - part for part, up in zip(parts, corner, strict=True)], axis=0)
-        used = weight > 0
-        cells, of = np.unique(
-            np.stack([row[used] + up for row, up in zip(rows, corner, strict=True)]), axis=1, return_inverse=True
-        )
-        values = [at(*(knots[index] for index, (_, knots) in zip(cell, axes, strict=True))) for cell in cells.T]
-        found[used] += weight[used] * np.array(values, float)[of.ravel()]
-    return found
+    """[draws] whether the gate's p-value of each table (lost, gained) is at most alpha; beyond: of a loss beyond the
+    margin. The p-value moves one way as answers are lost, so of one size and margin the crossing is sought."""
+    lost, gained = (one.astype(int) for one in table)
+    if alpha <= 0 or not len(lost):
+        return np.zeros(len(lost), bool)
+    if size.min() == size.max() and margin.min() == margin.max():
+        distinct, of = np.unique(gained, return_inverse=True)
+        same = int(size[0]), float(margin[0]), alpha, beyond, plainly
+        crossings = np.array([_crossing(int(one), *same) for one in distinct])[of]
+        return lost >= crossings if beyond else lost < crossings
+    rows, of = np.unique(np.stack([lost, gained, size, margin]), axis=1, return_inverse=True)
+    p = [_p_value(int(a), int(b), int(n), float(m), beyond, plainly) for a, b, n, m in rows.T]
+    return np.array(p)[of.ravel()] <= alpha
 
 
 @lru_cache(maxsize=200_000)
-def _crossing_at(gained: int, n: int, margin: float, alpha: float, beyond: bool, plainly: bool) -> float:
-    """Lost answers at which the p-value crosses alpha, to a fraction of one: linear on the normal scale."""
-    gained, aim, sign = min(gained, n), float(ndtri(alpha)), -1.0 if beyond else 1.0
-    error = sqrt(2 * gained + n * margin + 1)
+def _crossing(gained: int, n: int, margin: float, alpha: float, beyond: bool, plainly: bool) -> int:
+    """Fewest lost answers at which the p-value is on the other side of alpha."""
+    crossed = lambda lost: (_p_value(lost, gained, n, margin, beyond, plainly) <= alpha) == beyond  # noqa: E731
+    return bisect_left(range(max(0, n - gained) + 1), True, key=crossed)
 
-    def over(lost: int) -> float:
-        table, loss = ((gained, lost), -margin) if beyond else ((lost, gained), margin)
-        p = proof(*table, n, loss, plainly=plainly)
-        return sign * (float(ndtri(min(max(p, 1e-15), 1 - 1e-15))) - aim)
 
-    low, high, least, most = -1, n - gained + 1, -inf, inf  # no table has these
-    lost = round(gained + n * margin + sign * aim * error)
-    while high - low > 1:
-        lost = min(max(lost, low + 1), high - 1)
-        found = over(lost)
-        low, high, least, most = (lost, high, found, most) if found <= 0 else (low, lost, least, found)
-        step = -found * error  # lands beyond the crossing, so that both sides are soon known
-        lost += floor(step) if found > 0 else ceil(step) or 1
-    return low - least / (most - least) if isfinite(least) and isfinite(most) else low + 0.5
+def _p_value(lost: int, gained: int, n: int, margin: float, beyond: bool, plainly: bool) -> float:
+    table, loss = ((gained, lost), -margin) if beyond else ((lost, gained), margin)
+    return proof(*table, n, loss, plainly=plainly)

@@ -37,7 +37,7 @@ def test_a_part_that_is_not_there_or_leaves_a_row_out_gives_no_verdict():
 
 
 def test_the_enumerated_regions_are_the_gates_decisions_on_every_table():
-    n, margin = 30, 0.10
+    n, margin = 20, 0.10
     approved, kept = approval_region(n, margin, 0.05), unblocked_region(n, margin, 0.05)
     for lost in range(n + 1):
         for gained in range(n + 1 - lost):

@@ -8,7 +8,7 @@ verdict may come more often than alpha, and no difference, which is to be approv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -19,6 +19,7 @@ from scipy.special import ndtr
 
 from qualgate.stats import percentiles
 from qualgate.stats.latency import SumsOfTurns
+from tests.verification.verdicts.row import Row
 
 ALPHA, LIMIT, ROWS = 0.05, 1.10, 8  # rows: cases of a batch
 RHO = (0.0, 0.5, 0.8, 0.95)
@@ -71,8 +72,7 @@ def machine(count: int, rho: float, generator: np.random.Generator) -> NDArray:
     return series
 
 
-def measured_rows(quick: bool) -> Sequence[dict[str, Any]]:
-    """Both rows, each with the cells it is of."""
+def measured_rows(*, quick: bool) -> tuple[Row, Row]:
     counts = (60,) if quick else (24, 60, 300)
     errors = [Cell(speed=speed, rho=rho, turns=turns) for speed in SPEEDS for rho in RHO for turns in counts]
     errors += [Cell(speed="own", rho=0.0, turns=turns) for turns in counts]
@@ -82,7 +82,7 @@ def measured_rows(quick: bool) -> Sequence[dict[str, Any]]:
     if not quick:
         errors += [Cell(speed="log", rho=rho, turns=246, percentile=95) for rho in RHO]
     power = [Cell(speed=speed, rho=rho, turns=60, truth=1.0) for speed in ("log", "level") for rho in RHO]
-    return [_errors([_rates(cell, quick) for cell in errors]), _power([_rates(cell, quick) for cell in power])]
+    return _errors([_rates(cell, quick) for cell in errors]), _power([_rates(cell, quick) for cell in power])
 
 
 def _rates(cell: Cell, quick: bool) -> dict[str, Any]:
@@ -96,17 +96,17 @@ def _rates(cell: Cell, quick: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _errors(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+def _errors(rounds: list[dict[str, Any]]) -> Row:
     worst = max(max(one["approved"], one["blocked"]) for one in rounds)
     least = min(one["draws"] for one in rounds)
     met = all(max(one["approved"], one["blocked"]) <= ALPHA + 3 * _error(ALPHA, one["draws"]) for one in rounds)
-    return {"id": "times.errors", "measured": worst, "spread": [_error(ALPHA, least)] * 2, "met": met, "rows": rounds}
+    return Row(id="times.errors", measured=worst, spread=[_error(ALPHA, least)] * 2, met=met, rounds=rounds)
 
 
-def _power(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+def _power(rounds: list[dict[str, Any]]) -> Row:
     rates = [one["approved"] for one in rounds]
     met = all(one["approved"] >= 0.9 - 3 * _error(0.9, one["draws"]) for one in rounds)
-    return {"id": "times.power", "measured": min(rates), "spread": [min(rates), max(rates)], "met": met, "rows": rounds}
+    return Row(id="times.power", measured=min(rates), spread=[min(rates), max(rates)], met=met, rounds=rounds)
 
 
 def _error(rate: float, draws: int) -> float:
