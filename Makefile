@@ -1,41 +1,52 @@
-# `make demo` judges quantized variants of the shipped model, `make test` runs the tests, `make verify` the long proofs.
+# `make demo` judges quantized variants of the shipped model, `make check` takes a minute, `make test` runs the tests,
+# `make verify` the long proofs.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
 # Three processes share two cores, for one mostly waits for a server of its own; more threads only spin. Whole files go to
-# each, the long ones first.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# each, the long ones first. What is compiled is kept: children of tests import the product again and again.
+ifndef SEED
+SEED := $(shell date +%s)
+endif
+export SEED
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-seed=$(SEED)
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test types tests verify slices-of-engines slices-of-verdicts install chromium bubblewrap postgresql clean
+.PHONY: demo check test verify lint types units tests install chromium bubblewrap postgresql clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/qualgate demo || test $$? -eq 10  # 10: a variant is blocked, which is what the demo is there to show
 
+# Before each commit: a minute or so.
+check: $(VENV)/.installed
+	@$(MAKE) --no-print-directory --jobs 2 types units
+
+# All that a change can break, on SQLite and the kernels' torch twins.
 test: $(VENV)/.installed chromium bubblewrap postgresql
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory --jobs 2 types tests  # side by side: the one is over long before the other
 
-types:
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: lint
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-tests:
+# The rooms of pure functions: what no model, store or process is needed for.
+UNITS := tests/stats tests/gate/comparisons tests/gate/evidence tests/gate/causes tests/records tests/config tests/errors \
+  tests/documents tests/speculation tests/house tests/test_imports.py tests/test_formatting.py tests/test_escaping.py
+units: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --hypothesis-seed=$(SEED) $(wildcard $(UNITS))
+
+tests: lint
+	@echo "seed of the property tests: $(SEED) (again: make test SEED=$(SEED))"
 	$(PYTEST)
 
-# What is too long for every change: the proofs in full, and a slice of each benchmark of the verdicts, the references and
-# the sandbox, with its goals. Each test and row is named.
-verify: $(VENV)/.installed bubblewrap postgresql
-	QUALGATE_TEST_DEPTH=1 $(PYTEST) -vv -m proof
-	@$(MAKE) --no-print-directory --jobs 2 slices-of-engines slices-of-verdicts
-
-# A slice runs on one core, so two lists of them go side by side.
-slices-of-engines:
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification architectures determinism-report static service \
-	  served-arithmetic exact combinations lossless quantize
-
-slices-of-verdicts:
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification decisions scoring served
+# The long proofs: those of the rooms that changed and of one room in turn; ALL=1 for all, SHARE="gate store" for some.
+verify: $(VENV)/.installed chromium bubblewrap postgresql
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification.landing $(if $(ALL),--all) $(if $(SHARE),--share $(SHARE)) \
+	  --seed $(SEED)
 
 install: $(VENV)/.installed
 

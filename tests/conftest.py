@@ -9,11 +9,10 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests.depth import DEPTH
+from tests.depth import DEEP, FEW, MANY
 
-# A property holds on 50 examples, or half as many as it names, others at every run; one that is a proof on all that it
-# names. Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
-settings.register_profile("qualgate", deadline=None, max_examples=round(100 * DEPTH))
+# Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
+settings.register_profile("qualgate", deadline=None, max_examples=MANY if DEEP else FEW)
 settings.load_profile("qualgate")
 
 # What was imported and collected stays to the end, and looking through it for garbage again and again took a sixth of

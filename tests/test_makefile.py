@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.verification import PROOFS
-
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def dry(target: str, venv: Path) -> str:
+def dry(target: str, venv: Path, *settings: str) -> str:
     if shutil.which("make") is None:
         pytest.skip("no make here")
-    words = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}"]
+    words = ["make", "--dry-run", "--no-print-directory", target, f"VENV={venv}", *settings]
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
@@ -35,7 +33,14 @@ def test_the_tests_install_everything_and_what_they_installed_does_for_the_demo(
     assert f"touch {tmp_path}/venv/.demo {tmp_path}/venv/.installed" in asked
 
 
-def test_no_proof_is_left_out_of_the_two_lists_whose_slices_are_run(tmp_path):
-    both = [dry(target, tmp_path / "venv") for target in ("slices-of-engines", "slices-of-verdicts")]
-    named = [name for asked in both for name in asked.replace("\\", " ").partition("tests.verification")[2].split()]
-    assert sorted(named) == sorted(PROOFS)
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ((), "--seed 7"),
+        (("ALL=1",), "--all --seed 7"),
+        (("SHARE=gate store",), "--share gate store --seed 7"),
+    ],
+)
+def test_verify_runs_the_shares_that_it_is_asked_for(tmp_path, settings, words):
+    lines = dry("verify", tmp_path / "venv", "SEED=7", *settings).replace("\\\n", "").splitlines()
+    assert lines[-1].split("tests.verification.landing")[1].split() == words.split()

@@ -39,6 +39,9 @@ class Slice:
     def whole(self) -> bool:
         return WHOLE.issuperset(self.rows)
 
+    def __str__(self) -> str:
+        return f"{self.proof}: {', '.join(self.rows)}"
+
     def measured(self) -> list[dict[str, Any]]:
         """The rows as the benchmark tells them, the quick one unless they are measured whole."""
         run = run_of(self.proof)
@@ -83,7 +86,7 @@ def chosen(names: Sequence[str]) -> list[Slice]:
 
 
 def described(one: Slice) -> str:
-    return f"{one.proof}: {', '.join(one.rows)}{', whole' if one.whole else ''}"
+    return f"{one}{', whole' if one.whole else ''}"
 
 
 def hold(one: Slice) -> bool:
@@ -92,21 +95,21 @@ def hold(one: Slice) -> bool:
     try:
         rows = one.measured()
     except Exception:
-        traceback.print_exc()
-        say("CRASHED", described(one), start)
+        print(_headed("CRASHED", one, start), traceback.format_exc(), sep="\n", flush=True)
         return False
     missed = [row for row in rows if row["met"] is False]
-    say("MISSED" if missed else "ok", described(one), start)
+    lines = [_headed("MISSED" if missed else "ok", one, start)]
     for row in rows:
         if row in missed:
-            print(f"         {row['id']}: not met: {row['goal']}; measured: {row['measured']}", flush=True)
+            lines.append(f"         {row['id']}: not met: {row['goal']}; measured: {row['measured']}")
         elif row["met"] is None:
-            print(f"         {row['id']}: no verdict: {row['reason']}", flush=True)
+            lines.append(f"         {row['id']}: no verdict: {row['reason']}")
+    print("\n".join(lines), flush=True)  # at once: slices run side by side
     return not missed
 
 
-def say(word: str, what: str, start: float) -> None:
-    print(f"{word:<8} {what}  ({time.monotonic() - start:.0f} s)", flush=True)
+def _headed(word: str, one: Slice, start: float) -> str:
+    return f"{word:<8} {described(one)}  ({time.monotonic() - start:.0f} s)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

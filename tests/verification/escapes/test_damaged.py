@@ -15,7 +15,6 @@ from streamlit.testing.v1 import AppTest
 from qualgate.errors import Exit, IntegrityError
 from qualgate.store import decisions, queries
 from qualgate.store.database import open_store
-from tests.depth import DEPTH
 from tests.verification.escapes.damaged import (
     ATTACKS,
     KINDS,
@@ -84,10 +83,9 @@ def test_whatever_column_is_damaged_in_whatever_way_a_command_ends_in_14_or_says
 @pytest.mark.proof
 @pytest.mark.parametrize("table", sorted({damage.table for damage in EVERY}))
 def test_every_damage_to_every_column_under_commands_in_turn(made, tmp_path, table: str) -> None:
-    """A sixth of them each; of the columns of a large table every kind of damage meets every command. With
-    QUALGATE_TEST_DEPTH=2 each does."""
+    """A sixth of them each; of the columns of a large table every kind of damage meets every command."""
     of = [damage for damage in EVERY if damage.table == table]
-    step = 1 if DEPTH > 1 else 6
+    step = 6
     forms = [name for name in made.said if name.startswith("report ")]  # of one report: one in turn is enough
     others = [name for name in made.said if name not in forms]
     missed = {

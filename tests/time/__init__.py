@@ -1,0 +1,1 @@
+"""Measure what each test costs, and what it alone holds: `python -m tests.time`."""
