@@ -35,6 +35,7 @@ def test_keeping_layers_is_held_against_the_same_format_without():
     assert bits.keeping(found | {name: of(1.5)}) == {name: 0.75}
 
 
+@pytest.mark.proof
 def test_eight_bits_are_accepted_and_two_are_not(tmp_path):
     target = ours.load("baseline", refmodel.PATH, tmp_path)
     prompts = asked_of({"code": ("code",)}, 3)

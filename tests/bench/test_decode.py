@@ -9,7 +9,6 @@ import pytest
 from qualgate.bench import decode, harnesses, vllm_peer
 from qualgate.bench.decode import Size, measured
 from qualgate.bench.goals import DECODE
-from qualgate.bench.peers import Transformers
 from qualgate.bench.questions import KINDS, asked
 
 TINY = Size(per_set=1, questions=1, rounds=1, sizes=(4,), rows=7)
@@ -41,6 +40,7 @@ def test_the_shipped_cases_are_asked_by_kind():
     assert not {one.key for one in asked(2)["short"]} & {one.key for one in asked(2, first=2)["short"]}
 
 
+@pytest.mark.proof
 def test_drafted_answers_are_those_of_transformers_and_rows_not_asked_for_say_so():
     result = measured(TINY, ["drafted_int8", "step_1"])
     found = rows(result)
@@ -90,43 +90,3 @@ def test_without_lm_eval_its_rows_say_so(monkeypatch):
     found = rows(measured(TINY, ["lm_eval_int8", "choices"]))
     assert "lm-eval is not installed" in found["lm_eval_int8"]["reason"]
     assert "lm-eval is not installed" in found["choices"]["reason"]
-
-
-def test_a_peer_s_answer_ends_at_the_end_token_or_the_prompt_s_limit():
-    [prompt, *_] = asked(1)["short"]
-    peer = Transformers(None, [2], {})
-    assert peer._cut([5, 6, 2, 0, 2], prompt) == (5, 6, 2)
-    assert len(peer._cut([5] * 500, prompt)) == prompt.max_new_tokens
-
-
-def test_questions_of_choices_begin_alike_and_offer_their_own_answer_first():
-    pytest.importorskip("lm_eval")
-    for instances in harnesses.choices(2).values():
-        questions = [instances[at : at + harnesses.CHOICES] for at in range(0, len(instances), harnesses.CHOICES)]
-        for question in questions:
-            contexts = {one.args[0] for one in question}
-            assert len(contexts) == 1
-            assert len({one.args[1] for one in question}) == harnesses.CHOICES
-            assert contexts.pop().count("<|im_start|>user") == harnesses.SHOTS + 1
-
-
-def test_the_likeliest_choice_of_each_question_is_chosen():
-    assert harnesses.CHOICES == 4
-    weighed = [(-3.0, False), (-1.0, True), (-2.0, False), (-9.0, False), (-1.0, False), (-1.0, False), (-4.0, False)]
-    assert harnesses.chosen([*weighed, (-0.5, True)]) == [1, 3]
-
-
-def test_prompts_that_their_text_does_not_say_again_are_left_out():
-    class Tokenizer:
-        def decode(self, ids, skip_special_tokens):
-            return " ".join(map(str, ids))
-
-        def encode(self, text, add_special_tokens):
-            return [int(one) for one in text.split() if one != "7"]
-
-    prompts = asked(1)
-    found = harnesses.contexts(Tokenizer(), prompts)
-    for kind, mine in prompts.items():
-        kept = [one for one in mine if 7 not in one.token_ids]
-        assert [one.token_ids for one in found[kind]] == [one.token_ids for one in kept]
-        assert all(one.until == harnesses.UNTIL for one in found[kind])

@@ -28,6 +28,7 @@ def test_every_limit_is_its_goal_s():
         assert SPECULATION.goals[id].split()[1] == f"{limit}x"
 
 
+@pytest.mark.proof
 def test_self_drafts_say_what_the_target_says_and_are_accepted_as_the_reference_model_s():
     result = measured(TINY, ["specqd_1", "specqd_2"])
     found = rows(result)
