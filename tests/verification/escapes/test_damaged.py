@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from qualgate.errors import Exit, IntegrityError
 from qualgate.store import decisions, queries
 from qualgate.store.database import open_store
+from tests.depth import with_proofs
 from tests.verification.escapes.damaged import (
     ATTACKS,
     KINDS,
@@ -29,8 +28,8 @@ from tests.verification.escapes.damaged import (
 
 MAIN = Path(__file__).resolve().parents[3] / "app" / "main.py"
 EVERY = tuple(damages())
-# Every other column with one kind of damage, each kind in turn; the whole is a proof.
-SAMPLE = tuple(islice(EVERY, 0, None, 29))
+TABLES = sorted({damage.table for damage in EVERY})
+SAMPLED = "a sample of all"  # every fourth column with one kind of damage, each kind in turn
 # Not sealed, and of no weight: shown beside a verdict, or read by nothing.
 UNSEALED = {"evalsets.description", "runs.finished_at", "verdicts.created_at", "units.error", "units.attempts"}
 
@@ -61,50 +60,33 @@ def answer(name: str, *arguments: str) -> tuple[int, str]:
     return code, str(words) if name == "runs" else re.sub(r"sqlite:/\S*", "", text)
 
 
-def wrong(made: Made, store: Path, damage: Damage, asked: Sequence[str]) -> list[str]:
-    """What commands say of the damaged store that is neither 14 nor what they said of the whole one."""
-    found = []
-    for name in asked:
-        if not damaged(made.path, store, damage):
-            return []
-        found_now = answer(name, *commands(f"sqlite:///{store}", made.run)[name])
-        same = found_now == made.said[name]
-        if found_now[0] != Exit.INTEGRITY and not same and f"{damage.table}.{damage.column}" not in UNSEALED:
-            found.append(f"{name}: {found_now[0]} {found_now[1][:400]}")
-    return found
+def wrong(made: Made, store: Path, damage: Damage, name: str) -> str:
+    """What a command says of the damaged store that is neither 14 nor what it said of the whole one."""
+    if f"{damage.table}.{damage.column}" in UNSEALED or not damaged(made.path, store, damage):
+        return ""
+    found = answer(name, *commands(f"sqlite:///{store}", made.run)[name])
+    return "" if found[0] == Exit.INTEGRITY or found == made.said[name] else f"{name}: {found[0]} {found[1][:400]}"
 
 
-def test_whatever_column_is_damaged_in_whatever_way_a_command_ends_in_14_or_says_the_same(made, tmp_path) -> None:
+@pytest.mark.parametrize("table", [SAMPLED, *(pytest.param(table, marks=pytest.mark.proof) for table in TABLES)])
+def test_whatever_column_is_damaged_in_whatever_way_a_command_ends_in_14_or_says_the_same(made, tmp_path, table):
+    """Every kind of damage to a column meets another command."""
+    damages = EVERY[::58] if table == SAMPLED else [damage for damage in EVERY if damage.table == table]
     names = list(made.said)
-    for number, damage in enumerate(SAMPLE[::2]):
-        assert wrong(made, tmp_path / "q.db", damage, [names[number % len(names)]]) == [], damage.name
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("table", sorted({damage.table for damage in EVERY}))
-def test_every_damage_to_every_column_under_commands_in_turn(made, tmp_path, table: str) -> None:
-    """A sixth of them each; of the columns of a large table every kind of damage meets every command."""
-    of = [damage for damage in EVERY if damage.table == table]
-    step = 6
-    forms = [name for name in made.said if name.startswith("report ")]  # of one report: one in turn is enough
-    others = [name for name in made.said if name not in forms]
-    missed = {
-        damage.name: wrong(made, tmp_path / "q.db", damage, [*others[turn % step :: step], forms[turn % len(forms)]])
-        for turn, damage in ((at + at // len(KINDS), damage) for at, damage in enumerate(of))
+    found = {
+        damage.name: wrong(made, tmp_path / "q.db", damage, names[(at + at // len(KINDS)) % len(names)])
+        for at, damage in enumerate(damages)
     }
-    assert {name: found for name, found in missed.items() if found} == {}
+    assert {name: said for name, said in found.items() if said} == {}
 
 
 def sampled(every: int) -> list:
     """All attacks, of which one in so many is tried at every change."""
-    return [name if at % every == 0 else pytest.param(name, marks=pytest.mark.proof) for at, name in enumerate(ATTACKS)]
-
-
-def test_there_are_25_attacks() -> None:
     assert len(ATTACKS) >= 25
+    return with_proofs(ATTACKS, {*ATTACKS} - {*[*ATTACKS][::every]})
 
 
-@pytest.mark.parametrize("attack", sampled(4))
+@pytest.mark.parametrize("attack", sampled(5))
 def test_no_attack_on_a_store_makes_a_blocked_variant_approved(made, tmp_path, attack: str) -> None:
     attacked(made.path, tmp_path / "q.db", ATTACKS[attack])
     asked = commands(f"sqlite:///{tmp_path / 'q.db'}", made.run)
@@ -115,7 +97,7 @@ def test_no_attack_on_a_store_makes_a_blocked_variant_approved(made, tmp_path, a
         assert not re.search(r"int2-g32\W+approve", text, re.IGNORECASE)
 
 
-@pytest.mark.parametrize("attack", sampled(10))
+@pytest.mark.parametrize("attack", sampled(15))
 def test_no_page_of_an_attacked_store_approves(made, tmp_path, monkeypatch, attack: str) -> None:
     attacked(made.path, tmp_path / "q.db", ATTACKS[attack])
     monkeypatch.setenv("QUALGATE_STORE", f"sqlite:///{tmp_path / 'q.db'}")

@@ -3,15 +3,12 @@ from __future__ import annotations
 import pytest
 
 from qualgate.sandbox import Sandbox
+from tests.depth import with_proofs
 from tests.verification.escapes.exhausting import judged
 from tests.verification.escapes.hostile import EXHAUSTING
 
-QUICK = ("iterator of long strings", "a program that raises megabytes")
 
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.proof) for name in EXHAUSTING]
-)
+@pytest.mark.parametrize("name", with_proofs(EXHAUSTING, {*EXHAUSTING} - {"a program that raises megabytes"}))
 def test_an_answer_exhausts_nobody_who_judges_it(name):
     sandbox = Sandbox.best()
     if sandbox is None:

@@ -54,6 +54,7 @@ class Entry:
     int4: bool = False
     options: dict[str, Any] | None = None  # what the compiler is told; None: what `launch` says for the tile
     multiplies: bool = True  # whether a loop with matrix products is expected; tensor cores have none of float32
+    product: str = ""  # the instruction that is to multiply; "": any
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,7 @@ def _paged_attention(name: str, blocks: Any, split: bool, much: bool) -> Entry:
     return Entry(
         name, paged_gpu.attend_paged_kernel, signature, paged_gpu.constants(blocks, seen, split),
         options=paged_gpu.options(blocks), multiplies=blocks.form != "float32",
+        product="HMMA" if much and "128 dim" in name and blocks.form != "float32" else "",  # 16 pairs, a warp at a time
     )  # fmt: skip
 
 
@@ -268,10 +270,10 @@ def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int,
         **dict.fromkeys(("M", "N", "K", "x_stride", "x_part", "padded_n", "blocks", "per_split"), "i32"),
     }  # fmt: skip
     like = prepared.like
+    counted = like.code == "int" and like.bits == 4 and tokens == 16 and terms == 1 and prepared.group_size >= 128
     return Entry(
-        name, gemm.weight_only_kernel, signature, constants, tile,
-        tile.rows * prepared.block_k, like.code == "int" and like.bits == 4 and tokens == 16 and terms == 1
-        and prepared.group_size >= 128,
+        name, gemm.weight_only_kernel, signature, constants, tile, tile.rows * prepared.block_k, counted,
+        product="HGMMA" if counted and target == 90 and dtype == torch.bfloat16 else "",  # from registers to the tensor core
     )  # fmt: skip
 
 
@@ -358,6 +360,8 @@ def read(entry: Entry, target: int) -> Reading:
         faults.append(f"{shared} bytes of shared memory, sm_{target} has {SHARED_LIMIT[target]}")
     if entry.multiplies and not loop:
         faults.append("no loop with matrix products")
+    if entry.product and found != entry.product:
+        faults.append(f"matrix products by {found or 'none'}, expected {entry.product}")
     counts = target == 90 and entry.int4
     if counts and (per_weight is None or per_weight > INT4_BUDGET):
         faults.append(f"{per_weight} instructions per weight, expected at most {INT4_BUDGET}")
