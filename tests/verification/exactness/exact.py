@@ -266,12 +266,10 @@ class Spoiled:
         self._answers = answers
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
         coming = [self._spoiled(one.row)[len(one.said) : len(one.said) + one.most] for one in asked]
         return [Draft(tokens, "sibling", 8) if tokens else NO_DRAFT for tokens in coming]
 
-    def ended(self, row: int) -> None:
-        """See `Proposer`."""
+    def ended(self, row: int) -> None: ...
 
     def whole(self, row: int) -> tuple[int, ...]:
         """An answer to read: right at first, then spoiled, and longer than the true one."""

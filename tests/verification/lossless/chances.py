@@ -58,11 +58,9 @@ class Enumerated(HashedChance):
         raise NotImplementedError
 
     def accepts(self, probability: float) -> bool:
-        """See `Chance`."""
         return self.numbers.part(self.next_key(), [probability]) == 0
 
     def token(self, weights: torch.Tensor) -> int:
-        """See `Chance`."""
         some = weights.tolist()
         *sums, whole = accumulate(some)
         if min(some) < 0.0 or not 0.0 < whole < inf:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from qualgate.engine import constraint, draft_blocks, draft_model
 from qualgate.engine.constraint import GrammarMask
 from qualgate.speculation import accept, chance, rules
-from qualgate.speculation.propose import Asked, Draft, Proposer
 from tests.verification.lossless.cells import LENGTH
-from tests.verification.lossless.chances import Enumerated, Numbers
+from tests.verification.lossless.chances import Enumerated
 from tests.verification.lossless.constrained import Constrained, fresh_mask
-from tests.verification.lossless.drafting import Laws, Level, Resting
+from tests.verification.lossless.drafting import Level, Resting
 from tests.verification.lossless.known_mutants import by_cascade, by_rule
-from tests.verification.lossless.models import Family, Model, Tokens
+from tests.verification.lossless.models import Family
 from tests.verification.lossless.mutants import Mutant, of_model
 from tests.verification.lossless.numbers import told_otherwise
 from tests.verification.lossless.rewritten import rewritten
@@ -38,7 +37,6 @@ def _accepted(before: str, after: str) -> Callable[[Family], Speculated]:
 
 
 _BEHIND_ALL = "    return _said(draft, len(draft), target[-1], chance)\n\n\ndef _ratio"
-_BEHIND_BLOCK = "        return _said(draft, len(draft), target[-1], chance)\n    for count"
 
 BY_ROUNDS = (
     Mutant(
@@ -46,54 +44,22 @@ BY_ROUNDS = (
         made=by_rule(_BEHIND_ALL, _BEHIND_ALL.replace("target[-1]", "target[max(0, len(draft) - 1)]")),
     ),
     Mutant(
-        name="nothing is said behind a draft that is accepted whole",
-        made=by_rule(_BEHIND_ALL, "    return Accepted(len(draft), tuple(draft), False)\n\n\ndef _ratio"),
-    ),
-    Mutant(
-        name="accepted by q of the token before",
-        made=by_rule("q = drawn_from[place, draft", "q = drawn_from[max(0, place - 1), draft"),
-    ),
-    Mutant(
         name="the residual is of q of the token before",
         made=by_rule("left.sub_(drawn_from[place])", "left.sub_(drawn_from[max(0, place - 1)])"),
     ),
-    Mutant(
-        name="the residual is of p of the token behind",
-        made=by_rule("left = target[place] * share", "left = target[place + 1] * share"),
-    ),
     Mutant(name="the residual is |p - q|", made=by_rule(".clamp_(min=0.0)", ".abs_()")),
-    Mutant(
-        name="the residual is not made to add up to 1",
-        made=by_rule(
-            "left if bool(left.any()) else target[place], chance)",
-            "torch.cat([left[:-1], 1.0 - left[:-1].sum(0, keepdim=True)]), chance)",
-        ),
-    ),
-    Mutant(
-        name="p / q in float32",
-        made=by_rule("    return p / q", "    return (torch.tensor(p).float() / torch.tensor(q).float()).item()"),
-    ),
     Mutant(
         name="p / q in half precision",
         made=by_rule("    return p / q", "    return (torch.tensor(p).half() / torch.tensor(q).half()).item()"),
     ),
-    Mutant(name="q / p", made=by_rule("    return p / q", "    return q / p if p else 0.0")),
     Mutant(
         name="a one-hot draft's token may be drawn when it was rejected",
         made=_one_hot("        left[draft[place]] = 0.0\n", ""),
     ),
     Mutant(
-        name="a one-hot draft's token is judged by another row",
-        made=_one_hot("p = target[place, draft[place]]", "p = target[max(0, place - 1), draft[place]]"),
-    ),
-    Mutant(
         name="block: shares of prefixes may exceed 1",
         made=_block("min(1.0, shares[-1] * _ratio(target, draft, drawn_from, place))",
                     "shares[-1] * _ratio(target, draft, drawn_from, place)"),
-    ),
-    Mutant(
-        name="block: every token's share is its own",
-        made=_block("shares[-1] * _ratio(", "_ratio("),
     ),
     Mutant(
         name="block: the residual of a whole share",
@@ -103,10 +69,6 @@ BY_ROUNDS = (
     Mutant(
         name="block: a prefix is accepted by its share",
         made=_block("chance.accepts(mass / (mass + refused))", "chance.accepts(shares[count])"),
-    ),
-    Mutant(
-        name="block: one row off behind a draft that is accepted whole",
-        made=_block(_BEHIND_BLOCK, _BEHIND_BLOCK.replace("target[-1]", "target[max(0, len(draft) - 1)]")),
     ),
     Mutant(
         name="a level's rows are one off",
@@ -120,10 +82,6 @@ BY_ROUNDS = (
         name="keyed: the draft's token is said where the target's own is another",
         made=_accepted("tokens.append(own)", "tokens.append(draft[place] if place < len(draft) else own)"),
     ),
-    Mutant(
-        name="keyed: the token that parts from the draft counts as accepted",
-        made=_accepted("return Accepted(place + agrees,", "return Accepted(place + 1,"),
-    ),
 )  # fmt: skip
 
 
@@ -134,75 +92,6 @@ class _EveryRoundTheSame(Enumerated):
     def next_key(self) -> tuple[int, ...]:
         _, _, _, *behind = super().next_key()
         return tuple(behind)
-
-
-class _OneNumberARound(Enumerated):
-    def next_key(self) -> tuple[int, ...]:
-        return self.round
-
-
-class _LevelsTheSame(Enumerated):
-    def next_key(self) -> tuple[int, ...]:
-        return (*self.round[:1], super().next_key()[-1])
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """Drafts by the numbers of its answer, otherwise than the product does. how: what was said, tokens, chances of a
-    round → a draft."""
-
-    how: Callable[[Tokens, int, Callable[..., Enumerated]], Draft]
-    by_last: bool = False
-
-    def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        """See `Drafting`."""
-
-        def of_round(*round: int) -> Enumerated:
-            return chance(seed=0, case=0, round=round, numbers=numbers)
-
-        return _Drawn(lambda one: self.how(tuple(one.said), one.most, of_round))
-
-    def drafts(self, said: Tokens, most: int) -> Laws:
-        """See `Drafting`."""
-        raise NotImplementedError("it is enumerated with what judges it")
-
-
-@dataclass(slots=True)
-class _Drawn:
-    draft: Callable[[Asked], Draft]
-    name: str = "drawn"
-    runs_model: bool = True
-
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
-        return [self.draft(one) for one in asked]
-
-    def ended(self, row: int) -> None:
-        """See `Proposer`."""
-
-
-def drafts_by_position(model: Model) -> Drawing:
-    """Every token is drawn by the number of its position, in whatever round."""
-
-    def drafted(said: Tokens, most: int, chance: Callable[..., Enumerated]) -> Draft:
-        text = said
-        for _ in range(most):
-            text = (*text, chance(-1, len(text)).token(model.after(text)))
-        return Draft(text[len(said) :], "by position", 8, model.behind(said, text[len(said) : -1]))
-
-    return Drawing(drafted)
-
-
-def _answer_of_another_arm(model: Model) -> Drawing:
-    """What another arm says to the same case, by the same numbers, is the draft."""
-
-    def drafted(said: Tokens, most: int, chance: Callable[..., Enumerated]) -> Draft:
-        text: Tokens = ()
-        while len(text) < len(said) + most:
-            text = (*text, chance(len(text)).token(model.after(text)))
-        return Draft(text[len(said) :], "baseline")
-
-    return Drawing(drafted)
 
 
 def _numbered(chance: type[Enumerated]) -> Callable[[Family], Speculated]:
@@ -240,8 +129,6 @@ def mask_not_rewound() -> type[GrammarMask]:
 
 AT_ONCE = (
     Mutant(name="every round draws the same numbers", made=_numbered(_EveryRoundTheSame), at_once=True),
-    Mutant(name="a round draws one number", made=_numbered(_OneNumberARound), at_once=True),
-    Mutant(name="a draft is drawn by the numbers that judge it", made=_numbered(_LevelsTheSame), at_once=True),
     Mutant(
         name="a draft model does not tell its passes' numbers from its asker's",
         made=draft_model_of(
@@ -259,21 +146,6 @@ AT_ONCE = (
     Mutant(
         name="mask not rewound: a constraint's state stays behind a draft that was rejected",
         made=mask_of(mask_not_rewound()),
-        at_once=True,
-    ),
-    Mutant(
-        name="the mask of every row of a draft is that of the first",
-        made=mask_of(rewritten(constraint, "or not self._reads([*self._read, token]):", "or token < 0:").GrammarMask),
-        at_once=True,
-    ),
-    Mutant(
-        name="block: drafts are drawn by position, whatever the round",
-        made=lambda family: of_model(family, rules.block_verification, drafts_by_position(family.drafts[0])),
-        at_once=True,
-    ),
-    Mutant(
-        name="the draft is another arm's answer, drawn by the same numbers",
-        made=lambda family: of_model(family, rules.speculative_sampling, _answer_of_another_arm(family.drafts[0])),
         at_once=True,
     ),
 )  # fmt: skip

@@ -69,7 +69,6 @@ class Enumerating(Ruling):
     def drafted(
         self, row: int, round: tuple[int, ...], below: Draft, logits: torch.Tensor, kind: str
     ) -> tuple[Draft, list[float]]:
-        """See `Ruling`."""
         if self.by is None:
             return Ruling.drafted(self, row, round, below, logits, kind)
         return self.by(self.rule, self._probabilities(logits), below, self._chance(row, round), kind), []
@@ -86,7 +85,6 @@ class ModelDecoder(FakeDecoder):
         self._model, self.behind = model, list[Tokens]()
 
     def logits(self, texts: Sequence[tuple[int, ...]]) -> torch.Tensor:
-        """See `FakeDecoder`."""
         for text in texts:
             known = any(text[: len(one)] == one[: len(text)] for one in self.behind)
             assert known, "a draft goes on from another text than the one that was said"
@@ -99,7 +97,6 @@ def telling(made: type[DraftModel]) -> type[DraftModel]:
 
     class Telling(made):
         def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-            """See `Proposer`."""
             assert isinstance(self._decoder, ModelDecoder)
             self._decoder.behind = [(*one.prompt, *one.said) for one in asked]
             return super().propose(asked)
@@ -140,7 +137,6 @@ class Level:
         return self.below is None or self.below.by_last
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> DraftModel:
-        """See `Drafting`."""
         below = None if self.below is None else self.below.begun(numbers, chance)
         return self._made(numbers, chance, below)
 
@@ -208,12 +204,10 @@ class _Given:
     runs_model = False
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
         assert all(len(self.draft.tokens) <= one.most for one in asked), "a level asks for fewer tokens than it may"
         return [self.draft]
 
-    def ended(self, row: int) -> None:
-        """See `Proposer`."""
+    def ended(self, row: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +218,9 @@ class Found:
     by_last: bool = False
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        """See `Drafting`."""
         return self.make()
 
     def drafts(self, said: Tokens, most: int) -> Laws:
-        """See `Drafting`."""
         found: Laws = {}
         add(found, self.make().propose([Asked(0, PROMPT, said, most)])[0] if most else NO_DRAFT, 1.0)
         return found
@@ -263,11 +255,9 @@ class _Prompted:
     runs_model = False
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
         return self.inner.propose([replace(one, prompt=self.prompt) for one in asked])
 
     def ended(self, row: int) -> None:
-        """See `Proposer`."""
         self.inner.ended(row)
 
 
@@ -285,11 +275,9 @@ class Wary:
         return self.inner.by_last
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        """See `Drafting`."""
         return _Cutting(self.inner.begun(numbers, chance), self.cut)
 
     def drafts(self, said: Tokens, most: int) -> Laws:
-        """See `Drafting`."""
         found = Laws()
         for draft, probability in self.inner.drafts(said, most).values():
             add(found, self.cut(draft), probability)
@@ -312,11 +300,9 @@ class _Cutting:
     runs_model = True
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
         return [self.cut(draft) for draft in self.inner.propose(asked)]
 
     def ended(self, row: int) -> None:
-        """See `Proposer`."""
         self.inner.ended(row)
 
 
@@ -328,11 +314,9 @@ class Resting:
     by_last: bool = False
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        """See `Drafting`."""
         return _Asking(self.inner.begun(numbers, chance))
 
     def drafts(self, said: Tokens, most: int) -> Laws:
-        """See `Drafting`."""
         return self.inner.drafts(said, 0 if len(said) % 2 else most)
 
 
@@ -343,11 +327,9 @@ class _Asking:
     runs_model = True
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
         return [self.inner.propose([one])[0] if len(one.said) % 2 == 0 else NO_DRAFT for one in asked]
 
     def ended(self, row: int) -> None:
-        """See `Proposer`."""
         self.inner.ended(row)
 
 

@@ -190,8 +190,6 @@ class Offers:
         self._sampling = sampling
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
         return [Draft(offered(tuple(one.said), one.most, self._sampling), self.name, 8) for one in asked]
 
-    def ended(self, row: int) -> None:
-        """See `Proposer`."""
+    def ended(self, row: int) -> None: ...

@@ -37,7 +37,6 @@ class Reading:
     _known: dict[Any, Laws] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        """See `Drafting`."""
         made = _head(self.layout, self.vocabulary).proposer(
             "head",
             _Output(self.vocabulary),
@@ -50,7 +49,6 @@ class Reading:
         return _Thrice(made) if self.layout == "eagle3" else made
 
     def drafts(self, said: Tokens, most: int) -> Laws:
-        """See `Drafting`."""
         if (said, most) not in self._known:
             self._known[said, most] = found = Laws()
             for draft, numbers in every_way(lambda chance: self._draft(said, most, chance.numbers)):
@@ -83,15 +81,12 @@ class _Thrice:
         self.name, self._inner = inner.name, inner
 
     def read(self, row: int, prompt: Sequence[int], first: int, states: torch.Tensor) -> None:
-        """See `Reader`."""
         self._inner.read(row, prompt, first, torch.cat([states] * 3, -1))
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`."""
         return self._inner.propose(asked)
 
     def ended(self, row: int) -> None:
-        """See `Proposer`."""
         self._inner.ended(row)
 
 

@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from tests.verification.lossless.constrained import Constrained, admitted, fresh_mask
-from tests.verification.lossless.models import families
+from tests.verification.lossless.constrained import admitted, fresh_mask
 
 
 @pytest.mark.parametrize("vocabulary", [2, 3, 4])
@@ -28,16 +27,3 @@ def test_by_hand_units_are_aab_and_ba():
         (0, 1, 2, 3), (0, 1), (2, 3), (0, 1, 2, 3), (0, 1), (0, 1, 2, 3),
     ]  # fmt: skip
     assert admitted((2, 2), 4) == admitted((2, 2, 0), 4) == ()
-
-
-def test_a_target_says_what_is_admitted_by_the_shares_of_its_own_probabilities():
-    target = Constrained(families(3, 5)[0].target)
-    law = target.answers(4)
-    assert sum(law.values()) == pytest.approx(1, abs=1e-14)
-    running = target.begun()
-    for said in law:
-        rows = running.behind((), said[:3])
-        chance = 1.0
-        for row, token in zip(rows, said, strict=True):
-            chance *= float(row[token])
-        assert chance == pytest.approx(law[said], abs=1e-15)

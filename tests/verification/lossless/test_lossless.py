@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 import pytest
@@ -33,21 +32,6 @@ def done(part: lossless.Part) -> list[dict[str, Any]]:
     return part.rows([job() for job in part.jobs])[0]
 
 
-def test_jobs_are_done_side_by_side_and_told_in_their_order():
-    assert list(lossless.side_by_side([partial(pow, 2, exponent) for exponent in range(5)])) == [1, 2, 4, 8, 16]
-
-
-def test_the_seconds_are_those_of_a_clock_on_the_wall(little, monkeypatch):
-    clock = iter((100.0, 100.0 + lossless.SECONDS + 1))
-    monkeypatch.setattr(lossless.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(lossless, "enumerated", lambda: lossless.Part([], lambda _: ([], [])))
-    monkeypatch.setattr(lossless, "mutated", lossless.enumerated)
-    monkeypatch.setattr(lossless, "engines", lambda share: lossless.Part([], lambda _: ([], [])))
-    monkeypatch.setattr(type(LOSSLESS), "result", lambda self, *, rounds, rows: {"goals": rows})
-    [row] = lossless.run(quick=False)["goals"]
-    assert (row["measured"], row["met"]) == (lossless.SECONDS + 1, False)
-
-
 def test_goals_are_met_but_those_that_little_cannot_show(little):
     result = lossless.run(quick=True)
     rows = {row["id"]: row for row in result["goals"]}
@@ -71,10 +55,3 @@ def test_a_rule_that_is_wrong_misses_its_goal(little, monkeypatch):
 def test_a_rule_that_nothing_enumerates_misses_the_goal(little, monkeypatch):
     monkeypatch.setattr(lossless, "VOCABULARIES", {2: ("keyed", "speculative_sampling")})
     assert done(lossless.enumerated())[0]["met"] is False
-
-
-def test_a_mutant_that_lives_misses_the_goal(little, monkeypatch):
-    alive = lossless.Mutant(name="none", made=lambda family: lossless.of_model(family, rules.speculative_sampling))
-    monkeypatch.setattr(lossless, "BY_ROUNDS", (alive,))
-    rows = {row["id"]: row for row in done(lossless.mutated())}
-    assert rows["lossless.code_mutants"]["met"] is False

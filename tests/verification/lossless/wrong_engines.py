@@ -25,7 +25,7 @@ from tests.verification.lossless.code_mutants import mask_not_rewound
 from tests.verification.lossless.engine_law import VOCABULARY
 from tests.verification.lossless.ways import CONSTRAINED, MODEL, PENALIZED, PLAIN, TEXTS, Way
 
-_said, _admitted, _drafted = Draws.said, GrammarMask.admitted, DraftHead._drafted
+_said, _drafted = Draws.said, DraftHead._drafted
 
 
 def _believed(
@@ -45,10 +45,6 @@ def _colder(draws: Draws, logits: torch.Tensor, rows: torch.Tensor, positions: t
 
 def _without_position(draws: Draws, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
     return _said(draws, logits, rows, torch.zeros_like(positions))
-
-
-def _without_cuts(draws: Draws, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
-    return _said(replace(draws, sampling=replace(draws.sampling, top_k=0)), logits, rows, positions)
 
 
 def _without_rounds(chance: HashedChance) -> tuple[int, ...]:
@@ -71,10 +67,6 @@ def _counts_of_rejected() -> Any:
     return wrong
 
 
-def _masks_of_the_first_row(mask: GrammarMask, said: Sequence[int], offered: Sequence[int]) -> list[bytes]:
-    return _admitted(mask, said, ())[:1] * (1 + len(offered))
-
-
 def _q_of_the_token_before(head: DraftHead, row: Any) -> Draft:
     found = _drafted(head, row)
     return replace(found, drawn_from=None if found.drawn_from is None else found.drawn_from.roll(1, 0))
@@ -93,9 +85,6 @@ WRONG = {
     "greedy, whatever the temperature": Wrong(lambda: patch.object(Draws, "said", _only_greedy), _TEXTS),
     "a temperature that is a quarter too low": Wrong(lambda: patch.object(Draws, "said", _colder), _TEXTS),
     "the same noise at every position": Wrong(lambda: patch.object(Draws, "said", _without_position), _TEXTS),
-    "verified without top-k": Wrong(
-        lambda: patch.object(Draws, "said", _without_cuts), _TEXTS._replace(sampling="top-k 3 at 0.7")
-    ),
     "penalties count what was said, and nothing of the draft before a row": Wrong(
         lambda: patch.object(steering, "penalized", _counts_stand_still), _TEXTS._replace(sampling=PENALIZED)
     ),
@@ -105,9 +94,6 @@ WRONG = {
     "typical acceptance, said to be speculative sampling": Wrong(
         lambda: patch.dict(RULES, {"speculative_sampling": RULES["typical"]}),
         _TEXTS._replace(rule="speculative_sampling"),
-    ),
-    "a draft's tokens are all held to the mask of its first": Wrong(
-        lambda: patch.object(GrammarMask, "admitted", _masks_of_the_first_row), _TEXTS._replace(sampling=CONSTRAINED)
     ),
     "a constraint's state stays behind a draft that was rejected": Wrong(
         lambda: patch.object(GrammarMask, "_reads", mask_not_rewound()._reads), _TEXTS._replace(sampling=CONSTRAINED)

@@ -115,18 +115,14 @@ class _Again:
         self._of, self.headers = of, {"content-type": "text/event-stream"}
 
     async def send(self, _: Question) -> _Again:
-        """See `Asked`."""
         self._began = asyncio.get_running_loop().time()
         return self
 
-    async def close(self) -> None:
-        """See `Asked`."""
+    async def close(self) -> None: ...
 
-    async def aclose(self) -> None:
-        """See `Response`."""
+    async def aclose(self) -> None: ...
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """See `Response`."""
         clock = asyncio.get_running_loop().time
         for at, chunk in (*self._of.chunks, (self._of.ended, b"")):
             await asyncio.sleep(self._began + at - clock())
