@@ -1,21 +1,21 @@
-"""Rows `defects.*`: faults planted where a gate must find them, and sound variants beside them.
+"""Rows `defects.*`: true losses beyond a rule's limit planted into evidence records, and sound variants beside them.
 
-Here is the half planted into evidence records: a true loss beyond a rule's limit, or an invariant that is broken. Each
-planting draws its outcomes anew; what is judged is the word of `decide` alone. Every variant, faulty or sound, also
-disagrees with the baseline at random. The other half, planted into runs of a real model, is `planted_runs`.
+Each planting draws its outcomes anew; what is judged is the gate's word alone. Every variant, faulty or sound, also
+disagrees with the baseline at random. What is planted into runs of a real model is `planted_runs`; broken invariants
+are `fail_closed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import nan
 from typing import Any
 
 import numpy as np
 
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import ArmEvidence, ArmIdentity, Policy, Rule, RunEvidence, UnitEvidence, UnitKey
+from tests.verification.goals import DECISIONS
 
 N = 1_000  # cases a set: the declared n
 SETS = {"facts": ("exact_match",), "forms": ("exact_match", "json.valid")}
@@ -135,31 +135,6 @@ LOSSES: dict[str, Truth] = {
     "1.6 times as slow": Truth(slower=1.6),
 }
 
-Break = Callable[[ArmEvidence, Draw], ArmEvidence]
-
-
-def _some(arm: ArmEvidence, generator: Draw, **changes: Any) -> ArmEvidence:
-    """One to five units changed."""
-    chosen = set(generator.choice(len(arm.units), int(generator.integers(1, 6)), replace=False).tolist())
-    return replace(arm, units=tuple(replace(u, **changes) if i in chosen else u for i, u in enumerate(arm.units)))
-
-
-def _of_another(field: str) -> Break:
-    return lambda arm, g: replace(arm, identity=replace(_identity(arm.name), **{field: "another"}))
-
-
-BREAKS: dict[str, Break] = {
-    "another template": _of_another("template"),
-    "another tokenizer": _of_another("tokenizer"),
-    "other sampling": _of_another("sampling"),
-    "units lost": lambda arm, g: replace(arm, units=arm.units[int(g.integers(1, 50)) :]),
-    "units failed": lambda arm, g: _some(arm, g, status="error", error="worker died"),
-    "NaN divergence": lambda arm, g: _some(arm, g, kl=(nan,)),
-    "answers to another version of a case": lambda arm, g: _some(arm, g, case_hash="another version"),
-    "a unit recorded twice": lambda arm, g: replace(
-        arm, units=(*arm.units, arm.units[int(g.integers(len(arm.units)))])
-    ),
-}
 SOUND = Truth()
 
 
@@ -168,11 +143,6 @@ def defects(each: int, seed: int = 2026) -> Iterator[Planted]:
     for number, (kind, truth) in enumerate(LOSSES.items()):
         for index in range(each):
             yield Planted(kind=kind, evidence=made(truth, np.random.default_rng([seed, number, index])))
-    for number, (kind, broken) in enumerate(BREAKS.items(), len(LOSSES)):
-        for index in range(each):
-            generator = np.random.default_rng([seed, number, index])
-            evidence = made(SOUND, generator)
-            yield Planted(kind=kind, evidence=replace(evidence, variants=(broken(evidence.variants[0], generator),)))
 
 
 def sound(count: int, seed: int = 7) -> Iterator[Planted]:
@@ -207,7 +177,7 @@ def clustered_word(clusters: int, size: int = 10) -> str:
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rounds: how often each word fell on each kind, rows `defects.*`)."""
     words: dict[str, list[str]] = {}
-    for planted in (*defects(1 if quick else 6), *sound(3 if quick else 120)):
+    for planted in (*defects(1 if quick else 9), *sound(3 if quick else 120)):
         words.setdefault(planted.kind, []).append(word(planted))
     rounds = [
         {"kind": kind or "sound", "words": {one: found.count(one) for one in sorted(set(found))}}
@@ -217,17 +187,12 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     planted = [one for found in words.values() for one in found]
     passed, blocked = planted.count("approve"), clean.count("block")
     return rounds, [
-        _row("defects.false_approve", {"planted": len(planted), "approved": passed}, passed, len(planted)),
-        _row(
-            "defects.false_block",
-            {"sound": len(clean), "blocked": blocked, "approved": clean.count("approve")},
-            blocked,
-            len(clean),
-        ),
+        _row("defects.false_approve", {"planted": len(planted), "approved": passed}, passed),
+        _row("defects.false_block", {"sound": len(clean), "blocked": blocked}, blocked),
     ]
 
 
-def _row(id: str, measured: dict[str, Any], count: int, of: int) -> dict[str, Any]:
-    met = count <= AT_MOST * of
-    row = {"id": id, "measured": {"rate": count / of, **measured}, "spread": None, "met": met}
-    return row if of >= ENOUGH or not met else row | {"met": None, "reason": "a slice of the plantings"}
+def _row(id: str, measured: dict[str, Any], count: int) -> dict[str, Any]:
+    of = next(iter(measured.values()))
+    few = "a slice of the plantings" if of < ENOUGH and count <= AT_MOST * of else None
+    return DECISIONS.row(id, {"rate": count / of, **measured}, met=count <= AT_MOST * of, unmet_because=few)

@@ -19,7 +19,7 @@ from typing import Any
 
 from qualgate.records import TWIN, Job, QuantizeRecipe
 from qualgate.refmodel import PATH
-from tests.verification.verdicts.plantings.folder_edits import noised, scaled
+from tests.verification.verdicts.plantings.folder_edits import noised, noised_across, scaled
 from tests.verification.verdicts.plantings.mutant import KV, Mutant, Outcome, Serve, Worker, integer
 from tests.verification.verdicts.plantings.wrong_arithmetic import kept, laid_out, outputs_scaled, within
 
@@ -98,26 +98,6 @@ def order_lost(tensors: Tensors, layer: str) -> None:
 def zeroed(tensors: Tensors, layer: str) -> None:
     """Every code of the layer is the zero point of symmetric 8-bit weights. Scales of 0 the plan refuses by itself."""
     tensors[layer + "qweight"] = (tensors[layer + "qweight"] & 0) - 0x7F7F7F80
-
-
-def noised_across(part: str, sigma: float, seed: int) -> Callable[[Path], None]:
-    """Every linear layer whose name holds `part`; sigma: of each weight's own standard deviation."""
-
-    def edit(folder: Path) -> None:
-        import torch
-        from safetensors.torch import load_file, save_file
-
-        file, generator = folder / "model.safetensors", torch.Generator().manual_seed(seed)
-        tensors = load_file(file)
-        for name in sorted(tensors):
-            if part in name and "_proj" in name:
-                weight = tensors[name].float()
-                noise = sigma * weight.std() * torch.randn(weight.shape, generator=generator)
-                tensors[name] = (weight + noise).to(tensors[name].dtype)
-        file.unlink()
-        save_file(tensors, file, metadata={"format": "pt"})
-
-    return edit
 
 
 def capped(tokens: int) -> Serve:

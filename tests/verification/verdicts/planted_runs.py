@@ -12,14 +12,10 @@ they lose no more than `NEAR` margins; the gross ones and those that change noth
 
 The mutants at odd places of each cause are held out: nothing was looked up in their runs while the rules for causes
 were written.
-
-    python -m tests.verification.verdicts.planted_runs [--quick] [--kept FILE.jsonl]    goes on with what the file holds
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import tempfile
 from collections import Counter
@@ -311,12 +307,8 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ]
     right = [line for line in found if line["cause"] == line["planted"]]
     wrong = [f"{o['what']}: {o['cause'] or 'none'}, not {o['planted']}" for o in found if o["cause"] != o["planted"]]
-    said: dict[str, Counter[str]] = {}
-    words: dict[str, Counter[str]] = {}
-    for line in found:
-        said.setdefault(line["planted"], Counter())[line["cause"] or "none"] += 1
-    for line in (*defects, *sound):
-        words.setdefault(f"{line['truth']}, {kind(line)}", Counter())[line["word"]] += 1
+    said = Counter(f"{line['planted']}: {line['cause'] or 'none'}" for line in found)
+    words = Counter(f"{line['truth']}, {kind(line)}: {line['word']}" for line in (*defects, *sound))
     return {
         "defects": len(defects),
         "approved": sum(line["word"] == "approve" for line in defects),
@@ -328,8 +320,8 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cause_right": len(right),
         "cause_right_of_planted": len(right) / max(1, len(defects)),
         "wrong_causes": dict(Counter(wrong)),
-        "words": {one: dict(counted) for one, counted in sorted(words.items())},
-        "causes": {planted: dict(counted) for planted, counted in sorted(said.items())},
+        "words": dict(words),
+        "causes": dict(said),
     }  # fmt: skip
 
 
@@ -337,46 +329,19 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def collect(
-    named: dict[str, Mutant],
-    seeds: Sequence[int],
-    margins: Sequence[float],
-    truth_cases: dict[bool, int],
-    kept: Path,
+    named: dict[str, Mutant], seeds: Sequence[int], margins: Sequence[float], truth_cases: dict[bool, int]
 ) -> list[dict[str, Any]]:
-    """Every judged arm's line, with its truth. kept: a file of lines; arms that it holds are not run again."""
-    known = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-
-    def lines_of(batches: Iterator[Batch]) -> list[dict[str, Any]]:
-        found = []
-        for batch in batches:
-            there = {line["what"]: line for line in known if _of(batch, line)}
-            missing = tuple((name, m) for name, m in batch.mutants if m.what not in there)
-            if missing:
-                new = kept_run(replace(batch, mutants=missing), kept)
-                there |= {line["what"]: line for line in new}
-            found += [there[m.what] | {"name": name, "held_out": held_out(name)} for name, m in batch.mutants]
-        return found
-
-    lost = pooled(lines_of(truth_batches(named, truth_cases)))
-    judged_lines = lines_of(judged_batches(named, lost, seeds, margins))
-    return [with_truth(line, named[line["name"]], lost.get(line["name"], [])) for line in judged_lines]
+    """Every judged arm's line, with its truth."""
+    lost = pooled([line for batch in truth_batches(named, truth_cases) for line in ran(batch)])
+    lines = [line for batch in judged_batches(named, lost, seeds, margins) for line in ran(batch)]
+    return [with_truth(line, named[line["name"]], lost.get(line["name"], [])) for line in lines]
 
 
-def _of(batch: Batch, line: dict[str, Any]) -> bool:
-    """Is it what the batch would find for one of its arms?"""
-    asked = {(mutant.what, mutant.witness) for _, mutant in batch.mutants}
-    same = (line["seed"], line["margin"], line["cases"]) == (batch.seed, batch.margin, batch.cases)
-    return same and (line["what"], line["witness"]) in asked
-
-
-def kept_run(batch: Batch, kept: Path) -> list[dict[str, Any]]:
-    """The batch's lines, also written to the end of `kept`."""
+def ran(batch: Batch) -> list[dict[str, Any]]:
+    """The batch's lines."""
     with tempfile.TemporaryDirectory() as folder:
         planted_run(batch, store := Path(folder) / "store.db")
-        found = judged(batch, store)
-    with kept.open("a") as file:
-        file.write("".join(json.dumps(line) + "\n" for line in found))
-    return found
+        return judged(batch, store)
 
 
 def with_truth(line: dict[str, Any], mutant: Mutant, lost: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -386,12 +351,11 @@ def with_truth(line: dict[str, Any], mutant: Mutant, lost: Sequence[dict[str, An
                    "truth_cases": most["n"], "loses": most["metric"]}  # fmt: skip
 
 
-def measure(quick: bool, kept: Path | None = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rounds: a line for each judged arm, rows `planted.*`). Half an hour of one core; quick: a few mutants."""
     named = {name: mutant for name, mutant in all_mutants().items() if not quick or int(name[1:]) % 30 == 0}
     which = (SEEDS[:1], MARGINS[-1:], {True: 60, False: 24}) if quick else (SEEDS, MARGINS, TRUTH_CASES)
-    with tempfile.TemporaryDirectory() as folder:
-        lines = collect(named, *which, kept or Path(folder) / "lines.jsonl")
+    lines = collect(named, *which)
     return lines, rows(lines)
 
 
@@ -414,16 +378,3 @@ def rows(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         row("planted.false_block", blocked, found["sound"], blocked <= AT_MOST * found["sound"], 100),
         row("planted.cause", held["cause_right"], held["found"], held["cause_right"] >= AT_LEAST * held["found"], 40),
     ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Defects planted in real runs.")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--kept", type=Path, help="JSON lines of arms that ran; those in it are not run again")
-    arguments = parser.parse_args()
-    rounds, found = measure(arguments.quick, arguments.kept)
-    print(json.dumps({"rounds": rounds, "rows": found}, indent=1))
-
-
-if __name__ == "__main__":
-    main()

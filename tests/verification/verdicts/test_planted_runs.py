@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from qualgate.engine.job import run_job
+from qualgate.quant.readers.checkpoint import read_quantized
+from qualgate_kernels.dequantize import dequantize_torch
 from tests.engine.jobs import ENGINES, INT4, arms_under, job
-from tests.verification.verdicts import planted_runs
-from tests.verification.verdicts.graded import GRADED
+from tests.verification.verdicts import graded, planted_runs
 from tests.verification.verdicts.mutants import DEFECTS, SOUND
 from tests.verification.verdicts.planted_runs import (
     Batch,
-    judged,
     judged_batches,
-    planted_run,
     pooled,
+    ran,
     rates,
     rows,
     truth,
@@ -37,23 +36,14 @@ CHOSEN = ("0.5 of the budget", "another role marker", "JSON in a fence", "an acc
           "layer 0's down_proj zeroed", "the same")  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def lines(tmp_path_factory) -> list[dict[str, Any]]:
+@pytest.mark.proof
+def test_no_defect_of_a_real_run_is_approved_the_same_weights_are_and_the_cause_of_each_is_read_from_the_store():
     every = {mutant.what: mutant for mutant in (*DEFECTS, *SOUND)}
     named = tuple((f"m{number}", every[what]) for number, what in enumerate(CHOSEN))
-    batch = Batch(name="slice", seed=7001, sets=ANSWERS, margin=0.15, cases=CASES, mutants=named)
-    store = tmp_path_factory.mktemp("planted") / "slice.db"
-    planted_run(batch, store)
-    return judged(batch, store)
-
-
-def test_no_defect_of_a_real_run_is_approved_and_the_same_weights_are(lines):
+    lines = ran(Batch(name="slice", seed=7001, sets=ANSWERS, margin=0.15, cases=CASES, mutants=named))
     words = {line["what"]: line["word"] for line in lines}
     assert words.pop("the same") == "approve"
     assert "approve" not in words.values()
-
-
-def test_the_cause_of_each_is_read_from_the_store(lines):
     assert {line["what"]: line["cause"] for line in lines} == {line["what"]: line["planted"] for line in lines}
 
 
@@ -80,13 +70,18 @@ def test_of_two_metrics_one_that_loses_makes_a_defect():
     assert truth(Mutant(what="x"), lost, 0.15) == ""
 
 
-@pytest.mark.proof
-def test_an_arm_is_judged_at_the_declared_cases_under_margins_that_its_truth_is_known_for():
+@pytest.fixture
+def declaring(monkeypatch):
+    """The planner's answer, which takes it a while."""
+    monkeypatch.setattr(planted_runs, "declared", lambda margin: (round(20 / margin), 0.9, 0.9))
+
+
+def test_an_arm_is_judged_at_the_declared_cases_under_margins_that_its_truth_is_known_for(declaring):
     name = f"m{len(DEFECTS) + len(SOUND)}"
     lost = {name: seen(96, 600)}  # 16 points: three margins of 5 and more, a defect of both others
-    found = list(judged_batches({name: GRADED[0]}, lost, planted_runs.SEEDS))
+    found = list(judged_batches({name: graded.GRADED[0]}, lost, planted_runs.SEEDS))
     assert {batch.margin for batch in found} == {0.07, 0.10}
-    assert all(batch.cases == planted_runs.declared(batch.margin)[0] for batch in found)
+    assert {batch.cases for batch in found} == {286, 200}
     assert len({batch.seed for batch in found if batch.margin == 0.10}) == 2
     assert not {batch.seed for batch in found} & set(planted_runs.TRUTH_SEEDS)
 
@@ -99,15 +94,14 @@ def line(truth: str, word: str, cause: str = "", *, broken: bool = False) -> dic
 def test_approved_defects_blocked_sound_arms_and_wrong_causes_are_counted():
     missed = rates([line("defect", "approve"), line("defect", "block", "recipe"), line("defect", "block", "kernel")])
     assert [missed[name] for name in ("defects", "approved", "found", "cause_right")] == [3, 1, 2, 1]
-    assert missed["causes"] == {"recipe": {"recipe": 1, "kernel": 1}}
+    assert missed["causes"] == {"recipe: recipe": 1, "recipe: kernel": 1}
     alarms = rates([line("sound", "block"), line("sound", "approve"), line("sound", "undecided")])
     assert [alarms[name] for name in ("sound", "blocked", "sound_approved")] == [3, 1, 1]
     open_ = rates([line("defect", "undecided"), line("defect", "block", "recipe")])
     assert [open_[name] for name in ("defects", "approved", "undecided", "found")] == [2, 0, 1, 1]
 
 
-@pytest.mark.proof
-def test_a_rate_beyond_the_goal_fails_its_row_and_a_few_arms_meet_none():
+def test_a_rate_beyond_the_goal_fails_its_row_and_a_few_arms_meet_none(declaring):
     few = {row["id"]: row for row in rows([line("defect", "block", "recipe"), line("sound", "approve")])}
     assert all(row["met"] is None and "too few" in row["reason"] for row in few.values())
     bad = {row["id"]: row for row in rows([line("defect", "approve"), line("defect", "block", "kernel")])}
@@ -115,34 +109,44 @@ def test_a_rate_beyond_the_goal_fails_its_row_and_a_few_arms_meet_none():
     assert bad["planted.false_approve"]["spread"] == pytest.approx([0.0126, 0.9874], abs=1e-4), "Clopper and Pearson"
 
 
-def test_arms_that_a_kept_file_holds_are_not_run_again_and_other_arms_are(tmp_path, monkeypatch):
-    ran: list[tuple[str, ...]] = []
-
-    def kept_run(batch: Batch, kept: Path) -> list[dict[str, Any]]:
-        ran.append(tuple(mutant.what for _, mutant in batch.mutants))
-        found = [line("", "block") | {"name": name, "what": mutant.what, "broken": True, "seed": batch.seed,
-                                      "margin": batch.margin, "cases": batch.cases, "witness": mutant.witness}
-                 for name, mutant in batch.mutants]  # fmt: skip
-        with kept.open("a") as file:
-            file.write("".join(json.dumps(one) + "\n" for one in found))
-        return found
-
-    monkeypatch.setattr(planted_runs, "kept_run", kept_run)
-    named = {f"m{number:03}": Mutant(what=f"what {number}", broken=True) for number in range(2)}
-    which = (planted_runs.SEEDS[:1], (0.10,), planted_runs.TRUTH_CASES, tmp_path / "lines.jsonl")
-    first = planted_runs.collect(named, *which)
-    assert [(one["name"], one["truth"]) for one in first] == [("m000", "defect"), ("m001", "defect")]
-    assert planted_runs.collect(named, *which) == first
-    later = planted_runs.collect(named | {"m002": Mutant(what="what 2", broken=True)}, *which)
-    assert [one["name"] for one in later] == ["m000", "m001", "m002"]
-    assert ran == [("what 0", "what 1"), ("what 2",)]
-
-
-def test_no_two_mutants_share_the_words_they_are_kept_by():
+def test_no_two_mutants_share_the_words_that_they_are_told_by():
     mutants = planted_runs.all_mutants()
     assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
+    assert not any(mutant.broken for mutant in graded.GRADED), "their truth is what they lose"
 
 
+LAYER = "3.self_attn.o_proj"
+FULL = f"model.layers.{LAYER}"
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("spoil", [graded.zeros_less_one, graded.zeroed, graded.nibbles_swapped])
+def test_one_layer_of_a_spoiled_folder_is_wrong_as_it_is_said_and_no_other(spoil, tmp_path):
+    gptq = spoil is not graded.nibbles_swapped
+    recipe, format = (graded.INT8, "gptq_v2") if gptq else (graded.INT4, "compressed-tensors")
+    found = []
+    for number, what in enumerate((None, spoil)):
+        (tmp_path / str(number)).mkdir()
+        graded.spoiled(recipe, format, what, LAYER)(tmp_path / str(number))
+        found.append(read_quantized(tmp_path / str(number)).layers)
+    before, after = ({name: dequantize_torch(one.weight).float() for name, one in layers.items()} for layers in found)
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {FULL}
+    scales = found[0][FULL].weight.scales.float().repeat_interleave(recipe.group_size, dim=1)
+    pairs = before[FULL].reshape(len(before[FULL]), -1, 2)
+    wrong = [before[FULL] + scales, 0 * scales, pairs.flip(-1).flatten(1)]
+    expected = wrong[[graded.zeros_less_one, graded.zeroed, graded.nibbles_swapped].index(spoil)]
+    assert torch.allclose(after[FULL] - before[FULL], expected - before[FULL], rtol=1e-2)
+
+
+def test_a_lost_order_leaves_the_columns_in_plain_groups():
+    tensors = {"layer.g_idx": torch.tensor([1, 0, 1, 0], dtype=torch.int32)}
+    graded.order_lost(tensors, "layer.")
+    assert tensors["layer.g_idx"].tolist() == [0, 0, 1, 1]
+    with pytest.raises(AssertionError):
+        graded.order_lost(tensors, "layer.")  # there is no order left to lose
+
+
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", ENGINES)
 def test_a_defective_acceptance_takes_a_drafted_token_that_the_arm_would_not_say(tmp_path, kind):
     arm, artifact = arms_under(kind, tmp_path), tmp_path / "job.safetensors"

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 
-def _tensor(name: str, change: Callable[[Any, Any], Any], seed: int = 0) -> Callable[[Path], None]:
-    """One weight of the model, e.g. "3.mlp.down_proj" (a layer's) or "embed_tokens", changed by (weight, generator)."""
+def _tensors(chosen: Callable[[str], bool], change: Callable[[Any, Any], Any], seed: int = 0) -> Callable[[Path], None]:
+    """The model's weights of these names changed by (weight, generator)."""
 
     def edit(folder: Path) -> None:
         import torch
         from safetensors.torch import load_file, save_file
 
-        file = folder / "model.safetensors"
+        file, generator = folder / "model.safetensors", torch.Generator().manual_seed(seed)
         tensors = load_file(file)
-        key = f"model.layers.{name}.weight" if name[0].isdigit() else f"model.{name}.weight"
-        changed = change(tensors[key].float(), torch.Generator().manual_seed(seed))
-        tensors[key] = changed.to(tensors[key].dtype).contiguous()
+        for key in sorted(filter(chosen, tensors)):
+            tensors[key] = change(tensors[key].float(), generator).to(tensors[key].dtype).contiguous()
         file.unlink()
         save_file(tensors, file, metadata={"format": "pt"})
 
     return edit
+
+
+def _tensor(name: str, change: Callable[[Any, Any], Any], seed: int = 0) -> Callable[[Path], None]:
+    """One weight, e.g. "3.mlp.down_proj" (a layer's) or "embed_tokens"."""
+    key = f"model.layers.{name}.weight" if name[0].isdigit() else f"model.{name}.weight"
+    return _tensors(key.__eq__, change, seed)
 
 
 def scaled(name: str, factor: float) -> Callable[[Path], None]:
@@ -33,12 +39,18 @@ def scaled(name: str, factor: float) -> Callable[[Path], None]:
 def noised(name: str, sigma: float, seed: int = 0) -> Callable[[Path], None]:
     """sigma: of the weights' own standard deviation."""
 
-    def change(weight: Any, generator: Any) -> Any:
-        import torch
+    return _tensor(name, partial(_noisy, sigma), seed)
 
-        return weight + sigma * weight.std() * torch.randn(weight.shape, generator=generator)
 
-    return _tensor(name, change, seed)
+def noised_across(part: str, sigma: float, seed: int) -> Callable[[Path], None]:
+    """Every linear layer whose name holds `part`."""
+    return _tensors(lambda name: part in name and "_proj" in name, partial(_noisy, sigma), seed)
+
+
+def _noisy(sigma: float, weight: Any, generator: Any) -> Any:
+    import torch
+
+    return weight + sigma * weight.std() * torch.randn(weight.shape, generator=generator)
 
 
 def one_not_finite(name: str, value: float) -> Callable[[Path], None]:
