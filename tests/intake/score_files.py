@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 from qualgate.cli import app
+from qualgate.evalsets import load
 from qualgate.intake.score_rows import ScoreRow, Scores, rows_of
 from qualgate.records import RunEvidence
 
@@ -62,3 +64,41 @@ def gated(files: tuple[Path, ...], *more: str):
 def code(files: tuple[Path, ...], *more: str) -> int:
     done = gated(files, *more)
     return int(getattr(done.exception, "exit", done.exit_code))
+
+
+def said(files: tuple[Path, ...], *more: str) -> tuple[int, str]:
+    """(exit code, everything that is said)."""
+    done = gated(files, *more)
+    return int(getattr(done.exception, "exit", done.exit_code)), f"{done.output}{done.exception or ''}"
+
+
+def gate_file(
+    folder: Path, sets: str, rule: str = "max_drop: 0.1", *, gate: str = "", head: str = "",
+    baseline: str = "model: ./m", variants: str = "v: {model: ./m}",
+) -> Path:  # fmt: skip
+    """With one rule on exact_match. gate: further settings under `gate`; head: further sections."""
+    path = folder / "gate.yaml"
+    path.write_text(
+        f"version: 1\nbaseline: {{{baseline}}}\nvariants: {{{variants}}}\n{head}\nevalsets: [{sets}]\n"
+        f"gate: {{{gate}rules: [{{metric: exact_match, {rule}}}]}}\n"
+    )
+    return path
+
+
+def written(path: Path, rows: Iterable[Mapping[str, object]]) -> Path:
+    """A file of score rows: each is a right answer by the file's own model but for what it says otherwise."""
+    usual = {"metric": "exact_match", "value": 1, "scorer": "s", "model": path.stem}
+    path.write_text("".join(json.dumps(usual | row) + "\n" for row in rows))
+    return path
+
+
+def lay(folder: Path, name: str, bodies: Iterable[Mapping[str, object]]) -> dict[str, str]:
+    """The evalset in the folder; the hashes of its cases by id."""
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in bodies))
+    (folder / f"{name}.yaml").write_text(f"name: {name}\nversion: '1'\nmetrics: [exact_match]\n")
+    return {case.id: case.hash for case in load(f"./{name}.yaml", folder).cases}
+
+
+def body(id: str, question: str, **more: object) -> dict[str, object]:
+    """A case of an evalset."""
+    return {"id": id, "task": "t", "prompt": question, "max_new_tokens": 4, "answer": "yes", **more}

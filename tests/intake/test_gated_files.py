@@ -24,7 +24,7 @@ from qualgate.report.formats.body import report_schema
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.gate import planted
-from tests.intake.score_files import code, exported, external, gated
+from tests.intake.score_files import body, code, exported, external, gate_file, gated, lay, said, written
 from tests.store.made import make_plan, make_run
 
 
@@ -33,10 +33,9 @@ def stored(folder: Path, wrong: float, cases: int = 100) -> RunEvidence:
     plan = make_plan(cases=cases, wrong={"variant": wrong})
     with open_store(f"sqlite:///{folder}/q.db") as store:
         evidence = runs.evidence(store, make_run(store, plan, {"variant": wrong}))
-    (variant,) = evidence.variants
-    silent = {"kl": (), "top1_agreement": None, "first_divergence": None, "token_ids": b"", "prompt_tokens": None}
-    units = tuple(replace(u, **silent) for u in variant.units)
-    return replace(evidence, variants=(replace(variant, units=units),))
+    return planted.with_each(
+        evidence, "variant", kl=(), top1_agreement=None, first_divergence=None, token_ids=b"", prompt_tokens=None
+    )
 
 
 def bytes_of(verdicts) -> str:
@@ -47,22 +46,20 @@ def bytes_of(verdicts) -> str:
 def test_a_stored_runs_exported_scores_give_the_same_verdict_report_and_code(tmp_path, wrong):
     evidence = stored(tmp_path, wrong)
     files = exported(tmp_path, evidence)
-    said = decide_plain(evidence, load_gate_file(files[0], files=False).policy)
+    direct = decide_plain(evidence, load_gate_file(files[0], files=False).policy)
     done = gated(files)
-    assert done.exit_code == int(overall_exit(said)), done.output
+    assert done.exit_code == int(overall_exit(direct)), done.output
     (found,) = json.loads(done.stdout)["verdicts"]
     *reasons, closed = [
         reason for reason in found["reasons"] if "equal the baseline's" not in reason and reason != UNKEPT
     ]
     assert closed.startswith("the expected cases of arithmetic, json_extract, tool_calls are those of both files")
-    assert bytes_of([{**found, "reasons": reasons}]) == bytes_of([asdict(one) for one in said])
+    assert bytes_of([{**found, "reasons": reasons}]) == bytes_of([asdict(one) for one in direct])
 
 
 def test_times_and_cut_off_answers_are_evidence_in_score_rows(tmp_path):
     whole = planted.run(n=120)
-    slow = planted.with_units(
-        whole, "int4", lambda us: (replace(u, values=u.values | {"latency.e2e": 9.0}) for u in us)
-    )
+    slow = planted.with_each(whole, "int4", lambda u: replace(u, values=u.values | {"latency.e2e": 9.0}))
     cut = planted.with_units(whole, "baseline", lambda us: (replace(u, truncated=i < 30) for i, u in enumerate(us)))
     assert [code(exported(tmp_path, one)) for one in (whole, slow, cut)] == [0, 11, 12]
 
@@ -74,7 +71,7 @@ def test_what_editors_and_shells_add_to_a_file_is_no_fault_and_what_is_no_text_i
         b.write_bytes(found)
         assert code((gate, a, b)) == 0
     lines = plain.splitlines(keepends=True)
-    for found, said in (
+    for found, told in (
         (gzip.compress(plain), r"b\.jsonl:1: the file is compressed \(gzip\); give it unpacked"),
         (plain.decode().encode("utf-16"), r"b\.jsonl:1: the file is UTF-16; save it as UTF-8"),
         (b"".join([*lines[:5], b"\n", *lines[5:]]), r"b\.jsonl:7: an empty line 6 before it"),
@@ -84,7 +81,7 @@ def test_what_editors_and_shells_add_to_a_file_is_no_fault_and_what_is_no_text_i
         (b'{"question": "x"\n', r"b\.jsonl:1: not JSON: Expecting ',' delimiter at column 17\. Was the file cut"),
     ):
         b.write_bytes(found)
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=told):
             read_score_rows(b)
         assert code((gate, a, b)) == 64
     b.write_bytes(b"\xef\xbb\xbf" + a.read_bytes())
@@ -112,9 +109,11 @@ def test_a_copy_of_the_baselines_file_is_no_variants_whatever_the_order_of_its_l
     assert code((gate, a, b)) == 64, "the same file under another name"
     b.unlink()
     b.write_text(a.read_text().replace('"model": "baseline"', '"model": "int4"'))
-    (said,) = json.loads(gated((gate, a, b)).stdout)["verdicts"]
-    assert said["word"] == "approve"
-    assert "all 360 scores of the variant equal the baseline's" in said["reasons"]
+    (found,) = json.loads(gated((gate, a, b)).stdout)["verdicts"]
+    assert (found["word"], "all 360 scores of the variant equal the baseline's" in found["reasons"]) == (
+        "approve",
+        True,
+    )
     b.write_text("\n".join(lines[1:]))
     assert code((gate, a, b)) == 13, "a part of a copy"
 
@@ -144,38 +143,17 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     assert code(shipped) == 64, "rows that are of no shipped set"
 
 
-def test_score_files_are_decided_by_the_nel_policy_that_a_gate_file_brings(tmp_path):
-    (tmp_path / "nel.yaml").write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
-
-    def by_nel(evidence: RunEvidence) -> tuple[Path, ...]:
-        files = exported(tmp_path, evidence)
-        head, _, _ = files[0].read_text().partition("  rules:\n")
-        files[0].write_text(f"{head}  nel_policy: nel.yaml\n")
-        return files
-
-    assert code(by_nel(planted.run(n=120))) == 0
-    done = gated(by_nel(planted.run(n=120, lost=0.3)))
-    assert done.exit_code == 10
-    rules = json.loads(done.stdout)["policy"]["rules"]
-    assert [(rule["evalset"], rule["metric"]) for rule in rules] == [("code", "exact_match"), ("tools", "exact_match")]
-
-
 def repeats(flaky: int) -> RunEvidence:
     """100 cases with 4 repeats; the variant gets only one of four right in so many of them, the rest is right."""
     arms = []
     for name, spoiled in (("baseline", 0), ("int4", flaky)):
         right = np.array([[c >= spoiled or r == 2 for r in range(4)] for c in range(100)], float)
         made = planted.arm(name, {("code", "exact_match"): right.ravel()})
-        arms.append(
-            replace(
-                made,
-                units=tuple(
-                    replace(u, key=replace(u.key, case_id=f"c{i // 4}", repeat=i % 4), case_hash=f"h{i // 4}", kl=(),
-                            top1_agreement=None)
-                    for i, u in enumerate(made.units)
-                ),
-            )
-        )  # fmt: skip
+        units = (
+            replace(u, key=replace(u.key, case_id=f"c{i // 4}", repeat=i % 4), case_hash=f"h{i // 4}")
+            for i, u in enumerate(made.units)
+        )
+        arms.append(replace(made, units=tuple(units)))
     return planted.of(*arms, metrics={"code": ("exact_match",)})
 
 
@@ -203,90 +181,59 @@ def test_repeats_in_score_files_count_as_the_rule_says(tmp_path, rule, exit, n, 
     assert code(files) == 13, "a repeat that one side lacks"
 
 
+def own_set(folder: Path, cases: int = 120, **more: object) -> dict[str, str]:
+    return lay(folder, "own", [body(f"c{n}", f"p{n}", **more) for n in range(cases)])
+
+
 def test_where_the_evalset_lies_beside_the_gate_file_its_cases_are_the_closed_list(tmp_path):
-    rows = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n)} for n in range(120)]
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
-    from qualgate.evalsets import load
+    hashes = own_set(tmp_path)
+    gate = gate_file(tmp_path, "./own.yaml")
 
-    hashes = {case.id: case.hash for case in load("./own.yaml", tmp_path).cases}
-    gate = tmp_path / "gate.yaml"
-    rule = "gate: {rules: [{metric: exact_match, max_drop: 0.1}]}"
-    gate.write_text(
-        f"version: 1\nbaseline: {{model: ./m}}\nvariants: {{v: {{model: ./m}}}}\nevalsets: [./own.yaml]\n{rule}\n"
-    )
+    def found(ids, hashed) -> int:
+        rows = [{"id": id, "case_hash": hashed(id)} for id in ids]
+        return code((gate, *(written(tmp_path / f"{side}.jsonl", rows) for side in "ab")))
 
-    def said(ids, hashed) -> int:
-        sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
-        for side in sides:
-            row = {"metric": "exact_match", "value": 1, "scorer": "s", "model": side.stem}
-            side.write_text("".join(json.dumps({**row, "id": id, "case_hash": hashed(id)}) + "\n" for id in ids))
-        return code((gate, *sides))
-
-    assert said(hashes, hashes.get) == 0
-    assert said([*hashes][:12], hashes.get) == 13, "12 of 120 rows, the same 12 on both sides"
-    assert said(hashes, "other {}".format) == 12, "equal on both sides, and not the set that lies there"
+    assert found(hashes, hashes.get) == 0
+    assert found([*hashes][:12], hashes.get) == 13, "12 of 120 rows, the same 12 on both sides"
+    assert found(hashes, "other {}".format) == 12, "equal on both sides, and not the set that lies there"
 
 
 def test_a_length_is_proven_where_the_evalset_says_how_long_an_answer_may_become(tmp_path):
-    from qualgate.identity import case_hash
+    rule = "max_drop: 0.1}, {metric: drift.length_ratio, max: 1.5"
 
-    gate, sides = tmp_path / "gate.yaml", (tmp_path / "base.jsonl", tmp_path / "variant.jsonl")
-    gate.write_text(
-        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\nevalsets: [./own.yaml]\n"
-        "gate: {rules: [{metric: exact_match, max_drop: 0.1}, {metric: drift.length_ratio, max: 1.5}]}\n"
-    )
+    def found(most: int, sets: str = "./own.yaml") -> tuple[int, str]:
+        hashes = own_set(tmp_path, max_new_tokens=most)
+        if sets != "./own.yaml":
+            (tmp_path / "own.yaml").unlink()
+        rows = [{"id": id, "case_hash": hash, "tokens": 10} for id, hash in hashes.items()]
+        sides = [written(tmp_path / f"{side}.jsonl", rows) for side in "ab"]
+        return said((gate_file(tmp_path, sets, rule), *sides))
 
-    def said(most: int):
-        cases = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": most, "answer": "1"}
-                 for n in range(120)]  # fmt: skip
-        (tmp_path / "own.jsonl").write_text("".join(json.dumps(one) + "\n" for one in cases))
-        (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
-        for side in sides:
-            row = {"metric": "exact_match", "value": 1, "scorer": "s", "model": side.stem, "tokens": 10}
-            rows = [{**row, "id": one["id"], "case_hash": case_hash(one)} for one in cases]
-            side.write_text("".join(json.dumps(one) + "\n" for one in rows))
-        return code((gate, *sides))
-
-    assert said(1024) == 12
-    assert said(64) == 0
-    (tmp_path / "own.yaml").unlink()
-    gate.write_text(gate.read_text().replace("./own.yaml", "{name: own, cases: external}"))
-    assert code((gate, *sides)) == 12
-    assert "keep the evalset where the gate file names it" in gated((gate, *sides)).stdout
+    assert found(1024)[0] == 12
+    assert found(64)[0] == 0
+    exit, text = found(64, external("own"))
+    assert (exit, "keep the evalset where the gate file names it" in text) == (12, True)
 
 
 def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
     """Its tags, and which metrics its cases have. Rows of another evalset, which nobody has here, are fine."""
-    bodies = [{"id": f"c{n}", "task": "t", "prompt": f"p{n}", "max_new_tokens": 4, "answer": str(n),
-               "tags": ["hard"] if n < 120 else []} for n in range(240)]  # fmt: skip
-    (tmp_path / "own.jsonl").write_text("".join(json.dumps(body) + "\n" for body in bodies))
-    (tmp_path / "own.yaml").write_text("name: own\nversion: '1'\nmetrics: [exact_match]\n")
-    from qualgate.evalsets import load
+    hashes = lay(tmp_path, "own", [body(f"c{n}", f"p{n}", tags=["hard"] if n < 120 else []) for n in range(240)])
 
-    hashes = {case.id: case.hash for case in load("./own.yaml", tmp_path).cases}
-    gate = tmp_path / "gate.yaml"
+    def found(rule: str = "", metric: str = "exact_match", wrong: int = 0, hard=lambda n: n < 120) -> int:
+        def rows(lost: int):
+            for n in range(240):
+                yield {"evalset": "own", "id": f"c{n}", "metric": metric, "value": int(n >= lost),
+                       "case_hash": hashes[f"c{n}"], "tags": ["hard"] if hard(n) else []}  # fmt: skip
+                yield {"evalset": "far", "id": f"f{n}", "case_hash": f"f{n}", "tags": []}
 
-    def said(rule: str, metric: str = "exact_match", wrong: int = 0, hard=lambda n: n < 120) -> int:
-        gate.write_text(
-            "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./m}}\n"
-            "evalsets: [./own.yaml, {name: far, cases: external}]\n"
-            f"gate: {{rules: [{{metric: exact_match, max_drop: 0.15{rule}}}]}}\n"
-        )
-        sides = tmp_path / "base.jsonl", tmp_path / "variant.jsonl"
-        for side, lost in zip(sides, (0, wrong), strict=True):
-            own = [{"evalset": "own", "id": f"c{n}", "metric": metric, "value": int(n >= lost),
-                    "case_hash": hashes[f"c{n}"], "tags": ["hard"] if hard(n) else []} for n in range(240)]  # fmt: skip
-            far = [{"evalset": "far", "id": f"f{n}", "metric": "exact_match", "value": 1, "case_hash": f"f{n}",
-                    "tags": []} for n in range(240)]  # fmt: skip
-            side.write_text("".join(json.dumps({"scorer": "s", "model": side.stem, **row}) + "\n" for row in own + far))
-        return code((gate, *sides))
+        gate = gate_file(tmp_path, f"./own.yaml, {external('far')}", f"max_drop: 0.15{rule}")
+        return code((gate, written(tmp_path / "a.jsonl", rows(0)), written(tmp_path / "b.jsonl", rows(wrong))))
 
     tagged = ", where: {tag: hard}"
-    assert (said(""), said(tagged)) == (0, 0)
-    assert said("", metric="latency.e2e") == 13, "not passed over for want of the score"
-    assert said(tagged, wrong=60) == 10
-    assert said(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"
+    assert (found(), found(tagged)) == (0, 0)
+    assert found(metric="latency.e2e") == 13, "not passed over for want of the score"
+    assert found(tagged, wrong=60) == 10
+    assert found(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"
 
 
 def test_a_gate_over_score_files_reports_in_every_form_that_a_run_does(tmp_path, monkeypatch):
@@ -335,5 +282,11 @@ def test_peers_and_an_nel_policy_speak_of_score_files_too(tmp_path):
     told = json.loads(gated(files, "--nel-policy", str(nel)).stdout)
     assert [one["says"] for one in told["nel"]] == ["GO"]
     assert {rule["max_drop"] for rule in told["policy"]["rules"]} == {0.1}
+    files[0].write_text(f"{files[0].read_text().partition('  rules:')[0]}  nel_policy: nel.yaml\n")
+    assert code(files) == 0, "the gate file brings it"
+    worse = exported(tmp_path, planted.run(n=120, lost=0.3))
+    done = gated(worse, "--nel-policy", str(nel))
+    rules = json.loads(done.stdout)["policy"]["rules"]
+    assert (done.exit_code, [rule["evalset"] for rule in rules]) == (10, ["code", "tools"])
     nel.write_text("defaults: {metric: vibes, max_drop: 0.1, tier: critical}\n")
     assert code(files, "--nel-policy", str(nel)) == 64

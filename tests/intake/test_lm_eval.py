@@ -136,14 +136,6 @@ def test_several_filters_must_be_chosen_among_and_one_document_is_counted_once(t
     assert (code, json.loads(text)["verdicts"][0]["comparisons"][0]["n"]) == (10, 200)
 
 
-def test_documents_that_stand_in_a_set_many_times_prove_no_more_than_once(tmp_path):
-    """200 copies of 4 documents: as many pairs, but 4 independent ones."""
-    paths = [log(tmp_path, name, 0) for name in ("base", "variant")]
-    for path in paths:
-        path.write_text("".join(json.dumps(sample(i % 4, True) | {"doc_id": i}) + "\n" for i in range(200)))
-    assert judged(*paths)[0] == 12
-
-
 def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path):
     own = {"metrics": ["prompt_level_strict_acc"], "prompt_level_strict_acc": True}
     paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
@@ -175,19 +167,6 @@ def test_logs_of_lm_eval_before_it_listed_its_metrics_are_read(tmp_path):
                                 for row in rows))  # fmt: skip
     code, text = judged(*paths, "--json")
     assert (code, json.loads(text)["verdicts"][0]["comparisons"][0]["lost"]) == (10, 60)
-
-
-def test_logs_without_hashes_are_paired_by_ids_where_the_gate_file_says_so(tmp_path):
-    paths = [log(tmp_path, name, 180, doc_hash=None) for name in ("base", "variant")]
-    gate = tmp_path / "gate.yaml"
-    gate.write_text(
-        "version: 1\nbaseline: {model: ./m}\nvariants: {v: {model: ./v}}\nevalsets: [arithmetic]\n"
-        "gate: {identity: ids, rules: [{metric: lm_eval.exact_match, max_drop: 0.15}]}\n"
-    )
-    assert judged(*paths)[0] == 12
-    code, text = judged(*paths, gate)
-    assert code == 0
-    assert "paired by ids alone" in text
 
 
 def test_one_log_given_twice_is_refused(tmp_path):

@@ -10,16 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from qualgate.cli import app
-from tests.intake.score_files import gated
+from tests.intake.score_files import external, gate_file, gated, said, written
 
 Name = Callable[[int], str | None]
-GATE_FILE = """\
-version: 1
-baseline: {{model: ./models/support{baseline}}}
-variants: {{{variants}}}
-evalsets: [{{name: set, cases: external}}]
-gate: {{rules: [{{metric: exact_match, max_drop: 0.1}}]}}
-"""
 INT4 = "int4: {model: ./models/support-int4}"
 
 
@@ -31,14 +24,13 @@ def judged(
     folder: Path, baseline: Name, variant: Name, *, variants: str = INT4, more: str = "", wrong: int = 1
 ) -> tuple[int, str]:
     """(code, what is said) of two files whose rows name these models; the variant's has so many wrong answers."""
-    files = folder / "gate.yaml", folder / "a.jsonl", folder / "b.jsonl"
-    files[0].write_text(GATE_FILE.format(baseline=more, variants=variants))
-    for path, name, lost in zip(files[1:], (baseline, variant), (0, wrong), strict=True):
-        rows = [{"id": f"c{i}", "metric": "exact_match", "value": int(i >= lost), "case_hash": f"h{i}",
-                 "scorer": "s", "model": name(i)} for i in range(200)]  # fmt: skip
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = gated(files)
-    return int(getattr(done.exception, "exit", done.exit_code)), f"{done.output}{done.exception or ''}"
+
+    def rows(name: Name, lost: int):
+        return ({"id": f"c{i}", "value": int(i >= lost), "case_hash": f"h{i}", "model": name(i)} for i in range(200))
+
+    sides = written(folder / "a.jsonl", rows(baseline, 0)), written(folder / "b.jsonl", rows(variant, wrong))
+    gate = gate_file(folder, external("set"), baseline=f"model: ./models/support{more}", variants=variants)
+    return said((gate, *sides))
 
 
 BOTH = ("support", "support-int4")
@@ -65,8 +57,8 @@ BOTH = ("support", "support-int4")
     ids=str,
 )  # fmt: skip
 def test_each_side_is_of_the_model_that_the_gate_file_states(tmp_path, names, options, exit, told):
-    found, said = judged(tmp_path, *map(called, names), **options)
-    assert (found, told in said) == (exit, True), said
+    found, text = judged(tmp_path, *map(called, names), **options)
+    assert (found, told in text) == (exit, True), text
 
 
 @pytest.mark.parametrize("side", ["a", "b"])
@@ -76,11 +68,11 @@ def test_one_side_is_one_model(tmp_path, side):
 
     one = called("one")
     sides = (two, one) if side == "a" else (one, two)
-    found, said = judged(tmp_path, *sides)
-    assert (found, f"{side}.jsonl:122: rows of two models, 'm1' and 'm2'" in said) == (64, True), said
+    found, text = judged(tmp_path, *sides)
+    assert (found, f"{side}.jsonl:122: rows of two models, 'm1' and 'm2'" in text) == (64, True), text
     listed = {"more": ", models: [m1, m2]"} if side == "a" else {"variants": INT4[:-1] + ", models: [m1, m2]}"}
-    found, said = judged(tmp_path, *sides, **listed)
-    assert (found, "m1, m2 (scores from a file)" in said) == (0, True), said
+    found, text = judged(tmp_path, *sides, **listed)
+    assert (found, "m1, m2 (scores from a file)" in text) == (0, True), text
     assert judged(tmp_path, lambda case: "one" if case % 2 else None, called("other"))[0] == 0, "rows may be silent"
 
 
@@ -101,13 +93,11 @@ def test_every_form_of_report_shows_whose_rows_they_are(tmp_path):
 
 
 def test_rows_without_a_model_beside_rows_of_one_are_told(tmp_path):
-    code, said = judged(tmp_path, called("support"), lambda case: None if case in {3, 7} else "support-int4")
+    code, text = judged(tmp_path, called("support"), lambda case: None if case in {3, 7} else "support-int4")
     assert code == 0
-    assert "2 of 200 rows of variant name no model, from line 4 on, and the others 'support-int4'" in " ".join(
-        said.split()
-    )
-    _, said = judged(tmp_path, *map(called, BOTH))
-    assert "name no model" not in said
+    told = "2 of 200 rows of variant name no model, from line 4 on, and the others 'support-int4'"
+    assert told in " ".join(text.split())
+    assert "name no model" not in judged(tmp_path, *map(called, BOTH))[1]
 
 
 def test_what_else_rows_hold_tells_two_files_apart(tmp_path):

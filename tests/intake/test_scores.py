@@ -34,11 +34,6 @@ def word(baseline: Scores, variant: Scores, **options) -> tuple[str, int]:
     return verdict.word, verdict.exit
 
 
-def test_equal_scores_approve_and_a_collapse_blocks():
-    assert word(side("a", 180), side("b", 180)) == ("approve", 0)
-    assert word(side("a", 180), side("b", 100)) == ("block", 10)
-
-
 @pytest.mark.parametrize(
     ("baseline", "variant", "why"),
     [("h", "", "200 cases lack a `case_hash`"), ("h", "g", "200 cases are not the same"), ("", "", "{identity: ids}")],
@@ -49,13 +44,6 @@ def test_without_an_equal_hash_nothing_is_compared_and_it_is_said_why(baseline, 
     assert word(*sides) == ("undecided", 12)
     (verdict,) = judged(*sides)[1].verdicts
     assert len([reason for reason in verdict.reasons if why in reason]) == 1, verdict.reasons
-
-
-def test_ids_alone_make_a_pair_only_when_asked_and_the_verdict_says_so():
-    nameless = side("a", 180, case_hash=""), side("b", 180, case_hash="")
-    (verdict,) = judged(*nameless, identity="ids")[1].verdicts
-    assert verdict.word == "approve"
-    assert BY_IDS in verdict.reasons
 
 
 def test_a_scorer_that_neither_side_names_is_said_to_be_unknown():
@@ -79,6 +67,9 @@ def test_hashes_that_differ_are_two_cases_though_ids_alone_were_asked_for():
     other = side("b", 180, case_hash="g")
     assert word(side("a", 180), other, identity="ids")[1] == 12
     assert word(side("a", 180), side("b", 180, case_hash=""), identity="ids")[1] == 0, "one side never said"
+    nameless = side("a", 180, case_hash=""), side("b", 180, case_hash="")
+    (verdict,) = judged(*nameless, identity="ids")[1].verdicts
+    assert (verdict.word, BY_IDS in verdict.reasons) == ("approve", True)
     one = Scores(source="b", rows=(other.rows[0], *side("b", 180).rows[1:]))
     assert word(side("a", 180), one, identity="ids")[1] == 12
 
@@ -123,6 +114,8 @@ def test_what_a_policy_says_of_generation_is_not_asked_of_files():
 def test_what_fails_closed():
     whole = side("a", 180)
     rows = list(side("b", 180).rows)
+    assert word(whole, side("b", 180)) == ("approve", 0)
+    assert word(whole, side("b", 100)) == ("block", 10)
     assert word(whole, Scores(source="b", rows=tuple(rows[:-1])))[1] == 13, "a missing row"
     assert word(Scores(source="a", rows=tuple(rows[:-1])), whole)[1] == 13, "a row of one side only"
     assert word(whole, Scores(source="b", rows=(*rows, rows[0])))[1] == 14, "a row twice"

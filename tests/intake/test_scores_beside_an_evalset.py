@@ -3,49 +3,27 @@ is the set's to say."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from qualgate.cli import app
-from qualgate.evalsets import load
 from qualgate.records import RunEvidence
-from tests.gate.four import NAMES, alike, evidence, with_units
+from tests.gate.four import alike, evidence, with_units
 from tests.gate.four_arm.test_verdict import CHEAPER
-from tests.intake.score_files import external
+from tests.intake.score_files import body, external, gate_file, lay, said, written
 from tests.intake.test_four_arm_files import GATE_FILE as FOR_FILES
 from tests.intake.test_four_arm_files import judged
 
-GATE_FILE = """\
-version: 1
-baseline: {{model: ./m}}
-variants: {{v: {{model: ./m}}}}
-evalsets: [{sets}]
-gate: {{{settings}rules: [{{metric: exact_match, max_drop: 0.05}}]}}
-"""
 FOUR_ARMS = FOR_FILES.replace(external("code"), "./code.yaml")
 Row = dict[str, Any]
 Said = Callable[[Row], Row]
 
 
-def body(id: str, question: str, **more: str) -> Row:
-    return {"id": id, "task": "t", "prompt": question, "max_new_tokens": 4, "answer": "yes", **more}
-
-
 def passages(n: int = 300, size: int = 30) -> list[Row]:
     return [body(f"c{i}", f"question {i}", cluster=f"p{i // size}") for i in range(n)]
-
-
-def lay(folder: Path, name: str, bodies: list[Row]) -> dict[str, str]:
-    """The evalset in the folder; the hashes of its cases by id."""
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in bodies))
-    (folder / f"{name}.yaml").write_text(f"name: {name}\nversion: '1'\nmetrics: [exact_match]\n")
-    return {case.id: case.hash for case in load(f"./{name}.yaml", folder).cases}
 
 
 def _same(row: Row) -> Row:
@@ -61,21 +39,14 @@ def exit_of(
 ) -> tuple[int, str]:
     """(code, what is said) of two files with one right answer to each case. baseline, variant: change a side's rows."""
     hashes = {name: lay(folder, name, bodies) for name, bodies in sets.items()}
-    gate = folder / "gate.yaml"
-    names = ", ".join(f"./{name}.yaml" for name in sets)
-    gate.write_text(GATE_FILE.format(sets=names, settings=settings))
-    files = folder / "a.jsonl", folder / "b.jsonl"
-    for path, change in zip(files, (baseline, variant), strict=True):
-        rows = [
-            {"evalset": name, "id": id, "metric": "exact_match", "value": 1, "case_hash": hash, "scorer": "s/1"}
-            for name, cases in hashes.items()
-            for id, hash in cases.items()
-        ]
-        path.write_text("".join(json.dumps({**change(row), "model": path.stem}) + "\n" for row in rows))
-    done = CliRunner().invoke(
-        app, ["gate", str(gate), "--baseline-scores", str(files[0]), "--variant-scores", str(files[1])]
-    )
-    return int(getattr(done.exception, "exit", done.exit_code)), f"{done.output}{done.exception}"
+    gate = gate_file(folder, ", ".join(f"./{name}.yaml" for name in sets), "max_drop: 0.05", gate=settings)
+    rows = [
+        {"evalset": name, "id": id, "case_hash": hash, "scorer": "s/1"}
+        for name, cases in hashes.items()
+        for id, hash in cases.items()
+    ]
+    sides = written(folder / "a.jsonl", map(baseline, rows)), written(folder / "b.jsonl", map(variant, rows))
+    return said((gate, *sides))
 
 
 def test_cases_that_share_a_passage_stay_one_cluster_where_rows_leave_it_out(tmp_path):
@@ -152,17 +123,3 @@ def of_set(folder: Path, size: int) -> RunEvidence:
 def test_four_files_have_the_clusters_of_their_set(tmp_path):
     assert judged(tmp_path, of_set(tmp_path, 1), gate=FOUR_ARMS)[0] == 0
     assert judged(tmp_path, of_set(tmp_path, 10), gate=FOUR_ARMS)[0] == 12
-
-
-def test_a_fourth_files_cluster_that_is_not_the_sets_is_refused(tmp_path):
-    judged(tmp_path, of_set(tmp_path, 10), gate=FOUR_ARMS)
-    last = tmp_path / "int4+drafted.jsonl"
-    lines = last.read_text().splitlines()
-    lines[3] = json.dumps(json.loads(lines[3]) | {"cluster": "mine"})
-    last.write_text("\n".join(lines))
-    arms = [part for name in NAMES[1:] for part in ("--arm", f"{name}={tmp_path / name}.jsonl")]
-    done = CliRunner().invoke(
-        app, ["gate", str(tmp_path / "gate.yaml"), "--baseline-scores", str(tmp_path / "baseline.jsonl"), *arms]
-    )
-    assert int(getattr(done.exception, "exit", done.exit_code)) == 64
-    assert "int4+drafted.jsonl:4: the `cluster` of 'c-0003' is 'mine'" in str(done.exception)
