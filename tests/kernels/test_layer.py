@@ -1,9 +1,17 @@
-"""What lies between the products of a decoder's layer: each step by its definition, and a pass as nothing but them."""
+"""How a decoder's layer rounds, to codes of its products' inputs and to what a server stores: C compiled by itself, so
+that a row can be asked alone. What lies between (norms, turned heads, gates) is held within a pass."""
 
 from __future__ import annotations
 
+import ctypes
 import math
-from dataclasses import replace
+import runpy
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,19 +20,56 @@ from hypothesis import strategies as st
 
 from qualgate_kernels import cpu
 from qualgate_kernels.activations import round_tokens_torch
-from tests.kernels.layer_rows import Steps, steps
-from tests.kernels.plain_decoders import UNIT
+from qualgate_kernels.cpu.decode import STORED
 
-FLOATS = st.floats(-(2**60), 2**60, width=32)
+SOURCES = Path(cpu.__file__).parent / "c"
+SETUP = Path(__file__).parents[2] / "setup.py"
 ANY = st.floats(width=32)
+_POINTER, _INT, _OTHER = ctypes.c_void_p, ctypes.c_int64, ctypes.CFUNCTYPE(None)
+
+
+class _Operations(ctypes.Structure):
+    """layer_ops_t of layer.h."""
+
+    _fields_ = [
+        *((name, _OTHER) for name in ("norm", "turn", "gated")),
+        ("rounded", ctypes.CFUNCTYPE(None, _POINTER, _INT, ctypes.c_int)),
+        ("codes", ctypes.CFUNCTYPE(ctypes.c_float, _POINTER, _INT, _POINTER)),
+    ]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Those of one path, a row at a time. stored: the dtype to round to."""
+
+    table: Any
+    stored: str = "float32"
+
+    def rounded(self, x: torch.Tensor) -> torch.Tensor:
+        """The nearest numbers of the dtype."""
+        x = x.clone()
+        self.table.rounded(x.data_ptr(), len(x), STORED[self.stored])
+        return x
+
+    def codes(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """int8 codes and their scale, float32 []."""
+        codes = torch.empty(len(x), dtype=torch.int8)
+        return codes, torch.tensor(self.table.codes(x.data_ptr(), len(x), codes.data_ptr()))
 
 
 @pytest.fixture(scope="module")
 def every(tmp_path_factory) -> dict[str, Steps]:
-    found = steps(tmp_path_factory.mktemp("layer"))
-    if not found or not cpu.paths():
+    """Of every path this processor has, with the flags that the kernels are built with."""
+    compiler, made = shutil.which("cc"), tmp_path_factory.mktemp("layer") / "layer.so"
+    if compiler is None or not cpu.paths():
         pytest.skip("no C compiler, or the kernels were not compiled here")
-    return found
+    with patch("setuptools.setup"):
+        flags = [flag for flag in runpy.run_path(str(SETUP))["FLAGS"] if flag != "-fvisibility=hidden"]
+    sources = [str(path) for path in SOURCES.glob("layer_*.c")]
+    subprocess.run([compiler, *flags, "-shared", "-fPIC", *sources, "-o", str(made), "-lm"], check=True)
+    library = ctypes.CDLL(str(made))
+    names = [name for name in ("scalar", "avx2", "avx512") if name in cpu.paths()]
+    return {name: Steps(_Operations.in_dll(library, f"layer_{name}")) for name in names}
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -35,11 +80,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     )
 
 
-def rows(elements: st.SearchStrategy[float], sizes: st.SearchStrategy[int]) -> st.SearchStrategy[torch.Tensor]:
-    return sizes.flatmap(lambda size: st.lists(elements, min_size=size, max_size=size)).map(torch.tensor)
-
-
-@given(rows(ANY, st.integers(1, 70)))
+@given(st.lists(ANY, min_size=1, max_size=70).map(torch.tensor))
 @example(torch.zeros(5))
 @example(torch.tensor([0.0, -0.0]))
 @example(torch.tensor([math.nan, 1.0, math.inf]))
@@ -85,93 +126,3 @@ def test_every_number_goes_to_the_nearest_of_a_dtype_and_halves_to_the_even_one(
     for path, step in every.items():
         assert same(replace(step, stored=stored).rounded(x), x.to(dtype).float()), path
         assert same(step.rounded(x), x), path
-
-
-@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
-def test_steps_round_what_a_server_stores_and_nothing_else(every, stored):
-    """A norm before its weights and with them, a gate before its product; sums with what is added to them."""
-    generator, dtype = torch.Generator().manual_seed(7), getattr(torch, stored)
-
-    def held(numbers: torch.Tensor) -> torch.Tensor:
-        return numbers.to(dtype).float()
-
-    x, weight, up, added, bias = held(torch.randn(5, 64, generator=generator))
-    for path, step in every.items():
-        rounds, total = replace(step, stored=stored), held(x + held(added + bias))
-        exact = step.norm(total, None, None, torch.ones(64), 1e-5)[1]
-        assert torch.equal(rounds.norm(x, added, bias, weight, 1e-5)[0], total), path
-        assert torch.equal(rounds.norm(x, added, bias, weight, 1e-5)[1], held(held(exact) * weight)), path
-        silu = step.gated(held(x + bias), None, torch.ones(64), None)
-        assert torch.equal(rounds.gated(x, bias, up, bias), held(held(silu) * held(up + bias))), path
-        angles = (held(weight[:16].cos()), held(weight[:16].sin()))
-        turned = step.turn(held(x + bias), None, None, 0.0, *angles)
-        assert torch.equal(rounds.turn(x, bias, None, 0.0, *angles), held(turned)), path
-
-
-@given(rows(FLOATS, st.integers(1, 12).map(lambda count: 16 * count)), st.integers(0, 2**20), st.booleans())
-def test_a_norm_errs_by_its_roundings_and_adds_as_float32_does(every, x, seed, biased):
-    generator = torch.Generator().manual_seed(seed)
-    added, bias, weight = (torch.randn(len(x), generator=generator) for _ in range(3))
-    total = x + (added + bias if biased else added)
-    exact = total.double() / (total.double().square().mean() + 1e-5).sqrt() * weight.double()
-    for path, step in every.items():
-        found, normed = step.norm(x, added, bias if biased else None, weight, 1e-5)
-        assert same(found, total), path
-        # Up to len(x) / 16 sums of each lane and 16 of lanes, squares, mean, eps: half, by the root; then 4 more.
-        steps = (len(x) / 16 + 16 + 4) / 2 + 5
-        assert bool(((normed.double() - exact).abs() <= steps * UNIT * exact.abs() + 1e-44).all()), path
-        again, once_more = step.norm(total, None, None, weight, 1e-5)
-        assert same(again, total)
-        assert same(once_more, normed)
-
-
-@given(
-    st.sampled_from([16, 32, 48, 128]).flatmap(lambda dim: st.tuples(st.just(dim), st.integers(0, dim // 2))),
-    st.integers(0, 2**20),
-    st.booleans(),
-    st.booleans(),
-)
-def test_a_head_is_turned_pair_by_pair(every, sizes, seed, biased, normed):
-    (dim, half), generator = sizes, torch.Generator().manual_seed(seed)
-    head, bias, weight = (torch.randn(dim, generator=generator) for _ in range(3))
-    angles = 100 * torch.rand(half, generator=generator)
-    cosine, sine = angles.cos(), angles.sin()
-    for path, step in every.items():
-        start = head + bias if biased else head
-        if normed:
-            start = step.norm(start, None, None, weight, 0.1)[1]
-        left, right = start[:half].double(), start[half : 2 * half].double()
-        turned = torch.complex(left, right) * torch.complex(cosine.double(), sine.double())
-        exact = torch.cat([turned.real, turned.imag])
-        found = step.turn(head, bias if biased else None, weight if normed else None, 0.1, cosine, sine)
-        assert same(found[2 * half :], start[2 * half :]), path
-        size = (left.abs() + right.abs()).repeat(2)
-        assert bool(((found[: 2 * half].double() - exact).abs() <= 2 * UNIT * size + 1e-44).all()), path
-
-
-@given(rows(st.floats(-200, 200, width=32) | FLOATS, st.sampled_from([16, 48])), st.integers(0, 2**20))
-@example(torch.tensor([-87.0, -87.1, -86.9, -103, -1e30, -3e38, 1e30, 3e38] * 2), 0)
-def test_a_gate_errs_by_four_ulp_however_far_it_is_from_zero(every, gate, seed):
-    """e**-x within two, and four roundings of half a one; below -87, where the gate is 1e-38 of itself, it is 0."""
-    generator = torch.Generator().manual_seed(seed)
-    bias, up_bias = (torch.randn(len(gate), generator=generator) for _ in range(2))
-    up = torch.rand(len(gate), generator=generator)
-    for biases in ((None, None), (bias, up_bias)):
-        g, u = (gate, up) if biases[0] is None else (gate + bias, up + up_bias)
-        exact = g.double() / (1 + (-g.double()).exp()) * u.double()
-        allowed = 8 * UNIT * exact.abs() + 2e-38 * (g * u).double().abs() + 1e-44
-        for path, step in every.items():
-            found = step.gated(gate, biases[0], up, biases[1])
-            assert bool(((found.double() - exact).abs() <= allowed).all()), path
-
-
-def test_gates_that_are_not_finite_stay_so_and_spoil_no_other(every):
-    gate, up = torch.linspace(-3, 3, 32), torch.ones(32)
-    for step in every.values():
-        clean = step.gated(gate, None, up, None)
-        for number in (math.nan, math.inf, -math.inf):
-            spoilt = gate.clone()
-            spoilt[5] = number
-            found = step.gated(spoilt, None, up, None)
-            assert not found[5].isfinite()
-            assert same(torch.cat([found[:5], found[6:]]), torch.cat([clean[:5], clean[6:]]))

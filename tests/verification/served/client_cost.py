@@ -7,7 +7,6 @@ no say in it. Contenders take turns.
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
 import subprocess
 import sys
@@ -84,25 +83,6 @@ async def _httpx2(port: int, stack: AsyncExitStack) -> Ask:
     return ask
 
 
-async def _sockets(port: int, stack: AsyncExitStack) -> Ask:
-    """The least that HTTP needs: a line, a length, a body."""
-    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(AT_ONCE)]
-    stack.callback(lambda: [writer.close() for _, writer in idle])
-
-    async def ask() -> Any:
-        reader, writer = idle.pop()
-        content = json.dumps(BODY).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-        writer.write(head + content)
-        lines = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
-        size = next(int(line[15:]) for line in lines if line.startswith(b"Content-Length:"))
-        reply = json.loads(await reader.readexactly(size))
-        idle.append((reader, writer))
-        return reply["choices"][0]["text"]
-
-    return ask
-
-
 async def _aiohttp(port: int, stack: AsyncExitStack) -> Ask:
     import aiohttp
 
@@ -116,9 +96,9 @@ async def _aiohttp(port: int, stack: AsyncExitStack) -> Ask:
     return ask
 
 
-BARE = ("httpx2", "aiohttp")  # clients; sockets read no chunks, check no certificate, keep no pool
+BARE = ("httpx2", "aiohttp")
 CONTENDERS: dict[str, Callable[[int, AsyncExitStack], Awaitable[Ask]]] = {
-    OURS: _qualgate, "httpx2": _httpx2, "aiohttp": _aiohttp, "bare sockets": _sockets,
+    OURS: _qualgate, "httpx2": _httpx2, "aiohttp": _aiohttp,
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""The rows `wire.drafted` and `kl.bounds`: what the baseline's answers save over the wire, and what lists prove of the
-KL, both held against the same weights in process."""
+"""The rows `verdict.same`, `wire.drafted` and `kl.bounds`: a server of our own is judged as the same weights in
+process, case by case; what the baseline's answers save over the wire, and what lists prove of the KL."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from qualgate.bench.questions import asked_of
-from qualgate.records import Drift
+from qualgate.bench.questions import asked, asked_of
+from qualgate.records import Completion, Drift
 from tests.verification.goals import SERVED
 from tests.verification.served.ours import Arms, arms
 
+PER_SET, PER_SET_QUICK = 400, 2  # of seven sets
 SETS = {"calls": ("tool_calls",), "text": ("arithmetic",)}
 CASES, CASES_QUICK = 240, 6  # of each
 MOST = {"int8": 0.25, "int4": 0.5}  # of a plain run's tokens
@@ -20,7 +21,8 @@ POSITIONS = 10_000
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rounds and both rows. quick: 12 cases of int4."""
+    """Rounds and the rows. quick: 14 cases of the baseline and of its int4, then 12 of int4."""
+    judged, same = _same(quick)
     prompts = [one for kind in asked_of(SETS, CASES_QUICK if quick else CASES).values() for one in kind]
     variants = ("int4",) if quick else tuple(MOST)
     with arms(prompts, variants) as found:
@@ -31,7 +33,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     saves = all(one["share"] <= MOST[one["arm"]] and one["same"] for one in drafted)
     inside = all(one["inside"] == one["positions"] and one["same_agreement"] for one in bounds)
     positions = min(one["positions"] for one in bounds)
-    return [*drafted, *bounds], [
+    return [*judged, *drafted, *bounds], [
+        same,
         SERVED.row("wire.drafted", {one["arm"]: round(one["share"], 3) for one in drafted}, met=saves,
                    unmet_because=few if saves else None),
         SERVED.row("kl.bounds",
@@ -39,6 +42,26 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
                     "median width by k": {one["k"]: float(f"{one['width_median']:.2g}") for one in bounds}},
                    met=inside and positions >= POSITIONS, unmet_because=few if inside else None),
     ]  # fmt: skip
+
+
+def _same(quick: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """2,800 cases of the baseline and of its int4, in process and over the wire. quick: 14. What is
+    scored and judged is what is compared: text, tokens, why it ended, tokens of the prompt."""
+    prompts = [one for kind in asked(PER_SET_QUICK if quick else PER_SET).values() for one in kind]
+    rounds = []
+    with arms(prompts, ("int4",)) as found:
+        for name in ("baseline", "int4"):
+            pairs = zip(found.here(name).completions, found.served(name, 0).completions, strict=True)
+            other = [here.key.question for here, there in pairs if _judged(here) != _judged(there)]
+            rounds.append({"arm": name, "cases": len(prompts), "other": other})
+    mismatches = sum(len(one["other"]) for one in rounds)
+    few = f"{len(prompts)} cases only (--quick)" if quick and not mismatches else None
+    told = {"cases": len(prompts), "arms": len(rounds), "other answers": mismatches}
+    return rounds, SERVED.row("verdict.same", told, met=not mismatches, unmet_because=few)
+
+
+def _judged(one: Completion) -> tuple[Any, ...]:
+    return one.case_hash, one.text, one.token_ids, one.finish_reason, one.prompt_tokens
 
 
 def _drafted(found: Arms, name: str, plain: list[tuple[int, ...]]) -> dict[str, Any]:

@@ -7,15 +7,14 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from qualgate.bench.shape import told
+from qualgate.bench.shape import Benchmark, told
 from tests.verification.goals import SERVED
 
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("chaos", ("chaos",)),
     ("faults", ("faults",)),
     ("client_cost", ("client",)),
-    ("verdict_same", ("verdict.same",)),
-    ("lists", ("wire.drafted", "kl.bounds")),
+    ("lists", ("verdict.same", "wire.drafted", "kl.bounds")),
     ("laws", ("power",)),
     ("load_agrees", ("metrics.agree",)),
 )
@@ -24,11 +23,18 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
     """Every part in turn, or those that measure a row of `only`. quick: slices, under 20 s each."""
-    parts = [part for part in PARTS if not only or set(only) & set(part[1])]
+    return run_parts(SERVED, PARTS, "tests.verification.served", quick, only)
+
+
+def run_parts(
+    bench: Benchmark, parts: Sequence[tuple[str, tuple[str, ...]]], package: str, quick: bool, only: Sequence[str]
+) -> dict[str, Any]:
+    """Of a benchmark whose parts are modules of `package`, those that measure a row of `only`, or all."""
+    wanted = [part for part in parts if not only or set(only) & set(part[1])]
     rounds, found = [], {}
-    for name, _ in told("served", parts, lambda part: ", ".join(part[1])):
-        of_part, rows = importlib.import_module(f"tests.verification.served.{name}").measure(quick)
+    for name, _ in told(bench.name, wanted, lambda part: ", ".join(part[1])):
+        of_part, rows = importlib.import_module(f"{package}.{name}").measure(quick)
         rounds += [{"part": name, **one} for one in of_part]
         found |= {row["id"]: row for row in rows}
-    rows = [found.get(id) or SERVED.not_run(id, "not asked for") for id in SERVED.goals]
-    return SERVED.result(rounds=rounds, rows=rows)
+    rows = [found.get(id) or bench.not_run(id, "not asked for") for id in bench.goals]
+    return bench.result(rounds=rounds, rows=rows)

@@ -26,6 +26,7 @@ from tests.gated_model import write_evalset
 from tests.tiny_models import END, save_tiny_model
 
 ROOT = Path(__file__).parents[3]  # where a process finds `tests`
+SCRIPTED = "tests.verification.service.scripted"
 ENDS = (0, 10, 11, 12)  # the exit codes of a verdict
 PATIENCE, LOOK = 300.0, 0.02  # s
 LEASE = 3.0  # s, the shortest that `worker` takes
@@ -69,12 +70,12 @@ class Ground:
     left_alone: Mapping[str, Any] = field(default_factory=dict)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def start(self, *words: str, **said: str) -> subprocess.Popen[str]:
-        """A command of the scripted program, in a session of its own. said: to its environment."""
+    def start(self, *words: str, program: str = SCRIPTED, **said: str) -> subprocess.Popen[str]:
+        """A command of the scripted program, or of another, in a session of its own. said: to its environment."""
         found = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         notes = {"SCRIPTED_FOLDER": str(self.folder), "QUALGATE_LOG": "json", "PYTHONPATH": found}
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.verification.service.scripted", *words, "--store", self.url],
+            [sys.executable, "-m", program, *words, "--store", self.url],
             cwd=self.folder,
             env=os.environ | notes | said,
             stdout=subprocess.DEVNULL,
