@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import DEEP
 from tests.harness.local_tasks import TASKS, write_tasks
 
 DOCUMENTS = 24
@@ -28,7 +29,9 @@ def evaluated(folder):
     def evaluate(model) -> dict[str, Any]:
         manager = TaskManager(include_path=str(folder), include_defaults=False)
         with contextlib.chdir(folder):
-            found = simple_evaluate(model=model, tasks=list(TASKS), task_manager=manager, bootstrap_iters=0)
+            found = simple_evaluate(
+                model=model, tasks=list(TASKS), task_manager=manager, bootstrap_iters=0, limit=None if DEEP else 6
+            )
         assert found is not None
         return found
 

@@ -8,12 +8,8 @@ from pathlib import Path
 
 from lm_eval.api.model import LM
 
-HEAD = """\
-task: {name}
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: kinds.jsonl, train: kinds.jsonl}}}}
-test_split: test
-"""
+from tests.harness.local_tasks import HEAD
+
 KINDS = {
     "few_shot_and_filters": r"""
 output_type: generate_until
@@ -182,7 +178,7 @@ def write_kinds(folder: Path, n: int = 8) -> Path:
     ]  # fmt: skip
     (folder / "kinds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, body in KINDS.items():
-        (folder / f"{name}.yaml").write_text(HEAD.format(name=name) + body)
+        (folder / f"{name}.yaml").write_text(HEAD.format(name=name, rows="kinds.jsonl") + body)
     (folder / "family.yaml").write_text(GROUPS)
     (folder / "pair.yaml").write_text(PAIR)
     (folder / "own_code.py").write_text(OWN_CODE)
@@ -193,9 +189,7 @@ class Drawn(LM):
     """Answers that follow from the request alone, right ones, wrong ones and odd ones."""
 
     def generate_until(self, requests, disable_tqdm=False) -> list[str]:
-        said = [
-            (random.Random(repr(one.args)).choice, one.doc["n"]) for one in requests
-        ]  # fmt: skip
+        said = [(random.Random(repr(one.args)).choice, one.doc["n"]) for one in requests]
         return [
             choice([n, f" {n}.", f"so #### {n}.", f"#### ${n}", "I say (B)", f"the answer: {n} 7", "C", f"{n}, no"])
             for choice, n in said

@@ -5,60 +5,54 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-TASKS = ("sums", "line", "choice", "greedy", "text")
 CHAT = '"<|im_start|>user\\n{{question}}<|im_end|>\\n<|im_start|>assistant\\n"'
-GENERATE = """\
+HEAD = """\
 task: {name}
 dataset_path: json
-dataset_kwargs: {{data_files: {{test: {rows}}}}}
+dataset_kwargs: {{data_files: {{test: {rows}, train: {rows}}}}}
 test_split: test
-output_type: generate_until
-doc_to_text: {chat}
-doc_to_target: "{{{{{target}}}}}"
-generation_kwargs: {{until: [{until}], max_gen_toks: 90, do_sample: false}}
-metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
 """
-FILTERS = """\
+GENERATE = """\
+output_type: generate_until
+doc_to_text: CHAT"
+doc_to_target: "{{TARGET}}"
+generation_kwargs: {until: [UNTIL], max_gen_toks: 90, do_sample: false}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+"""
+BODIES = {
+    "sums": GENERATE.replace("TARGET", "answer").replace("UNTIL", r'"\n\n"')
+    + r"""
 filter_list:
   - name: strict-match
-    filter: [{function: regex, regex_pattern: 'Answer: (\\d+)'}, {function: take_first}]
+    filter: [{function: regex, regex_pattern: 'Answer: (\d+)'}, {function: take_first}]
   - name: flexible-extract
-    filter: [{function: regex, regex_pattern: '(\\d+)', group_select: -1}, {function: take_first}]
+    filter: [{function: regex, regex_pattern: '(\d+)', group_select: -1}, {function: take_first}]
 metadata: {version: 1.5}
-"""
-CHOICE = """\
-task: choice
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {rows}}}}}
-test_split: test
+""",
+    "line": GENERATE.replace("TARGET", "first").replace("UNTIL", r'"\n"'),
+    "choice": """\
 output_type: multiple_choice
-doc_to_text: {chat}
-doc_to_choice: "{{{{choices}}}}"
-doc_to_target: "{{{{right}}}}"
+doc_to_text: CHAT"
+doc_to_choice: "{{choices}}"
+doc_to_target: "{{right}}"
 target_delimiter: ""
-metric_list: [{{metric: acc}}, {{metric: acc_norm}}, {{metric: acc_mutual_info}}]
-"""
-GREEDY = """\
-task: greedy
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {rows}}}}}
-test_split: test
+metric_list: [{metric: acc}, {metric: acc_norm}, {metric: acc_mutual_info}]
+""",
+    "greedy": r"""
 output_type: loglikelihood
-doc_to_text: {chat_and_first}
-doc_to_target: "\\n{{{{second}}}}"
+doc_to_text: CHAT{{first}}"
+doc_to_target: "\n{{second}}"
 target_delimiter: ""
-metric_list: [{{metric: perplexity}}, {{metric: acc}}]
-"""
-ROLLING = """\
-task: text
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {rows}}}}}
-test_split: test
+metric_list: [{metric: perplexity}, {metric: acc}]
+""",
+    "text": """\
 output_type: loglikelihood_rolling
 doc_to_text: ""
-doc_to_target: "{{{{text}}}}"
-metric_list: [{{metric: word_perplexity}}, {{metric: byte_perplexity}}, {{metric: bits_per_byte}}]
-"""
+doc_to_target: "{{text}}"
+metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}, {metric: bits_per_byte}]
+""",
+}
+TASKS = tuple(BODIES)
 
 
 def sum_row(left: int, right: int) -> dict:
@@ -88,16 +82,8 @@ def write_tasks(folder: Path, n: int = 6, *, long_text: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     rows = [sum_row(1234 + 877 * i, 4321 + 613 * i) for i in range(n)]
     rows[0]["text"] += ("\n" + rows[0]["text"]) * long_text
-    data = folder / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    here = {"rows": data.name, "chat": CHAT, "chat_and_first": f'{CHAT[:-1]}{{{{first}}}}"'}
-    texts = {
-        "sums": GENERATE.format(**here, name="sums", target="answer", until='"\\n\\n"') + FILTERS,
-        "line": GENERATE.format(**here, name="line", target="first", until='"\\n"'),
-        "choice": CHOICE.format(**here),
-        "greedy": GREEDY.format(**here),
-        "text": ROLLING.format(**here),
-    }
-    for name, text in texts.items():
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, body in BODIES.items():
+        text = HEAD.format(name=name, rows="rows.jsonl") + body.replace("CHAT", CHAT[:-1])
         (folder / f"{name}.yaml").write_text(text)
     return folder

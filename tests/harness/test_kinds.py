@@ -9,10 +9,12 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
+from qualgate.pipeline.plan import make_plan, set_refs
 from qualgate.records import LmEvalTask
 
 pytest.importorskip("lm_eval")
 
+from qualgate.harness import tasks
 from tests.harness.kinds import FILTER, KINDS, Drawn, write_kinds
 
 GATE = """\
@@ -49,8 +51,6 @@ def asked(kinds, name: str, **more) -> LmEvalTask:
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "fragile"])
 def test_requests_and_scores_are_lm_evals(kinds, theirs, name, capsys):
-    from qualgate.harness import tasks
-
     ref = asked(kinds, name)
     item, loaded = tasks.load(ref), tasks._loaded(ref)
     cases = {case.id: case for case in item.cases}
@@ -81,16 +81,12 @@ def test_requests_and_scores_are_lm_evals(kinds, theirs, name, capsys):
 
 
 def test_a_pair_for_a_score_of_all_documents_is_gated_only_when_it_is_named(kinds):
-    from qualgate.harness import tasks
-
     gated = tasks.load(asked(kinds, "choices")).metrics
     assert gated == ("lm_eval.acc", "lm_eval.acc_norm", "lm_eval.acc_bytes", "lm_eval.exact_match")
     assert tasks.load(asked(kinds, "own_code", metric="wordy")).metrics == ("lm_eval.acc", "lm_eval.score")
 
 
 def test_a_task_whose_code_fails_on_an_answer_gives_no_value_there_and_draws_the_same_each_time(kinds):
-    from qualgate.harness import tasks
-
     ref = asked(kinds, "fragile")
     cases = tasks.load(ref).cases
 
@@ -105,9 +101,6 @@ def test_a_task_whose_code_fails_on_an_answer_gives_no_value_there_and_draws_the
 
 
 def test_a_group_is_its_tasks_as_it_has_them(kinds, tmp_path):
-    from qualgate.harness import tasks
-    from qualgate.pipeline.plan import set_refs
-
     refs = tasks.members(asked(kinds, "family"))
     assert [ref.task for ref in refs] == ["several_contexts", "punctuation_and_delimiters", "choices", "text"]
     assert {ref.group for ref in refs} == {"family"}
@@ -127,8 +120,6 @@ def test_a_group_is_its_tasks_as_it_has_them(kinds, tmp_path):
 
 
 def test_a_rule_on_what_no_group_holds_is_refused_by_the_plan(kinds, tmp_path):
-    from qualgate.pipeline.plan import make_plan
-
     path = tmp_path / "gate.yaml"
     path.write_text(GATE.format(sets=f"  - {{lm_eval: pair, include_path: {kinds}}}", rule="pear"))
     with pytest.raises(UsageError, match=r"'pear', which this gate file does not run\. It runs: choices, text"):
@@ -136,8 +127,6 @@ def test_a_rule_on_what_no_group_holds_is_refused_by_the_plan(kinds, tmp_path):
 
 
 def test_names_that_no_column_holds_stay_apart():
-    from qualgate.harness import tasks
-
     names = {tasks._other("exact_match", f"{'a long filter ' * 5}{end}") for end in "12"}
     assert len(names) == 2
     assert max(map(len, names)) <= 64

@@ -6,63 +6,58 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+from contextlib import nullcontext
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from qualgate.errors import UsageError
+from qualgate.intake.lm_eval import read_samples
 from qualgate.records import Sampling
 from tests.engine.test_own_cache import COMPRESSED, scaled
 from tests.harness.local_tasks import TASKS, write_tasks
 from tests.tiny_models import save_tiny_model
 
+pytest.importorskip("lm_eval")
+
+from qualgate.harness.generation import generation_settings
+from qualgate.harness.model import QualgateLM, _stated_dtype
+
 ROOT = Path(__file__).resolve().parents[2]
+STATED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
 
 
 @pytest.fixture(scope="module")
 def ours(evaluated):
-    from qualgate.harness.model import QualgateLM
-
     return evaluated(QualgateLM(dtype="float32"))
 
 
-@pytest.mark.proof
-def test_greedy_texts_are_the_same(ours, theirs):
-    ours, theirs = ours["samples"], theirs["samples"]
+def test_texts_likelihoods_and_metrics_are_those_of_lm_evals_own_model(ours, theirs):
+    mine, his = ours["samples"], theirs["samples"]
     for task in ("sums", "line"):
-        assert [row["resps"] for row in ours[task]] == [row["resps"] for row in theirs[task]]
-    assert all("\n" not in row["resps"][0][0] for row in ours["line"]), "ended at the line break, which is cut off"
-    assert any("\n" in row["resps"][0][0] for row in ours["sums"])
-
-
-def test_log_likelihoods_agree_within_1e_4(ours, theirs):
-    ours, theirs = ours["samples"], theirs["samples"]
+        assert [row["resps"] for row in mine[task]] == [row["resps"] for row in his[task]]
+    assert all("\n" not in row["resps"][0][0] for row in mine["line"]), "ended at the line break, which is cut off"
+    assert any("\n" in row["resps"][0][0] for row in mine["sums"])
     for task in ("choice", "greedy"):
-        pairs = zip(ours[task], theirs[task], strict=True)
-        for (mine, greedily), (his, says) in ((a, b) for x, y in pairs for a, b in _answers(x, y)):
-            assert mine == pytest.approx(his, abs=1e-4)
-            assert greedily == says
-    assert any(says for row in theirs["greedy"] for _, says in [row["resps"][0][0]])
-    for mine, his in zip(ours["text"], theirs["text"], strict=True):
-        assert mine["resps"][0][0] == pytest.approx(his["resps"][0][0], abs=1e-3, rel=1e-6)
-
-
-def _answers(ours, theirs):
-    return zip((one[0] for one in ours["resps"]), (one[0] for one in theirs["resps"]), strict=True)
-
-
-def test_metrics_are_the_same(ours, theirs):
-    ours, theirs = ours["results"], theirs["results"]
+        for row, other in zip(mine[task], his[task], strict=True):
+            for ((one, greedily),), ((likelihood, says),) in zip(row["resps"], other["resps"], strict=True):
+                assert one == pytest.approx(likelihood, abs=1e-4)
+                assert greedily == says
+    assert any(says for row in his["greedy"] for _, says in [row["resps"][0][0]])
+    for row, other in zip(mine["text"], his["text"], strict=True):
+        assert row["resps"][0][0] == pytest.approx(other["resps"][0][0], abs=1e-3, rel=1e-6)
     for task in TASKS:
-        numbers = {key: value for key, value in theirs[task].items() if isinstance(value, float)}
+        numbers = {key: value for key, value in theirs["results"][task].items() if isinstance(value, float)}
         assert numbers
-        assert {key: ours[task][key] for key in numbers} == pytest.approx(numbers, rel=1e-5)
-    assert ours["sums"]["exact_match,strict-match"] > 0.5, "else equal metrics would say little"
+        assert {key: ours["results"][task][key] for key in numbers} == pytest.approx(numbers, rel=1e-5)
+    assert ours["results"]["sums"]["exact_match,strict-match"] > 0.5, "else equal metrics would say little"
 
 
 def test_results_say_how_keys_and_values_were_held(tmp_path):
-    from qualgate.harness.model import QualgateLM
-
     plain = save_tiny_model(tmp_path / "model")
     model = scaled(plain, tmp_path / "fp8", declared=COMPRESSED)
     assert QualgateLM(pretrained=str(plain)).get_model_info()["qualgate_kv_cache"] == "float32"
@@ -70,13 +65,9 @@ def test_results_say_how_keys_and_values_were_held(tmp_path):
 
 
 def test_the_entry_points_that_pyproject_states_make_the_model_known():
-    import tomllib
-    from importlib.metadata import EntryPoint
-
     from lm_eval.api.registry import model_registry
 
-    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    for group, names in stated.items():
+    for group, names in STATED.items():
         for name, value in names.items():
             EntryPoint(name, value, group).load()()
     assert "qualgate" in model_registry
@@ -85,14 +76,11 @@ def test_the_entry_points_that_pyproject_states_make_the_model_known():
 @pytest.mark.proof
 def test_the_plain_command_finds_the_model(tmp_path):
     """`lm_eval --model qualgate` where qualgate is installed: its entry points as pyproject states them."""
-    import tomllib
-
-    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     installed = tmp_path / "site" / "qualgate_stated-0.dist-info"
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: qualgate-stated\nVersion: 0\n")
     (installed / "entry_points.txt").write_text(
-        "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in stated.items())
+        "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in STATED.items())
     )
     tasks = write_tasks(tmp_path / "tasks", n=3)
     paths = [str(ROOT), str(ROOT / "kernels"), str(installed.parent), os.environ.get("PYTHONPATH", "")]
@@ -108,8 +96,6 @@ def test_the_plain_command_finds_the_model(tmp_path):
     assert said["config"]["model_dtype"].startswith("int4")
     assert said["results"]["sums"]["exact_match,strict-match"] > 0
     (log,) = (tmp_path / "out").rglob("samples_sums_*.jsonl")
-    from qualgate.intake.lm_eval import read_samples
-
     read = read_samples(log, filter="strict-match")
     assert (read.task, len(read.scores.rows)) == ("sums", 3)
     assert all(row.case_hash for row in read.scores.rows)
@@ -122,28 +108,16 @@ def test_the_plain_command_finds_the_model(tmp_path):
         ('{"torch_dtype": "bfloat16"}', "bfloat16"),
         ("{}", "float32"),
         ("[", "float32"),
+        ('{"dtype": "float8_e4m3fn"}', ""),
     ],
 )
-def test_weights_are_of_the_type_that_the_folder_states(tmp_path, config, dtype):
-    from qualgate.harness.model import _stated_dtype
-
+def test_weights_are_of_the_type_that_the_folder_states_if_the_engine_holds_it(tmp_path, config, dtype):
     (tmp_path / "config.json").write_text(config)
-    assert _stated_dtype(tmp_path) == dtype
-
-
-def test_a_type_that_the_engine_does_not_hold_is_refused(tmp_path):
-    from qualgate.errors import UsageError
-    from qualgate.harness.model import _stated_dtype
-
-    (tmp_path / "config.json").write_text('{"dtype": "float8_e4m3fn"}')
-    with pytest.raises(UsageError, match="float8_e4m3fn"):
-        _stated_dtype(tmp_path)
+    with nullcontext() if dtype else pytest.raises(UsageError, match="float8_e4m3fn"):
+        assert _stated_dtype(tmp_path) == dtype
 
 
 def test_a_task_that_samples_as_we_cannot_is_refused():
-    from qualgate.errors import UsageError
-    from qualgate.harness.generation import generation_settings
-
     for settings, said in (
         ({"do_sample": True}, "that the task states"),
         ({"do_sample": True, "temperature": 1000}, "from 0.01 to 100"),
@@ -166,8 +140,6 @@ def test_a_task_that_samples_as_we_cannot_is_refused():
 
 
 def test_how_a_task_samples_is_taken_over_and_without_effect_where_it_does_not():
-    from qualgate.harness.generation import generation_settings
-
     assert generation_settings({"until": "\n", "max_new_tokens": 7}) == (("\n",), 7, Sampling())
     for settings in (
         {"temperature": 0.7},
@@ -185,10 +157,6 @@ def test_how_a_task_samples_is_taken_over_and_without_effect_where_it_does_not()
 
 
 def test_our_engine_draws_for_lm_eval_the_same_in_any_batch(tmp_path):
-    from types import SimpleNamespace
-
-    from qualgate.harness.model import QualgateLM
-
     def said(seed: int, rows: int, order: int = 1, **cuts) -> list[str]:
         model = QualgateLM(dtype="float32", batch_size=rows, seed=seed, cache_dir=str(tmp_path))
         how = {"until": [], "max_gen_toks": 8, "do_sample": True, "temperature": 1.5, **cuts}

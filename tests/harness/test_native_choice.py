@@ -7,8 +7,13 @@ import json
 import pytest
 
 from qualgate.config import load_gate_file
+from qualgate.run import run_gate
+from qualgate.store import runs
+from qualgate.store.database import open_store
 from tests.command_line import forked_workers
 from tests.harness.local_tasks import CHAT, sum_row, write_tasks
+
+pytest.importorskip("lm_eval")
 
 DOCUMENTS = 8
 GATE = """\
@@ -22,11 +27,6 @@ workers: {{count: 1, devices: cpu}}
 
 
 def test_a_set_of_choices_scores_as_lm_evals_task_of_the_same_documents(tmp_path):
-    pytest.importorskip("lm_eval")
-    from qualgate.run import run_gate
-    from qualgate.store import runs
-    from qualgate.store.database import open_store
-
     tasks = write_tasks(tmp_path / "tasks", DOCUMENTS)
     rows = [sum_row(1234 + 877 * i, 4321 + 613 * i) for i in range(DOCUMENTS)]
     chat = json.loads(CHAT)

@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from qualgate.config import load_gate_file
-from qualgate.errors import UsageError
+from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.pipeline.plan import make_plan
+from qualgate.pipeline.rescore import rescore
+from qualgate.pipeline.stored import decide_again
 from qualgate.records import LmEvalTask, Sampling
+from qualgate.store import runs
+from qualgate.store.database import open_store
 from tests.command_line import forked_workers
+
+pytest.importorskip("lm_eval")
+
+from qualgate.harness import tasks
 
 GATE = """\
 version: 1
@@ -40,31 +49,29 @@ def gate(folder: Path, tasks: Path):
     return load_gate_file(path)
 
 
-def run(loaded):
-    """(outcome, evidence, gate file) of a run."""
-    pytest.importorskip("lm_eval")
+@pytest.fixture(scope="module")
+def ran(folder, tmp_path_factory):
+    """(outcome, evidence, gate file) of a run over every task."""
     from qualgate.run import run_gate
-    from qualgate.store import runs
-    from qualgate.store.database import open_store
 
+    loaded = gate(tmp_path_factory.mktemp("run"), folder)
     with forked_workers():
         outcome = run_gate(loaded)
     with open_store(loaded.store_url) as store:
         return outcome, runs.evidence(store, outcome.run_id), loaded
 
 
-@pytest.fixture(scope="module")
-def ran(folder, tmp_path_factory):
-    """A run over every task."""
-    return run(gate(tmp_path_factory.mktemp("run"), folder))
-
-
-def same_values(evidence, theirs, tasks=()) -> int:
-    """How many of lm-eval's scores of its own samples were compared with the stored ones, of these tasks or all."""
+@pytest.mark.proof
+def test_a_run_approves_eight_bits_and_blocks_two_and_stores_every_sample_with_lm_evals_scores(ran, theirs):
+    """The baseline's float32 weights in our engine and in lm-eval's own model class: the same values everywhere."""
+    outcome, evidence, _ = ran
+    assert outcome.failures == ()
+    assert {verdict.variant: verdict.word for verdict in outcome.verdicts} == {"same": "approve", "int2": "block"}
     ours = {(unit.key.evalset, unit.key.case_id): unit.values for unit in evidence.baseline.units}
+    assert len(ours) == 5 * 24
     compared = 0
     for task, rows in theirs["samples"].items():
-        for row in rows if not tasks or task in tasks else ():
+        for row in rows:
             values = ours[task, str(row["doc_id"])]
             for metric in row["metrics"]:
                 other = f"lm_eval.{metric},{row['filter']}"  # not gated, or of the filter that is not
@@ -72,34 +79,6 @@ def same_values(evidence, theirs, tasks=()) -> int:
                     found = values[other if other in values else f"lm_eval.{metric}"]
                     assert found == pytest.approx(row[metric], abs=1e-4)
                     compared += 1
-    return compared
-
-
-@pytest.mark.proof
-def test_a_run_of_two_tasks_stores_what_lm_eval_says(folder, tmp_path, theirs):
-    path = tmp_path / "gate.yaml"
-    left_out = ("int2:", "lm_eval: sums", "lm_eval: greedy", "lm_eval: text", "evalset: greedy", "evalset: text")
-    lines = GATE.format(tasks=folder).splitlines()
-    path.write_text("\n".join(line for line in lines if not any(one in line for one in left_out)))
-    outcome, evidence, _ = run(load_gate_file(path))
-    assert [(verdict.variant, verdict.word) for verdict in outcome.verdicts] == [("same", "approve")]
-    assert same_values(evidence, theirs, ("line", "choice")) == 24 * (1 + 3)
-
-
-@pytest.mark.proof
-def test_a_run_approves_eight_bits_and_blocks_two(ran):
-    outcome, _, _ = ran
-    assert outcome.failures == ()
-    assert {verdict.variant: verdict.word for verdict in outcome.verdicts} == {"same": "approve", "int2": "block"}
-
-
-@pytest.mark.proof
-def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
-    """The baseline's float32 weights in our engine and in lm-eval's own model class: the same values everywhere."""
-    _, evidence, _ = ran
-    ours = {(unit.key.evalset, unit.key.case_id): unit.values for unit in evidence.baseline.units}
-    compared = same_values(evidence, theirs)
-    assert len(ours) == 5 * 24
     assert compared == 24 * (2 + 1 + 3 + 2), "sums by two filters, line, choice by three metrics, greedy by two"
     bits = [ours["text", str(row["doc_id"])]["lm_eval.bits_per_byte,none"] for row in theirs["samples"]["text"]]
     whole = [row["bits_per_byte"] for row in theirs["samples"]["text"]]
@@ -108,10 +87,6 @@ def test_every_sample_is_stored_with_the_scores_lm_eval_gives_it(ran, theirs):
 
 @pytest.mark.proof
 def test_a_run_is_scored_again_by_another_version_of_lm_eval_without_a_model(ran, monkeypatch):
-    from qualgate.harness import tasks
-    from qualgate.pipeline.rescore import rescore
-    from qualgate.pipeline.stored import decide_again
-
     outcome, _, loaded = ran
     url = loaded.store_url
     same = rescore(url, None, None)
@@ -148,9 +123,6 @@ def test_likelihoods_drift_at_every_token_that_was_read(ran):
 
 
 def test_the_same_gate_file_is_the_same_plan_and_another_filter_another(folder, tmp_path):
-    pytest.importorskip("lm_eval")
-    from qualgate.harness import tasks
-
     def content(**changed: object) -> str:
         ref = LmEvalTask(**{"task": "sums", "include_path": str(folder), "filter": "strict-match", **changed})
         tasks._loaded.cache_clear()
@@ -174,9 +146,6 @@ def test_the_same_gate_file_is_the_same_plan_and_another_filter_another(folder, 
     ids=str,
 )
 def test_a_task_that_cannot_be_asked_or_judged_is_refused(folder, tmp_path, entry, said):
-    pytest.importorskip("lm_eval")
-    from qualgate.harness import tasks
-
     for path in folder.iterdir():
         (tmp_path / path.name).write_text(path.read_text())
     line = (folder / "line.yaml").read_text()
@@ -189,11 +158,6 @@ def test_a_task_that_cannot_be_asked_or_judged_is_refused(folder, tmp_path, entr
 
 def test_a_task_that_samples_at_a_temperature_has_it_and_the_others_stay_greedy(folder, tmp_path, monkeypatch):
     """Its own temperature is a part of its cases; the gate file's is for other evalsets."""
-    pytest.importorskip("lm_eval")
-    from qualgate.errors import NotInThisVersion
-    from qualgate.harness import tasks
-    from qualgate.pipeline.plan import make_plan
-
     for path in folder.iterdir():
         (tmp_path / path.name).write_text(path.read_text())
     line = (folder / "line.yaml").read_text()

@@ -273,7 +273,7 @@ def _weight_only(name: str, prepared: Prepared, dtype: torch.dtype, tokens: int,
     counted = like.code == "int" and like.bits == 4 and tokens == 16 and terms == 1 and prepared.group_size >= 128
     return Entry(
         name, gemm.weight_only_kernel, signature, constants, tile, tile.rows * prepared.block_k, counted,
-        product="HGMMA" if counted and target == 90 and dtype == torch.bfloat16 else "",  # from registers to the tensor core
+        product="HGMMA" if counted and target == 90 and dtype == torch.bfloat16 else "",
     )  # fmt: skip
 
 
