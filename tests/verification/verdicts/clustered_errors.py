@@ -1,76 +1,87 @@
-"""Errors on clustered cases, drawn.
+"""Errors on clustered cases, drawn: each draw is the evidence of a run, with a cluster for each case, put to `decide`.
 
-Where bets on clusters prove what is within the margin, their product is taken here as well. Else two answers must agree
-on a decision; how often the one that is found for many draws at once does (the t that allows for clusters not drawn; of
-scores t, then Gaffke's bound) is reported, so the gate errs no more often. That it decides nothing more is put to the
-gate itself on some draws of each cell.
+What is put are the draws that could be wrong: of an approval at a loss of the margin, those that lost less than it by a
+standard error or more, and of a block those that lost more. No test at alpha can decide on the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, stdtrit
 
-from qualgate.stats.bounded import bounded_mean
-from qualgate.stats.cluster_bets import bets_serve
-from qualgate.stats.intervals import independent_clusters
-from qualgate.stats.paired.compare import compare_clustered_pairs
-from qualgate.stats.relative import RATE_PART, compare_relative
-from qualgate.stats.unseen_clusters import p_at_most
+from qualgate.gate.verdict import decide_plain
+from qualgate.records import ArmEvidence, Policy, Rule, RunEvidence, UnitEvidence, UnitKey
 from tests.verification.verdicts.exact_chances import ALPHA
+from tests.verification.verdicts.faults.evidence import identity
 
-# The rule that picks tables was tuned on 50, 100, 200, 250, 350 and 400; the others are held out.
-CELLS_AT_ONCE = 400_000  # clusters drawn at a time
-PUT_TO_THE_GATE = 3  # draws of a cell
-ASKED = 1_000  # draws of a cell
-
-
-def clustered(
-    clusters: int, sizes: tuple[int, ...], alike: float, margin: float, more: float, draws: int,
-    generator: np.random.Generator,
-) -> dict[str, Any]:  # fmt: skip
-    """At loss = margin, with a share of each cluster's cases that flip as one. more: disagreement beyond the loss."""
-    chances_ = np.array([margin + more / 2, more / 2])
-
-    def drawn(each: NDArray, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
-        copies = generator.binomial(each, alike, shape)
-        lost, gained = _flips(each - copies, chances_, generator)
-        u = generator.random(shape)
-        shared_lost = u < chances_[0]
-        return lost + copies * shared_lost, gained + copies * (~shared_lost & (u < chances_.sum()))
-
-    return {"alike": alike, "more": more} | _by_clusters(clusters, sizes, margin, draws, drawn, drawn)
+RIGHT = 0.85  # of the baseline's answers
+Draw = np.random.Generator
+Truth = Callable[["Cell", NDArray, Draw], tuple[NDArray, NDArray]]  # labels of cases → scores before and after
 
 
-def wholly(
-    clusters: int, sizes: tuple[int, ...], noise: float, margin: float, part: float, draws: int,
-    generator: np.random.Generator, *, by_size: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """At loss = margin, where all loss is by clusters that lose `part` of their cases, the others flipping evenly. For
-    the block: clusters that gain as much hide half of a loss that all others share. by_size: see `_hiding`."""
-    chance = _hiding(_dealt(clusters, sizes), margin / part) if by_size else margin / part
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """sizes: dealt to the clusters in turn. `limit` is the rule's, and what is truly lost. noise: disagreement beside
+    the loss."""
 
-    def failing(each: NDArray, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
-        struck = generator.random(shape) < chance
-        return struck, struck * generator.binomial(each, part, shape)
+    clusters: int
+    sizes: tuple[int, ...]
+    limit: float
+    noise: float
+    truth: Truth
+    word: str = "approve"  # which is wrong at this truth
+    relative: bool = False
+    metric: str = "exact_match"
 
-    def lost_wholly(each: NDArray, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
-        struck, fell = failing(each, shape)
-        lost, gained = _flips(np.broadcast_to(each, shape), np.array([noise, noise]) / 2, generator)
-        return np.where(struck, fell, lost), np.where(struck, 0, gained)
+    @property
+    def each(self) -> NDArray:
+        return np.array([self.sizes[index % len(self.sizes)] for index in range(self.clusters)])
 
-    def hidden(each: NDArray, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
-        struck, rose = failing(each, shape)
-        shared = 2 * margin / (1 - margin / part)  # by the others, of which twice the margin is lost in all
-        lost, gained = _flips(np.broadcast_to(each, shape), np.array([noise / 2 + shared, noise / 2]), generator)
-        return np.where(struck, 0, lost), np.where(struck, rose, gained)
+    @property
+    def rule(self) -> Rule:
+        limits = {"max_relative_drop" if self.relative else "max_drop": self.limit}
+        return Rule(metric=self.metric, **limits)  # type: ignore[arg-type]
 
-    found = _by_clusters(clusters, sizes, margin, draws, lost_wholly, hidden)
-    return {"noise": noise, "part": part, "by_size": by_size} | found
+
+def alike(share: float, cell: Cell, labels: NDArray, g: Draw) -> tuple[NDArray, NDArray]:
+    """A share of each cluster's cases flip as one."""
+    u = np.where(g.random(len(labels)) < share, g.random(cell.clusters)[labels], g.random(len(labels)))
+    return _changed(np.where(u < cell.limit + cell.noise / 2, -1, np.where(u < cell.limit + cell.noise, 1, 0)), g)
+
+
+def wholly(part: float, cell: Cell, labels: NDArray, g: Draw, *, by_size: bool = False) -> tuple[NDArray, NDArray]:
+    """All loss is by clusters that lose `part` of their cases. For the block: clusters that gain as much hide half of a
+    loss that all others share. by_size: the large ones fail, as often as hides the loss best."""
+    share = cell.limit / part
+    chance = _hiding(cell.each, share) if by_size else np.full(cell.clusters, share)
+    struck, fell = (g.random(cell.clusters) < chance)[labels], g.random(len(labels)) < part
+    shared = 0.0 if cell.word == "approve" else 2 * cell.limit / (1 - share)
+    u = g.random(len(labels))
+    even = np.where(u < cell.noise / 2 + shared, -1, np.where(u < cell.noise + shared, 1, 0))
+    return _changed(np.where(struck, fell if cell.word == "block" else -1 * fell, even), g)
+
+
+def of_the_rate(cell: Cell, labels: NDArray, g: Draw) -> tuple[NDArray, NDArray]:
+    """A share of clusters is lost as a whole, which is that share of the baseline's rate."""
+    before, u = g.random(len(labels)) < RIGHT, g.random(len(labels))
+    flipped = u < np.where(before, cell.noise / 2 / RIGHT, cell.noise / 2 / (1 - RIGHT))
+    return before, (before ^ flipped) & ~(g.random(cell.clusters) < cell.limit)[labels]
+
+
+def half_points(cell: Cell, labels: NDArray, g: Draw) -> tuple[NDArray, NDArray]:
+    """Scores between 0 and 1: some clusters lose half a point on every case, the others move evenly."""
+    moves = np.clip(g.normal(0, cell.noise, len(labels)), -0.2, 0.2)
+    return np.full(len(labels), 0.75), 0.75 + np.where((g.random(cell.clusters) < 2 * cell.limit)[labels], -0.5, moves)
+
+
+def _changed(change: NDArray, g: Draw) -> tuple[NDArray, NDArray]:
+    before = np.where(change == 0, g.random(len(change)) < RIGHT, change < 0)
+    return before, before + change
 
 
 def _hiding(each: NDArray, share: float) -> NDArray:
@@ -83,117 +94,66 @@ def _hiding(each: NDArray, share: float) -> NDArray:
     return np.maximum(1 - high / each, 0.0)
 
 
-def _flips(cases: NDArray, chances_: NDArray, generator: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """(lost, gained) of so many cases, each alone."""
-    lost = generator.binomial(cases, chances_[0])
-    return lost, generator.binomial(cases - lost, chances_[1] / (1 - chances_[0]))
+def wrongly(cell: Cell, draws: int, generator: Draw) -> dict[str, Any]:
+    """How often the word that is wrong at this truth is said."""
+    labels, wrong = np.repeat(np.arange(cell.clusters), cell.each), 0
+    for _ in range(draws):
+        before, after = cell.truth(cell, labels, generator)
+        if _could_be_wrong(cell, after - 1.0 * before, labels, before.mean()):
+            wrong += said(cell, before, after, labels) == cell.word
+    return {
+        "clusters": cell.clusters, "sizes": sorted(set(cell.sizes)), "limit": cell.limit, "noise": cell.noise,
+        "relative": cell.relative, "metric": cell.metric, "draws": draws, "approve": 0.0, "block": 0.0,
+        cell.word: wrong / draws,
+    }  # fmt: skip
 
 
-Drawing = Callable[[NDArray, tuple[int, int]], tuple[NDArray, NDArray]]  # (lost, gained) [draws, clusters]
+def _could_be_wrong(cell: Cell, change: NDArray, labels: NDArray, rate: float) -> bool:
+    off = np.bincount(labels, change - change.mean())
+    error = np.sqrt((off**2).sum()) / len(change)
+    spare = change.mean() + cell.limit * (rate if cell.relative else 1.0)
+    return (spare if cell.word == "approve" else -spare) >= error
 
 
-def _by_clusters(
-    clusters: int, sizes: tuple[int, ...], margin: float, draws: int, to_approve: Drawing, to_block: Drawing
-) -> dict[str, Any]:
-    """Shares of draws that are approved and blocked at most, and draws that the gate decides and this does not."""
-    each = _dealt(clusters, sizes)
-    found: dict[str, Any] = {"clusters": clusters, "sizes": sorted(set(sizes)), "margin": margin, "draws": draws}
-    strangers = 0
-    for name, drawing, sign in (("approve", to_approve, 1), ("block", to_block, -1)):
-        wrong = 0
-        for start in range(0, draws, step := max(1, CELLS_AT_ONCE // clusters)):
-            lost, gained = drawing(each, (min(step, draws - start), clusters))
-            mean, error = _moments(sign * (gained - lost), each)
-            if sign > 0 and bets_serve(each, margin, ALPHA):
-                won = (margin * each - lost + gained) / each.max() / (1 - margin)
-                rejects = np.prod(1 + 0.95 * won, axis=1) >= 1 / ALPHA
-            else:
-                rejects = p_at_most(mean, error, clusters, independent_clusters(each, ALPHA), -sign * margin) <= ALPHA
-            wrong += int(rejects.sum())
-            if start == 0:
-                results = [_gates(lost[k], gained[k], each, margin) for k in range(PUT_TO_THE_GATE)]
-                decided = [(one.p_within if sign > 0 else one.p_beyond) <= ALPHA for one in results]
-                strangers += int((np.array(decided) & ~rejects[:PUT_TO_THE_GATE]).sum())
-        found[name] = wrong / draws
-    return found | {"not_the_gates": strangers}
+def said(cell: Cell, before: NDArray, after: NDArray, labels: NDArray) -> str:
+    """The gate's word on a run with these scores."""
+    arms = [
+        ArmEvidence(name=name, identity=identity(name), units=tuple(
+            UnitEvidence(key=UnitKey(name, "drawn", f"{at:06}"), case_hash=f"h{at}", status="done", cluster=f"c{label}",
+                         values={cell.metric: float(value)}, scorers={cell.metric: "1"}, tokens=9)
+            for at, (value, label) in enumerate(zip(scores, labels, strict=True))))
+        for name, scores in (("baseline", before), ("variant", after))
+    ]  # fmt: skip
+    evidence = RunEvidence(
+        run_id="drawn", expected=tuple(unit.key for arm in arms for unit in arm.units),
+        metrics={"drawn": (cell.metric,)}, baseline=arms[0], variants=(arms[1],),
+    )  # fmt: skip
+    return decide_plain(evidence, Policy(rules=(cell.rule,), alpha=ALPHA))[0].word
 
 
-def _gates(lost: NDArray, gained: NDArray, each: NDArray, margin: float):
-    """What the gate says of one draw."""
-    d = np.concatenate(
-        [np.repeat([-1.0, 1.0, 0.0], [a, b, n - a - b]) for a, b, n in zip(lost, gained, each, strict=True)]
-    )
-    return compare_clustered_pairs(d < 0, d > 0, np.repeat(np.arange(len(each)), each), margin, ALPHA)
-
-
-def _dealt(clusters: int, sizes: tuple[int, ...]) -> NDArray:
-    return np.array([sizes[index % len(sizes)] for index in range(clusters)])
-
-
-def _moments(sums: NDArray, each: NDArray) -> tuple[NDArray, NDArray]:
-    """[draws] mean over cases and its standard error, from [draws, clusters] sums."""
-    total, count = each.sum(), len(each)
-    mean = sums.sum(axis=1) / total
-    residual = sums - mean[:, None] * each
-    return mean, np.sqrt(count / (count - 1) * (residual**2).sum(axis=1)) / total
-
-
-def relative(
-    clusters: int, sizes: tuple[int, ...], noise: float, share: float, draws: int, generator: np.random.Generator
-) -> dict[str, Any]:
-    """A share of clusters is lost as a whole, and a loss of that share of the baseline's rate (85 %) is the limit."""
-    each, right, spent, approved, strangers = _dealt(clusters, sizes), 0.85, RATE_PART * ALPHA, 0, 0
-    trials, total = independent_clusters(each, ALPHA), int(each.sum())
-    for start in range(0, draws, step := max(1, CELLS_AT_ONCE // clusters)):
-        shape = (min(step, draws - start), clusters)
-        base = generator.binomial(each, right, shape)
-        lost, gained = (
-            generator.binomial(base, noise / 2 / right),
-            generator.binomial(each - base, noise / 2 / (1 - right)),
+def _cells() -> list[Cell]:
+    found = [
+        Cell(clusters=clusters, sizes=sizes, limit=limit, noise=noise, truth=partial(alike, share), word=word)
+        for clusters, sizes, share, limit, noise in (
+            (20, (4,), 0.8, 0.10, 0.05), (40, (1, 2, 20), 0.8, 0.03, 0.05), (150, (1, 1, 1, 12), 1.0, 0.10, 0.15),
+            (30, (16,), 1.0, 0.10, 0.01), (150, (5,), 0.3, 0.03, 0.05),
         )
-        struck = generator.random(shape) < share
-        lost, gained = np.where(struck, base, lost), np.where(struck, 0, gained)
-        mean, error = _moments(gained - lost, each)
-        hits = base.sum(axis=1) / total * trials
-        least = betaincinv(hits, trials - hits + 1, spent)  # the baseline's rate is surely that
-        rejects = p_at_most(mean, error, clusters, trials, -share * least) <= ALPHA - spent
-        approved += int(rejects.sum())
-        for k in range(PUT_TO_THE_GATE if start == 0 else 0):
-            before = [np.arange(n) < b for b, n in zip(base[k], each, strict=True)]
-            after = [
-                np.where(one, np.arange(len(one)) >= a, np.arange(len(one)) < b + c)
-                for one, a, b, c in zip(before, lost[k], base[k], gained[k], strict=True)
-            ]
-            labels = np.repeat(np.arange(clusters), each)
-            found = compare_relative(np.concatenate(before), np.concatenate(after), labels, share, ALPHA)
-            strangers += found.p_within <= ALPHA and not rejects[k]
-    return {
-        "rule": "relative drop", "clusters": clusters, "sizes": sorted(set(sizes)), "noise": noise, "limit": share,
-        "draws": draws, "approve": approved / draws, "block": 0.0, "not_the_gates": strangers,
-    }  # fmt: skip
+        for word in ("approve", "block")
+    ]  # fmt: skip
+    for clusters, sizes, noise, limit in (
+        (60, (20,), 0.05, 0.02), (30, (16,), 0.10, 0.05), (150, (10,), 0.02, 0.01),
+        (60, (10,), 0.05, 0.08), (45, (8,), 0.10, 0.10),  # of these bets on clusters decide
+    ):  # fmt: skip
+        cell = Cell(clusters=clusters, sizes=sizes, limit=limit, noise=noise, truth=partial(wholly, 1.0))
+        found += [cell, replace(cell, truth=partial(wholly, 0.5)), replace(cell, word="block")]
+        found += [replace(cell, truth=of_the_rate, relative=True), replace(cell, truth=half_points, metric="f1")]
+    for clusters, sizes, noise, limit in (
+        (404, (*[20] * 4, *[1] * 400), 0.02, 0.10), (150, (1, 1, 1, 12), 0.05, 0.08), (180, (1, 2, 3, 5, 8), 0.02, 0.04)
+    ):  # fmt: skip
+        unlike = partial(wholly, 1.0, by_size=True)
+        found.append(Cell(clusters=clusters, sizes=sizes, limit=limit, noise=noise, truth=unlike))
+        found.append(replace(found[-1], word="block"))
+    return found
 
 
-def scores(
-    clusters: int, sizes: tuple[int, ...], noise: float, margin: float, draws: int, generator: np.random.Generator
-) -> dict[str, Any]:
-    """Scores between 0 and 1: some clusters lose half a point on every case, the others move evenly by up to `noise`.
-    The second answer, Gaffke's bound, is asked where t approves, of at most `ASKED` draws."""
-    each, part = _dealt(clusters, sizes), 0.5
-    labels, asked, agreed, seen, by_t = np.repeat(np.arange(clusters), each), 0, 0, 0, 0
-    width = np.sqrt(each / 3) * noise  # of a sum of that many even moves
-    for start in range(0, draws, step := max(1, CELLS_AT_ONCE // clusters)):
-        shape = (min(step, draws - start), clusters)
-        moves = np.clip(generator.normal(0, width, shape), -each * noise, each * noise)
-        sums = np.where(generator.random(shape) < margin / part, -part * each, moves)
-        mean, error = _moments(sums, each)
-        t = (mean + margin) / np.maximum(error, 1e-300)
-        passing = np.flatnonzero(t >= stdtrit(clusters - 1, 1 - ALPHA))
-        seen, by_t = seen + len(t), by_t + len(passing)
-        for k in passing[: max(0, ASKED - asked)]:
-            values = np.repeat(sums[k] / each, each)
-            asked += 1
-            agreed += bounded_mean(values, labels, -margin, ALPHA).p_above <= ALPHA
-    return {
-        "rule": "scores", "clusters": clusters, "sizes": sorted(set(sizes)), "noise": noise, "margin": margin,
-        "draws": draws, "asked": asked, "approve": by_t / seen * (agreed / asked if asked else 1.0), "block": 0.0,
-    }  # fmt: skip
+CELLS = _cells()

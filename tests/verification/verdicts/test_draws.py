@@ -7,6 +7,7 @@ import pytest
 
 from qualgate.gate.peers.rule import Outcomes
 from tests.verification.verdicts import nights, peer_rules
+from tests.verification.verdicts.clustered_errors import CELLS, said, wrongly
 from tests.verification.verdicts.early_stopping import early, fixed_pairs
 from tests.verification.verdicts.four_arms import measure, outcomes
 from tests.verification.verdicts.peeking import peeking
@@ -133,3 +134,20 @@ def test_a_slice_reproduces_the_known_false_passes():
     assert [row["id"] for row in rows] == ["peers.cases", "peers.false_pass"]
     assert {row["met"] for row in rows} == {None}  # a slice is no proof
     assert rows[0]["measured"]["least_share_of_2pq_over_disagreement"] > 0.8
+
+
+# ------------------------------------------------------------------------------------------------ clustered cases
+
+
+def test_clustered_draws_lose_the_limit_and_are_judged_by_the_gate():
+    generator = np.random.default_rng(2)
+    for cell in CELLS:
+        labels, lost = np.repeat(np.arange(cell.clusters), cell.each), []
+        for _ in range(100):
+            before, after = cell.truth(cell, labels, generator)
+            lost.append((before.mean() - after.mean()) / (before.mean() if cell.relative else 1))
+        assert np.mean(lost) == pytest.approx(cell.limit, abs=4 * np.std(lost) / 10 + 0.003)
+    rates = [wrongly(cell, 10, generator) for cell in CELLS[:6]]
+    assert all(max(rate["approve"], rate["block"]) <= 0.4 for rate in rates)
+    sound = np.arange(len(labels)) % 10 > 0
+    assert [said(CELLS[-1], sound, after, labels) for after in (sound, 0 * sound)] == ["approve", "block"]
