@@ -35,8 +35,8 @@ def ways(table) -> float:
 
 
 @pytest.mark.parametrize(("k", "margin", "losses"), [
-    (36, 0.08, (1.0, 0.0, -1.0)), (72, 0.08, (1.0, 0.0, -1.0)), (60, 0.05, (0.5, 0.0, -1.0)),
-    (30, 0.10, (1.0, 0.25, -0.25)), (24, 0.12, (1.0, 0.1, 0.0, -0.1)), (19, 0.15, (0.5, 0.25, 0.0, -0.25)),
+    (36, 0.08, (1.0, 0.0, -1.0)), (60, 0.05, (0.5, 0.0, -1.0)), (30, 0.10, (1.0, 0.25, -0.25)),
+    (19, 0.15, (0.5, 0.25, 0.0, -0.25)),
 ])  # fmt: skip
 def test_the_error_is_at_most_alpha_whatever_a_clusters_losses_are(k, margin, losses) -> None:
     """Summed over every table of clusters of one size that lose these shares of it, at a mean loss of the margin."""
@@ -54,7 +54,7 @@ def test_the_error_is_at_most_alpha_whatever_a_clusters_losses_are(k, margin, lo
     assert 0.005 < worst <= 0.05
 
 
-@pytest.mark.parametrize(("counts", "margin"), [({1: 60, 2: 60, 20: 60}, 0.05), ({1: 90, 12: 30}, 0.10)])
+@pytest.mark.parametrize(("counts", "margin"), [({1: 90, 12: 30}, 0.10)])
 def test_nor_whichever_sizes_fail(counts, margin) -> None:
     """Clusters of each size fail as a whole with a chance of its own; how many do is summed over exactly."""
     sizes = np.repeat(list(counts), list(counts.values()))

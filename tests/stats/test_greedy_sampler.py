@@ -28,10 +28,10 @@ def value(margins: np.ndarray, share: float = SURE) -> float:
     return log_e_value(log_e_values(margins, share))
 
 
-@pytest.mark.parametrize("peak", [0.1, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("peak", [0.1, 3.0])
 def test_of_a_sampler_that_draws_the_value_has_a_mean_of_one_at_most(peak):
     generator = np.random.default_rng(0)
-    found = np.array([log_e_values(told(generator, 6, peak=peak)) for _ in range(20_000)])
+    found = np.array([log_e_values(told(generator, 6, peak=peak)) for _ in range(5_000)])
     means, errors = np.exp(found).mean(0), np.exp(found).std(0) / np.sqrt(len(found))
     assert (means <= 1 + 4 * errors).all(), means
 
@@ -40,7 +40,7 @@ def test_of_a_sampler_that_draws_the_value_has_a_mean_of_one_at_most(peak):
 def test_a_silently_greedy_sampler_is_caught_in_200_prompts(temperature):
     """Distributions as sharp as a language model's: the likeliest token mostly holds nearly all; eight tokens each."""
     generator = np.random.default_rng(2)
-    for _ in range(100):
+    for _ in range(20):
         margins = told(generator, 200 * 8, peak=8.0, greedy=1.0, temperature=temperature)
         assert value(margins) >= log(1 / ALPHA)
 
@@ -62,7 +62,7 @@ def test_a_cut_that_leaves_the_next_token_in_accuses_nobody_who_draws_within_it(
     """Top-p 0.7 of what is told: where the likeliest holds less, at least two are left."""
     generator = np.random.default_rng(4)
     found = []
-    for _ in range(4000):
+    for _ in range(1500):
         logits = np.sort(generator.normal(size=(8, 20)) * 2.0)[:, ::-1]
         shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
         cut = np.where(np.cumsum(shares, 1) - shares < 0.7, logits, -np.inf)

@@ -60,7 +60,7 @@ def truth(p: NDArray, q: NDArray) -> float:
 @pytest.mark.parametrize("floor", [True, False])
 def test_the_truth_is_inside_whatever_the_distributions(floor):
     rng, finite = np.random.default_rng(7), 0
-    for p, q in pairs(1, 10_000 if floor else 2_000):
+    for p, q in pairs(1, 2_000 if floor else 500):
         k = int(rng.integers(1, len(p) + 1))
         also = int(rng.integers(len(p)))
         off = rng.uniform(-WITHIN, WITHIN, (2, len(p)))
@@ -69,7 +69,7 @@ def test_the_truth_is_inside_whatever_the_distributions(floor):
         below, above = kl_bounds(one, other, len(p), WITHIN)
         assert below - 1e-12 <= truth(p, q) <= above + 1e-12
         finite += isfinite(above)
-    assert finite > (9_900 if floor else 0)
+    assert finite > (1_980 if floor else 0)
 
 
 def test_whole_lists_tell_the_kl_itself():
@@ -80,7 +80,7 @@ def test_whole_lists_tell_the_kl_itself():
 
 
 def test_longer_lists_never_prove_less():
-    for p, q in pairs(3, 300):
+    for p, q in pairs(3, 60):
         found = [kl_bounds(listed(p, k), listed(q, k), len(p), 0.0) for k in range(1, len(p) + 1, 7)]
         belows, aboves = zip(*found, strict=True)
         assert np.isfinite(aboves).all()
@@ -97,7 +97,7 @@ def test_without_the_least_likely_token_a_tail_has_no_upper_bound():
 
 def test_the_lower_bound_is_that_of_the_coarsened_distributions_at_least():
     seen = 0
-    for p, q in pairs(4, 500):
+    for p, q in pairs(4, 200):
         k = max(1, len(p) // 4)
         one, other = listed(p, k, floor=False), listed(q, k, floor=False)
         shared = np.intersect1d(one.tokens, other.tokens)
@@ -107,4 +107,4 @@ def test_the_lower_bound_is_that_of_the_coarsened_distributions_at_least():
         held, seen = coarse[0] > 1e-12, seen + 1
         expected = float((coarse[0][held] * np.log(coarse[0][held] / np.maximum(coarse[1][held], 1e-300))).sum())
         assert kl_bounds(one, other, len(p), 0.0)[0] >= min(expected, truth(p, q)) - 1e-9
-    assert seen > 300
+    assert seen > 120

@@ -8,63 +8,31 @@ import pytest
 from qualgate.stats import percentiles
 from qualgate.stats.percentiles import groups_needed, p_above, p_below, percentile_ratio
 
-DRAWS = 120
+DRAWS = 80
 MOST = 0.05 + 3 * (0.05 * 0.95 / DRAWS) ** 0.5
 
 
-def stalled(before: float, after: float, width: int = 1):
+def stalled(generator, groups: int, width: int, before: float, after: float):
     """Three times as slow in so large a share of batches, by chance in each arm."""
-
-    def draw(generator, groups):
-        shape, several = (groups, width), (groups, 1)
-        base = generator.lognormal(0, 0.05, shape) * np.where(generator.random(several) < before, 3.0, 1.0)
-        other = generator.lognormal(0, 0.05, shape) * np.where(generator.random(several) < after, 3.0, 1.0)
-        return base.ravel(), other.ravel(), np.repeat(np.arange(groups), width)
-
-    return draw
+    sides = [
+        generator.lognormal(0, 0.05, (groups, width)) * np.where(generator.random((groups, 1)) < share, 3.0, 1.0)
+        for share in (before, after)
+    ]
+    return sides[0].ravel(), sides[1].ravel(), np.repeat(np.arange(groups), width)
 
 
-def heavy(generator, groups):
-    return 1 + generator.pareto(1.5, groups), 1 + generator.pareto(1.5, groups), np.arange(groups)
-
-
-def shared(generator, groups):
-    long = generator.lognormal(0, 0.6, groups)
-    return long, long * generator.lognormal(0, 0.1, groups), np.arange(groups)
-
-
-def decided(draw, percentile: float, limit: float, groups: int) -> tuple[float, float]:
-    """Shares of draws (proven to be below the limit, above it)."""
-    generator, below, above = np.random.default_rng(groups), 0, 0
-    for _ in range(DRAWS):
-        base, other, labels = draw(generator, groups)
-        below += p_below(base, other, labels, percentile, limit, 0.01) <= 0.05
-        above += p_above(base, other, labels, percentile, limit, 0.01) <= 0.05
-    return below / DRAWS, above / DRAWS
-
-
-@pytest.mark.parametrize(
-    ("percentile", "times"),
-    [(50, 3), (90, 1), (95, 1), (95, 2), (95, 4), (99, 1), (5, 1)],
-    ids=lambda value: str(value),
-)
-@pytest.mark.parametrize("draw", [heavy, shared], ids=lambda value: value.__name__)
-def test_equal_percentiles_are_rarely_told_apart(percentile, times, draw) -> None:
-    below, above = decided(draw, percentile, 1.001, times * groups_needed(percentile))
-    assert below <= MOST
-    assert above <= MOST
-
-
-@pytest.mark.parametrize(
-    ("percentile", "times", "width"), [(90, 1, 1), (95, 1, 1), (95, 3, 1), (99, 1, 1), (90, 1, 4), (95, 1, 4)]
-)
+@pytest.mark.parametrize(("percentile", "times", "width"), [(90, 1, 4), (95, 3, 1), (99, 1, 1)])
 def test_stalls_just_beyond_the_percentile_are_not_proven_away(percentile, times, width) -> None:
     """The variant's percentile lies among its stalls and is three times the baseline's, which has few or nearly as
     many: a bootstrap approved 17 to 27 % of such draws, and up to 38 % where batches stall as a whole."""
     share, groups = 1 - percentile / 100, times * groups_needed(percentile)
-    for before, after in ((0.0, 1.1 * share), (0.9 * share, 1.1 * share)):
-        assert decided(stalled(before, after, width), percentile, 2.2, groups)[0] <= MOST
-        assert decided(stalled(after, before, width), percentile, 1 / 2.2, groups)[1] <= MOST
+    for before in (0.0, 0.9 * share):
+        generator, below, above = np.random.default_rng(groups), 0, 0
+        for _ in range(DRAWS):
+            base, other, labels = stalled(generator, groups, width, before, 1.1 * share)
+            below += p_below(base, other, labels, percentile, 2.2, 0.01) <= 0.05
+            above += p_above(other, base, labels, percentile, 1 / 2.2, 0.01) <= 0.05
+        assert max(below, above) / DRAWS <= MOST
 
 
 def equal(generator, groups, times=1.0, width=8):
@@ -77,10 +45,10 @@ def equal(generator, groups, times=1.0, width=8):
 @pytest.mark.parametrize(("percentile", "groups"), [(50, 60), (90, 150), (95, 250)])
 def test_three_times_the_least_groups_tell_an_equal_variant_and_a_slow_one(percentile, groups) -> None:
     generator = np.random.default_rng(3)
-    draws = [equal(generator, groups) for _ in range(20)]
-    slow = [equal(generator, groups, 1.6) for _ in range(20)]
-    assert sum(p_below(*one, percentile, 1.25, 0.05) <= 0.05 for one in draws) >= 16
-    assert sum(p_above(*one, percentile, 1.25, 0.05) <= 0.05 for one in slow) >= 16
+    draws = [equal(generator, groups) for _ in range(10)]
+    slow = [equal(generator, groups, 1.6) for _ in range(10)]
+    assert sum(p_below(*one, percentile, 1.25, 0.05) <= 0.05 for one in draws) >= 8
+    assert sum(p_above(*one, percentile, 1.25, 0.05) <= 0.05 for one in slow) >= 8
 
 
 @pytest.mark.parametrize("percentile", [50, 90, 95, 99, 5])

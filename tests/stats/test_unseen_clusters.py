@@ -8,7 +8,7 @@ from qualgate.stats.paired.compare import compare_clustered_pairs
 from qualgate.stats.relative import compare_relative
 from qualgate.stats.unseen_clusters import clustered_mean, least_provable, p_at_most, trials_needed
 
-DRAWS = 300
+DRAWS = 120
 ALLOWED = 0.05 + 3 * np.sqrt(0.05 * 0.95 / DRAWS)
 
 

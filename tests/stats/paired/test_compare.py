@@ -49,7 +49,7 @@ def closed(n: int, chosen: np.ndarray) -> np.ndarray:
     return grid[tuple(np.array(all_tables(n)).T)]
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 25])
+@pytest.mark.parametrize("n", [1, 2, 7, 16])
 @pytest.mark.parametrize("margin", [0.02, 0.1, 0.45])
 def test_p_values_equal_brute_force_enumeration(n: int, margin: float) -> None:
     nuisance = np.linspace(0, (1 - margin) / 2, 400)
@@ -86,7 +86,7 @@ def test_a_rank_is_the_p_value_at_the_likeliest_discordance(n: int, loss: float)
     assert np.mean(np.array(off) < 0.1) > 0.8
 
 
-@pytest.mark.parametrize(("n", "margin"), [(30, 0.1), (100, 0.05), (120, 0.03), (300, 0.02)])
+@pytest.mark.parametrize(("n", "margin"), [(30, 0.1), (100, 0.05), (120, 0.03)])
 def test_the_chosen_tables_err_at_most_alpha_and_are_closed(n: int, margin: float) -> None:
     for loss in (margin, -margin):
         region = chosen_region(n, loss)
@@ -147,7 +147,7 @@ def test_neither_error_exceeds_alpha_at_the_margin_for_any_discordance(n: int, m
         assert trinomial(n, inner + loss, inner)[:, blocked].sum(1).max() <= alpha
 
 
-@pytest.mark.parametrize(("n", "margin"), [(400, 0.02), (400, 0.05), (800, 0.01), (2800, 0.02)])
+@pytest.mark.parametrize(("n", "margin"), [(400, 0.05), (800, 0.01)])
 def test_error_at_the_margin_stays_below_alpha_for_large_n(n: int, margin: float) -> None:
     """Exact, by row sums of the binomial tail over a fine grid; the construction itself never uses those."""
     region = approval_region(n, margin)
@@ -206,7 +206,7 @@ def test_more_pairs_do_not_lose_power_where_the_order_changes() -> None:
 def test_maximum_over_the_nuisance_is_found() -> None:
     """Against 400 directly summed points, for regions of every shape."""
     generator = np.random.default_rng(3)
-    for n in (12, 50, 300):
+    for n in (12, 50, 150):
         for _ in range(2):
             margin = float(generator.uniform(0.01, 0.2))
             region = Region.at_least(n, margin, float(generator.uniform(-1.5, 2.5)))
