@@ -211,6 +211,22 @@ class _Given:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """Drafts by another proposer, otherwise than it does."""
+
+    inner: Proposer
+    by: Callable[[Proposer, Sequence[Asked]], list[Draft]]
+    runs_model: bool = True
+    name: str = "around"
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        return self.by(self.inner, asked)
+
+    def ended(self, row: int) -> None:
+        self.inner.ended(row)
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A proposer of texts, or any other that draws by no numbers of its answer."""
 
@@ -232,6 +248,9 @@ def texts(vocabulary: int) -> dict[str, Found]:
     pairs = [token for a in range(vocabulary) for b in range(vocabulary) for token in (a, b, (a + 2 * b) % vocabulary)]
     answer = tuple((place * place + 1) % vocabulary for place in range(9))
 
+    def asking(inner: Proposer, asked: Sequence[Asked]) -> list[Draft]:
+        return inner.propose([replace(one, prompt=pairs) for one in asked])
+
     def suffix() -> Suffix:
         found = Suffix()
         found.propose([Asked(1, pairs, answer, 1)])
@@ -240,25 +259,9 @@ def texts(vocabulary: int) -> dict[str, Found]:
 
     return {
         "known answer": Found(lambda: Known([Sources(baseline=answer)])),
-        "n-gram": Found(lambda: _Prompted(Ngram(), pairs)),
+        "n-gram": Found(lambda: Around(Ngram(), asking, runs_model=False)),
         "suffix": Found(suffix),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompted:
-    """As `inner` behind another prompt."""
-
-    inner: Proposer
-    prompt: Sequence[int]
-    name = "prompted"
-    runs_model = False
-
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        return self.inner.propose([replace(one, prompt=self.prompt) for one in asked])
-
-    def ended(self, row: int) -> None:
-        self.inner.ended(row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +278,9 @@ class Wary:
         return self.inner.by_last
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        return _Cutting(self.inner.begun(numbers, chance), self.cut)
+        return Around(
+            self.inner.begun(numbers, chance), lambda inner, asked: [self.cut(draft) for draft in inner.propose(asked)]
+        )
 
     def drafts(self, said: Tokens, most: int) -> Laws:
         found = Laws()
@@ -293,20 +298,6 @@ class Wary:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cutting:
-    inner: Proposer
-    cut: Callable[[Draft], Draft]
-    name = "cutting"
-    runs_model = True
-
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        return [self.cut(draft) for draft in self.inner.propose(asked)]
-
-    def ended(self, row: int) -> None:
-        self.inner.ended(row)
-
-
-@dataclass(frozen=True, slots=True)
 class Resting:
     """It is not asked behind an odd number of tokens, as where a pass goes by without a draft."""
 
@@ -314,23 +305,13 @@ class Resting:
     by_last: bool = False
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        return _Asking(self.inner.begun(numbers, chance))
+        return Around(
+            self.inner.begun(numbers, chance),
+            lambda inner, asked: [inner.propose([one])[0] if len(one.said) % 2 == 0 else NO_DRAFT for one in asked],
+        )
 
     def drafts(self, said: Tokens, most: int) -> Laws:
         return self.inner.drafts(said, 0 if len(said) % 2 else most)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    inner: Proposer
-    name = "resting"
-    runs_model = True
-
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        return [self.inner.propose([one])[0] if len(one.said) % 2 == 0 else NO_DRAFT for one in asked]
-
-    def ended(self, row: int) -> None:
-        self.inner.ended(row)
 
 
 def _joined(first: Draft, second: Draft) -> Draft:

@@ -26,11 +26,9 @@ from qualgate.speculation.rules import RULES
 from tests.verification.goals import LOSSLESS
 from tests.verification.lossless import cells
 from tests.verification.lossless.cells import Cell
-from tests.verification.lossless.code_mutants import AT_ONCE, BY_ROUNDS, numbers_mutants
 from tests.verification.lossless.engine_runs import Fit, drawn, fits, keys_reused
 from tests.verification.lossless.fits import ALARM
-from tests.verification.lossless.known_mutants import KNOWN
-from tests.verification.lossless.mutants import BOUND, Found, Mutant, judged, of_model
+from tests.verification.lossless.mutants import BOUND, CHANGED, KNOWN, Found, Mutant, judged, numbers_mutants, of_model
 from tests.verification.lossless.numbers import told_otherwise
 from tests.verification.lossless.ways import WAYS, Way
 from tests.verification.lossless.wrong_engines import WRONG
@@ -141,18 +139,17 @@ def mutated() -> Part:
             | {"mutants": len(changed)},
             LOSSLESS.row("lossless.lossy_rules", least, met=least > SEEN) | {"rules": len(lossy)},
         ]
-        named = [asdict(one) | {"known_as": name} for name, one in zip(KNOWN, known, strict=True)]
-        return made, [*named, *map(asdict, (*changed, *lossy))]
+        return made, [asdict(one) for one in (*known, *changed, *lossy)]
 
     return Part([_known, _changed, _lossy], rows)
 
 
 def _known() -> list[Found]:
-    return [judged(one, SEED) for one in KNOWN.values()]
+    return [judged(Mutant(name=name, made=made), SEED) for name, made in KNOWN.items()]
 
 
 def _changed() -> list[Found]:
-    changed = [judged(one, SEED) for one in (*BY_ROUNDS, *AT_ONCE)]
+    changed = [judged(one, SEED) for one in CHANGED]
     return changed + [Found(name=f"numbers: {name}", refused=how) for name, how in numbers_mutants().items()]
 
 

@@ -21,8 +21,8 @@ from qualgate.records import Sampling
 from qualgate.speculation.chance import HashedChance
 from qualgate.speculation.propose import Draft
 from qualgate.speculation.rules import RULES
-from tests.verification.lossless.code_mutants import mask_not_rewound
 from tests.verification.lossless.engine_law import VOCABULARY
+from tests.verification.lossless.mutants import mask_not_rewound
 from tests.verification.lossless.ways import CONSTRAINED, MODEL, PENALIZED, PLAIN, TEXTS, Way
 
 _said, _drafted = Draws.said, DraftHead._drafted
@@ -79,31 +79,33 @@ class Wrong(NamedTuple):
     way: Way
 
 
-_TEXTS = Way("plain", PLAIN, "keyed", TEXTS)
+def _wrong(place: Any, name: str, made: Any, **way: Any) -> Wrong:
+    """Where this name stands for what was made; seen with texts that draft, unless `way` says otherwise."""
+    return Wrong(lambda: patch.object(place, name, made), Way("plain", PLAIN, "keyed", TEXTS)._replace(**way))
+
+
 WRONG = {
-    "the first token of a draft is believed": Wrong(lambda: patch.object(packed, "advance", _believed), _TEXTS),
-    "greedy, whatever the temperature": Wrong(lambda: patch.object(Draws, "said", _only_greedy), _TEXTS),
-    "a temperature that is a quarter too low": Wrong(lambda: patch.object(Draws, "said", _colder), _TEXTS),
-    "the same noise at every position": Wrong(lambda: patch.object(Draws, "said", _without_position), _TEXTS),
-    "penalties count what was said, and nothing of the draft before a row": Wrong(
-        lambda: patch.object(steering, "penalized", _counts_stand_still), _TEXTS._replace(sampling=PENALIZED)
+    "the first token of a draft is believed": _wrong(packed, "advance", _believed),
+    "greedy, whatever the temperature": _wrong(Draws, "said", _only_greedy),
+    "a temperature that is a quarter too low": _wrong(Draws, "said", _colder),
+    "the same noise at every position": _wrong(Draws, "said", _without_position),
+    "penalties count what was said, and nothing of the draft before a row": _wrong(
+        steering, "penalized", _counts_stand_still, sampling=PENALIZED
     ),
-    "penalties count tokens that were rejected": Wrong(
-        lambda: patch.object(steering, "penalized", _counts_of_rejected()), _TEXTS._replace(sampling=PENALIZED)
+    "penalties count tokens that were rejected": _wrong(
+        steering, "penalized", _counts_of_rejected(), sampling=PENALIZED
     ),
     "typical acceptance, said to be speculative sampling": Wrong(
         lambda: patch.dict(RULES, {"speculative_sampling": RULES["typical"]}),
-        _TEXTS._replace(rule="speculative_sampling"),
+        Way("plain", PLAIN, "speculative_sampling", TEXTS),
     ),
-    "a constraint's state stays behind a draft that was rejected": Wrong(
-        lambda: patch.object(GrammarMask, "_reads", mask_not_rewound()._reads), _TEXTS._replace(sampling=CONSTRAINED)
+    "a constraint's state stays behind a draft that was rejected": _wrong(
+        GrammarMask, "_reads", mask_not_rewound()._reads, sampling=CONSTRAINED
     ),
-    "a head's drafts are judged by what the token before was drawn from": Wrong(
-        lambda: patch.object(DraftHead, "_drafted", _q_of_the_token_before),
-        _TEXTS._replace(rule="speculative_sampling", drafts="eagle head"),
+    "a head's drafts are judged by what the token before was drawn from": _wrong(
+        DraftHead, "_drafted", _q_of_the_token_before, rule="speculative_sampling", drafts="eagle head"
     ),
-    "levels and rounds share their numbers": Wrong(
-        lambda: patch.object(HashedChance, "next_key", _without_rounds),
-        _TEXTS._replace(rule="speculative_sampling", drafts=MODEL),
+    "levels and rounds share their numbers": _wrong(
+        HashedChance, "next_key", _without_rounds, rule="speculative_sampling", drafts=MODEL
     ),
 }
