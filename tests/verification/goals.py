@@ -156,7 +156,6 @@ EXACT = Benchmark(
         "exact.tokens": ">= 1,000,000 compared, over batches x weights x drafts x threads, greedy and drawn",
         "exact.other_tokens": "0",
         "exact.other_bits": "0 tokens with another bit of log-prob, margin or logits",
-        "exact.padded": "0 answers of the padded engine that part from the one alone but at a tie, a lead under 4 ulp",
         "exact.kept.tokens": ">= 1,000,000 more, over keys and values in bf16, fp8, int8 and int4, exact and as served",
         "exact.kept.other_tokens": "0",
         "exact.kept.other_bits": "0",
@@ -181,7 +180,6 @@ LOSSLESS = Benchmark(
         "lossless.by_rounds": "total variation <= 1e-12: every lossless rule x everyone who drafts (models of 1 to 3 "
         "levels, texts, heads of 4 layouts), drawn and one-hot, temperature 1 and 0, under a constraint too",
         "lossless.at_once": "total variation <= 1e-12 of whole answers by a run's keys; no number is drawn twice",
-        "lossless.numbers": "a run's numbers answer as those that are enumerated: edges, keys, spread",
         "lossless.known_mutants": "11 of 11 wrong ways to speculate that are known from the field are found",
         "lossless.code_mutants": ">= 10 changes of single lines of the code that runs, or of its keys: all found",
         "lossless.lossy_rules": "each rule tagged as changing the distribution does: total variation > 1e-3",

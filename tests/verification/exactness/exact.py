@@ -1,8 +1,7 @@
 """Benchmark `exact`: an answer has the bits that it has alone, whatever was batched, drafted, cut or threaded.
 
 The reference asks one request at a time, of an engine of its own, and passes one token at a time, prompts too: plain,
-on one thread. Every other way is held against it: tokens, log-probs, margins and logits. The padded engine, which
-serves what packed passes cannot, promises tokens but for ties.
+on one thread. Every other way is held against it: tokens, log-probs, margins and logits.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from qualgate.speculation.known import Known, Sources
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
 from qualgate.speculation.steps import Drafts
 from tests.verification.exactness.bits import Answer, Difference, Heard, difference
-from tests.verification.exactness.padded import padded_cells
 from tests.verification.goals import EXACT
 
 if TYPE_CHECKING:
@@ -115,8 +113,6 @@ def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
             continue
         cells = every_cell(weights)
         mine = measured(name, cells[::stride] if quick else cells, cases, len(cells))
-        if name == "exact":
-            mine = mine[0] + (padded := held_padded(60 if quick else 600))[0], mine[1] + padded[1]
         rounds, rows = rounds + mine[0], rows + mine[1]
     return EXACT.result(rounds=rounds, rows=rows)
 
@@ -141,15 +137,6 @@ def measured(name: str, cells: Sequence[Cell], per_set: int, whole: int) -> Meas
         EXACT.row(f"{name}.other_tokens", summed("other_tokens"), met=not summed("other_tokens")),
         EXACT.row(f"{name}.other_bits", summed("other_bits"), met=not summed("other_bits")),
     ]
-
-
-def held_padded(requests: int) -> Measured:
-    """Of so many requests to the padded engine."""
-    with _threads(1):
-        padded = padded_cells(requests)
-    broken, tokens, ties = (sum(getattr(one, name) for one in padded) for name in ("broken", "tokens", "ties"))
-    row = EXACT.row("exact.padded", broken, met=not broken) | {"tokens": tokens, "ties": ties}
-    return list(map(asdict, padded)), [row]
 
 
 def every_cell(weights: Iterable[str] = WEIGHTS) -> list[Cell]:

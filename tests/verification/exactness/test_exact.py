@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from qualgate.engine import packed
-from tests.verification.exactness import exact, padded
-from tests.verification.exactness.bits import Answer
+from tests.verification.exactness import exact
 from tests.verification.exactness.exact import CACHED, KEPT_STRIDE, STRIDE, WEIGHTS, Cell, every_cell
 
 DRAFTED = Cell(weights="int4", way="small mixed passes", drafts="spoiled", sampling="greedy", threads=2)
@@ -85,15 +84,3 @@ def test_drafts_that_are_believed_are_found(short, monkeypatch):
     monkeypatch.setattr(packed, "advance", believing)
     _, found = measured(DRAFTED)
     assert found["exact.other_tokens"]["met"] is False
-
-
-def test_another_token_of_a_padded_batch_is_a_tie_or_a_defect():
-    ulp = 2.0**-21  # of a number from 4 to 8
-
-    def alone(lead: float) -> Answer:
-        return Answer(tokens=[1, 2], margins=[3.0, lead], logits={1: torch.tensor([4.0, 5.0, 5.0 - lead])})
-
-    for lead, ties in ((3.9 * ulp, 1), (4.1 * ulp, 0)):
-        found = padded._held("x", [Answer(tokens=[1, 3])], [alone(lead)])
-        assert (found.tokens, found.ties, found.broken) == (2, ties, 1 - ties)
-    assert padded._held("x", [Answer(tokens=[1])], [alone(1.0)]).broken == 1

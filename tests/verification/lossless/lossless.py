@@ -21,15 +21,13 @@ import torch
 
 from qualgate.bench.shape import told
 from qualgate.records.speculation import LOSSY
-from qualgate.speculation import chance
 from qualgate.speculation.rules import RULES
 from tests.verification.goals import LOSSLESS
 from tests.verification.lossless import cells
 from tests.verification.lossless.cells import Cell
 from tests.verification.lossless.engine_runs import Fit, drawn, fits, keys_reused
 from tests.verification.lossless.fits import ALARM
-from tests.verification.lossless.mutants import BOUND, CHANGED, KNOWN, Found, Mutant, judged, numbers_mutants, of_model
-from tests.verification.lossless.numbers import told_otherwise
+from tests.verification.lossless.mutants import BOUND, CHANGED, KNOWN, Found, Mutant, judged, of_model
 from tests.verification.lossless.ways import WAYS, Way
 from tests.verification.lossless.wrong_engines import WRONG
 
@@ -83,7 +81,7 @@ def side_by_side(jobs: Sequence[Job]) -> Iterator[Any]:
 
 
 def enumerated() -> Part:
-    """Every lossless rule with everyone who drafts, by rounds and at once; the numbers that a run draws."""
+    """Every lossless rule with everyone who drafts, by rounds and at once."""
     by_rounds = [
         partial(_cells_by_rounds, vocabulary, rules, kind)
         for vocabulary, rules in VOCABULARIES.items()
@@ -97,12 +95,11 @@ def enumerated() -> Part:
         farthest, least = max(one.total_variation for one in rounds), _least_accepted(rounds)
         covered = {one.rule for one in rounds} == RULES.keys() - LOSSY
         at_once_farthest, reused = max(one.total_variation for one in whole), sum(one.reused is True for one in whole)
-        otherwise, met = told_otherwise(chance), at_once_farthest <= BOUND and not reused
+        met = at_once_farthest <= BOUND and not reused
         made = [
             LOSSLESS.row("lossless.by_rounds", farthest, met=farthest <= BOUND and least > 0 and covered)
             | {"cells": len(rounds), "least_accepted": least},
             LOSSLESS.row("lossless.at_once", at_once_farthest, met=met) | {"cells": len(whole), "reused": reused},
-            LOSSLESS.row("lossless.numbers", otherwise, met=not otherwise),
         ]
         return made, [asdict(one) for one in (*rounds, *whole)]
 
@@ -149,8 +146,7 @@ def _known() -> list[Found]:
 
 
 def _changed() -> list[Found]:
-    changed = [judged(one, SEED) for one in CHANGED]
-    return changed + [Found(name=f"numbers: {name}", refused=how) for name, how in numbers_mutants().items()]
+    return [judged(one, SEED) for one in CHANGED]
 
 
 def _lossy() -> list[Found]:

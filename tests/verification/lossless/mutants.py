@@ -14,7 +14,7 @@ import torch
 
 from qualgate.engine import constraint, draft_blocks, draft_model
 from qualgate.engine.constraint import GrammarMask
-from qualgate.speculation import accept, cascade, chance, rules
+from qualgate.speculation import accept, cascade, rules
 from qualgate.speculation.chance import Chance
 from qualgate.speculation.propose import Draft
 from qualgate.speculation.rules import Rule
@@ -23,7 +23,6 @@ from tests.verification.lossless.chances import Enumerated, total_variation
 from tests.verification.lossless.constrained import Constrained, fresh_mask
 from tests.verification.lossless.drafting import Drafting, Level, Resting, Wary
 from tests.verification.lossless.models import Family, Tokens, families
-from tests.verification.lossless.numbers import told_otherwise
 from tests.verification.lossless.speculated import Speculated, Target
 
 BOUND = 1e-12  # of total variation, where an answer has the target's law
@@ -259,19 +258,3 @@ CHANGED = [
     *(Mutant(name=name, made=made) for name, made in BY_ROUNDS.items()),
     *(Mutant(name=name, made=made, at_once=True, length=LENGTH) for name, made in AT_ONCE.items()),
 ]
-NUMBERS = {  # of `chance`: name → text, and what it is replaced with
-    "accepted with probability 0": ("self.uniform() < probability", "self.uniform() <= probability"),
-    "a token of weight 0 is drawn": ("right=True", "right=False"),
-    "weights are taken to add up to 1": ("below = whole * torch.tensor", "below = torch.tensor"),
-    "a round's draws share a number": ("self._drawn += 1", "self._drawn += 0"),
-    "levels share their numbers": ("round=(*self.round, *call)", "round=self.round"),
-    "rounds share their numbers": ("self.case, *self.round, self._drawn", "self.case, self._drawn"),
-    "cases share their numbers": ("(self.seed, self.case, *", "(self.seed, *"),
-    "numbers reach one half only": (">> 11", ">> 12"),
-    "running sums in float32": ("sums = weights.cumsum(-1)", "sums = weights.float().cumsum(-1).double()"),
-}
-
-
-def numbers_mutants() -> dict[str, str]:
-    """Name → how a mutant of `chance` tells otherwise than it should, "" where nothing was seen."""
-    return {name: told_otherwise(rewritten(chance, *change)) for name, change in NUMBERS.items()}
