@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.readers import read_quantized
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.quant.readers.made import MODULE, dequantized, folder_of
@@ -51,23 +50,6 @@ def test_interleaved_words_are_read_to_the_bit(tmp_path, rows, columns, group_si
     expected = dequantized(q, zeros, scales, np.arange(columns) // (columns // groups))
     assert np.array_equal(dequantize_torch(layer.weight).numpy(), expected)
     assert layer.weight.zero_points is not None  # no + 1, unlike GPTQ: 0 and 15 stay what they are
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"version": "gemv"}, NotInThisVersion, "'gemv' lays its weights out for other kernels"),
-        ({"version": "gemv_fast"}, NotInThisVersion, "'gemv_fast'"),
-        ({"zero_point": False}, NotInThisVersion, "without zero points"),
-        ({"bits": 8}, UsageError, "bits is 8"),
-        ({"group_size": 64}, UsageError, "96 in_features, not a multiple of the group size 64"),
-        ({"group_size": 16}, UsageError, r"scales is float16 \[3, 24\]"),
-    ],
-)
-def test_other_versions_and_contradictions_are_refused(tmp_path, changes, error, message):
-    folder = folder_of(tmp_path, tensors_of(*made(24, 96, 3)), config(32) | changes)
-    with pytest.raises(error, match=message):
-        read_quantized(folder)
 
 
 def test_autoawqs_own_config_file_is_recognised(tmp_path):

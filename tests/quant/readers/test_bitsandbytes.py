@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import NotInThisVersion
 from qualgate.quant.readers import read_quantized
 from qualgate_kernels.dequantize import NF4, dequantize_torch
 from tests.quant.readers.made import MODULE, folder_of
@@ -70,33 +70,6 @@ def test_nf4_blocks_run_over_the_flattened_matrix(tmp_path, rows, columns, block
     assert np.array_equal(dequantize_torch(layer.weight).numpy(), expected)
     assert layer.weight.code == "nf4"
     assert bool(layer.oddities) == (columns % block != 0)
-
-
-def state(tensors, **changes):
-    name = f"{MODULE}.weight.quant_state.bitsandbytes__nf4"
-    value = json.loads(bytes(tensors[name].tolist())) | changes
-    tensors[name] = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "error", "message"),
-    [
-        (lambda t: state(t, shape=[6, 130]), UsageError, "its state says 6 x 130"),
-        (lambda t: state(t, shape="x"), UsageError, "has the shape 'x'"),
-        (lambda t: state(t, blocksize=0), UsageError, "the blocksize 0"),
-        (lambda t: state(t, blocksize=32), UsageError, r"absmax is float32 \[12\], expected float32 \[24\]"),
-        (lambda t: state(t, nested_blocksize=4), UsageError, "absmax is float32"),
-        (lambda t: t[f"{MODULE}.weight.quant_map"].mul_(2), NotInThisVersion, "quant_map is not NF4's"),
-        (lambda t: t[f"{MODULE}.weight.absmax"].fill_(float("nan")), UsageError, "NaN or infinite scales"),
-        (lambda t: t.update({f"{MODULE}.weight.quant_state.bitsandbytes__nf4": torch.zeros(3, dtype=torch.uint8)}),
-         UsageError, "is no JSON"),
-    ],
-)  # fmt: skip
-def test_damage_is_named(tmp_path, spoil, error, message):
-    tensors, _ = nf4_tensors(6, 128, 64, nested=False)
-    spoil(tensors)
-    with pytest.raises(error, match=message):
-        read_quantized(folder_of(tmp_path, tensors, FOUR))
 
 
 def test_other_layouts_are_refused(tmp_path):

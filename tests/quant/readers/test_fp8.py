@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from qualgate.errors import UsageError
 from qualgate.quant.activations import Rounding, round_inputs
 from qualgate.quant.readers import read_quantized
 from qualgate_kernels.dequantize import dequantize_torch
@@ -90,50 +89,3 @@ def test_inputs_that_are_rounded_otherwise_are_named(tmp_path, config, more, sai
     assert said in layer.activations.unsupported
     assert bool(said) == bool(layer.activations.unsupported)
     assert layer.activations.rounding is None
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({}, r"has no tensor \S+down_proj\.input_scale, which fp8 needs"),
-        ({"input_scale": torch.tensor(0.0)}, r"input_scale is 0, expected a positive number"),
-        ({"input_scale": torch.tensor(float("nan"))}, r"input_scale is nan, expected a positive number"),
-        (
-            {"input_scale": torch.ones(2)},
-            r"input_scale is float32 \[2\], expected .* \[1\] \(one scale for all inputs\)",
-        ),
-        ({"input_scale": torch.ones(1).int()}, r"input_scale is int32 \[1\], expected float16"),
-        ({"input_scale": torch.ones(1), "activation_scale": torch.ones(1)}, "say the same thing twice"),
-    ],
-)
-def test_a_fixed_scale_must_be_one(tmp_path, more, message):
-    tensors = made(4, 8, False) | {f"{MODULE}.{name}": tensor for name, tensor in more.items()}
-    with pytest.raises(UsageError, match=message):
-        read_quantized(folder_of(tmp_path, tensors, FP8 | {"activation_scheme": "static"}))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "config", "message"),
-    [
-        (
-            lambda t: None,
-            {"weight_block_size": [64, 64]},
-            r"weight_scale_inv is float32 \[2, 2\], expected .* \[3, 4\]",
-        ),
-        (lambda t: None, {"weight_block_size": [0, 128]}, "weight_block_size is"),
-        (lambda t: None, {"weight_block_size": "x"}, "weight_block_size is 'x'"),
-        (lambda t: t[f"{MODULE}.weight_scale_inv"].fill_(float("inf")), {}, "NaN or infinite scales"),
-        (lambda t: t[f"{MODULE}.weight_scale_inv"].fill_(0), {}, "a scale of 0"),
-        (
-            lambda t: t.update({f"{MODULE}.weight": torch.ones(130, 200)}),
-            {},
-            r"weight is float32 .*, expected float8_e4m3fn",
-        ),
-        (lambda t: t.pop(f"{MODULE}.weight_scale_inv"), {}, "no tensor of that format"),
-    ],
-)
-def test_damage_is_named(tmp_path, spoil, config, message):
-    tensors = made(130, 200, False)
-    spoil(tensors)
-    with pytest.raises(UsageError, match=message):
-        read_quantized(folder_of(tmp_path, tensors, FP8 | config))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.formats import recognise
 from qualgate.quant.readers import read_quantized
 from qualgate.quant.shards import weight_files
@@ -125,59 +124,6 @@ def test_gptqmodels_dynamic_gives_a_module_its_own_bits(tmp_path):
     folder = folder_of(tmp_path, gptq_tensors(q, zeros, scales, 8, None, v1=True), config(4, 16, dynamic=dynamic))
     found = dequantize_torch(read_quantized(folder).layers[MODULE].weight).numpy()
     assert np.array_equal(found, dequantized(q, zeros, scales, g_idx))
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"is_marlin_format": True}, NotInThisVersion, "is_marlin_format is true"),
-        ({"checkpoint_format": "marlin"}, NotInThisVersion, "'marlin' is not read"),
-        ({"bits": 5}, UsageError, "bits is 5, expected one of 2, 3, 4, 8"),
-        ({"bits": "4"}, UsageError, "bits is '4', expected int"),
-        ({"bits": 8}, UsageError, r"qweight \[12, 64\] holds 384 bits a column, but the config says 8 bits for 96"),
-        (
-            {"group_size": 16},
-            UsageError,
-            r"scales is float16 \[3, 64\], expected .* \[6, 64\] \(96 in_features at 4 bits, in groups",
-        ),
-        ({"group_size": 40}, UsageError, "96 in_features, not a multiple of the group size 40"),
-        ({"group_size": 0}, UsageError, "group_size is 0"),
-    ],
-)
-def test_a_config_that_the_tensors_contradict_is_refused(tmp_path, changes, error, message):
-    q, zeros, scales, g_idx = made(4, 32, symmetric=True)
-    tensors = gptq_tensors(q, zeros, scales, 4, g_idx, v1=True)
-    folder = folder_of(tmp_path, tensors, config(4, 32) | changes)
-    with pytest.raises(error, match=message) as refused:
-        read_quantized(folder)
-    assert str(folder) in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda t: t[f"{MODULE}.g_idx"].__setitem__(7, 3), "g_idx: expected groups 0 to 2, got 0 to 3"),
-        (lambda t: t[f"{MODULE}.g_idx"].__setitem__(7, -1), "g_idx: expected groups 0 to 2, got -1"),
-        (lambda t: t[f"{MODULE}.scales"].__setitem__((0, 0), float("nan")), "NaN or infinite scales"),
-        (lambda t: t[f"{MODULE}.scales"].__setitem__((0, 0), -0.1), "negative scales"),
-        (lambda t: t[f"{MODULE}.scales"].__setitem__((0, 0), 0.0), "a scale of 0 for weights that are not 0"),
-        (lambda t: t.pop(f"{MODULE}.scales"), rf"no tensor {MODULE}\.scales"),
-        (lambda t: t.pop(f"{MODULE}.qzeros"), rf"no tensor {MODULE}\.qzeros"),
-        (lambda t: t.update({f"{MODULE}.scales": t[f"{MODULE}.scales"].T.contiguous()}), "scales is float16"),
-        (lambda t: t.update({f"{MODULE}.qzeros": t[f"{MODULE}.qzeros"][:2]}), "qzeros is int32"),
-        (lambda t: t.update({f"{MODULE}.qweight": t[f"{MODULE}.qweight"][:11]}), "holds 352 bits a column"),
-        (lambda t: t.update({"x.weight_packed": torch.zeros(1, 1)}), r"x\.weight_packed belongs to another quantized"),
-        (lambda t: t.update({"x.weight": torch.zeros(2, 2, dtype=torch.int8)}), r"x\.weight is int8 \[2, 2\]"),
-    ],
-)
-def test_damaged_tensors_are_named(tmp_path, spoil, message):
-    q, zeros, scales, g_idx = made(4, 32, symmetric=True)
-    tensors = gptq_tensors(q, zeros, scales, 4, np.roll(g_idx, 1), v1=True)
-    spoil(tensors)
-    folder = folder_of(tmp_path, tensors, config(4, 32))
-    with pytest.raises(UsageError, match=message) as refused:
-        read_quantized(folder)
-    assert str(folder) in str(refused.value)
 
 
 def test_a_scale_of_zero_over_zeros_is_a_group_of_zeros(tmp_path):
