@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.adapter_folders import TWO, save_adapter, write_config
 from tests.command_line import qualgate
 from tests.gated_model import make_workspace
-from tests.run.commands import rows
+from tests.run.commands import changed, rows, with_variants
 
 VARIANTS = """\
 variants:
@@ -24,10 +23,10 @@ variants:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> tuple[Path, dict, str]:
     folder = tmp_path_factory.mktemp("adapted")
-    gate_file = make_workspace(folder, cases=8)
+    make_workspace(folder, cases=8)
     save_adapter(folder / "lora", parts=TWO, config={"base_model_name_or_path": "/elsewhere/base"})
-    text = re.sub(r"variants:\n.*?(?=evalsets)", VARIANTS, gate_file.read_text(), flags=re.DOTALL)
-    gate_file.write_text(text.replace("count: 1", "count: 1, devices: cpu"))
+    with_variants(folder, VARIANTS)
+    changed(folder, ("count: 1", "count: 1, devices: cpu"))
     done = qualgate("run", "gate.yaml", "--json", cwd=folder)
     return folder, json.loads(done.stdout), done.stderr
 

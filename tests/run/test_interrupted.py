@@ -4,72 +4,57 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from qualgate.errors import Exit
+from qualgate.store import queries, runs
+from qualgate.store.database import open_store
 from tests.command_line import in_a_process, qualgate
-from tests.gated_model import make_workspace
-from tests.run.commands import employ_two, rows, spawned_workers
-
-CASES = 150  # three jobs an arm: the first of nine has ended when the run is interrupted
-UNITS = CASES * 3
+from tests.postgresql import server
+from tests.run.commands import changed, employ_two, resumed_after, rows, run_until_some_are_answered
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    return make_workspace(tmp_path_factory.mktemp("made"), cases=CASES)
+def interrupt(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does, to its workers too
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.proof)]
+    ("wanted", "code", "backend"),
+    [
+        (signal.SIGINT, Exit.INTERRUPTED, "local"),
+        pytest.param(signal.SIGTERM, Exit.TERMINATED, "local", marks=pytest.mark.proof),
+        pytest.param(signal.SIGINT, Exit.INTERRUPTED, "ray", marks=pytest.mark.proof),
+    ],
 )
-def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(workspace, wanted, code):
-    employ_two(workspace)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "qualgate", "run", "gate.yaml"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace, start_new_session=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    for line in process.stderr:
-        if re.match(r"\s*[1-9][\d,]* of [\d,]+ answers ", line):
-            os.killpg(process.pid, wanted) if wanted == signal.SIGINT else process.send_signal(wanted)
-            break
-    said = process.stderr.read()
-    process.wait()
-    assert process.returncode == code, said
-    assert "resume" in said
-    [(stored,)] = rows(workspace, "select count(*) from units where status = 'done'")
-    assert 0 < stored < UNITS
-    done = qualgate("run", "gate.yaml", cwd=workspace)
-    assert done.returncode == Exit.BLOCK, done.stderr
-    assert rows(workspace, "select count(*), count(distinct run_id) from units where status = 'done'") == [(UNITS, 1)]
+def test_an_interrupted_run_stops_cleanly_and_running_again_resumes(long, wanted, code, backend):
+    changed(long, ("backend: local", f"backend: {backend}"))
+    process = run_until_some_are_answered(long)
+    interrupt(process) if wanted == signal.SIGINT else process.send_signal(wanted)
+    resumed_after(long, process, wanted, code)
+
+
+def spawned_workers(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
 
 
 @pytest.mark.proof
-def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(workspace):
-    employ_two(workspace)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "qualgate", "run", "gate.yaml", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=workspace,
-    )  # fmt: skip
-    assert process.stderr is not None
+def test_a_worker_killed_in_the_middle_loses_and_doubles_nothing(long):
+    employ_two(long)
+    process = run_until_some_are_answered(long, "--json")
+    os.kill(spawned_workers(process.pid)[0], signal.SIGKILL)
     assert process.stdout is not None
-    for line in process.stderr:
-        if re.match(r"\s*[1-9][\d,]* of [\d,]+ answers ", line):
-            os.kill(spawned_workers(process.pid)[0], signal.SIGKILL)
-            break
+    assert process.stderr is not None
     process.stderr.read()
     body = json.loads(process.stdout.read())
     assert process.wait() == Exit.BLOCK
     assert {v["variant"]: v["word"] for v in body["verdicts"]} == {"same": "approve", "int2": "block"}
-    assert rows(workspace, "select count(*) from units where status = 'done'") == [(UNITS,)]
+    assert rows(long, "select count(*) from units where status = 'done'") == [(3 * 180,)]
 
 
 # Found by every Python that is started with its folder in PYTHONPATH: the case kills whoever takes it for this arm.
@@ -78,32 +63,53 @@ import os, signal
 from qualgate.workers import unit
 
 def ready(self, job, plain=unit._Arms.ready):
-    if job.arm.name == {arm!r} and any(prompt.key.case_id == {case!r} for prompt in job.prompts):
+    if job.arm.name == 'baseline' and any(prompt.key.case_id == 'echo-040' for prompt in job.prompts):
         os.kill(os.getpid(), signal.SIGKILL)
     return plain(self, job)
 
 unit._Arms.ready = ready
 """
+EVIDENCE = "select arm, case_id, answer_sha256 from units order by 1, 2"
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize(("arm", "missing"), [("int2", 1), ("baseline", 3)])
 def test_a_case_that_kills_every_worker_is_named_the_others_are_answered_and_mended_it_is_as_if_never(
-    workspace, tmp_path_factory, arm, missing
+    workspace, finished, tmp_path_factory
 ):
     folder = tmp_path_factory.mktemp("killing")
-    (folder / "sitecustomize.py").write_text(KILLER.format(arm=arm, case="echo-140"))
+    (folder / "sitecustomize.py").write_text(KILLER)
     path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     ran = in_a_process("run", "gate.yaml", cwd=workspace, PYTHONPATH=path)
     assert ran.returncode == Exit.INFRASTRUCTURE, ran.stderr
-    assert "the worker process dies on this case (signal 9): echo/echo-140" in ran.stderr
+    assert "the worker process dies on this case (signal 9): echo/echo-040" in ran.stderr
     assert rows(workspace, "select case_id, count(*) from units where status <> 'done' group by 1") == [
-        ("echo-140", missing)
+        ("echo-040", 3)  # nor can it be compared
     ]
-    evidence = "select arm, case_id, answer_sha256 from units order by 1, 2"
     assert qualgate("run", "gate.yaml", cwd=workspace).returncode == Exit.BLOCK
-    mended = rows(workspace, evidence)
-    (workspace / "qualgate.db").unlink()
-    shutil.rmtree(workspace / "qualgate.db.artifacts")
-    assert qualgate("run", "gate.yaml", cwd=workspace).returncode == Exit.BLOCK
-    assert mended == rows(workspace, evidence)
+    assert rows(workspace, EVIDENCE) == rows(finished[0], EVIDENCE)
+
+
+@pytest.mark.proof
+def test_a_run_in_a_database_is_killed_refused_beside_another_resumed_and_moved(long, tmp_path_factory):
+    url = server().new_database()
+    changed(long, ("sqlite:///qualgate.db", url))
+    elsewhere = Path(shutil.copytree(long, tmp_path_factory.mktemp("other machine"), dirs_exist_ok=True))
+    with open_store(url) as store:
+        first = run_until_some_are_answered(long)
+        first.send_signal(signal.SIGSTOP)  # it neither ends meanwhile nor lets go of its run
+        beside = qualgate("run", "gate.yaml", cwd=elsewhere)
+        assert beside.returncode == Exit.INFRASTRUCTURE, beside.stderr
+        assert "perhaps on another machine" in beside.stderr
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        done = queries.list_runs(store)[0].done
+        assert 0 < done < 540
+        again = qualgate("run", "gate.yaml", cwd=long)
+        assert again.returncode == Exit.BLOCK, again.stderr
+        [line] = queries.list_runs(store)
+        assert (line.done, line.errors) == (540, 0)
+        assert runs.evidence(store, line.run_id).integrity == ()
+    said = qualgate("report", "gate.yaml", "--format", "json", cwd=long).stdout
+    assert qualgate("db", "copy", url, "sqlite:///moved.db", cwd=long).returncode == Exit.APPROVE
+    assert qualgate("report", "--store", "sqlite:///moved.db", "--format", "json", cwd=long).stdout == said
+    assert sorted(path.name for path in long.glob("*.artifacts")) == ["qualgate.artifacts"]

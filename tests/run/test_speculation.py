@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from qualgate.errors import Exit
 from tests.command_line import qualgate
 from tests.gated_model import make_workspace, write_evalset
-from tests.run.commands import rows
+from tests.run.commands import changed, rows, with_variants
 
 VARIANTS = """\
 variants:
@@ -28,10 +27,9 @@ TARGETS = {"drafted": "baseline", "early": "baseline", "cascade": "baseline", "b
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("speculating")
-    gate_file = make_workspace(folder, cases=24, tokens=16)
-    text = re.sub(r"variants:\n.*?(?=evalsets)", VARIANTS, gate_file.read_text(), flags=re.DOTALL)
-    text = text.replace("[./echo.yaml]", "[./echo.yaml, ./reads.yaml]")
-    gate_file.write_text(text.replace("count: 1", "count: 1, devices: cpu"))
+    make_workspace(folder, cases=24, tokens=16)
+    with_variants(folder, VARIANTS)
+    changed(folder, ("[./echo.yaml]", "[./echo.yaml, ./reads.yaml]"), ("count: 1", "count: 1, devices: cpu"))
     asked = [{"id": f"read-{n}", "prompt": f"{n} is", "choices": [" odd", " even"], "answer": n % 2} for n in range(8)]
     write_evalset(folder, asked, "reads")
     (folder / "reads.yaml").write_text("name: reads\nversion: '1'\nmetrics: [multiple_choice.acc]\n")
@@ -87,20 +85,7 @@ def test_the_stored_run_decides_again_and_a_change_of_drafts_is_seen(ran):
     folder, body = ran
     again = qualgate("gate", "gate.yaml", "--json", cwd=folder)
     assert json.loads(again.stdout)["verdicts"] == body["verdicts"]
-    (folder / "other.yaml").write_text((folder / "gate.yaml").read_text().replace("tokens: 3", "tokens: 4"))
+    changed(folder, ("tokens: 3", "tokens: 4"), file="other.yaml")
     other = qualgate("gate", "other.yaml", cwd=folder)
     assert other.returncode == Exit.UNDECIDED
     assert "drafted: speculation changed since run" in other.stdout
-
-
-def test_blame_runs_what_speculates_without_its_draft(ran):
-    folder, _ = ran
-    text = (folder / "gate.yaml").read_text()
-    variants = "variants:\n  x: {quantize: {method: int2, group_size: 32}, speculation: {draft: ngram}}\n"
-    (folder / "blame.yaml").write_text(re.sub(r"variants:\n.*?(?=evalsets)", variants, text, flags=re.DOTALL))
-    done = qualgate("run", "blame.yaml", "--blame", "--json", cwd=folder)
-    assert done.returncode == Exit.BLOCK, done.stderr
-    (verdict,) = json.loads(done.stdout)["verdicts"]
-    assert verdict["cause"] == "recipe"
-    assert "decoding without a draft the same weights breaks" in verdict["reasons"][-1]
-    assert [arm["name"] for arm in json.loads(done.stdout)["arms"]] == ["baseline", "x", "x@torch", "x@plain"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import in_a_process
+from tests.command_line import qualgate
 from tests.run.commands import rows
 from tests.served.server.serving import serving
 from tests.tiny_models import END, save_tiny_model
@@ -49,19 +49,19 @@ def workspace(folder: Path, trajectories: int = 40) -> Path:
     (folder / "shop.yaml").write_text(header)
     (folder / "tools.py").write_text("class Shop:\n    def order(self, id):\n        return 'sent'\n")
     (folder / "gate.yaml").write_text(GATE_FILE)
-    return folder / "gate.yaml"
+    return folder
 
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    folder = workspace(tmp_path_factory.mktemp("turns")).parent
-    return folder, in_a_process("run", "gate.yaml", cwd=folder)
+    folder = workspace(tmp_path_factory.mktemp("turns"))
+    return folder, qualgate("run", "gate.yaml", cwd=folder)
 
 
 def test_trajectories_are_asked_turn_by_turn_and_judged_whole(judged):
     folder, done = judged
     assert done.returncode == 0, done.stdout + done.stderr
-    body = json.loads(in_a_process("report", "gate.yaml", "--json", cwd=folder).stdout)
+    body = json.loads(qualgate("report", "gate.yaml", "--json", cwd=folder).stdout)
     whole, by_state, *by_turn = body["verdicts"][0]["comparisons"]
     assert (whole["metric"], whole["n"], whole["clusters"], whole["status"]) == ("turns.correct", 40, None, "proven")
     assert whole["baseline"] == 36 / 40
@@ -84,7 +84,7 @@ def test_served_arms_are_asked_the_same_turns(judged, tmp_path):
         text = text.replace("{model: ./model, dtype: float32}", f"{{endpoint: '{one}', model: shop}}")
         text = text.replace("{backend: local, count: 1}", "{count: 1}")
         (tmp_path / "served" / "gate.yaml").write_text(text)
-        done = in_a_process("run", "gate.yaml", cwd=tmp_path / "served")
+        done = qualgate("run", "gate.yaml", cwd=tmp_path / "served")
     assert done.returncode == 0, done.stdout + done.stderr
     said = "SELECT arm, case_id, text FROM units WHERE arm IN ('baseline', 'same') ORDER BY 1, 2"
     assert len(rows(folder, said)) == 2 * 84
