@@ -11,29 +11,23 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from qualgate.engine.draft_heads.folder import HeadShape
-from qualgate.quant.linear import QuantizedLinear
-from qualgate.records import QuantizeRecipe, Sampling
+from qualgate.records import Sampling
 from qualgate.speculation.rules import RULES
-from qualgate_kernels.packed import PackedWeight
 from tests.engine.draft_heads.heads import tiny_shape
-from tests.engine.draft_heads.models_ahead import NAMES, ModelAhead
-from tests.engine.tiny_architectures import quantized, tiny
+from tests.engine.tiny_architectures import tiny
 from tests.verification.lossless.chances import law
 from tests.verification.lossless.constrained import admitted
 from tests.verification.lossless.heads import logits_by_hand
 from tests.verification.lossless.models import Tokens
 from tests.verification.lossless.ways import (
-    AHEAD,
     CONSTRAINED,
     FIRST_LAYERS,
-    HEADS,
-    HIGH_BITS,
+    HEAD,
     PLAIN,
     SAMPLINGS,
     TEXTS,
@@ -42,7 +36,7 @@ from tests.verification.lossless.ways import (
 VOCABULARY, LENGTH, DRAFTED, LAYERS = 4, 5, 3, 2  # tokens: of the model, of an answer, of its first draft
 PROMPT = (1, 2, 3, 0, 1)
 TARGET, DRAFT, BELOW = 3, 4, 5  # seeds of the models
-EXIT = 1  # layers, behind which first layers alone draft, and of which a head of others' layout reads
+EXIT = 1  # layers, behind which first layers alone draft
 
 Rows = Mapping[Tokens, torch.Tensor]  # float64 [vocabulary], behind every beginning of an answer
 Counts = tuple[str, Mapping[Any, int], Mapping[Any, float]]  # what is counted, seen, its law
@@ -61,20 +55,10 @@ def model(seed: int) -> Any:
     return tiny("llama", seed=seed, vocab_size=VOCABULARY, intermediate_size=32, num_hidden_layers=LAYERS)
 
 
-def packed_model(seed: int) -> Any:
-    """The model of this seed with weights of 8 bits, not yet fused."""
-    return quantized(model(seed), QuantizeRecipe(method="int8", group_size=0))
-
-
 @cache
-def logits(seed: int, layers: int = LAYERS, bits: int = 0) -> Rows:
-    """Of the model of this seed, or of its first layers. bits: 8: its weights are those of `packed_model`; 4: the upper
-    halves of their codes, the lower ones at their mean over a row."""
+def logits(seed: int, layers: int = LAYERS) -> Rows:
+    """Of the model of this seed, or of its first layers."""
     whole, found = model(seed), {}
-    if bits:
-        for name, layer in packed_model(seed).named_modules():
-            if isinstance(layer, QuantizedLinear):
-                whole.get_submodule(name).weight.copy_(_by_hand(layer.packed, bits))
     whole.model.layers = whole.model.layers[:layers]
     for length in range(LENGTH):
         texts = list(product(range(VOCABULARY), repeat=length))
@@ -83,41 +67,17 @@ def logits(seed: int, layers: int = LAYERS, bits: int = 0) -> Rows:
     return found
 
 
-def _by_hand(packed: PackedWeight, bits: int) -> torch.Tensor:
-    codes = packed.codes.float()
-    if bits == 4:
-        codes = 16 * (codes / 16).floor() + codes.remainder(16).mean(1, keepdim=True)
-    return (codes - 128) * packed.scales.float()
-
-
-@cache
-def ahead() -> ModelAhead:
-    """The target with a layer of its own for further tokens, by transformers' modules."""
-    whole = tiny(
-        "llama", TARGET + 10, vocab_size=VOCABULARY, intermediate_size=32, num_hidden_layers=LAYERS + 1,
-        attn_implementation="eager",
-    )  # fmt: skip
-    whole.load_state_dict(model(TARGET).state_dict(), strict=False)
-    generator, width = torch.Generator().manual_seed(8), whole.config.hidden_size
-    outer = {name: 1 + 0.2 * torch.randn(width, generator=generator) for name in ("enorm", "hnorm", "last")}
-    outer["eh_proj"] = 0.15 * torch.randn(width, 2 * width, generator=generator)
-    return ModelAhead(
-        folder=Path(), whole=whole, outer=outer, embedding=whole.model.embed_tokens.weight, head=whole.lm_head.weight,
-        names=NAMES["DeepSeek-V3"],
-    )  # fmt: skip
-
-
 def head_shape() -> HeadShape:
     """Of the heads that draft for the target."""
     return tiny_shape(vocabulary=VOCABULARY)
 
 
 @cache
-def target_rows(sampling: str, bits: int = 0) -> Rows:
-    """Of the target (bits: as `logits` has them), cut; penalized before, by counting every beginning, or held to what
+def target_rows(sampling: str) -> Rows:
+    """Of the target, cut; penalized before, by counting every beginning, or held to what
     is admitted behind it. Behind what is not admitted it does not matter."""
     how, found = SAMPLINGS[sampling], dict[Tokens, torch.Tensor]()
-    for text, scores in logits(TARGET, bits=bits).items():
+    for text, scores in logits(TARGET).items():
         found[text] = _penalized(scores, text, how)
         if sampling == CONSTRAINED and (here := admitted(text, VOCABULARY)):
             left_out = [token for token in range(VOCABULARY) if token not in here]
@@ -129,22 +89,9 @@ def draft_rows(drafts: str, sampling: str) -> Rows | None:
     """Of who drafts behind an answer's first token, whatever drafts for it; None for texts."""
     if drafts == TEXTS:
         return None
-    if drafts in HEADS:
-        return _cut(logits_by_hand(HEADS[drafts], head_shape(), model(TARGET), PROMPT, EXIT), SAMPLINGS[sampling])
-    if drafts == HIGH_BITS:
-        return _cut(logits(TARGET, bits=4), SAMPLINGS[sampling])
-    if drafts == AHEAD:
-        return _cut(_ahead_logits(), SAMPLINGS[sampling])
+    if drafts == HEAD:
+        return _cut(logits_by_hand(head_shape(), model(TARGET), PROMPT), SAMPLINGS[sampling])
     return _cut(logits(TARGET, EXIT) if drafts == FIRST_LAYERS else logits(DRAFT), SAMPLINGS[sampling])
-
-
-def _ahead_logits() -> Rows:
-    """Behind an answer's first token and up to two drafted behind it."""
-    found = dict[Tokens, torch.Tensor]()
-    for text in product(range(VOCABULARY), repeat=DRAFTED):
-        rows = ahead().logits((*PROMPT, text[0]), text[1:]).double()
-        found |= {text[: at + 1]: row for at, row in enumerate(rows)}
-    return found
 
 
 def _cut(rows: Rows, sampling: Sampling) -> Rows:
@@ -180,7 +127,7 @@ def counted(found: Drawn, sampling: str, rule: str, drafts: str) -> Iterator[Cou
     """N-grams of what was said; how many tokens of a draft were accepted behind which first token; and of each place
     of a draft that was reached whether it was. Under "keyed" who draws drafts does so by the noise of its target, and
     what is accepted is not counted."""
-    rows = target_rows(sampling, 8 if drafts == HIGH_BITS else 0)
+    rows = target_rows(sampling)
     fours = {text: _chance(rows, (), text) for text in product(range(VOCABULARY), repeat=4)}
     for start, stop in ((0, 4), (0, 2), (1, 3), (2, 4)):
         seen = Counter(text[start:stop] for text in found.said)

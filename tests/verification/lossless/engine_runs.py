@@ -17,7 +17,6 @@ from unittest.mock import patch
 import torch
 
 from qualgate.engine.choice import choose_engine, open_engine
-from qualgate.engine.kernels import choose_kernels
 from qualgate.engine.load import LoadedDraft
 from qualgate.engine.proposers import open_proposers
 from qualgate.engine.request import Event, Request, Spoken
@@ -39,22 +38,18 @@ from tests.verification.lossless.engine_law import (
     TARGET,
     VOCABULARY,
     Drawn,
-    ahead,
     counted,
     head_shape,
     model,
     offered,
-    packed_model,
 )
 from tests.verification.lossless.fits import chance_bound, g_statistic
-from tests.verification.lossless.heads import laid_out, laid_out_ahead
+from tests.verification.lossless.heads import laid_out
 from tests.verification.lossless.ways import (
-    AHEAD,
     CASCADE,
     CONSTRAINED,
     FIRST_LAYERS,
-    HEADS,
-    HIGH_BITS,
+    HEAD,
     SAMPLINGS,
     TEXTS,
     Way,
@@ -98,7 +93,7 @@ def drawn(way: Way, answers: int, seed: int) -> Drawn:
             for row, token in zip(event.requests, event.tokens, strict=True):
                 said[row].append(token)
 
-    sampling, whole = SAMPLINGS[way.sampling], runs(TARGET, packed=way.drafts == HIGH_BITS)
+    sampling, whole = SAMPLINGS[way.sampling], runs(TARGET)
     requests = [Request(prompt=PROMPT, max_new_tokens=LENGTH)] * answers
     if sampling.penalties or way.sampling == CONSTRAINED:
         masks = [fresh_mask(VOCABULARY) if way.sampling == CONSTRAINED else None for _ in requests]
@@ -118,11 +113,9 @@ def drawn(way: Way, answers: int, seed: int) -> Drawn:
 
 
 @cache
-def runs(seed: int, *, packed: bool = False) -> SimpleNamespace:
-    """The model of this seed as an arm has it. packed: with weights of 8 bits, laid out in halves."""
-    whole = packed_model(seed) if packed else model(seed)
-    if packed:
-        choose_kernels(whole, "fused", halves=True)
+def runs(seed: int) -> SimpleNamespace:
+    """The model of this seed as an arm has it."""
+    whole = model(seed)
     choice = choose_engine(whole)
     assert choice.kind == "plain", choice.because
     return SimpleNamespace(
@@ -133,25 +126,16 @@ def runs(seed: int, *, packed: bool = False) -> SimpleNamespace:
 def _drafting(way: Way) -> LoadedDraft:
     """Who drafts, as an arm has it loaded."""
     rule: Any = way.rule
-    if way.drafts in HEADS:
-        source = DraftSource(kind="head")
-        head = laid_out(layout := HEADS[way.drafts], head_shape(), (EXIT,) * 3 if layout == "eagle3" else ())
-        return LoadedDraft(spec=Speculation(draft=source, tokens=DRAFTED, rule=rule), arms=(None,), head=head)
-    if way.drafts == AHEAD:
-        return LoadedDraft(
-            spec=Speculation(draft=DraftSource(kind="head"), tokens=DRAFTED, rule=rule),
-            arms=(None,),
-            head=laid_out_ahead(ahead(), runs(TARGET).model, head_shape()),
-        )
-    if way.drafts == HIGH_BITS:
-        source, arms = DraftSource(kind="high_bits", bits=4), (None,)
-    elif way.drafts == FIRST_LAYERS:
+    arms: tuple[Any, ...]
+    if way.drafts == HEAD:
+        spec = Speculation(draft=DraftSource(kind="head"), tokens=DRAFTED, rule=rule)
+        return LoadedDraft(spec=spec, arms=(None,), head=laid_out("eagle", head_shape()))
+    if way.drafts == FIRST_LAYERS:
         source, arms = DraftSource(kind="early_exit", layers=EXIT), (None,)
     else:
         under = Speculation(draft=DraftSource(kind="model"), tokens=2) if way.drafts == CASCADE else None
         source, arms = DraftSource(kind="model", under=under), (runs(DRAFT), runs(BELOW))[: 1 + bool(under)]
-    loaded: Any = arms
-    return LoadedDraft(spec=Speculation(draft=source, tokens=DRAFTED, rule=rule), arms=loaded)
+    return LoadedDraft(spec=Speculation(draft=source, tokens=DRAFTED, rule=rule), arms=arms)
 
 
 @contextmanager

@@ -8,11 +8,8 @@ from typing import NamedTuple
 from qualgate.records import Sampling
 from tests.engine.engines import PACKED, Kind
 
-TEXTS, MODEL, CASCADE, FIRST_LAYERS = "texts", "model", "model < model", "first layers"
-HIGH_BITS, AHEAD = "high bits", "MTP layer"
-HEADS = {"eagle head": "eagle", "medusa heads": "medusa", "parallel head": "parallel", "eagle3 head": "eagle3"}
-"""Who drafts; of heads with the layout."""
-MODELS = (MODEL, CASCADE)  # that hold weights of their own
+TEXTS, MODEL, CASCADE, FIRST_LAYERS = "texts", "model", "model < model", "first layers"  # who drafts
+HEAD = "eagle head"  # those of all layouts are enumerated, see `reading`
 
 PLAIN = "temperature 1"
 CUT = {PLAIN: Sampling(temperature=1.0), "top-k 3 at 0.7": Sampling(temperature=0.7, top_k=3)}
@@ -49,17 +46,12 @@ WAYS = [
     Way("plain", PENALIZED, "keyed", TEXTS),
     Way("plain", CONSTRAINED, "keyed", TEXTS),
     Way("plain", PLAIN, "keyed", CASCADE),
-    Way("packed", PLAIN, "keyed", "eagle head"),
+    Way("packed", PLAIN, "keyed", HEAD),
     Way("packed", PENALIZED, "speculative_sampling", MODEL),
     Way("packed", CONSTRAINED, "speculative_sampling", MODEL),
-    Way("plain", CONSTRAINED, "block_verification", "eagle head"),
+    Way("plain", CONSTRAINED, "block_verification", HEAD),
     Way("plain", PLAIN, "speculative_sampling", FIRST_LAYERS),
-    Way("plain", PLAIN, "speculative_sampling", HIGH_BITS),
-    Way("packed", PLAIN, "block_verification", AHEAD),
-    Way("plain", "top-k 3 at 0.7", "speculative_sampling", "eagle head"),
-    Way("packed", PLAIN, "speculative_sampling", "medusa heads"),
-    Way("packed", PLAIN, "block_verification", "parallel head"),
-    Way("plain", PLAIN, "speculative_sampling", "eagle3 head"),
+    Way("plain", "top-k 3 at 0.7", "speculative_sampling", HEAD),
     *(
         Way(kind, sampling, rule, drafts)
         for rule in ("speculative_sampling", "block_verification")

@@ -23,7 +23,7 @@ from qualgate.speculation.propose import Draft
 from qualgate.speculation.rules import RULES
 from tests.verification.lossless.engine_law import VOCABULARY
 from tests.verification.lossless.mutants import mask_not_rewound
-from tests.verification.lossless.ways import CONSTRAINED, MODEL, PENALIZED, PLAIN, TEXTS, Way
+from tests.verification.lossless.ways import CONSTRAINED, HEAD, MODEL, PENALIZED, PLAIN, TEXTS, Way
 
 _said, _drafted = Draws.said, DraftHead._drafted
 
@@ -103,7 +103,7 @@ WRONG = {
         GrammarMask, "_reads", mask_not_rewound()._reads, sampling=CONSTRAINED
     ),
     "a head's drafts are judged by what the token before was drawn from": _wrong(
-        DraftHead, "_drafted", _q_of_the_token_before, rule="speculative_sampling", drafts="eagle head"
+        DraftHead, "_drafted", _q_of_the_token_before, rule="speculative_sampling", drafts=HEAD
     ),
     "levels and rounds share their numbers": _wrong(
         HashedChance, "next_key", _without_rounds, rule="speculative_sampling", drafts=MODEL
