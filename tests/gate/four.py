@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 
@@ -94,3 +96,22 @@ def with_units(given: RunEvidence, arm: str, change) -> RunEvidence:
         return replace(found, units=tuple(map(change, found.units))) if found.name == arm else found
 
     return replace(given, baseline=changed(given.baseline), variants=tuple(map(changed, given.variants)))
+
+
+def asked_again(
+    given: RunEvidence, repeats: int, tokens: Callable[[str, int, int], Sequence[int] | np.ndarray]
+) -> RunEvidence:
+    """Every arm answers each case so many times. tokens: of (arm, number of the case, repeat)."""
+
+    def again(found: ArmEvidence) -> ArmEvidence:
+        units = []
+        for case, unit in enumerate(found.units):
+            for repeat in range(repeats):
+                said = np.asarray(tokens(found.name, case, repeat), "<i4").tobytes()
+                key = replace(unit.key, repeat=repeat)
+                units.append(replace(unit, key=key, answer=said, text_sha256=sha256(said).hexdigest()))
+        return replace(found, units=tuple(units))
+
+    baseline, *variants = map(again, (given.baseline, *given.variants))
+    expected = tuple(unit.key for arm in (baseline, *variants) for unit in arm.units)
+    return replace(given, baseline=baseline, variants=tuple(variants), expected=expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +75,20 @@ def run(
     return of(arm("baseline", before, 1), arm("int4", after, 2), metrics=metrics)
 
 
+def repeated(**outcomes: list[list[int]] | np.ndarray) -> RunEvidence:
+    """arm → for each case of the set `code` the outcome of each of its repeats."""
+    arms = []
+    for name, cases in outcomes.items():
+        right = np.array(cases, float)
+        made, k = arm(name, {("code", "exact_match"): right.ravel()}), right.shape[1]
+        units = (
+            replace(u, key=replace(u.key, case_id=f"c{i // k}", repeat=i % k), case_hash=f"h{i // k}")
+            for i, u in enumerate(made.units)
+        )
+        arms.append(replace(made, units=tuple(units)))
+    return of(*arms, metrics={"code": ("exact_match",)})
+
+
 def of(baseline: ArmEvidence, *variants: ArmEvidence, metrics=METRICS) -> RunEvidence:
     """A run whose closed list is just what the arms hold."""
     return RunEvidence(
@@ -95,6 +110,17 @@ def with_units(evidence: RunEvidence, side: str, change) -> RunEvidence:
     if side == "baseline":
         return replace(evidence, baseline=replace(evidence.baseline, units=tuple(change(evidence.baseline.units))))
     return with_variant(evidence, units=tuple(change(evidence.variants[0].units)))
+
+
+def with_each(
+    evidence: RunEvidence, side: str, change: Callable[[UnitEvidence], UnitEvidence] | None = None, **fields
+) -> RunEvidence:
+    """Every unit of the baseline, of "both" or else of the variant changed: by a function, or by these fields."""
+    for one in ("baseline", "variant") if side == "both" else (side,):
+        evidence = with_units(
+            evidence, one, lambda units: [change(unit) if change else replace(unit, **fields) for unit in units]
+        )
+    return evidence
 
 
 def with_unit(evidence: RunEvidence, side: str, index: int, **changes) -> RunEvidence:

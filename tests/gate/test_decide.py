@@ -40,6 +40,7 @@ def test_the_policy_says_which_way_decides_and_no_other_is_asked(monkeypatch, wa
 def test_a_stop_that_planned_no_looks_is_decided_by_the_rules_on_all_cases():
     policy = replace(PLAIN, stop=EarlyStop(seed=1, looks=()))
     assert door.decide(run(), policy).verdicts == door.decide_plain(run(), policy)
+    assert door.decide(replace(run(), judged_before={"int4": 120}), policy).verdicts[0].exit == 12
 
 
 def test_a_variant_whose_list_was_judged_when_it_held_less_is_not_for_the_fixed_tests():
@@ -51,13 +52,6 @@ def test_a_variant_whose_list_was_judged_when_it_held_less_is_not_for_the_fixed_
     assert again.reasons[0].startswith("a later look at a list that was judged before at 120 answers: the fixed test")
     assert "write `stop: early`" in again.reasons[0]
     assert door.decide(replace(evidence, judged_before={"another": 120}), PLAIN).verdicts == (asked,)
-
-
-def test_a_stop_that_planned_no_looks_is_the_fixed_tests_and_asks_no_more():
-    evidence, policy = run(), replace(PLAIN, stop=EarlyStop(seed=1, looks=()))
-    (asked,) = door.decide(evidence, policy).verdicts
-    assert asked.word == "approve"
-    assert door.decide(replace(evidence, judged_before={asked.variant: 120}), policy).verdicts[0].exit == 12
 
 
 def test_broken_evidence_stays_that_at_any_look():

@@ -12,7 +12,7 @@ from qualgate.errors import UsageError
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Policy, Rule, RunEvidence
 from qualgate.stats.relative import compare_relative
-from tests.gate.planted import arm, of, run, with_units
+from tests.gate.planted import of, run, with_each, with_unit, with_units
 
 
 def policy(**rule) -> Policy:
@@ -30,12 +30,11 @@ def labelled(evidence: RunEvidence) -> RunEvidence:
 
 
 def loses_on_sub(evidence: RunEvidence) -> RunEvidence:
-    def change(units):
-        for unit in units:
-            late = int(unit.key.case_id.rpartition("-")[2]) >= 60
-            yield replace(unit, values=unit.values | {"exact_match": 0.0}) if late else unit
+    def lost(unit):
+        late = int(unit.key.case_id.rpartition("-")[2]) >= 60
+        return replace(unit, values=unit.values | {"exact_match": 0.0}) if late else unit
 
-    return labelled(with_units(evidence, "int4", change))
+    return labelled(with_each(evidence, "int4", lost))
 
 
 def slices(evidence: RunEvidence, **rule) -> dict[str, tuple[int, str]]:
@@ -72,38 +71,6 @@ def test_labels_that_are_not_known_decide_nothing_and_unknown_ones_are_refused()
         decide_plain(evidence, policy(where="tag:hrad"))
 
 
-def repeated(answers: dict[str, list[list[int]]]) -> RunEvidence:
-    """arm → for each case the outcome of each of its repeats."""
-    arms = []
-    for name, cases in answers.items():
-        flat = np.array([outcome for case in cases for outcome in case], float)
-        made, k = arm(name, {("code", "exact_match"): flat}), len(cases[0])
-        units = tuple(
-            replace(u, key=replace(u.key, case_id=f"c{i // k}", repeat=i % k), case_hash=f"h{i // k}")
-            for i, u in enumerate(made.units)
-        )
-        arms.append(replace(made, units=units))
-    return of(*arms, metrics={"code": ("exact_match",)})
-
-
-def test_repeats_of_a_case_are_one_cluster_and_count_as_the_rule_says():
-    always, once, never = [1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]
-    evidence = repeated({"baseline": [always] * 90 + [never] * 10, "int4": [always] * 60 + [once] * 30 + [never] * 10})
-
-    def found(repeats: str):
-        (comparison,) = decide_plain(evidence, policy(repeats=repeats))[0].comparisons
-        return comparison.n, comparison.clusters, round(comparison.baseline, 3), round(comparison.variant, 3)
-
-    assert found("mean") == (400, 100, 0.9, 0.675)
-    assert found("any") == (100, None, 0.9, 0.9)
-    assert found("all") == (100, None, 0.9, 0.6)
-
-
-def test_a_hundred_repeats_of_ten_cases_are_ten_cases():
-    evidence = repeated({name: [[1] * 100] * 10 for name in ("baseline", "int4")})
-    assert decide_plain(evidence, policy())[0].exit == 12
-
-
 def test_a_relative_drop_is_told_and_decided_by_its_interval():
     evidence = run(n=1000, right=0.5, lost=0.02, metrics={"code": ("exact_match",)})
     for limit, word in ((0.10, "approve"), (0.04, "undecided"), (0.015, "block")):
@@ -114,19 +81,14 @@ def test_a_relative_drop_is_told_and_decided_by_its_interval():
         assert (c.lower > -limit, c.upper < -limit) == (word == "approve", word == "block")
 
 
-@pytest.mark.parametrize(
-    ("rate", "limit", "discordant"), [pytest.param(0.75, 0.15, 0.14, marks=pytest.mark.proof), (0.9, 0.1, 0.1)]
-)
-def test_at_the_limit_a_relative_loss_is_rarely_proven_absent(rate, limit, discordant):
-    """250 draws of 80 pairs at a loss of exactly the limit: at most alpha and three standard errors are proven."""
-    generator, n, draws = np.random.default_rng(7), 80, 250
-    loss = limit * rate
-    lost, gained = (discordant + loss) / 2, (discordant - loss) / 2
-    tables = generator.multinomial(n, [lost, gained, rate - lost, 1 - rate - gained], draws)
+def test_at_the_limit_a_relative_loss_is_rarely_proven_absent():
+    """120 draws of 80 pairs at a loss of exactly the limit: at most alpha and three standard errors are proven."""
+    n, rate, limit, draws = 80, 0.9, 0.1, 120
+    lost = limit * rate + 0.005  # and half a point is gained
+    tables = np.random.default_rng(7).multinomial(n, [lost, 0.005, rate - lost, 1 - rate - 0.005], draws)
     proven = 0
     for table in tables:
-        base = np.repeat([1.0, 0.0, 1.0, 0.0], table)
-        other = np.repeat([0.0, 1.0, 1.0, 0.0], table)
+        base, other = np.repeat([1.0, 0.0, 1.0, 0.0], table), np.repeat([0.0, 1.0, 1.0, 0.0], table)
         proven += compare_relative(base, other, np.arange(n), limit).p_within <= 0.05
     assert proven / draws <= 0.05 + 3 * (0.05 * 0.95 / draws) ** 0.5
 
@@ -139,13 +101,9 @@ def test_a_baseline_right_on_nothing_has_no_relative_loss():
 
 def test_parity_is_a_fact_of_every_token():
     rules = (Rule(metric="exact_match", max_drop=0.1), Rule(metric="parity.tokens", min=1.0))
-    spoken = run()
-    for side in ("baseline", "int4"):
-        spoken = with_units(spoken, side, lambda us: (replace(u, token_ids=pack("<3i", 1, 2, 3)) for u in us))
+    spoken = with_each(run(), "both", token_ids=pack("<3i", 1, 2, 3))
     assert decide_plain(spoken, Policy(rules=rules))[0].word == "approve"
-    one = with_units(
-        spoken, "int4", lambda us: (replace(u, token_ids=pack("<3i", 1, 2, 3 + (i == 5))) for i, u in enumerate(us))
-    )
+    one = with_unit(spoken, "int4", 5, token_ids=pack("<3i", 1, 2, 4))
     (verdict,) = decide_plain(one, Policy(rules=rules))
     assert verdict.word == "block"
     assert verdict.comparisons[-1].variant == pytest.approx(239 / 240)
@@ -158,16 +116,15 @@ def test_parity_is_a_fact_of_every_token():
 def test_parity_below_one_is_tested_for_it_speaks_of_answers_not_drawn(cases, differing, status):
     arms = run()
     kept = {unit.key.case_id for unit in arms.baseline.units[:cases]}
-    units = lambda us: (  # noqa: E731
-        replace(u, token_ids=pack("<2i", 1, 2 + (i < differing and u.key.arm == "int4")))
-        for i, u in enumerate(u for u in us if u.key.case_id in kept)
-    )
-    arms = with_units(with_units(arms, "baseline", units), "int4", units)
-    arms = replace(arms, expected=tuple(key for key in arms.expected if key.case_id in kept))
+    for side, other in (("baseline", 0), ("int4", differing)):
+        arms = with_units(
+            arms, side, lambda us, other=other: (
+                replace(u, token_ids=pack("<2i", 1, 2 + (i < other)))
+                for i, u in enumerate(u for u in us if u.key.case_id in kept)
+            ),
+        )  # fmt: skip
+    arms = of(arms.baseline, *arms.variants)
     for metric in ("parity.tokens", "parity.prefix"):
-        rules = (
-            Rule(metric="exact_match", max_drop=0.1),
-            Rule(metric=metric, min=0.95),
-        )
+        rules = (Rule(metric="exact_match", max_drop=0.1), Rule(metric=metric, min=0.95))
         (verdict,) = decide_plain(arms, Policy(rules=rules))
         assert verdict.comparisons[-1].status == status, metric

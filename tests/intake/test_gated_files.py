@@ -143,18 +143,11 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     assert code(shipped) == 64, "rows that are of no shipped set"
 
 
-def repeats(flaky: int) -> RunEvidence:
+def flaky(cases: int) -> RunEvidence:
     """100 cases with 4 repeats; the variant gets only one of four right in so many of them, the rest is right."""
-    arms = []
-    for name, spoiled in (("baseline", 0), ("int4", flaky)):
-        right = np.array([[c >= spoiled or r == 2 for r in range(4)] for c in range(100)], float)
-        made = planted.arm(name, {("code", "exact_match"): right.ravel()})
-        units = (
-            replace(u, key=replace(u.key, case_id=f"c{i // 4}", repeat=i % 4), case_hash=f"h{i // 4}")
-            for i, u in enumerate(made.units)
-        )
-        arms.append(replace(made, units=tuple(units)))
-    return planted.of(*arms, metrics={"code": ("exact_match",)})
+    right = np.ones((100, 4))
+    right[:cases, [0, 1, 3]] = 0
+    return planted.repeated(baseline=np.ones((100, 4)), int4=right)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +160,7 @@ def repeats(flaky: int) -> RunEvidence:
 )
 def test_repeats_in_score_files_count_as_the_rule_says(tmp_path, rule, exit, n, variant):
     """The mean, pass@k and pass^k, with the repeats of a case as one cluster: from rows to the exit code."""
-    files = exported(tmp_path, repeats(flaky=30))
+    files = exported(tmp_path, flaky(30))
     head, _, _ = files[0].read_text().partition("    - ")
     files[0].write_text(f"{head}    - {rule}\n    - {{metric: stability.repeats, min: 0.9, tier: advisory}}\n")
     done = gated(files)

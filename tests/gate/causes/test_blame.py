@@ -11,11 +11,6 @@ from qualgate.records import PLAIN, TWIN, WIDE, RunEvidence, UnitKey
 from tests.gate.planted import POLICY, of, run
 
 
-def with_twin(fused: RunEvidence, twin: RunEvidence) -> RunEvidence:
-    """The evidence of `fused`, and the variant of `twin` as its int4's twin arm."""
-    return beside(fused, {TWIN: twin})
-
-
 def beside(whole: RunEvidence, witnesses: dict[str, RunEvidence]) -> RunEvidence:
     """The evidence of `whole`, and the variants of others as its int4's witnesses, by what ends their names."""
     arms = []
@@ -26,85 +21,66 @@ def beside(whole: RunEvidence, witnesses: dict[str, RunEvidence]) -> RunEvidence
     return of(whole.baseline, whole.variants[0], *arms)
 
 
+TOOLS, CODE = ("tools", "tool_call.valid"), ("code", "exact_match")
 GOOD, BAD = run(), run(lost=0.3)
+PARTLY, BOTH = run(lost={TOOLS: 0.5}), run(lost={TOOLS: 0.5, CODE: 0.5})
 
 
-def test_a_loss_that_the_twin_shows_too_is_the_recipes():
-    (verdict,) = decide_plain(with_twin(BAD, BAD), POLICY)
-    assert (verdict.variant, verdict.word, verdict.cause) == ("int4", "block", "recipe")
-    assert "as well" in verdict.reasons[-1]
-    assert "speculation and KV cache: not available" in verdict.reasons[-1]
-
-
-def test_a_loss_that_the_twin_does_not_show_is_the_kernels():
-    (verdict,) = decide_plain(with_twin(BAD, GOOD), POLICY)
-    assert (verdict.word, verdict.cause) == ("block", "kernel")
+@pytest.mark.parametrize(
+    ("fused", "witness", "cause", "told"),
+    [
+        (BAD, {TWIN: BAD}, "recipe", ("as well", "speculation and KV cache: not available")),
+        (BAD, {TWIN: GOOD}, "kernel", ()),
+        (BOTH, {TWIN: PARTLY}, "kernel and recipe", ()),
+        (BAD, {TWIN: run(lost=0.06)}, "", ("cause: not known; the torch twin leaves",)),
+        (BAD, {PLAIN: GOOD}, "speculation", ()),
+        (BAD, {PLAIN: BAD}, "recipe", ()),
+        (BAD, {WIDE: GOOD}, "KV", ()),
+        (BAD, {WIDE: BAD}, "recipe", ()),
+    ],
+)
+def test_a_loss_is_that_of_the_part_without_which_it_is_not_shown(fused, witness, cause, told):
+    (verdict,) = decide_plain(beside(fused, witness), POLICY)
+    assert (verdict.variant, verdict.word, verdict.cause) == ("int4", "block", cause)
     assert overall_exit([verdict]) == 10
-
-
-def test_one_rule_each_blames_both():
-    partly = run(lost={("tools", "tool_call.valid"): 0.5})
-    (verdict,) = decide_plain(
-        with_twin(run(lost={("tools", "tool_call.valid"): 0.5, ("code", "exact_match"): 0.5}), partly), POLICY
-    )
-    assert verdict.cause == "kernel and recipe"
+    assert all(words in verdict.reasons[-1] for words in told), verdict.reasons
 
 
 def test_the_twin_gets_no_verdict_and_changes_none():
     (alone,) = decide_plain(GOOD, POLICY)
     for twin in (GOOD, BAD):
-        assert decide_plain(with_twin(GOOD, twin), POLICY) == (alone,)
+        assert decide_plain(beside(GOOD, {TWIN: twin}), POLICY) == (alone,)
 
 
 def test_a_twin_that_was_lost_leaves_the_cause_open_and_the_block_standing():
-    evidence = with_twin(BAD, GOOD)
-    lost = tuple(key for key in evidence.expected if not key.arm.endswith(TWIN))
-    extra = (*lost, UnitKey("int4" + TWIN, "code", "code-0"))
-    (verdict,) = decide_plain(replace(evidence, variants=evidence.variants[:1], expected=extra), POLICY)
+    extra = (*BAD.expected, UnitKey("int4" + TWIN, "code", "code-0"))
+    (verdict,) = decide_plain(replace(BAD, expected=extra), POLICY)
     assert (verdict.word, verdict.cause) == ("block", "")
     assert "cause: not known; the torch twin's answers cannot be used" in verdict.reasons[-1]
 
 
-def test_a_twin_that_cannot_decide_leaves_the_cause_open():
-    (verdict,) = decide_plain(with_twin(BAD, run(lost=0.06)), POLICY)
-    assert (verdict.word, verdict.cause) == ("block", "")
-    assert "cause: not known; the torch twin leaves" in verdict.reasons[-1]
-
-
-TOOLS, CODE = ("tools", "tool_call.valid"), ("code", "exact_match")
-
-
 @pytest.mark.parametrize(
-    ("plain", "twin", "cause"),
+    ("part", "other", "twin", "cause"),
     [
-        ({}, {}, "speculation"),  # the twin keeps them because it drafts nothing
-        ({TOOLS: 0.5, CODE: 0.5}, {}, "kernel"),
-        ({TOOLS: 0.5, CODE: 0.5}, {TOOLS: 0.5, CODE: 0.5}, "recipe"),
-        ({CODE: 0.5}, {}, "speculation and kernel"),
-        ({CODE: 0.5}, {CODE: 0.5}, "speculation and recipe"),
+        (PLAIN, {}, {}, "speculation"),  # the twin keeps them because it drafts nothing
+        (PLAIN, {TOOLS: 0.5, CODE: 0.5}, {}, "kernel"),
+        (PLAIN, {TOOLS: 0.5, CODE: 0.5}, {TOOLS: 0.5, CODE: 0.5}, "recipe"),
+        (PLAIN, {CODE: 0.5}, {}, "speculation and kernel"),
+        (PLAIN, {CODE: 0.5}, {CODE: 0.5}, "speculation and recipe"),
+        (WIDE, {}, {}, "KV"),  # the twin keeps them because it holds keys and values in float32
+        (WIDE, {TOOLS: 0.5, CODE: 0.5}, {}, "kernel"),
+        (WIDE, {TOOLS: 0.5, CODE: 0.5}, {TOOLS: 0.5, CODE: 0.5}, "recipe"),
+        (WIDE, {CODE: 0.5}, {}, "kernel and KV"),
+        (WIDE, {CODE: 0.5}, {CODE: 0.5}, "KV and recipe"),
     ],
 )
-def test_a_kernel_is_blamed_for_what_is_lost_without_a_draft_as_well(plain, twin, cause):
-    witnesses = {TWIN: run(lost=twin) if twin else GOOD, PLAIN: run(lost=plain) if plain else GOOD}
-    (verdict,) = decide_plain(beside(run(lost={TOOLS: 0.5, CODE: 0.5}), witnesses), POLICY)
+def test_a_kernel_is_blamed_for_what_is_lost_without_a_draft_or_with_the_baseline_s_cache_as_well(
+    part, other, twin, cause
+):
+    (verdict,) = decide_plain(beside(BOTH, {TWIN: run(lost=twin), part: run(lost=other)}), POLICY)
     assert (verdict.word, verdict.cause) == ("block", cause)
-
-
-@pytest.mark.parametrize(
-    ("wide", "twin", "cause"),
-    [
-        ({}, {}, "KV"),  # the twin keeps them because it holds keys and values in float32
-        ({TOOLS: 0.5, CODE: 0.5}, {}, "kernel"),
-        ({TOOLS: 0.5, CODE: 0.5}, {TOOLS: 0.5, CODE: 0.5}, "recipe"),
-        ({CODE: 0.5}, {}, "kernel and KV"),
-        ({CODE: 0.5}, {CODE: 0.5}, "KV and recipe"),
-    ],
-)
-def test_a_cache_is_blamed_for_what_the_same_weights_keep_with_the_baselines(wide, twin, cause):
-    witnesses = {TWIN: run(lost=twin) if twin else GOOD, WIDE: run(lost=wide) if wide else GOOD}
-    (verdict,) = decide_plain(beside(run(lost={TOOLS: 0.5, CODE: 0.5}), witnesses), POLICY)
-    assert (verdict.word, verdict.cause) == ("block", cause)
-    assert "through the baseline's KV cache the same weights" in verdict.reasons[-1]
+    if part == WIDE:
+        assert "through the baseline's KV cache the same weights" in verdict.reasons[-1]
 
 
 def test_what_only_both_parts_together_lose_is_neither_the_kernels_nor_the_recipes():

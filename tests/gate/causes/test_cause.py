@@ -10,7 +10,7 @@ import pytest
 from qualgate.gate.causes.blame import WITNESSES
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import TWIN, WIDE, ArmEvidence, RunEvidence, UnitEvidence
-from tests.gate.planted import POLICY, identity, of, run, with_units, with_variant
+from tests.gate.planted import POLICY, identity, of, run, with_each, with_unit, with_units, with_variant
 
 END = 9
 
@@ -98,11 +98,8 @@ def test_choices_that_were_given_to_read_contradict_nothing():
     """Both arms have the texts of all choices as their tokens, wherever the variant would say another."""
     evidence = answered(run(), lambda unit, before: (before, 4, "stop"))
     assert judged(evidence).exit == 12, "words that were said do"
-    read = [
-        with_units(evidence, arm, lambda us: (replace(u, values=u.values | {"multiple_choice.acc": 1.0}) for u in us))
-        for arm in ("baseline", "int4")
-    ]
-    assert judged(of(read[0].baseline, read[1].variants[0])).exit == 0
+    read = with_each(evidence, "both", lambda u: replace(u, values=u.values | {"multiple_choice.acc": 1.0}))
+    assert judged(of(read.baseline, *read.variants)).exit == 0
 
 
 def test_answers_that_contradict_their_own_teacher_forcing_are_not_compared():
@@ -113,40 +110,35 @@ def test_answers_that_contradict_their_own_teacher_forcing_are_not_compared():
     assert quiet.exit == 12, "the baseline's answers out of a cache lose nothing, and prove nothing"
 
 
-def test_a_prompt_of_another_length_is_the_templates():
-    evidence = with_units(
-        answered(run(lost=0.3), other_words), "int4", lambda us: (replace(u, prompt_tokens=14) for u in us)
-    )
-    assert judged(evidence).cause == "template"
+LOST = answered(run(lost=0.3), other_words)
+SERVED = {"engine": "other", "served": "vllm 0.32.0"}
 
 
 @pytest.mark.parametrize(
-    ("field", "cause"), [("template", "template"), ("tokenizer", "template"), ("engine", "infrastructure")]
+    ("evidence", "exit", "cause"),
+    [
+        (with_each(LOST, "int4", prompt_tokens=14), 10, "template"),
+        (with_variant(run(lost=0.3), identity=identity("int4", template="other")), 12, "template"),
+        (with_variant(run(lost=0.3), identity=identity("int4", tokenizer="other")), 12, "template"),
+        (with_variant(run(lost=0.3), identity=identity("int4", engine="other")), 12, "infrastructure"),
+        (with_variant(LOST, identity=identity("int4", **SERVED)), 10, ""),  # weights are not blamed unseen
+        (with_variant(LOST, identity=identity("int4", **SERVED, sampling="other")), 12, ""),
+        (with_unit(run(), "int4", 0, status="error", error="out of memory", values={}), 13, "infrastructure"),
+        (answered(run(lost=0.3), cut, identity=identity("int4", sampling="other")), 12, "truncation"),
+        (answered(run(lost=0.3), other_words, identity=identity("int4", sampling="other")), 12, ""),
+        (run(lost=0.3), 10, ""),  # no tokens were stored
+        (with_each(LOST, "int4", kernel="c avx2"), 10, ""),  # recipe or kernel: only the twin can tell
+        (with_variant(LOST, identity=identity("baseline")), 10, ""),  # the same weights lost: no recipe did that
+        (answered(run(), other_words), 0, ""),  # an approval has no cause
+    ],
 )
-def test_what_differs_in_identity_is_named_though_nothing_was_compared(field, cause):
-    verdict = judged(with_variant(run(lost=0.3), identity=identity("int4", **{field: "other"})))
-    assert (verdict.exit, verdict.cause) == (12, cause)
-
-
-def test_an_engine_that_is_served_is_judged_and_its_weights_are_not_blamed_unseen():
-    here = answered(run(lost=0.3), other_words)
-    assert judged(here).cause == "recipe"
-    served = judged(with_variant(here, identity=identity("int4", engine="other", served="vllm 0.32.0")))
-    assert (served.word, served.cause) == ("block", "")
-    not_asked_alike = identity("int4", engine="other", served="vllm 0.32.0", sampling="other")
-    assert judged(with_variant(here, identity=not_asked_alike)).exit == 12
-
-
-def test_what_failed_is_infrastructure():
-    evidence = run()
-    failed = replace(evidence.variants[0].units[0], status="error", error="out of memory", values={})
-    verdict = judged(with_variant(evidence, units=(failed, *evidence.variants[0].units[1:])))
-    assert (verdict.exit, verdict.cause) == (13, "infrastructure")
+def test_what_differs_is_named_and_where_evidence_is_silent_or_names_two_suspects_nothing(evidence, exit, cause):
+    verdict = judged(evidence)
+    assert (verdict.exit, verdict.cause) == (exit, cause), verdict.reasons
 
 
 def test_calls_that_another_dialect_reads_are_the_parsers():
-    evidence = answered(run(lost=0.3), other_words)
-    read = with_units(evidence, "int4", lambda us: (replace(u, misread="pythonic" if wrong(u) else "") for u in us))
+    read = with_each(LOST, "int4", lambda u: replace(u, misread="pythonic" if wrong(u) else ""))
     verdict = judged(read)
     assert verdict.cause == "parser"
     assert "pythonic" in verdict.reasons[-1]
@@ -156,20 +148,8 @@ def test_calls_that_another_dialect_reads_are_the_parsers():
     assert judged(few).cause == "recipe", "what most lost answers do not show is not the cause"
 
 
-def test_where_the_evidence_is_silent_or_names_two_suspects_no_cause_is_named():
-    silent = run(lost=0.3)
-    assert judged(silent).cause == "", "no tokens were stored"
-    evidence = answered(silent, other_words)
-    packed = with_units(evidence, "int4", lambda us: (replace(u, kernel="c avx2") for u in us))
-    assert judged(packed).cause == "", "recipe or kernel: only the twin can tell"
-    same = with_variant(evidence, identity=identity("baseline"))
-    assert judged(same).cause == "", "the same weights lost: no recipe did that"
-    assert judged(answered(run(), other_words)).cause == "", "an approval has no cause"
-
-
 def test_without_a_witness_a_single_suspect_is_enough():
-    lost = answered(run(lost=0.3), other_words)
-    ours = lost.baseline.identity
+    lost, ours = LOST, LOST.baseline.identity
     cached, drafted = replace(ours, kv_cache="int4"), replace(ours, speculation="d")
     assert judged(with_variant(lost, identity=cached)).cause == "KV"
     for two in (
@@ -179,13 +159,12 @@ def test_without_a_witness_a_single_suspect_is_enough():
         drafted,
     ):
         assert judged(with_variant(lost, identity=two)).cause == "", two
-    fused = tuple(replace(unit, kernel="int4 in C") for unit in lost.variants[0].units)
-    assert judged(with_variant(lost, identity=cached, units=fused)).cause == "", "the kernel is another, too"
+    fused = with_each(with_variant(lost, identity=cached), "int4", kernel="int4 in C")
+    assert judged(fused).cause == "", "the kernel is another, too"
 
 
 def test_an_adapter_over_the_same_weights_is_no_recipe():
-    lost = answered(run(lost=0.3), other_words)
-    plain = lost.baseline.identity
+    lost, plain = LOST, LOST.baseline.identity
     lora = replace(plain, weights="with it", adapter="a", adapted=plain.weights)
     verdict = judged(with_variant(lost, identity=lora))
     assert verdict.cause == "adapter"
@@ -193,11 +172,7 @@ def test_an_adapter_over_the_same_weights_is_no_recipe():
     newer = replace(lora, weights="with another", adapter="b")
     both = of(replace(lost.baseline, identity=lora), replace(lost.variants[0], identity=newer))
     assert judged(both).cause == "adapter", "one adapter in place of another"
-    fused = tuple(replace(unit, kernel="int4 in C") for unit in lost.variants[0].units)
-    packed = of(
-        replace(lost.baseline, units=tuple(replace(unit, kernel="int4 in C") for unit in lost.baseline.units)),
-        replace(lost.variants[0], identity=lora, units=fused),
-    )
+    packed = with_each(with_variant(lost, identity=lora), "both", kernel="int4 in C")
     assert judged(packed).cause == "adapter", "over packed weights of one kernel as well"
     for two in (replace(lora, adapted="other weights"), replace(lora, kv_cache="int4"), replace(lora, adapted="")):
         assert judged(with_variant(lost, identity=two)).cause == "", two
@@ -206,12 +181,7 @@ def test_an_adapter_over_the_same_weights_is_no_recipe():
 def test_what_a_witness_breaks_too_may_be_its_adapter_s():
     """A witness has the variant's adapter, so it cannot tell it from the recipe; the identities can."""
     evidence = run(lost=0.3)
-    mine = evidence.variants[0]
-    without = replace(
-        mine,
-        name=mine.name + WIDE,
-        units=tuple(replace(u, key=replace(u.key, arm=mine.name + WIDE)) for u in mine.units),
-    )
+    mine, without = evidence.variants[0], witness(evidence, WIDE)
 
     def cause(identity) -> str:
         return judged(of(evidence.baseline, replace(mine, identity=identity), without)).cause
@@ -223,32 +193,16 @@ def test_what_a_witness_breaks_too_may_be_its_adapter_s():
     assert cause(replace(lora, adapter="", adapted="")) == "recipe"
 
 
-def test_a_twin_decides_between_kernel_and_recipe_and_the_end_of_an_answer_goes_before_both():
-    def with_twin(evidence: RunEvidence, other: RunEvidence) -> RunEvidence:
-        arm = other.variants[0]
-        units = tuple(replace(u, key=replace(u.key, arm="int4" + TWIN)) for u in arm.units)
-        return of(evidence.baseline, evidence.variants[0], replace(arm, name="int4" + TWIN, units=units))
+def witness(evidence: RunEvidence, suffix: str) -> ArmEvidence:
+    """The variant as the arm that is to tell of one part."""
+    arm, name = evidence.variants[0], f"int4{suffix}"
+    units = tuple(replace(unit, key=replace(unit.key, arm=name)) for unit in arm.units)
+    return replace(arm, name=name, units=units)
 
-    packed = with_units(
-        answered(run(lost=0.3), other_words), "int4", lambda us: (replace(u, kernel="c avx2") for u in us)
-    )
-    assert judged(with_twin(packed, run(lost=0.3))).cause == "recipe"
-    assert judged(with_twin(packed, run())).cause == "kernel"
+
+def test_the_end_of_an_answer_goes_before_what_a_twin_tells():
     short = answered(run(lost=0.3), cut)
-    assert judged(with_twin(short, short)).cause == "truncation"
-
-
-@pytest.mark.parametrize(("suffix", "part"), list(WITNESSES.items()))
-def test_an_arm_without_one_part_tells_whether_that_part_did_it(suffix, part):
-    """A witness for the KV cache or speculation, whoever runs it, is read as the torch twin is."""
-
-    def with_witness(other: RunEvidence) -> RunEvidence:
-        evidence, arm = run(lost=0.3), other.variants[0]
-        units = tuple(replace(u, key=replace(u.key, arm="int4" + suffix)) for u in arm.units)
-        return of(evidence.baseline, evidence.variants[0], replace(arm, name="int4" + suffix, units=units))
-
-    assert judged(with_witness(run())).cause == part
-    assert judged(with_witness(run(lost=0.3))).cause == "recipe"
+    assert judged(of(short.baseline, short.variants[0], witness(short, TWIN))).cause == "truncation"
 
 
 def test_answers_that_only_the_whole_variant_contradicts_are_the_part_s_that_its_witness_lacks():
@@ -256,9 +210,7 @@ def test_answers_that_only_the_whole_variant_contradicts_are_the_part_s_that_its
     assert judged(evidence).cause == "infrastructure"
 
     def beside(suffix: str, said) -> RunEvidence:
-        arm = answered(run(), said).variants[0]
-        units = tuple(replace(u, key=replace(u.key, arm="int4" + suffix)) for u in arm.units)
-        return of(evidence.baseline, evidence.variants[0], replace(arm, name="int4" + suffix, units=units))
+        return of(evidence.baseline, evidence.variants[0], witness(answered(run(), said), suffix))
 
     for suffix, part in WITNESSES.items():
         verdict = judged(beside(suffix, lambda unit, before: (before, None, "eos")))
@@ -266,9 +218,3 @@ def test_answers_that_only_the_whole_variant_contradicts_are_the_part_s_that_its
         assert "without that part they are" in verdict.reasons[-1]
     same = judged(beside("@plain", lambda unit, before: ([*before[:12], 7], 4, "eos")))
     assert same.cause == "infrastructure", "the witness contradicts itself as well"
-
-
-def test_other_stop_tokens_are_truncation_where_answers_end_elsewhere():
-    other = identity("int4", sampling="other")
-    assert judged(answered(run(lost=0.3), cut, identity=other)).cause == "truncation"
-    assert judged(answered(run(lost=0.3), other_words, identity=other)).cause == "", "other words: something else"

@@ -102,7 +102,7 @@ def cost_of(verdict):
 
 
 def test_a_rule_on_cost_is_proven_broken_or_open_with_bounds_of_the_ratio():
-    found = judged(evidence(alike(), SECONDS))
+    found = judged(evidence(alike(200), SECONDS))
     assert [found[name].word for name in ("int4", "drafted", "int4+drafted")] == ["approve", "block", "block"]
     ratio = cost_of(found["int4"])
     truth = (8 * 1.3 + 0.21) / (10 * 1.3 + 0.21)  # mean seconds of an answer and its tokens
@@ -111,27 +111,18 @@ def test_a_rule_on_cost_is_proven_broken_or_open_with_bounds_of_the_ratio():
     assert [one.arm for one in found["int4"].services] == ["baseline", "int4"]
 
 
-def test_twenty_cases_do_not_prove_a_saving_that_one_case_in_eight_could_undo():
-    policy = replace(POLICY, rules=(POLICY.rules[0], replace(COST, max_ratio=0.85)))
-    given = evidence(alike(20, 1.0), SECONDS | {"int4": 8.0})
-    assert cost_of(judged(given, policy)["int4"]).status == "undecided"
-
-
 def test_a_variant_of_which_nothing_is_accepted_breaks_the_rule():
-    given = with_units(evidence(alike(), SECONDS), "int4", lambda u: replace(u, finished=False, truncated=True))
+    given = with_units(evidence(alike(200), SECONDS), "int4", lambda u: replace(u, finished=False, truncated=True))
     found = judged(given)["int4"]
     assert (cost_of(found).status, cost_of(found).variant) == ("broken", None)
-    assert any("none of 400 answers was accepted" in reason for reason in found.reasons)
-
-
-def test_a_baseline_of_which_nothing_is_accepted_decides_nothing():
-    given = with_units(evidence(alike(), SECONDS), "baseline", lambda u: replace(u, finished=False))
-    assert cost_of(judged(given)["int4"]).status == "undecided"
+    assert any("none of 200 answers was accepted" in reason for reason in found.reasons)
+    given = with_units(evidence(alike(200), SECONDS), "baseline", lambda u: replace(u, finished=False))
+    assert cost_of(judged(given)["int4"]).status == "undecided", "of the baseline it decides nothing"
 
 
 def test_an_unrecorded_attempt_leaves_a_rule_on_cost_undecided():
     lost = Attempt(outcome="failed", cause="infrastructure")
-    given = evidence(alike(), SECONDS)
+    given = evidence(alike(200), SECONDS)
     given = with_units(
         given, "int4", lambda u: replace(u, attempts=(lost, *u.attempts)) if u.key.case_id == "c-0003" else u
     )

@@ -37,12 +37,6 @@ def test_a_format_rule_is_pooled_over_every_set():
     assert (found.status, found.n, found.baseline) == ("proven", 240, 1.0)
 
 
-def test_answers_that_no_longer_end_block():
-    (verdict,) = decide_plain(with_finished(25), ASKED)
-    assert verdict.word == "block"
-    assert next(item for item in verdict.comparisons if item.metric == RULE.metric).lost == 50
-
-
 def test_a_format_rule_may_be_held_against_each_set_or_one():
     for rule, sets in ((replace(RULE, scope="evalset"), ["code", "tools"]), (replace(RULE, evalset="code"), ["code"])):
         (verdict,) = decide_plain(with_finished(0), Policy(rules=(*POLICY.rules, rule)))

@@ -54,11 +54,6 @@ def test_the_test_is_the_paired_one_of_won_against_lost_pairs_and_a_tie_counts_h
     assert "judge.win [code] fell 2.2 points" in found.reason
 
 
-def test_a_loss_beyond_the_margin_blocks():
-    verdict, found = of_judge(judged(*[LOST] * 60, *[TIED] * 140))
-    assert (verdict.word, found.status) == ("block", "broken")
-
-
 @pytest.mark.parametrize(
     ("evidence", "said"),
     [
@@ -80,20 +75,25 @@ def test_without_a_judge_that_was_measured_the_rule_is_undecided_either_way(evid
     assert said in found.reason
 
 
-def test_pairs_that_were_not_judged_are_counted_and_nothing_is_decided():
-    evidence = judged(*[TIED] * 100)
-    arm = evidence.variants[0].judged
-    fewer = {key: one for key, one in arm.pairs.items() if key[1] != "code-7"}
-    _, found = of_judge(with_variant(evidence, judged=replace(arm, pairs=fewer)))
-    assert "1 of 100 pairs were not judged by it: qualgate rescore" in found.reason
+UNJUDGED = judged(*[TIED] * 100)
+FEWER = {key: one for key, one in UNJUDGED.variants[0].judged.pairs.items() if key[1] != "code-7"}
 
 
-def test_a_pair_without_a_verdict_is_lost_to_an_approval_and_won_to_a_block():
-    few, many = judged(*[TIED] * 198, *[NULL] * 2), judged(*[TIED] * 160, *[NULL] * 40)
-    assert of_judge(few)[1].status == "proven"
-    assert of_judge(many)[1].status == "undecided"
-    assert "could not say for 40 of 200 pairs" in of_judge(many)[1].reason
-    assert of_judge(judged(*[LOST] * 60, *[NULL] * 30, *[TIED] * 110))[1].status == "undecided"
+@pytest.mark.parametrize(
+    ("evidence", "status", "said"),
+    [
+        (judged(*[LOST] * 60, *[TIED] * 140), "broken", "judge.win [code] fell"),
+        (with_variant(UNJUDGED, judged=replace(UNJUDGED.variants[0].judged, pairs=FEWER)), "undecided",
+         "1 of 100 pairs were not judged by it: qualgate rescore"),
+        (judged(*[TIED] * 198, *[NULL] * 2), "proven", ""),
+        (judged(*[TIED] * 160, *[NULL] * 40), "undecided", "could not say for 40 of 200 pairs"),
+        (judged(*[LOST] * 60, *[NULL] * 30, *[TIED] * 110), "undecided", ""),
+    ],
+)  # fmt: skip
+def test_a_pair_without_a_verdict_is_lost_to_an_approval_and_won_to_a_block(evidence, status, said):
+    verdict, found = of_judge(evidence)
+    assert (found.status, said in found.reason) == (status, True), found.reason
+    assert verdict.word == {"broken": "block", "proven": "approve"}.get(status, "undecided")
 
 
 def styled(one: Judged, longer: int) -> Judged:

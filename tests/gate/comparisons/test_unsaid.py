@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -12,7 +11,7 @@ import pytest
 from qualgate.gate.decide import decide
 from qualgate.gate.early import lay_out
 from qualgate.records import CALL_UNREAD, Case, EarlyStop, Policy, Rule, RunEvidence, UnitEvidence
-from tests.gate.planted import arm, of, run, with_units
+from tests.gate.planted import arm, of, run, with_unit, with_units
 
 SETS = {"tools": ("tool_call.valid",)}
 POLICIES = {
@@ -27,30 +26,19 @@ POLICIES = {
 
 def with_nulls(evidence: RunEvidence, places: list[tuple[str, int]], why: str = "") -> RunEvidence:
     """The scores at these places (side, unit) were not given."""
-    for side in ("baseline", "variant"):
-        at = {place for of_side, place in places if of_side == side}
-
-        def change(units: tuple[UnitEvidence, ...], at: set[int] = at) -> Iterator[UnitEvidence]:
-            for place, unit in enumerate(units):
-                told = dict.fromkeys(unit.scorers, why) if why else {}
-                nulls = dict.fromkeys(unit.scorers)
-                yield replace(unit, values=unit.values | nulls, unsaid=told) if place in at else unit
-
-        evidence = with_units(evidence, side, change)
+    for side, at in places:
+        unit = (evidence.baseline if side == "baseline" else evidence.variants[0]).units[at]
+        unsaid = dict.fromkeys(unit.scorers, why) if why else {}
+        values = unit.values | dict.fromkeys(unit.scorers)
+        evidence = with_unit(evidence, side, at, values=values, unsaid=unsaid)
     return evidence
 
 
 def with_values(evidence: RunEvidence, places: list[tuple[str, int]], values: tuple[float, ...]) -> RunEvidence:
     """The same scores, given."""
     for (side, at), value in zip(places, values, strict=True):
-        evidence = with_units(
-            evidence,
-            side,
-            lambda units, at=at, value=value: (
-                replace(unit, values=unit.values | dict.fromkeys(unit.scorers, value)) if place == at else unit
-                for place, unit in enumerate(units)
-            ),
-        )
+        unit = (evidence.baseline if side == "baseline" else evidence.variants[0]).units[at]
+        evidence = with_unit(evidence, side, at, values=unit.values | dict.fromkeys(unit.scorers, value))
     return evidence
 
 
@@ -66,8 +54,7 @@ def drawn(name: str, g: np.random.Generator) -> tuple[RunEvidence, Policy]:
     evidence = of(arm("baseline", outcomes[0], 1), arm("int4", outcomes[1], 2), metrics=SETS)
     for side in ("baseline", "variant"):
         evidence = with_units(evidence, side, lambda units: (placed(name, at, unit) for at, unit in enumerate(units)))
-    keys = [unit.key for one in (evidence.baseline, *evidence.variants) for unit in one.units]
-    evidence = replace(evidence, expected=tuple(keys))
+    evidence = of(evidence.baseline, *evidence.variants, metrics=SETS)
     if name == "early":
         cases = [Case(evalset="tools", body={"id": unit.key.case_id}) for unit in evidence.baseline.units]
         stop, _ = lay_out(policy, cases)
@@ -103,14 +90,14 @@ def check(name: str, seed: int, most: int) -> str:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_verdict_is_what_every_way_the_nulls_may_have_come_out_gives(name):
-    for seed in range(4):
+    for seed in range(3):
         check(name, seed, 2 + seed % 2)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("name", POLICIES)
 def test_so_it_is_of_many_runs(name):
-    words = [check(name, seed, 2 + seed % 4) for seed in range(60)]
+    words = [check(name, seed, 2 + seed % 4) for seed in range(30)]
     seen = {"block", "undecided"} if name == "every repeat" else {"approve", "block", "undecided"}
     assert seen <= set(words), words  # so few cases, answered alike each time, prove no absence of a loss
 
@@ -130,56 +117,49 @@ def nulls(side: str, count: int, start: int = 0) -> list[tuple[str, int]]:
     return [(side, at) for at in range(start, start + count)]
 
 
-def test_a_few_nulls_approve_and_it_is_said_how_they_were_taken():
-    word, reasons = said(with_nulls(tools(), nulls("variant", 4), "no_sandbox"))
-    assert word == "approve"
-    assert "the scorer could not say for 4 of 400 cases (no_sandbox 4): taken at their worst" in reasons
-    assert said(with_nulls(tools(), nulls("baseline", 4)))[0] == "approve"
+def without_wrapper(*places: tuple[str, int]) -> RunEvidence:
+    """The declared dialect does not read the calls at these places, and another does."""
+    return with_nulls(tools(), [*places], CALL_UNREAD)
 
 
-def test_many_nulls_neither_approve_nor_block():
-    for place in (nulls("variant", 40), nulls("variant", 40) + nulls("baseline", 40)):
-        word, reasons = said(with_nulls(tools(), place, "tests"))
-        assert word == "undecided"
-        assert "could not say for 40 of 400 cases (tests 40): taken at their worst nothing is proven" in reasons
-    word, reasons = said(with_nulls(tools(), nulls("variant", 400)))
-    assert word == "undecided"
-    assert "could not say for 400 of 400 cases" in reasons
-
-
-def test_a_loss_beside_nulls_is_a_loss():
-    word, reasons = said(with_nulls(tools(lost=0.3), nulls("variant", 5)))
-    assert word == "block"
-    assert "could not say for 5 of 400 cases: taken at their best, the baseline wrong and the variant right" in reasons
-
-
-def test_a_baseline_that_nobody_could_score_is_none_that_could_lose_anything():
-    """Taken for right it would be strong enough."""
+def weak() -> RunEvidence:
+    """The baseline is right on too little, unless what nobody could say of it were taken for right."""
     evidence = run(n=400, right=0.225, metrics=SETS)
     wrong = [at for at, unit in enumerate(evidence.baseline.units) if not unit.values["tool_call.valid"]][:6]
-    word, reasons = said(with_nulls(evidence, [("baseline", at) for at in wrong]), max_drop=0.04)
-    assert word == "undecided"
-    assert "would not show" in reasons
+    return with_nulls(evidence, [("baseline", at) for at in wrong])
 
 
-def test_a_lost_wrapper_counts_as_lost_where_the_parser_reads_the_baselines_calls():
-    word, reasons = said(with_nulls(tools(), nulls("variant", 40), CALL_UNREAD))
-    assert word == "block"
-    assert "int4: 40 answers hold a call that the declared dialect does not read and another does" in reasons
-    word, reasons = said(with_nulls(tools(), nulls("variant", 1), CALL_UNREAD))
-    assert word == "approve", "one in 400 is within five points"
-    assert "int4: 1 answer holds a call that the declared dialect does not read" in reasons
-    assert said(with_nulls(tools(), nulls("variant", 1), CALL_UNREAD), max_drop=0.01)[0] == "undecided"
+LOST_BOTH = (*nulls("baseline", 40), *nulls("variant", 40, start=40))
 
 
-def test_a_parser_that_reads_neither_arms_calls_says_nothing_of_the_variant():
-    for wrong in (400, 300):
-        places = nulls("baseline", wrong) + nulls("variant", 400)
-        word, reasons = said(with_nulls(tools(), places, CALL_UNREAD))
-        assert word == "undecided"
-        assert "another does" not in reasons
+@pytest.mark.parametrize(
+    ("evidence", "max_drop", "word", "reason"),
+    [
+        (with_nulls(tools(), nulls("variant", 4), "no_sandbox"), 0.05, "approve",
+         "the scorer could not say for 4 of 400 cases (no_sandbox 4): taken at their worst"),
+        (with_nulls(tools(), nulls("baseline", 4)), 0.05, "approve", ""),
+        (with_nulls(tools(), nulls("variant", 40), "tests"), 0.05, "undecided",
+         "could not say for 40 of 400 cases (tests 40): taken at their worst nothing is proven"),
+        (with_nulls(tools(), nulls("variant", 40) + nulls("baseline", 40), "tests"), 0.05, "undecided",
+         "could not say for 40 of 400 cases (tests 40): taken at their worst nothing is proven"),
+        (with_nulls(tools(), nulls("variant", 400)), 0.05, "undecided", "could not say for 400 of 400 cases"),
+        (with_nulls(tools(lost=0.3), nulls("variant", 5)), 0.05, "block",
+         "could not say for 5 of 400 cases: taken at their best, the baseline wrong and the variant right"),
+        (weak(), 0.04, "undecided", "would not show"),
+        (without_wrapper(*nulls("variant", 40)), 0.05, "block",
+         "int4: 40 answers hold a call that the declared dialect does not read and another does"),
+        (without_wrapper(*nulls("variant", 1)), 0.05, "approve",  # one in 400 is within five points
+         "int4: 1 answer holds a call that the declared dialect does not read"),
+        (without_wrapper(*nulls("variant", 1)), 0.01, "undecided", ""),
+        (without_wrapper(*LOST_BOTH), 0.05, "undecided", ""),  # of the baseline it is taken for right by no block
+    ],
+)  # fmt: skip
+def test_what_nobody_could_say_is_taken_at_its_worst_and_the_verdict_says_so(evidence, max_drop, word, reason):
+    found, reasons = said(evidence, max_drop=max_drop)
+    assert (found, reason in reasons) == (word, True), reasons
 
 
-def test_a_baseline_that_lost_its_wrapper_too_is_taken_for_right_by_no_block():
-    places = nulls("baseline", 40) + nulls("variant", 40, start=40)
-    assert said(with_nulls(tools(), places, CALL_UNREAD))[0] == "undecided"
+@pytest.mark.parametrize("wrong", [400, 300])
+def test_a_parser_that_reads_neither_arms_calls_says_nothing_of_the_variant(wrong):
+    word, reasons = said(without_wrapper(*nulls("baseline", wrong), *nulls("variant", 400)))
+    assert (word, "another does" in reasons) == ("undecided", False)

@@ -12,7 +12,7 @@ from qualgate.gate.planning.planner import plan_policy
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Policy, Quarantine, Rule
 from qualgate.store import plain
-from tests.gate.planted import run, with_units
+from tests.gate.planted import of, run, with_each, with_units
 
 NOW = "2026-11-21T10:00:00Z"
 RULES = (Rule(metric="exact_match", max_drop=0.1),)
@@ -50,13 +50,11 @@ def test_over_two_per_cent_the_quarantine_decides_nothing():
 
 
 def test_an_entry_that_names_an_evalset_holds_its_id_there_and_nowhere_else():
-    def renamed(units):
-        return (replace(u, key=replace(u.key, case_id=u.key.case_id.replace("tools-", "code-"))) for u in units)
+    def renamed(unit):
+        return replace(unit, key=replace(unit.key, case_id=unit.key.case_id.replace("tools-", "code-")))
 
-    evidence = with_units(with_units(run(), "baseline", renamed), "int4", renamed)
-    evidence = replace(
-        evidence, expected=tuple(u.key for one in (evidence.baseline, *evidence.variants) for u in one.units)
-    )
+    evidence = with_each(run(), "both", renamed)
+    evidence = of(evidence.baseline, *evidence.variants)
     both = judged(evidence, entry(3))
     assert both.comparisons[0].n == 238
     assert (
@@ -89,9 +87,7 @@ def test_a_set_whose_cases_are_all_in_quarantine_decides_nothing_and_the_plan_sa
     kept = {"code", "tiny-3"}
     for side in ("baseline", "variant"):
         evidence = with_units(evidence, side, lambda us: (u for u in us if {u.key.evalset, u.key.case_id} & kept))
-    evidence = replace(
-        evidence, expected=tuple(u.key for one in (evidence.baseline, *evidence.variants) for u in one.units)
-    )
+    evidence = of(evidence.baseline, *evidence.variants, metrics=metrics)
     held = replace(entry(3), case="tiny-3")
     verdict = judged(evidence, held)
     assert (verdict.exit, verdict.reasons[0]) == (12, "exact_match [pooled]: no pair of tiny was compared")
@@ -134,17 +130,14 @@ def test_a_policy_with_quarantine_is_stored_whole_and_one_without_as_before():
 
 
 def test_cases_whose_repeats_differ_are_shown():
-    evidence = run(n=120)
-
     def twice(units):
         for i, unit in enumerate(units):
             yield unit
             other = {k: 1.0 - v if i == 7 and k == "exact_match" else v for k, v in unit.values.items()}
             yield replace(unit, key=replace(unit.key, repeat=1), values=other)
 
-    doubled = with_units(with_units(evidence, "baseline", twice), "int4", twice)
-    keys = tuple(key for key in evidence.expected for key in (key, replace(key, repeat=1)))
-    verdict = judged(replace(doubled, expected=keys))
+    doubled = with_units(with_units(run(n=120), "baseline", twice), "int4", twice)
+    verdict = judged(of(doubled.baseline, *doubled.variants))
     assert "baseline: 1 of 240 cases differ between their repeats: code/code-7" in verdict.reasons
 
 
@@ -152,11 +145,8 @@ def test_cases_whose_repeats_differ_are_shown():
 def test_a_quarantine_makes_no_approval_by_itself_but_asks_a_person(lost, word):
     given = run()
     right = [unit.key.case_id for unit in given.baseline.units if unit.values["exact_match"] == 1][:lost]
-    given = with_units(
-        given,
-        "int4",
-        lambda us: (replace(u, values=u.values | {"exact_match": 0.0}) if u.key.case_id in right else u for u in us),
-    )
+    wrong = {"exact_match": 0.0}
+    given = with_each(given, "int4", lambda u: replace(u, values=u.values | wrong) if u.key.case_id in right else u)
     verdict = judged(given, *(replace(entry(0), case=case) for case in right[:4]))
     assert verdict.word == word
     assert ("proven only without the quarantined cases" in verdict.reasons[0]) == (word == "review")

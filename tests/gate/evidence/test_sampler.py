@@ -28,20 +28,17 @@ def judged(arm: tuple[float, ...], baseline: tuple[float, ...] = DRAWS, *, wrong
 
 
 @pytest.mark.parametrize(("arm", "baseline", "who"), [(GREEDY, DRAWS, "drafted"), (DRAWS, GREEDY, "baseline")])
-def test_neither_side_may_be_silently_greedy(arm, baseline, who):
+def test_neither_side_may_be_silently_greedy_and_a_proven_loss_blocks_all_the_same(arm, baseline, who):
     verdict = judged(arm, baseline)
     assert (verdict.word, verdict.exit) == ("undecided", Exit.UNDECIDED)
     assert verdict.reasons[0].startswith(f"{who}'s server says the likeliest token so often")
     assert "once in 10^25 times" in verdict.reasons[0]
+    assert judged(arm, baseline, wrong=True).exit == Exit.BLOCK
 
 
 @pytest.mark.parametrize("told", [(), DRAWS, (9.0, 9.0, 9.0)])
 def test_what_chance_may_show_is_no_accusation(told):
     assert judged(told).exit == Exit.APPROVE
-
-
-def test_a_proven_loss_blocks_all_the_same():
-    assert judged(GREEDY, wrong=True).exit == Exit.BLOCK
 
 
 def test_odds_are_shown_as_far_as_anyone_reads_them():

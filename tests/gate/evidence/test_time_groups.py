@@ -34,12 +34,25 @@ def turn(first: bool):
     return lambda batch: 10.0 * batch + (5.0 if first == (batch * 7 % 5 < 2) else 0.0)
 
 
-def test_a_turn_is_one_observation_whoever_is_first():
-    assert groups(arm("a", turn(True)), arm("b", turn(False))) == (BATCHES, "")
+def resumed() -> list[list[UnitEvidence]]:
+    """In the middle of a turn."""
+    late = [replace(u, began=u.began + 1e6) if (u.job, u.began) > (30, 0) else u for u in arm("b", turn(False))]
+    return [[replace(u, began=u.began + 1e6) if u.job > 30 else u for u in arm("a", turn(True))], late]
 
 
-def test_arms_asked_at_the_same_moment_take_turns_too():
-    assert groups(arm("a", float), arm("b", float)) == (BATCHES, "")
+@pytest.mark.parametrize(
+    ("arms", "turns"),
+    [
+        ([arm("a", turn(True)), arm("b", turn(False))], BATCHES),
+        ([arm("a", float), arm("b", float)], BATCHES),
+        ([[replace(unit, began=None) for unit in arm("a", float)]], BATCHES),
+        ([arm("a", lambda batch: 10.0 * batch), arm("b", lambda batch: 20.0 * batch + 5, size=2 * ROWS)], BATCHES // 2),
+        (resumed(), BATCHES),
+    ],
+    ids=["whoever is first", "at the same moment", "an arm by itself", "batches of other sizes", "resumed"],
+)
+def test_a_turn_is_one_observation(arms, turns):
+    assert groups(*arms) == (turns, "")
 
 
 @pytest.mark.parametrize(("block", "turns"), [(10, 6), (60, 1), (20, 3)])
@@ -63,23 +76,7 @@ def test_without_the_order_nothing_is_told_and_the_field_to_write_is_named():
     assert "not recorded for 240 of 480 answers: run again, or say `started` in score rows" in why
 
 
-def test_an_arm_by_itself_needs_no_order():
-    alone = [replace(unit, began=None) for unit in arm("a", float)]
-    assert groups(alone) == (BATCHES, "")
-
-
 def test_a_cluster_in_two_turns_joins_these_two_alone():
     clusters = CASES.copy()
     clusters[-1] = clusters[0]
     assert groups(arm("a", turn(True)), arm("b", turn(False)), clusters=clusters) == (BATCHES - 1, "")
-
-
-def test_arms_in_batches_of_other_sizes_are_joined_before_turns_are_told():
-    found, why = groups(arm("a", lambda batch: 10.0 * batch), arm("b", lambda batch: 20.0 * batch + 5, size=2 * ROWS))
-    assert (found, why) == (BATCHES // 2, "")
-
-
-def test_a_run_that_was_resumed_in_the_middle_of_a_turn_loses_none():
-    late = [replace(u, began=u.began + 1e6) if (u.job, u.began) > (30, 0) else u for u in arm("b", turn(False))]
-    before = [replace(u, began=u.began + 1e6) if u.job > 30 else u for u in arm("a", turn(True))]
-    assert groups(before, late) == (BATCHES, "")

@@ -14,14 +14,14 @@ from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.unstored import report_of
 from qualgate.store import plain
 from tests.gate.four import ARMS, POLICY, alike, evidence, with_units
-from tests.gate.four_arm.test_verdict import CHEAPER
+from tests.gate.four_arm.test_verdict import CHEAPER, worse
 from tests.report.test_formats import Page
 
 BOTH_WAYS = ("`draft_proposed`", "four_arm: {drafting: {drafted: {proposed: N, accepted: M}}}")
 
 
 def drafting(
-    given: RunEvidence, arm: str, proposed: int | None, accepted: int | None, answers: int = 400
+    given: RunEvidence, arm: str, proposed: int | None, accepted: int | None, answers: int = 200
 ) -> RunEvidence:
     """The first answers of the arm say this of their drafts, the others nothing."""
 
@@ -32,7 +32,7 @@ def drafting(
     return with_units(given, arm, change)
 
 
-def silent(n: int = 400) -> RunEvidence:
+def silent(n: int = 200) -> RunEvidence:
     """The four-arm example of old: `drafted` is a second copy of the baseline, `int4+drafted` one of `int4`."""
     given = evidence(alike(n), CHEAPER)
     for arm in ("drafted", "int4+drafted"):
@@ -69,26 +69,28 @@ def test_a_second_copy_of_its_target_is_never_proven_and_nothing_is_chosen(parit
 
 
 def test_one_silent_arm_of_the_two_is_enough_to_choose_nothing():
-    verdicts = judged(drafting(evidence(alike(), CHEAPER), "int4+drafted", None, None))
+    verdicts = judged(drafting(evidence(alike(200), CHEAPER), "int4+drafted", None, None))
     assert [one.word for one in verdicts] == ["approve", "approve", "undecided"]
     assert (answer(verdicts).choice, exit_of(verdicts)) == ("", Exit.UNDECIDED)
 
 
 def test_what_is_proven_broken_blocks_an_arm_whether_or_not_it_drafted():
-    right = alike(1000)
-    worse = right["baseline"].copy()
-    worse[-200:] = 0
-    given = drafting(evidence(right | {"int4+drafted": worse}, CHEAPER), "int4+drafted", None, None)
+    given = evidence(alike(300) | {"int4+drafted": worse(300, 60)}, CHEAPER)
+    given = drafting(given, "int4+drafted", None, None)
     assert judged(given)[-1].word == "block"
 
 
-def test_what_was_drafted_is_told_with_the_answers_that_say_it():
-    status, why = drafted(judged(drafting(evidence(alike(), CHEAPER), "drafted", 30, 21, answers=300)))
-    assert (status, why) == ("proven", "drafted 9,000 tokens, 6,300 accepted (70.0%), as 300 of 400 answers say")
-    status, why = drafted(judged(drafting(evidence(alike(), CHEAPER), "drafted", 30, None)))
-    assert (status, why) == ("proven", "drafted 12,000 tokens, as 400 of 400 answers say")
-    status, why = drafted(judged(drafting(evidence(alike(), CHEAPER), "drafted", 30, 0)))
-    assert (status, why) == ("proven", "drafted 12,000 tokens, 0 accepted (0.0%), as 400 of 400 answers say")
+@pytest.mark.parametrize(
+    ("accepted", "answers", "told"),
+    [
+        (21, 150, "drafted 4,500 tokens, 3,150 accepted (70.0%), as 150 of 200 answers say"),
+        (None, 200, "drafted 6,000 tokens, as 200 of 200 answers say"),
+        (0, 200, "drafted 6,000 tokens, 0 accepted (0.0%), as 200 of 200 answers say"),
+    ],
+)
+def test_what_was_drafted_is_told_with_the_answers_that_say_it(accepted, answers, told):
+    given = drafting(evidence(alike(200), CHEAPER), "drafted", 30, accepted, answers=answers)
+    assert drafted(judged(given)) == ("proven", told)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -111,35 +113,35 @@ def test_declared_totals_do_and_every_format_says_declared(form):
     ("counts", "declared", "why"),
     [
         ((0, 0), (12000, 8100), "one of the two is wrong"),
-        ((40, 15), (15999, 6000), "one of the two is wrong"),
+        ((40, 15), (7999, 3000), "one of the two is wrong"),
         ((None, None), (0, 0), "which no draft can be"),
         ((None, None), (5, 6), "which no draft can be"),
         ((None, None), (-5, -6), "which no draft can be"),
-        ((3, 4), None, "400 answers kept more of a draft"),
-        ((-3, -3), (5, 4), "400 answers kept more of a draft"),
-        ((None, 4), None, "400 answers kept more of a draft"),
+        ((3, 4), None, "200 answers kept more of a draft"),
+        ((-3, -3), (5, 4), "200 answers kept more of a draft"),
+        ((None, 4), None, "200 answers kept more of a draft"),
     ],
 )
 def test_counts_that_contradict_themselves_or_each_other_prove_nothing(counts, declared, why):
-    given = drafting(evidence(alike(), CHEAPER), "drafted", *counts)
+    given = drafting(evidence(alike(200), CHEAPER), "drafted", *counts)
     verdicts = judged(given, *([("drafted", *declared)] if declared else []))
     status, reason = drafted(verdicts)
     assert (status, why in reason, exit_of(verdicts)) == ("undecided", True, Exit.UNDECIDED), reason
 
 
 def test_totals_of_a_server_that_served_more_than_these_answers_agree_with_them():
-    verdicts = judged(evidence(alike(), CHEAPER), ("drafted", 20000, 9000))
-    assert drafted(verdicts)[1] == "drafted 16,000 tokens, 6,000 accepted (37.5%), as 400 of 400 answers say"
+    verdicts = judged(evidence(alike(200), CHEAPER), ("drafted", 20000, 9000))
+    assert drafted(verdicts)[1] == "drafted 8,000 tokens, 3,000 accepted (37.5%), as 200 of 200 answers say"
 
 
 @pytest.mark.parametrize(("arm", "told_of"), [("baseline", "drafted"), ("int4", "int4")])
 def test_an_arm_that_is_to_draft_nothing_and_did_makes_the_four_no_four_arms(arm, told_of):
-    verdicts = judged(drafting(evidence(alike(), CHEAPER), arm, 7, 5, answers=1))
+    verdicts = judged(drafting(evidence(alike(200), CHEAPER), arm, 7, 5, answers=1))
     status, why = drafted(verdicts, told_of)
     assert (status, exit_of(verdicts)) == ("undecided", Exit.UNDECIDED)
     assert f"{arm} is to " in why
     assert "it drafted 7 tokens, 5 accepted" in why
-    assert drafted(judged(drafting(evidence(alike(), CHEAPER), arm, 0, 0)))[0] == "proven"
+    assert drafted(judged(drafting(evidence(alike(200), CHEAPER), arm, 0, 0)))[0] == "proven"
 
 
 def test_the_times_of_an_arm_that_drafted_nothing_advise_no_speculation():

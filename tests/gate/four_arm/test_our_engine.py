@@ -23,7 +23,7 @@ from qualgate.records import (
 )
 from tests.drafts import steps_of
 from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence, with_units
-from tests.gate.four_arm.test_verdict import CHEAPER, SLOW_DECODE, answer, step, words
+from tests.gate.four_arm.test_verdict import CHEAPER, SLOW_DECODE, answer, interacting, step, words, worse
 
 DRAFTING = ("drafted", "int4+drafted")
 KEYED = Speculation(draft=DraftSource(kind="ngram"), tokens=4)
@@ -65,7 +65,7 @@ def parity(given: RunEvidence, arm: str = "drafted", policy: Policy = POLICY) ->
 
 
 def test_the_steps_of_our_engine_say_who_drafted_and_how_much():
-    given = ours(evidence(alike(), CHEAPER))
+    given = ours(evidence(alike(200), CHEAPER))
     steps = [one for unit in given.variants[1].units for one in unit.draft_steps if one.position]
     proposed, accepted = sum(one.proposed for one in steps), sum(one.accepted for one in steps)
     found = step(decide_four(given, POLICY), "drafted", "drafting")
@@ -76,39 +76,34 @@ def test_the_steps_of_our_engine_say_who_drafted_and_how_much():
     assert answer(decide_four(given, POLICY)).choice == "int4+drafted"
 
 
-@pytest.mark.parametrize("plain_passes", [False, True])
-def test_counts_without_steps_prove_nothing_of_our_own_engine(plain_passes):
-    given = ours(evidence(alike(), CHEAPER))
-
-    def silent(unit):
-        kept = tuple(replace(one, proposed=0, accepted=0, rejected=0) for one in unit.draft_steps)
-        return replace(
-            unit, draft_steps=kept if plain_passes else (), draft_proposed=0 if plain_passes else 40, draft_accepted=0
-        )
-
-    found = step(decide_four(with_units(given, "drafted", silent), POLICY), "drafted", "drafting")
-    assert found.status == "undecided"
-    assert ("had no draft" if plain_passes else "other counts of drafts than the passes add up to") in found.reason
+UNTOLD = {"draft_steps": (), "draft_accepted": 0}
 
 
-def test_an_arm_of_our_engine_whose_passes_nobody_told_is_no_speculation():
-    given = ours(evidence(alike(), CHEAPER))
-    for arm in DRAFTING:
-        given = with_units(given, arm, lambda u: replace(u, draft_steps=(), draft_proposed=0, draft_accepted=0))
-    found = step(decide_four(given, POLICY), "drafted", "drafting")
-    assert (found.status, "no pass of it was told" in found.reason) == ("undecided", True)
-    assert answer(decide_four(given, POLICY)).choice == ""
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"draft_proposed": 0, "draft_accepted": 0}, "had no draft"),
+        (UNTOLD | {"draft_proposed": 40}, "other counts of drafts than the passes add up to"),
+        (UNTOLD | {"draft_proposed": 0}, "no pass of it was told"),
+    ],
+    ids=["passes without drafts", "counts without passes", "neither"],
+)
+def test_an_arm_of_our_engine_whose_drafts_no_pass_tells_is_no_speculation(changes, why):
+    def silent(unit: UnitEvidence) -> UnitEvidence:
+        plain = tuple(replace(one, proposed=0, accepted=0, rejected=0) for one in unit.draft_steps)
+        return replace(unit, **{"draft_steps": plain, **changes})
+
+    verdicts = decide_four(with_units(ours(evidence(alike(200), CHEAPER)), "drafted", silent), POLICY)
+    found = step(verdicts, "drafted", "drafting")
+    assert (found.status, why in found.reason) == ("undecided", True), found.reason
+    assert answer(verdicts).choice != "drafted"
 
 
 def test_a_baseline_of_our_engine_that_drafted_makes_the_four_no_four_arms():
-    given = ours(evidence(alike(), CHEAPER))
-    steps = given.variants[1].units[0].draft_steps
-    counts = sum(one.proposed for one in steps), sum(one.accepted for one in steps)
-    given = with_units(
-        given, "baseline",
-        lambda u: replace(u, draft_steps=steps, draft_proposed=counts[0], draft_accepted=counts[1])
-        if u.key.case_id == "c-0000" else u,
-    )  # fmt: skip
+    given = ours(evidence(alike(200), CHEAPER))
+    told = given.variants[1].units[0]
+    fields = {name: getattr(told, name) for name in ("draft_steps", "draft_proposed", "draft_accepted")}
+    given = with_units(given, "baseline", lambda u: replace(u, **fields) if u.key.case_id == "c-0000" else u)
     found = step(decide_four(given, POLICY), "drafted", "drafting")
     assert (found.status, "baseline is to draft nothing" in found.reason) == ("undecided", True)
 
@@ -121,20 +116,20 @@ def test_a_baseline_of_our_engine_that_drafted_makes_the_four_no_four_arms():
     [("packed", "broken"), ("padded", "proven"), ("packed, padded", "proven"), ("", "proven")],
 )
 def test_a_near_tie_excuses_nothing_on_packed_passes_and_what_it_did_elsewhere(engine, status):
-    """20 tokens in each of 1,000 answers, and one answer that leaves its target's at a gap of 1e-6."""
-    given = differing(ours(evidence(alike(1000), CHEAPER, margins=1e-6), engine, spec=None))
+    """20 tokens in each of 600 answers, and one answer that leaves its target's at a gap of 1e-6."""
+    given = differing(ours(evidence(alike(600), CHEAPER, margins=1e-6), engine, spec=None))
     if not engine:
-        given = differing(evidence(alike(1000), CHEAPER, margins=1e-6))
+        given = differing(evidence(alike(600), CHEAPER, margins=1e-6))
     found = parity(given)
     assert found.status == status
     assert ("no batch, draft or near tie changes a bit" in found.reason) == (status == "broken")
     if status == "broken":
-        assert "1 of 1,000 answers are not baseline's, first at token 2 of code/c-0001" in found.reason
+        assert "1 of 600 answers are not baseline's, first at token 2 of code/c-0001" in found.reason
         assert words(decide_four(given, POLICY))["drafted"] == "block"
 
 
 def test_one_padded_arm_of_the_two_is_enough_for_a_tie():
-    given = differing(ours(evidence(alike(1000), CHEAPER, margins=1e-6)), "int4+drafted")
+    given = differing(ours(evidence(alike(600), CHEAPER, margins=1e-6)), "int4+drafted")
     assert parity(given, "int4+drafted").status == "broken"
     int4, *others = given.variants
     padded = replace(given, variants=(replace(int4, generation=Generation(engine="padded")), *others))
@@ -143,9 +138,9 @@ def test_one_padded_arm_of_the_two_is_enough_for_a_tie():
 
 
 def test_drawn_answers_whose_drafts_are_keyed_are_compared_token_by_token_where_both_drew_by_one_seed():
-    same = ours(evidence(alike(), CHEAPER))
+    same = ours(evidence(alike(200), CHEAPER))
     found = parity(same, policy=SAMPLED)
-    assert (found.status, found.reason) == ("proven", "all 400 answers are baseline's, token for token")
+    assert (found.status, found.reason) == ("proven", "all 200 answers are baseline's, token for token")
     other = differing(same)
     assert parity(other, policy=SAMPLED).status == "broken"
     assert "not baseline's, first at token 2" in parity(other, policy=SAMPLED).reason
@@ -156,40 +151,35 @@ def test_drawn_answers_whose_drafts_are_keyed_are_compared_token_by_token_where_
 @pytest.mark.parametrize("declared", ["identical", "sampled", "lossy"])
 def test_a_rule_that_changes_the_distribution_is_judged_by_quality_whatever_is_declared(declared):
     policy = replace(POLICY, four_arm=replace(ARMS, parity=declared))
-    every = [f"c-{number:04d}" for number in range(1000)]
-    given = ours(evidence(alike(1000), CHEAPER), spec=LOSSY)
+    every = [f"c-{number:04d}" for number in range(300)]
+    given = ours(evidence(alike(300), CHEAPER), spec=LOSSY)
     found = step(decide_four(differing(given, cases=every), policy), "drafted", "parity")
     assert (found.status, found.reason) == (
         "proven", "its rule of acceptance (typical) changes the distribution, so its quality is judged instead",
     )  # fmt: skip
-    right = alike(1000)
-    worse = right["baseline"].copy()
-    worse[-200:] = 0
-    lost = ours(evidence(right | {"drafted": worse}, CHEAPER), spec=LOSSY)
+    lost = ours(evidence(alike(300) | {"drafted": worse(300, 60)}, CHEAPER), spec=LOSSY)
     verdicts = decide_four(differing(lost, cases=every), policy)
     assert (words(verdicts)["drafted"], step(verdicts, "drafted", "quality").status) == ("block", "broken")
 
 
 def test_equal_answers_of_a_lossy_rule_lend_it_no_quality_by_parity():
-    given = ours(evidence(alike(), CHEAPER), spec=LOSSY)
-    keyed = ours(evidence(alike(), CHEAPER))
+    given = ours(evidence(alike(200), CHEAPER), spec=LOSSY)
+    keyed = ours(evidence(alike(200), CHEAPER))
     reasons = [step(decide_four(one, POLICY), "int4+drafted", "quality").reason for one in (given, keyed)]
     assert ["by parity" in reason for reason in reasons] == [False, True]
 
 
 def test_an_interaction_of_a_lossy_rule_is_no_defect():
-    from tests.gate.four_arm.test_verdict import interacting
-
-    given = ours(evidence(interacting(), CHEAPER), spec=LOSSY)
+    given = ours(evidence(interacting(1000, 70, 40), CHEAPER), spec=LOSSY)
     assert step(decide_four(given, POLICY), "int4+drafted", "parity").status == "proven"
-    sampled = ours(evidence(interacting(), CHEAPER), spec=replace(KEYED, rule="speculative_sampling"))
+    sampled = ours(evidence(interacting(1000, 70, 40), CHEAPER), spec=replace(KEYED, rule="speculative_sampling"))
     assert "beyond what int4 and drafted lose" in parity(sampled, "int4+drafted", SAMPLED).reason
 
 
 def test_what_is_declared_lossy_excuses_no_drafts_that_promise_every_token():
     policy = replace(POLICY, four_arm=replace(ARMS, parity="lossy"))
-    assert parity(differing(ours(evidence(alike(), CHEAPER))), policy=policy).status == "broken"
-    assert parity(differing(evidence(alike(), CHEAPER)), policy=policy).status == "proven"
+    assert parity(differing(ours(evidence(alike(200), CHEAPER))), policy=policy).status == "broken"
+    assert parity(differing(evidence(alike(200), CHEAPER)), policy=policy).status == "proven"
 
 
 # ---------------------------------------------------------------------------------------------------------- advice

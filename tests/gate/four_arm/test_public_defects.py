@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.records import RunEvidence, UnitEvidence, UnitKey
-from tests.gate.four import ARMS, POLICY, alike, evidence, with_units
-from tests.gate.four_arm.test_our_engine import ours
+from qualgate.records import RunEvidence, UnitEvidence
+from tests.gate.four import POLICY, alike, asked_again, evidence, with_units
+from tests.gate.four_arm.test_our_engine import SAMPLED, ours
 from tests.gate.four_arm.test_verdict import CHEAPER, step, words
 
-SAMPLED = replace(POLICY, four_arm=replace(ARMS, parity="sampled"))
 TOKENS = 170  # an answer: about one divergence was reported in so many
 
 
@@ -66,25 +65,9 @@ def test_a_drafter_that_changes_greedy_answers_is_named_with_the_first_token():
 
 def repeated(greedy: str, n: int = 40, repeats: int = 4, ours_too: bool = False) -> RunEvidence:
     """Every arm answers each case several times, drawn anew, and the arm `greedy` always alike; scores are equal."""
-    given = evidence(alike(n), CHEAPER)
-    if ours_too:
-        given = ours(given)
-    drawn = np.random.default_rng(2)
-
-    def units(name: str, of: tuple[UnitEvidence, ...]) -> tuple[UnitEvidence, ...]:
-        return tuple(
-            replace(
-                unit,
-                key=UnitKey(name, unit.key.evalset, unit.key.case_id, repeat),
-                answer=np.array([1, 2] if name == greedy else drawn.integers(0, 9, 12), "<i4").tobytes(),
-            )
-            for unit in of
-            for repeat in range(repeats)
-        )
-
-    arms = [replace(arm, units=units(arm.name, arm.units)) for arm in (given.baseline, *given.variants)]
-    expected = tuple(unit.key for arm in arms for unit in arm.units)
-    return replace(given, baseline=arms[0], variants=tuple(arms[1:]), expected=expected)
+    given, drawn = evidence(alike(n), CHEAPER), np.random.default_rng(2)
+    given = ours(given) if ours_too else given
+    return asked_again(given, repeats, lambda name, *_: [1, 2] if name == greedy else drawn.integers(0, 9, 12))
 
 
 @pytest.mark.parametrize("arm", ["drafted", "int4+drafted"])
@@ -109,7 +92,7 @@ def test_samplers_that_draw_alike_or_targets_that_hardly_vary_are_no_greedy_ones
 @pytest.mark.parametrize("greedy", ["drafted", ""])
 def test_one_answer_a_case_proves_no_sampler_though_scores_are_equal_and_what_would_is_said(greedy):
     """sglang#31214 again: of one answer a case, drawn or not, nothing shows which it is."""
-    found = step(decide_four(repeated(greedy, n=400, repeats=1), SAMPLED), "drafted", "parity")
+    found = step(decide_four(repeated(greedy, n=200, repeats=1), SAMPLED), "drafted", "parity")
     assert found.status == "undecided"
     assert "nothing shows that drafted draws at all: each case has one answer." in found.reason
     assert "needs several answers a case (`repeats: 2` or more), of which 14 cases or more vary" in found.reason
@@ -118,13 +101,13 @@ def test_one_answer_a_case_proves_no_sampler_though_scores_are_equal_and_what_wo
 @pytest.mark.parametrize(
     ("varying", "said"),
     [
-        (3, "of 400 cases with several answers none varies in drafted, 3 in baseline."),
+        (3, "of 200 cases with several answers none varies in drafted, 3 in baseline."),
         (13, "drafted is defective: its answers follow another law than baseline's"),
         (14, "drafted is defective: its sampler is greedy"),
     ],
 )
 def test_so_many_cases_must_vary_in_the_target_that_a_greedy_sampler_is_told_from_chance(varying, said):
-    given = repeated("drafted", n=400, repeats=2)
+    given = repeated("drafted", n=200, repeats=2)
 
     def steady(unit: UnitEvidence) -> UnitEvidence:
         rare = int(unit.key.case_id[2:]) >= varying
@@ -136,11 +119,11 @@ def test_so_many_cases_must_vary_in_the_target_that_a_greedy_sampler_is_told_fro
 
 
 def test_an_arm_that_is_seen_to_draw_or_gives_its_target_s_own_answers_is_proven_by_its_scores():
-    drawing = step(decide_four(repeated("", n=400, repeats=2), SAMPLED), "drafted", "parity")
+    drawing = step(decide_four(repeated("", n=200, repeats=2), SAMPLED), "drafted", "parity")
     assert (drawing.status, drawing.reason.startswith("scores as baseline does, within")) == ("proven", True)
     own = step(decide_four(evidence(alike(400), CHEAPER), SAMPLED), "drafted", "parity")
     assert own.status == "proven"
-    bare = with_units(repeated("", n=400), "drafted", lambda u: replace(u, answer=None, text_sha256=""))
+    bare = with_units(repeated("", n=200), "drafted", lambda u: replace(u, answer=None, text_sha256=""))
     assert "no answer's tokens or text are recorded" in step(decide_four(bare, SAMPLED), "drafted", "parity").reason
 
 

@@ -25,7 +25,7 @@ def counted(before: DraftCounts, after: DraftCounts, uncounted: str = "") -> Gen
 
 def served(**made: Generation) -> RunEvidence:
     """Four arms that vLLM served, of which answers say nothing; made: of `drafted` and `both`, else counters moved."""
-    given = evidence(alike(), CHEAPER)
+    given = evidence(alike(200), CHEAPER)
     for name in NAMES:
         given = with_units(given, name, lambda unit: replace(unit, draft_proposed=None, draft_accepted=None))
     said = {"drafted": counted(AT, MOVED), "int4+drafted": counted(AT, MOVED), **{
@@ -42,22 +42,20 @@ def served(**made: Generation) -> RunEvidence:
     return replace(given, baseline=of(given.baseline), variants=tuple(map(of, given.variants)))
 
 
-def test_counters_that_moved_show_that_an_arm_drafted():
-    verdicts = judged(served())
-    assert drafted(verdicts) == (
-        "proven",
-        "drafted 3,938 tokens, 1,224 accepted (31.1%) in 1,000 verifications, as its server counts them",
-    )
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (counted(AT, MOVED), "drafted 3,938 tokens, 1,224 accepted (31.1%) in 1,000 verifications"),
+        (counted(DraftCounts(verifications=5), DraftCounts(verifications=9)), "drafted in 4 verifications"),
+        (counted(DraftCounts(proposed=5, accepted=1), DraftCounts(proposed=9, accepted=2)),
+         "drafted 4 tokens, 1 accepted (25.0%)"),
+    ],
+    ids=["vLLM", "SGLang", "TensorRT-LLM"],
+)  # fmt: skip
+def test_counters_that_moved_show_that_an_arm_drafted(made, told):
+    verdicts = judged(served(drafted=made))
+    assert drafted(verdicts) == ("proven", f"{told}, as its server counts them")
     assert (answer(verdicts).choice, exit_of(verdicts)) == ("int4+drafted", Exit.APPROVE)
-
-
-def test_engines_that_count_verifications_alone_or_tokens_alone_do():
-    sglang = counted(DraftCounts(verifications=5), DraftCounts(verifications=9))
-    trtllm = counted(DraftCounts(proposed=5, accepted=1), DraftCounts(proposed=9, accepted=2))
-    assert drafted(judged(served(drafted=sglang)))[1] == "drafted in 4 verifications, as its server counts them"
-    assert (
-        drafted(judged(served(drafted=trtllm)))[1] == "drafted 4 tokens, 1 accepted (25.0%), as its server counts them"
-    )
 
 
 @pytest.mark.parametrize("arm", ["drafted", "both"])

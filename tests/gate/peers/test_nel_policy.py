@@ -113,34 +113,29 @@ def everything(**given) -> NelPolicy:
     return NelPolicy(defaults=NelBenchmark(**{"metric": "mean_reward", "max_drop": 0.05} | given))
 
 
+EMPTY = replace(with_units(with_variant(run(), units=()), "baseline", lambda units: ()), expected=())
+
+
 @pytest.mark.parametrize(
-    ("lost", "nel", "ours"), [(0.0, "GO", "approve"), (0.3, "NO-GO", "block"), (0.05, "INCONCLUSIVE", "undecided")]
+    ("evidence", "nel", "exit", "why"),
+    [
+        (run(n=300), "GO", 0, ""),
+        (run(n=300, lost=0.3), "NO-GO", 10, ""),
+        (run(n=300, lost=0.05), "INCONCLUSIVE", 12, ""),
+        (run(n=10, right=1.0), "GO", 12, "exact bound"),
+        (with_units(run(), "variant", lambda units: units[:12]), "GO", 13, "missing"),
+        (EMPTY, "GO", 13, "no unit was planned"),
+    ],
+    ids=["equal", "worse", "at the margin", "ten cases without a flip", "missing rows", "an empty folder"],
 )
-def test_overwhelming_evidence_is_judged_alike(lost, nel, ours):
-    (verdict,), policy, (said,) = decide_by(everything(), run(n=300, lost=lost))
-    assert (said.says, verdict.word, said.differences) == (nel, ours, ())
+def test_clear_evidence_is_judged_alike_and_every_other_verdict_says_why(evidence, nel, exit, why):
+    (verdict,), policy, (said,) = decide_by(everything(), evidence)
+    assert (said.says, verdict.exit) == (nel, exit)
+    assert (said.differences == ()) == (why == "")
+    assert any(why in line for line in (*said.differences, ""))
+    assert not why or f"nel would say {nel}" in said.differences[0]
     assert policy.alpha == 0.025  # nel's interval is 95 %, two-sided
     assert {rule.tier for rule in policy.rules} == {"critical"}
-
-
-def test_ten_cases_without_a_flip_go_for_nel_and_are_undecided_here_with_the_reason():
-    (verdict,), _, (said,) = decide_by(everything(), run(n=10, right=1.0))
-    assert (said.says, verdict.exit) == ("GO", 12)
-    assert "nel would say GO" in said.differences[0]
-    assert any("code: nel PASS" in line and "exact bound" in line for line in said.differences)
-
-
-def test_missing_rows_go_for_nel_and_are_invalid_here():
-    (verdict,), _, (said,) = decide_by(everything(), with_units(run(), "variant", lambda units: units[:12]))
-    assert (said.says, verdict.exit) == ("GO", 13)
-    assert "missing" in said.differences[0]
-
-
-def test_an_empty_folder_goes_for_nel_and_never_here():
-    empty = replace(with_variant(run(), units=()), expected=())
-    empty = replace(empty, baseline=replace(empty.baseline, units=()))
-    (verdict,), _, (said,) = decide_by(everything(), empty)
-    assert (said.says, verdict.exit) == ("GO", 13)
 
 
 def test_a_required_benchmark_that_was_not_run_is_never_approved(tmp_path):
@@ -230,11 +225,9 @@ def test_a_tolerance_of_nothing_approves_a_proven_gain_alone():
 def test_lower_is_better_and_pass_at_1_of_a_number_are_refused():
     with pytest.raises(UsageError, match="lower_is_better"):
         decide_by(everything(direction="lower_is_better"), run())
-    evidence = run()
+    numbers = replace(run(), metrics=dict.fromkeys(run().metrics, ("lm_eval.f1",)))
     with pytest.raises(UsageError, match="not right or wrong"):
-        decide_by(
-            everything(metric="pass@1"), replace(evidence, metrics=dict.fromkeys(evidence.metrics, ("lm_eval.f1",)))
-        )
+        decide_by(everything(metric="pass@1"), numbers)
 
 
 def test_a_set_of_several_metrics_is_gated_on_its_first_and_says_so():
@@ -244,13 +237,7 @@ def test_a_set_of_several_metrics_is_gated_on_its_first_and_says_so():
 
 
 def test_variants_are_compared_one_by_one():
-    good, bad = run(n=300), run(n=300, lost=0.3)
-    second = bad.variants[0]
-    second = replace(
-        second,
-        name="int2",
-        units=tuple(replace(u, key=replace(u.key, arm="int2"), case_hash=u.case_hash) for u in second.units),
-    )
-    evidence = of(good.baseline, good.variants[0], second)
-    _, _, said = decide_by(everything(), evidence)
+    good, (bad,) = run(n=300), run(n=300, lost=0.3).variants
+    second = replace(bad, name="int2", units=tuple(replace(u, key=replace(u.key, arm="int2")) for u in bad.units))
+    _, _, said = decide_by(everything(), of(good.baseline, *good.variants, second))
     assert [(one.variant, one.says) for one in said] == [("int4", "GO"), ("int2", "NO-GO")]

@@ -273,9 +273,7 @@ def test_peers_never_change_the_exit_code_or_the_verdicts(store_url, monkeypatch
     broken, shown, err = called(monkeypatch, capsys, "--store", store_url, "--json", "--peers")
     assert (broken, json.loads(shown)["peers"]) == (code, [])
     assert "peers cannot be shown" in err
-
-
-def test_the_table_stands_beside_our_verdict(store_url, monkeypatch, capsys):
+    monkeypatch.undo()
     _, shown, _ = called(monkeypatch, capsys, "--store", store_url, "--peers")
     assert "what each would have said of int8; qualgate says" in shown
     assert all(name in shown for name in SHIPPED)

@@ -8,31 +8,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import sqrt
-from typing import Literal
 
 import numpy as np
 import pytest
 import yaml
 
-from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.early import lay_out
-from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.planning.assumed import REPEAT_CORRELATION, Assumed, seen_in
 from qualgate.gate.planning.early_stop import until_settled
-from qualgate.gate.planning.outcomes import Drawn, decide_relative, draw, outcome_chances
+from qualgate.gate.planning.outcomes import Drawn, decide_relative, draw
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import foreseeable, plan_policy
 from qualgate.gate.planning.rule_lines import as_line
-from qualgate.gate.rules import check_policy
 from qualgate.records import Case, EarlyStop, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats.paired import compare
 from qualgate.stats.relative import compare_relative
-from tests.depth import with_proofs
 from tests.gate.planted import arm, of, with_units
 
 METRIC = ("exact_match",)
-DRAWS = 100
-WITHIN = 3.5 * 0.5 / sqrt(DRAWS)  # standard errors of a rate of so many draws
 ODD, EVEN = ("task:a", "tag:odd"), ("task:a", "tag:even")
 
 
@@ -60,85 +53,8 @@ def answers(
     return np.isin(outcomes, (0, 2)).astype(float), np.isin(outcomes, (1, 2)).astype(float)
 
 
-def pairs_of(one: PlannedSet, baseline: np.ndarray, variant: np.ndarray) -> dict[str, tuple[Pair, ...]]:
-    homes = np.repeat(np.arange(len(one.clusters) or one.cases), one.clusters or (1,) * one.cases)
-
-    def unit(side: str, question: int, repeat: int, value: float) -> UnitEvidence:
-        key = UnitKey(side, one.name, str(question), repeat)
-        return UnitEvidence(key=key, case_hash="", status="done", values={"exact_match": float(value)})
-
-    at = [(question, repeat) for question in range(one.cases) for repeat in range(one.repeats)]
-    return {
-        one.name: tuple(
-            Pair(baseline=unit("baseline", *q, a), variant=unit("v", *q, b), cluster=int(homes[q[0]]))
-            for q, a, b in zip(at, baseline, variant, strict=True)
-        )
-    }
-
-
-def decided(one: PlannedSet, policy: Policy, baseline: np.ndarray, variant: np.ndarray) -> list[bool]:
-    """Is each slice proven? By the gate."""
-    labels = {(one.name, str(number)): marks for number, marks in enumerate(one.labels or ((),) * one.cases)}
-    pairs = pairs_of(one, baseline, variant)
-    found = [measure(part, pairs, {}, policy.alpha) for part in check_policy(policy, {one.name: one.metrics}, labels)]
-    return [each.p_within <= policy.alpha and not each.obstacle for each in found]
-
-
 def labelled(odd: int, even: int, **changes) -> PlannedSet:
     return PlannedSet(name="a", metrics=METRIC, cases=odd + even, labels=(ODD,) * odd + (EVEN,) * even, **changes)
-
-
-MANY, SOME = 160, 60
-RULES = {
-    "a tag beside all": (
-        labelled(SOME, MANY), (Rule(metric="exact_match", where="tag:odd", max_drop=0.1),
-                               Rule(metric="exact_match", max_drop=0.05)),
-    ),
-    "each value of a tag": (
-        PlannedSet(name="a", metrics=METRIC, cases=220, labels=(("tag:h:x",),) * 120 + (("tag:h:y",),) * 100),
-        (Rule(metric="exact_match", scope="tag:h", max_drop=0.07),),
-    ),
-    "a relative drop of a tag": (
-        labelled(SOME, 420), (Rule(metric="exact_match", where="tag:even", max_relative_drop=0.035),
-                              Rule(metric="exact_match", max_drop=0.035)),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", with_proofs(RULES, {"a relative drop of a tag", "each value of a tag"}))
-def test_rules_are_foretold_as_the_gate_decides_drawn_answers(name: str, no_bounds: None) -> None:
-    one, rules = RULES[name]
-    policy = Policy(rules=rules)
-    planned = plan_policy([one], policy, search=False)
-    rng = np.random.default_rng(3)
-    cells = outcome_chances("exact_match", "a", 0.0, Assumed())
-    found = np.array([decided(one, policy, *answers(one, cells, {}, rng)) for _ in range(DRAWS)])
-    for predicted, seen in zip([rule.approve for rule in planned.rules], found.mean(axis=0), strict=True):
-        assert predicted == pytest.approx(seen, abs=WITHIN)
-        assert predicted is not None
-        assert 0.1 < predicted < 0.97, "a rate that could be wrong"
-    assert planned.approve == pytest.approx(found.all(axis=1).mean(), abs=WITHIN)
-
-
-@pytest.mark.parametrize("repeats", with_proofs(["any", "all"], {"all"}))
-def test_any_and_all_of_the_repeats_are_one_outcome_a_question(repeats: Literal["any", "all"], no_bounds: None) -> None:
-    """Foretold from what collapsed answers do; the gate collapses drawn answers itself."""
-    one = PlannedSet(name="a", metrics=METRIC, cases=150, repeats=3)
-    policy = Policy(rules=(Rule(metric="exact_match", max_drop=0.08, repeats=repeats),))
-    rng = np.random.default_rng(5)
-    cells = np.array([0.05, 0.05, 0.6, 0.3])
-    drawn = [answers(one, cells, {1: 0.5}, rng) for _ in range(DRAWS)]
-    over = np.max if repeats == "any" else np.min
-    sides = np.array([[over(side.reshape(-1, 3), axis=1) for side in pair] for pair in drawn])
-    key = (f"exact_match {repeats}", "a")
-    flips, right = (sides[:, 0] != sides[:, 1]).mean(), sides[:, 0].mean()
-    told = Assumed(disagreement={key: flips}, baseline={key: right})
-    planned = plan_policy([one], policy, told, search=False)
-    seen = np.mean([decided(one, policy, *pair)[0] for pair in drawn])
-    assert planned.approve == pytest.approx(seen, abs=WITHIN)
-    assert (planned.rules[0].n, planned.rules[0].clusters) == (150, None)
-    assert "like one answer" in plan_policy([one], policy, search=False).source
-    assert "like one answer" not in planned.source
 
 
 def test_clusters_that_labels_divide_are_drawn_together_and_each_slice_sees_its_own_part() -> None:

@@ -73,18 +73,6 @@ def timed(n: int, rng: np.random.Generator, ratio: float, right: float = 1.0) ->
     return sides[0], sides[1]
 
 
-def timed_together(clusters: int, size: int, rng: np.random.Generator, ratio: float) -> tuple[list, list]:
-    """Likewise; the cases of a cluster are slow together, in each arm by itself."""
-    sides = []
-    for arm, factor in (("baseline", 1.0), ("int8", ratio)):
-        seconds = factor * np.repeat(rng.lognormal(0, 0.4, clusters), size) * rng.lognormal(0, 0.3, clusters * size)
-        sides.append([
-            unit(arm, index, f"p{index // size}", values={"exact_match": 1.0, "latency.e2e": float(s)})
-            for index, s in enumerate(seconds)
-        ])  # fmt: skip
-    return sides[0], sides[1]
-
-
 def both(n: int) -> RunEvidence:
     before, after = timed(n, np.random.default_rng(0), 1.0)
     return evidence(before, int8=after)
@@ -102,11 +90,9 @@ def decided(part: Slice, policy: Policy, sides: tuple[list, list], strict: float
 @pytest.mark.parametrize(
     ("rule", "n", "draws"),
     [
-        (Rule(metric="latency.e2e", max_ratio=1.1), 230, 100),
-        pytest.param(Rule(metric="latency.e2e", percentile=50, max_ratio=1.2), 120, 40, marks=pytest.mark.proof),
+        (Rule(metric="latency.e2e", max_ratio=1.1), 230, 80),
         pytest.param(Rule(metric="latency.e2e", percentile=95, max_ratio=2.0), 300, 40, marks=pytest.mark.proof),
-        (Rule(metric="cost_per_accepted_answer", max_ratio=1.15), 300, 60),
-        pytest.param(Rule(metric="latency.e2e", max_ratio=0.93), 400, 80, marks=pytest.mark.proof),
+        (Rule(metric="cost_per_accepted_answer", max_ratio=1.15), 300, 30),
     ],
 )
 def test_ratios_are_decided_as_often_as_foretold(rule: Rule, n: int, draws: int, monkeypatch) -> None:
@@ -174,33 +160,11 @@ def test_an_identical_variant_keeps_a_drift_rule_just_where_the_gate_would_say_s
             assert told(rule, {1: round(0.98 * found.needed) - 1}, earlier)[0].approve == 0
 
 
-def test_clustered_times_are_decided_as_often_as_foretold() -> None:
-    rng, size, n, draws = np.random.default_rng(2), 4, 70, 100
-    rule = Rule(metric="latency.e2e", max_ratio=1.2)
-    before, after = timed_together(800, size, rng, 0.7)
-    found, part, policy = told(rule, {size: n}, evidence(before, int8=after))
-    approve = np.mean([decided(part, policy, timed_together(n, size, rng, 1.0), 0.025)[0] for _ in range(draws)])
-    block = np.mean([decided(part, policy, timed_together(n, size, rng, 1.4), 0.025)[1] for _ in range(draws)])
-    assert found.approve == pytest.approx(approve, abs=0.03 + 3 * 0.5 / draws**0.5)
-    assert found.block == pytest.approx(block, abs=0.03 + 3 * 0.5 / draws**0.5)
-    smaller = told(rule, {1: n}, evidence(before, int8=after))[0]
-    assert smaller.approve < found.approve, "clusters of one case vary more than those of four"
-
-
-def p99_of_drift() -> float:
-    """Of `drifted` at scale 1."""
-    rng = np.random.default_rng(0)
-    return float(np.quantile(0.02 * rng.lognormal(-0.5, 1.0, 400_000) * rng.exponential(1.0, 400_000), 0.99))
-
-
 @pytest.mark.parametrize(
     ("rule", "n", "scale"),  # scale: at which the truth of `drifted` is twice the limit
     [
         (Rule(metric="drift.kl_mean", max=0.05), 40, 0.1 / 0.02),
-        pytest.param(Rule(metric="drift.kl_p99", max=0.2), 260, 0.4 / p99_of_drift(), marks=pytest.mark.proof),
-        (Rule(metric="drift.top1_agreement", min=0.9), 100, 7.02),
         (Rule(metric="drift.length_ratio", max=1.3), 45, 3.0),
-        (Rule(metric="parity.prefix", min=0.9), 60, 0.2 / 0.0567),
         (Rule(metric="parity.tokens", min=0.9), 60, 2.0),
     ],
     ids=lambda value: value.metric if isinstance(value, Rule) else None,
@@ -365,6 +329,6 @@ def test_critical_rules_are_taken_to_be_independent_and_the_unknown_are_left_out
     ]
     policy = Policy(rules=tuple(rules))
     slices = check_policy(policy, SETS)
-    found = foretell(slices, lambda part: {1: 100}, policy, both(200))
+    found = foretell(slices, lambda part: {1: 100}, policy, both(80))
     assert jointly(found) == pytest.approx(found[slices[1]].approve * found[slices[2]].approve)
     assert found[slices[3]].approve < found[slices[1]].approve, "rules of one name keep their own rates"
