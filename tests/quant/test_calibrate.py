@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from qualgate.errors import UsageError
 from qualgate.quant import calibrate as calibration
 from qualgate.quant.activations import PER_TOKEN
-from qualgate.quant.awq import RATIOS, search_scale
+from qualgate.quant.awq import search_scale
 from qualgate.quant.calibrate import calibrate, install, quantize_linear, read_layer
 from qualgate.quant.checkpoint import pack, read_packed
 from qualgate.quant.folding import Folds
@@ -28,6 +28,7 @@ from qualgate.quant.rounding import fit_grid
 from qualgate.quant.smoothquant import search_smoothing
 from qualgate.records import QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
+from tests.depth import with_proofs
 from tests.tiny_models import VOCABULARY, save_tiny_model
 
 ARCHITECTURES = ("llama", "qwen2", "gemma2", "gpt_neox")
@@ -160,16 +161,6 @@ def test_awqs_scale_raises_the_inputs_that_matter_and_lowers_the_error():
     assert errors[1] < 0.7 * errors[0]
 
 
-def test_no_scaling_at_all_is_among_what_awq_tries():
-    assert RATIOS[0] == 0
-
-
-def test_smoothing_evens_out_inputs_whose_outliers_swamp_a_token():
-    weight, x = outlying()
-    scale = search_smoothing([weight], x.abs().amax(0), x)
-    assert scale[[3, 17]].min() > 3 * scale[[0, 1, 2]].max()
-
-
 def w8a8_error(weight: torch.Tensor, x: torch.Tensor, scale: torch.Tensor) -> float:
     """Of x @ weight.T when x / scale [channels] and weight * scale are rounded to int8 by token and by row."""
 
@@ -226,7 +217,7 @@ def test_the_sample_of_inputs_is_spread_evenly_and_bounded():
 # -------------------------------------------------------------------------------------------------- driver
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "smoothquant"])
+@pytest.mark.parametrize("method", with_proofs(["gptq", "awq", "smoothquant"], ["awq", "gptq"]))
 def test_every_architecture_is_calibrated_whole(folder, method):
     model = model_of(folder)
     floats = model_of(folder)
@@ -242,21 +233,21 @@ def test_every_architecture_is_calibrated_whole(folder, method):
     assert torch.equal(logits(floats), logits(model))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "gptq"},
-        {"method": "gptq", "bits": 3, "act_order": True},
-        {"method": "gptq", "bits": 2, "symmetric": False, "clip": "mse"},
-        {"method": "gptq", "act_order": "static"},
-        {"method": "awq"},
-        {"method": "awq", "bits": 3, "symmetric": True},
-        {"method": "nvfp4", "group_size": 16},
-    ],
-    ids=lambda options: "-".join(str(value) for value in options.values()),
-)
-def test_calibration_beats_rounding_to_nearest_at_equal_bits(llama, tmp_path, options):
-    calibrated, nearest = divergences(llama, tmp_path, recipe_of(**options))
+BEATEN = {
+    "gptq": {"bits": 3, "act_order": True},
+    "gptq as it is": {},
+    "gptq, clipped": {"bits": 2, "symmetric": False, "clip": "mse"},
+    "gptq, static groups": {"act_order": "static"},
+    "awq": {},
+    "awq, symmetric": {"bits": 3, "symmetric": True},
+    "nvfp4": {"group_size": 16},
+}
+
+
+@pytest.mark.parametrize("what", with_proofs(BEATEN, [what for what in BEATEN if " " in what]))
+def test_calibration_beats_rounding_to_nearest_at_equal_bits(llama, tmp_path, what):
+    method = what.replace(",", " ").split()[0]
+    calibrated, nearest = divergences(llama, tmp_path, recipe_of(method, **BEATEN[what]))
     assert calibrated < nearest
 
 
@@ -283,12 +274,11 @@ def test_smoothing_beats_rounding_to_nearest_where_activations_have_outliers(lla
     assert smoothed < 0.5 * nearest
 
 
-@pytest.mark.parametrize(
-    ("maker", "reader"), [("mlp.up_proj", "mlp.down_proj"), ("self_attn.v_proj", "self_attn.o_proj")]
-)
-def test_smoothing_reaches_inputs_that_another_layer_makes(llama, tmp_path, maker, reader):
+@pytest.mark.parametrize("made", with_proofs(["mlp.up_proj mlp.down_proj", "self_attn.v_proj self_attn.o_proj"],
+                                             ["mlp.up_proj mlp.down_proj"]))  # fmt: skip
+def test_smoothing_reaches_inputs_that_another_layer_makes(llama, tmp_path, made):
     """A row of v or up 32 times as large, its reader's column as much smaller: the same model, harder to round."""
-    folder = tmp_path / "outlying"
+    folder, (maker, reader) = tmp_path / "outlying", made.split()
     model = model_of(llama)
     for layer in model.model.layers:
         layer.get_submodule(maker).weight[3] *= 32
@@ -310,17 +300,17 @@ def divergences(folder: Path, room: Path, recipe: QuantizeRecipe) -> list[float]
     return found
 
 
-def test_a_finished_layer_is_not_made_again(llama, tmp_path, monkeypatch):
-    recipe = recipe_of("gptq")
-    whole = calibrate(model_of(llama), recipe, prompts(), dtype=torch.bfloat16)
+def test_packing_goes_on_after_the_last_finished_layer_and_cleans_up(llama, tmp_path, monkeypatch):
+    recipe, out = recipe_of("gptq"), tmp_path / "packed"
 
     def interrupt(what: str, done: int, total: int) -> None:
         if done == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        calibrate(model_of(llama), recipe, prompts(), dtype=torch.bfloat16, folder=tmp_path, progress=interrupt)
-    assert [path.name for path in tmp_path.iterdir()] == ["layer-00000.safetensors"]
+        pack(llama, recipe, out, prompts=prompts, progress=interrupt)
+    assert [path.name for path in tmp_path.iterdir()] == [".packed.layers"]
+    assert [path.name for path in (tmp_path / ".packed.layers").glob("*.safetensors")] == ["layer-00000.safetensors"]
     made: list[str] = []
     original = calibration.quantize_linear
 
@@ -329,13 +319,19 @@ def test_a_finished_layer_is_not_made_again(llama, tmp_path, monkeypatch):
         return original(weight, recipe, inputs, name, **more)
 
     monkeypatch.setattr(calibration, "quantize_linear", counted)
-    again = calibrate(model_of(llama), recipe, prompts(), dtype=torch.bfloat16, folder=tmp_path)
+    pack(llama, recipe, out, prompts=prompts)
     assert len(made) == 7
     assert all(".layers.1." in name for name in made)
-    for layer, other in zip(whole, again, strict=True):
-        assert layer.errors == pytest.approx(other.errors)
+    assert [path.name for path in tmp_path.iterdir()] == ["packed"]
+    manifest = json.loads((out / "manifest.json").read_bytes())
+    assert manifest["recipe"]["calibration_sha256"] == "0" * 64
+    assert len(manifest["errors"]) == 14
+    whole = calibrate(model_of(llama), recipe, prompts(), dtype=torch.bfloat16)
+    again = read_packed(out).weights
+    for layer in whole:
         for name, packed in layer.weights.items():
-            assert all(torch.equal(value, other.weights[name].tensors[part]) for part, value in packed.tensors.items())
+            assert manifest["errors"][name] == pytest.approx(layer.errors[name])
+            assert all(torch.equal(value, again[name].tensors[part]) for part, value in packed.tensors.items())
 
 
 def test_a_layer_file_that_was_cut_or_changed_is_made_again(llama, tmp_path):
@@ -347,23 +343,6 @@ def test_a_layer_file_that_was_cut_or_changed_is_made_again(llama, tmp_path):
     assert read_layer(file) is None
     file.write_bytes(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:])  # one bit of one number
     assert read_layer(file) is None
-
-
-def test_packing_goes_on_where_it_was_interrupted_and_cleans_up(llama, tmp_path):
-    recipe, out = recipe_of("gptq"), tmp_path / "packed"
-
-    def interrupt(what: str, done: int, total: int) -> None:
-        if done == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pack(llama, recipe, out, prompts=prompts, progress=interrupt)
-    assert [path.name for path in tmp_path.iterdir()] == [".packed.layers"]
-    pack(llama, recipe, out, prompts=prompts)
-    assert [path.name for path in tmp_path.iterdir()] == ["packed"]
-    manifest = json.loads((out / "manifest.json").read_bytes())
-    assert manifest["recipe"]["calibration_sha256"] == "0" * 64
-    assert len(manifest["errors"]) == 14
 
 
 def test_kept_layers_stay_floats_though_their_inputs_are_scaled(llama):

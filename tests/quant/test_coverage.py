@@ -167,15 +167,7 @@ def test_strata_compare_shares_of_task_language_length_and_tools():
 )
 def test_a_stratum_that_calibration_lacks_has_ratio_0_whatever_sets_it_apart(other):
     plain = reading([1] * 4, task="a")
-    apart = Reading(
-        **{
-            **{
-                name: getattr(plain, name)
-                for name in ("id", "task", "token_ids", "words", "content", "language", "tools")
-            },
-            **other,
-        }
-    )
+    apart = replace(plain, **other)
     found = strata_coverage([plain] * 20, [plain] * 10 + [apart] * 10)
     assert found.min_ratio == 0
     assert found.divergence > 0.2

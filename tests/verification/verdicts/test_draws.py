@@ -9,7 +9,6 @@ from qualgate.gate.peers.rule import Outcomes
 from tests.verification.verdicts import nights, peer_rules
 from tests.verification.verdicts.clustered_errors import CELLS, said, wrongly
 from tests.verification.verdicts.early_stopping import early, fixed_pairs
-from tests.verification.verdicts.four_arms import measure, outcomes
 from tests.verification.verdicts.peeking import peeking
 from tests.verification.verdicts.times import LIMIT, Cell, machine
 
@@ -30,24 +29,6 @@ def test_the_best_moment_to_look_is_no_better_than_alpha():
     row = peeking(8_000, 200)
     assert row.met
     assert row.measured["schedules"] >= 8_000
-
-
-# ----------------------------------------------------------------------------------------------------- four arms
-
-
-def test_the_planted_outcomes_are_fine_alone_and_two_points_worse_together():
-    table = outcomes(400_000, 0.11, 0.02, np.random.default_rng(1))
-    baseline, quantized, drafted, both = table.mean(axis=0)
-    assert quantized == pytest.approx(baseline, abs=0.002)
-    assert drafted == pytest.approx(baseline, abs=0.002)
-    assert both == pytest.approx(baseline - 0.02, abs=0.003)
-    assert np.mean(table @ [1, -1, -1, 1] != 0) == pytest.approx(0.11, abs=0.002)
-
-
-def test_the_interaction_is_found_and_its_absence_is_silent():
-    _, found = measure(quick=True)
-    assert [row["id"] for row in found] == ["interaction.power", "interaction.silent"]
-    assert all(row["met"] for row in found), found
 
 
 # --------------------------------------------------------------------------------------------------------- times
