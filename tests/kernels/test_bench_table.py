@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -125,39 +122,3 @@ def test_without_a_gpu_it_says_so_and_ends_with_13(tmp_path, capsys):
     assert bench.command(tmp_path / "gpu.json", 9.0, quick=True) == 13
     assert "no GPU is there. Nothing was measured" in capsys.readouterr().err
     assert not os.listdir(tmp_path)
-
-
-INTERPRETED = """
-import torch
-from pathlib import Path
-from triton.runtime import interpreter
-from qualgate_kernels import bench, bench_parts
-from tests.kernels.interpreted_paged import RowByRow
-interpreter.np = RowByRow()
-def seconds(work, times):
-    work()
-    return 0.001
-machine = bench_parts.Machine(torch.device("cpu"), seconds, lambda work: work, lambda: 1e12)
-sizes = bench_parts.Sizes(width=128, inner=128, layers=1, vocabulary=80, queries=8, keys=1, dim=16, context=20,
-                          sequences=2, drift=4, rounds=1)
-left_out = "drift", "check paged float32", "check paged fp8", "check paged int8"
-parts = [one for one in bench_parts.parts(machine, sizes) if not one.id.endswith(left_out)]
-found = bench.told(parts, Path("gpu.json"), {"device": "none"}, 9.0, lambda: 0.0)
-print(found["failed"], found["left"])
-wrong = [(id, one["check"]) for id, figures in found["figures"].items() if "check" in id for one in figures
-         if not one["passed"]]
-print(wrong, len(found["figures"]))
-"""
-
-
-@pytest.mark.proof
-def test_every_part_runs_and_every_check_holds_in_the_interpreter(tmp_path):
-    """But drift, whose kernel asks for a GPU's multiprocessors, and forms that `interpreted_paged.py` tries."""
-    pytest.importorskip("triton")
-    here = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{here}:{here / 'kernels'}"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "{} []\n[] 13\n"

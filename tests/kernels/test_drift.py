@@ -3,10 +3,8 @@ exact whatever the order of its sum, ties are frequent, and what is compared is 
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,19 +23,15 @@ SHAPES = [(1, 8, 2), (3, 33, 257), (65, 48, 1025), (9, 1, 31), (130, 17, 700), (
 CLOSE = 3e-6
 
 
-def compiled(folder: Path, *flags: str) -> Path:
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
-    made = folder / "_drift_test.so"
-    command = [compiler, "-O2", "-std=c11", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", *flags]
+    made = tmp_path_factory.mktemp("drift") / "_drift_test.so"
+    command = [compiler, "-O2", "-std=c11", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, "-o", str(made), str(SOURCE), "-lm"], check=True)
-    return made
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    found = drift_cpu.open_library(compiled(tmp_path_factory.mktemp("drift")))
+    found = drift_cpu.open_library(made)
     if isinstance(found, str):
         pytest.skip(found)
     return found
@@ -116,15 +110,6 @@ def test_equal_models_have_no_drift_at_all(measure):
         assert torch.equal(found.top[0], found.top[1])
 
 
-def test_random_models_stay_within_the_rounding_of_their_logits(measure):
-    torch.manual_seed(1)
-    hidden, weight = torch.randn(40, 256), torch.randn(3000, 256) / 4
-    p, q = Head(hidden=hidden, weight=weight), Head(hidden=hidden, weight=weight + torch.randn(3000, 256) / 200)
-    expected = oracle(p, q)["kl"]
-    # Logits of about 4 (extremes 20) in chains of 256 float32 steps: some 1e-6 each, times a d of about 0.1.
-    np.testing.assert_allclose(measure(p, q).kl, expected, rtol=1e-4, atol=1e-6)
-
-
 def test_a_row_does_not_notice_the_others(measure):
     torch.manual_seed(2)
     hidden, weight = torch.randn(200, 96), torch.randn(777, 96)
@@ -182,16 +167,6 @@ def test_a_broken_row_is_nan_alone(measure, bad):
     assert found.top[0, 3] == -1
     assert found.entropy[1, 3] == whole.entropy[1, 3]  # Q is sound
     assert found.top[1, 3] == whole.top[1, 3]
-
-
-def test_a_broken_bias_breaks_every_row_of_its_model(measure):
-    p, q = pair(3, 8, 40)
-    bias = p.bias.clone()
-    bias[39] = float("-inf")
-    found = measure(replace(p, bias=bias), q)
-    assert found.kl.isnan().all()
-    assert found.entropy[0].isnan().all()
-    assert found.entropy[1].isfinite().all()
 
 
 def test_philox_is_philox():
@@ -266,49 +241,3 @@ def test_without_the_compiled_kernel_the_twin_serves(monkeypatch):
     p, q = pair(3, 8, 40)
     assert torch.equal(drift(p, q).kl, drift_torch(p, q).kl)
     assert drift_path(torch.device("cpu")) == "torch twin: not compiled"
-
-
-SANITIZED = """
-import ctypes, random, sys
-handle = ctypes.CDLL(sys.argv[1])
-class Side(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_void_p) for n in ("hidden", "head", "bias")] + [("width", ctypes.c_int64)] + [
-        (n, ctypes.c_int32) for n in ("hidden_type", "head_type")]
-pointer, int64 = ctypes.c_void_p, ctypes.c_int64
-handle.qualgate_drift.argtypes = [
-    pointer, int64, int64, pointer, pointer, pointer, ctypes.c_uint64, ctypes.c_float, pointer]
-random.seed(0)
-def numbers(count, type):
-    if type == 0: return (ctypes.c_float * count)(*(random.gauss(0, 1) for _ in range(count)))
-    return (ctypes.c_uint16 * count)(*(random.choice((0, 0x3C00, 0xBC00, 0x3F80)) for _ in range(count)))
-for _ in range(16):
-    rows, vocabulary = random.choice((1, 3, 8, 65)), random.choice((2, 31, 256, 300))
-    kept, sides = [], (Side * 2)()
-    for side in sides:
-        side.width = random.choice((1, 15, 16, 33))
-        side.hidden_type, side.head_type = random.randrange(3), random.randrange(3)
-        arrays = [numbers(rows * side.width, side.hidden_type), numbers(vocabulary * side.width, side.head_type),
-                  numbers(vocabulary, 0)]
-        side.hidden, side.head, side.bias = map(ctypes.addressof, arrays)
-        kept.append(arrays)
-    ids = (int64 * rows)(*(random.randrange(vocabulary) for _ in range(rows)))
-    found = (ctypes.c_char * (rows * handle.qualgate_drift_bytes()))()
-    assert handle.qualgate_drift(sides, rows, vocabulary, ids, ids, ids, 7, 1.0, found) == 0
-print("clean")
-"""
-
-
-@pytest.mark.proof
-def test_the_c_code_is_clean_under_the_sanitizers(library, tmp_path):
-    made = compiled(tmp_path, "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-Wno-error")
-    runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
-    environment = {
-        "LD_PRELOAD": runtime.stdout.strip(),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONMALLOC": "malloc",
-        "PATH": os.environ["PATH"],
-    }
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", SANITIZED, str(made)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "clean\n", done.stderr[-3000:]
