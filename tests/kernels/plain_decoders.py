@@ -210,41 +210,30 @@ def rough(seed: int) -> Rough:
     return by_chance
 
 
-def computed(
-    made: Drawn, x: torch.Tensor, rounded: Rough = exact
-) -> tuple[torch.Tensor, list[dict[str, torch.Tensor]]]:
-    """float64 states [rows, width] of one sequence, read whole from its first position; and what was on the way, by
-    layer and place, the last norm's in a layer of its own. Not for W8A8."""
-    decoder, ways = made.decoder, list[dict[str, torch.Tensor]]()
-    rows, dim, x = len(x), decoder.head_dim, x.double()
+def computed(made: Drawn, x: torch.Tensor, rounded: Rough = exact) -> torch.Tensor:
+    """float64 states [rows, width] of one sequence, read whole from its first position. Not for W8A8."""
+    decoder, rows, x = made.decoder, len(x), x.double()
     for layer, numbers in zip(decoder.layers, made.numbers, strict=True):
-        way = {"into attention": x}
 
         def times(name: str, x: torch.Tensor, numbers: dict[str, torch.Tensor] = numbers) -> torch.Tensor:
             weight, bias = numbers[name], numbers[f"{name} bias"]
             size = x.abs() @ weight.abs().T + bias.abs()
             return rounded(x @ weight.T + bias, size, weight.shape[1] + 8)
 
-        way["attention norm"] = _normed(x, layer.attention_norm, decoder.eps, rounded)
-        heads = times("heads", way["attention norm"]).view(rows, -1, dim)
+        def added(x: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+            return rounded(x + more, x.abs() + more.abs(), 1)
+
+        heads = times("heads", _normed(x, layer.attention_norm, decoder.eps, rounded)).view(rows, -1, decoder.head_dim)
         query, key, value = heads.split([decoder.heads, decoder.kv_heads, decoder.kv_heads], 1)
-        way |= {"queries": query, "keys": key, "values": value, "values kept": value}
         if layer.query_norm is not None and layer.key_norm is not None:
-            way["queries' norm"] = query = _normed(query, layer.query_norm, decoder.eps, rounded)
-            way["keys' norm"] = key = _normed(key, layer.key_norm, decoder.eps, rounded)
-        query, way["keys kept"] = (_turned(one, decoder, rounded) for one in (query, key))
-        way["into out"] = _attended(query, way["keys kept"], value, layer.seen, rounded)
-        way["out"] = times("out", way["into out"])
-        x = way["into feed"] = rounded(x + way["out"], x.abs() + way["out"].abs(), 1)
-        way["feed norm"] = _normed(x, layer.feed_norm, decoder.eps, rounded)
-        way["gate"], way["up"] = times("gates", way["feed norm"]).chunk(2, -1)
-        product = way["gate"] / (1 + (-way["gate"]).exp()) * way["up"]
-        way["into down"] = rounded(product, product, 8)
-        way["down"] = times("down", way["into down"])
-        x = rounded(x + way["down"], x.abs() + way["down"].abs(), 1)
-        ways.append(way)
-    states = _normed(x, decoder.norm, decoder.eps, rounded)
-    return states, [*ways, {"into norm": x, "norm": states}]
+            query = _normed(query, layer.query_norm, decoder.eps, rounded)
+            key = _normed(key, layer.key_norm, decoder.eps, rounded)
+        query, key = (_turned(one, decoder, rounded) for one in (query, key))
+        x = added(x, times("out", _attended(query, key, value, layer.seen, rounded)))
+        gate, up = times("gates", _normed(x, layer.feed_norm, decoder.eps, rounded)).chunk(2, -1)
+        product = gate / (1 + (-gate).exp()) * up
+        x = added(x, times("down", rounded(product, product, 8)))
+    return _normed(x, decoder.norm, decoder.eps, rounded)
 
 
 def _normed(x: torch.Tensor, weight: torch.Tensor, eps: float, rounded: Rough) -> torch.Tensor:
@@ -285,4 +274,4 @@ def _attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, seen:
 
 def allowed(made: Drawn, x: torch.Tensor, states: torch.Tensor) -> float:
     """How far float32 may be from float64 `states`: as far as the farthest of three ways to round at random."""
-    return max(float((computed(made, x, rough(seed))[0] - states).abs().max()) for seed in range(3))
+    return max(float((computed(made, x, rough(seed)) - states).abs().max()) for seed in range(3))
