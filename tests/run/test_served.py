@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +18,8 @@ from safetensors.torch import load_file, save_file
 from qualgate.errors import Exit
 from qualgate.gate.causes.noise_floor import UNMEASURED
 from tests.command_line import in_a_process, qualgate
-from tests.gated_model import make_workspace
 from tests.run.commands import rows
-from tests.served.scripted import Reply, as_json, scripted, sound, text_piece
+from tests.served.scripted import Reply, Scripted, as_json, scripted, sound, text_piece
 from tests.served.server.serving import serving
 
 ANSWERS = (
@@ -37,31 +37,34 @@ workers: {count: 1}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """The workspace's folder, with the model and another that is damaged."""
-    folder = make_workspace(tmp_path_factory.mktemp("made")).parent
+def models(made, tmp_path_factory) -> Path:
+    """The workspace's folder, with its model and another that is damaged."""
+    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("models"), dirs_exist_ok=True))
     shutil.copytree(folder / "model", folder / "damaged")
     weights = load_file(folder / "damaged" / "model.safetensors")
     torch.manual_seed(0)
-    save_file({name: one + 0.3 * one.std() * torch.randn(one.shape) for name, one in weights.items() if one.dim() > 1}
-              | {name: one for name, one in weights.items() if one.dim() == 1},
-              folder / "damaged" / "model.safetensors", metadata={"format": "pt"})  # fmt: skip
+    noisy = {name: one + 0.3 * one.std() * torch.randn(one.shape) for name, one in weights.items() if one.dim() > 1}
+    save_file(weights | noisy, folder / "damaged" / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
 @pytest.fixture(scope="module")
-def addresses(made, tmp_path_factory):
+def addresses(models, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     with (
-        serving(made / "model", "support", cache) as (one, _),
-        serving(made / "damaged", "damaged", cache) as (other, _),
+        serving(models / "model", "support", cache) as (one, _),
+        serving(models / "damaged", "damaged", cache) as (other, _),
     ):
         yield one, other
 
 
 @pytest.fixture
-def workspace(made, tmp_path) -> Path:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+def workspace(models, tmp_path) -> Path:
+    """With the cases, and the folders of the models where they are."""
+    for name in ("echo.yaml", "echo.jsonl"):
+        shutil.copy(models / name, tmp_path)
+    for name in ("model", "damaged"):
+        (tmp_path / name).symlink_to(models / name)
     return tmp_path
 
 
@@ -74,49 +77,8 @@ def run(workspace: Path, arms: str, rules: str = RULES):
     return qualgate("run", "gate.yaml", "--json", cwd=workspace)
 
 
-def stored(workspace: Path, query: str) -> list[tuple]:
-    return rows(workspace, query)
-
-
 def words(done) -> dict[str, str]:
     return {verdict["variant"]: verdict["word"] for verdict in json.loads(done.stdout)["verdicts"]}
-
-
-HERE = "baseline: {model: ./model, dtype: float32}\nvariants: {damaged: {model: ./damaged, dtype: float32}}\n"
-
-
-def test_the_verdict_and_every_answer_are_those_of_the_engine_in_process(workspace, addresses, made):
-    one, other = addresses
-    here = run(workspace, HERE)
-    expected = {
-        arm: [stored(workspace, query.format(arm)) for query in (ANSWERS, SCORES)] for arm in ("baseline", "damaged")
-    }
-    assert expected["baseline"] != expected["damaged"]
-    (workspace / "qualgate.db").unlink()
-    served = run(
-        workspace,
-        f"baseline: {{endpoint: '{one}', model: support, tokenizer: ./model}}\n"
-        f"variants: {{damaged: {{endpoint: '{other}', model: damaged, tokenizer: ./model, stream: false}}}}\n",
-    )
-    assert served.returncode == here.returncode == Exit.BLOCK, served.stderr
-    assert words(served) == words(here) == {"damaged": "block"}
-    found = {
-        arm: [stored(workspace, query.format(arm)) for query in (ANSWERS, SCORES)] for arm in ("baseline", "damaged")
-    }
-    assert found == expected
-    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)  # of the stored run: no server is asked
-    assert words(again) == {"damaged": "block"}
-
-
-def test_a_server_is_held_against_the_weights_here(workspace, addresses):
-    one, _ = addresses
-    done = run(
-        workspace,
-        "baseline: {model: ./model, dtype: float32}\n"
-        f"variants: {{served: {{endpoint: '{one}', model: support, tokenizer: ./model}}}}\n",
-    )
-    assert done.returncode == Exit.APPROVE, done.stderr + done.stdout
-    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("served"))
 
 
 DRIFT = (
@@ -132,17 +94,45 @@ RULES_ON_DRIFT = RULES.replace(
 )
 
 
-@pytest.mark.parametrize(("k", "engine"), [(2, "engine: qualgate, "), (-1, "")])
-def test_drift_is_read_of_what_servers_list_and_drafts_change_no_answer(k, engine, workspace, addresses):
-    here = run(workspace, HERE, RULES_ON_DRIFT)
-    assert here.returncode == Exit.BLOCK, here.stderr
-    expected, drifts = stored(workspace, ANSWERS.format("damaged")), stored(workspace, DRIFT)
-    (workspace / "qualgate.db").unlink()
+HERE = "baseline: {model: ./model, dtype: float32}\nvariants: {damaged: {model: ./damaged, dtype: float32}}\n"
+
+
+@pytest.fixture(scope="module")
+def here(models, tmp_path_factory) -> tuple[dict[str, list], list[tuple]]:
+    """Answers and scores by arm, and drift, of the engine in process."""
+    folder = Path(shutil.copytree(models, tmp_path_factory.mktemp("here"), dirs_exist_ok=True))
+    done = run(folder, HERE, RULES_ON_DRIFT)
+    assert (done.returncode, words(done)) == (Exit.BLOCK, {"damaged": "block"}), done.stderr
+    told = {arm: [rows(folder, query.format(arm)) for query in (ANSWERS, SCORES)] for arm in ("baseline", "damaged")}
+    assert told["baseline"] != told["damaged"]
+    return told, rows(folder, DRIFT)
+
+
+def test_the_verdict_and_every_answer_of_servers_are_those_of_the_engine_in_process(workspace, addresses, here):
+    """Of weights here, of the same that are served, and of others that are."""
+    one, other = addresses
+    served = run(
+        workspace,
+        f"baseline: {{model: ./model, dtype: float32}}\nvariants:\n"
+        f"  same: {{endpoint: '{one}', model: support, tokenizer: ./model}}\n"
+        f"  damaged: {{endpoint: '{other}', model: damaged, tokenizer: ./model, stream: false}}\n",
+    )
+    assert served.returncode == Exit.BLOCK, served.stderr
+    assert words(served) == {"same": "approve", "damaged": "block"}
+    for arm, told in (("baseline", "baseline"), ("same", "baseline"), ("damaged", "damaged")):
+        assert [rows(workspace, query.format(arm)) for query in (ANSWERS, SCORES)] == here[0][told]
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)  # of the stored run: no server is asked
+    assert words(again) == words(served)
+
+
+@pytest.mark.parametrize(("k", "engine"), [(2, "engine: qualgate, "), pytest.param(-1, "", marks=pytest.mark.proof)])
+def test_drift_is_read_of_what_servers_list_and_drafts_change_no_answer(k, engine, workspace, addresses, here):
+    told, drifts = here
     served = run(workspace, LISTED.format(*addresses, k, engine), RULES_ON_DRIFT)
     assert served.returncode == Exit.BLOCK, served.stderr
     assert "agreement exactly, KL as an interval" in " ".join(served.stderr.split())
-    assert stored(workspace, ANSWERS.format("damaged")) == expected
-    for (case, kl, _, *same), (case_too, least, most, *same_too) in zip(drifts, stored(workspace, DRIFT), strict=True):
+    assert rows(workspace, ANSWERS.format("damaged")) == told["damaged"][0]
+    for (case, kl, _, *same), (case_too, least, most, *same_too) in zip(drifts, rows(workspace, DRIFT), strict=True):
         assert (case, same) == (case_too, same_too)
         true, low, high = (np.abs(np.frombuffer(blob)) for blob in (kl, least, most))
         assert (low <= true).all()
@@ -150,62 +140,29 @@ def test_drift_is_read_of_what_servers_list_and_drafts_change_no_answer(k, engin
         assert np.isfinite(high).all()
         if k < 0:
             assert np.abs(high - low).max() < 1e-3
-    [told] = json.loads(served.stdout)["verdicts"]
-    assert "drift.kl_mean" not in told["drift"]
-    assert told["drift"]["drift.kl_mean_least"] > 0.001
-    accepted = stored(workspace, "SELECT sum(baseline_accepted) FROM units WHERE arm = 'damaged'")
+    [verdict] = json.loads(served.stdout)["verdicts"]
+    assert "drift.kl_mean" not in verdict["drift"]
+    assert verdict["drift"]["drift.kl_mean_least"] > 0.001
+    accepted = rows(workspace, "SELECT sum(baseline_accepted) FROM units WHERE arm = 'damaged'")
     assert accepted[0][0] > 0
 
 
-SUPPORT = "baseline: {{endpoint: '{0}', model: support}}\nvariants: {{again: {{endpoint: '{1}', model: {2}}}}}\n"
+SUPPORT = "baseline: {{endpoint: '{0}', model: support}}\nvariants: {{again: {{endpoint: '{1}', model: damaged}}}}\n"
 
 
-def test_arms_without_a_tokenizer_are_asked_by_messages_and_text(workspace, addresses):
-    one, other = addresses
-    done = run(workspace, SUPPORT.format(one, other, "damaged"))
-    assert done.returncode == Exit.BLOCK, done.stderr
-    assert words(done) == {"again": "block"}
+def test_arms_without_a_tokenizer_are_asked_by_messages_and_text_and_their_noise_by_asking_again(workspace, addresses):
+    done = run(workspace, SUPPORT.format(*addresses))
+    assert (done.returncode, words(done)) == (Exit.BLOCK, {"again": "block"}), done.stderr
     shown = qualgate("report", "gate.yaml", cwd=workspace).stdout
     assert "served at 127.0.0.1" in shown
     assert "which declares and nobody here checked: damaged, root" in " ".join(shown.split())
-
-
-def test_the_noise_of_a_server_is_measured_by_asking_it_again(workspace, addresses):
-    one, other = addresses
-    done = run(workspace, SUPPORT.format(one, other, "damaged"))
-    assert done.returncode == Exit.BLOCK, done.stderr
-    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("baseline@aa"))
+    assert rows(workspace, ANSWERS.format("baseline")) == rows(workspace, ANSWERS.format("baseline@aa"))
     assert reasons(done)[-1].startswith("noise floor, lost / gained of the variant and of the baseline against itself")
 
 
 def reasons(done) -> list[str]:
     [verdict] = json.loads(done.stdout)["verdicts"]
     return verdict["reasons"]
-
-
-def test_noise_that_a_gate_file_leaves_out_is_said_to_be_unknown(workspace):
-    quiet = RULES.replace("gate: {", "gate: {noise_floor: false, ")
-    with scripted(otherwise=echo) as one, scripted(otherwise=echo) as two:
-        done = run(workspace, SCRIPTED.format(one.address, two.address, ""), rules=quiet)
-        assert len(one.asked) == len(two.asked)
-    assert reasons(done).count(UNMEASURED) == 1
-    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
-    assert reasons(again).count(UNMEASURED) == 1
-
-
-def test_a_server_that_does_not_say_the_same_twice_is_seen(workspace):
-    answers = {row["prompt"]: row["answer"] for row in map(json.loads, (workspace / "echo.jsonl").open())}
-    asked: dict[str, int] = {}
-
-    def wavering(body: dict) -> Reply:
-        """Right the first time, wrong the second to every fourth case."""
-        asked[body["prompt"]] = asked.get(body["prompt"], 0) + 1
-        wrong = asked[body["prompt"]] > 1 and list(answers).index(body["prompt"]) % 4 == 0
-        return as_json(text_piece("?" if wrong else answers[body["prompt"]], "stop"))
-
-    with scripted(otherwise=wavering) as one, scripted(otherwise=echo) as two:
-        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
-    assert "and 15 / 0 of 60" in reasons(done)[-1]
 
 
 def echo(body: dict) -> Reply:
@@ -216,6 +173,39 @@ def echo(body: dict) -> Reply:
 SCRIPTED = "baseline: {{endpoint: '{0}', model: m{2}}}\nvariants: {{v: {{endpoint: '{1}', model: m{2}}}}}\n"
 
 
+@pytest.fixture
+def pair() -> Iterator[tuple[Scripted, Scripted]]:
+    """The baseline's server and the variant's, which say x to everything."""
+    with scripted(otherwise=echo) as one, scripted(otherwise=echo) as two:
+        yield one, two
+
+
+def arms(pair: tuple[Scripted, Scripted], more: str = "") -> str:
+    return SCRIPTED.format(*(server.address for server in pair), more)
+
+
+def test_noise_that_a_gate_file_leaves_out_is_said_to_be_unknown(workspace, pair):
+    done = run(workspace, arms(pair), rules=RULES.replace("gate: {", "gate: {noise_floor: false, "))
+    assert len(pair[0].asked) == len(pair[1].asked)
+    assert reasons(done).count(UNMEASURED) == 1
+    again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
+    assert reasons(again).count(UNMEASURED) == 1
+
+
+def test_a_server_that_does_not_say_the_same_twice_is_seen(workspace, pair):
+    answers = {row["prompt"]: row["answer"] for row in map(json.loads, (workspace / "echo.jsonl").open())}
+    asked: dict[str, int] = {}
+
+    def wavering(body: dict) -> Reply:
+        """Right the first time, wrong the second to every fourth case."""
+        asked[body["prompt"]] = asked.get(body["prompt"], 0) + 1
+        wrong = asked[body["prompt"]] > 1 and list(answers).index(body["prompt"]) % 4 == 0
+        return as_json(text_piece("?" if wrong else answers[body["prompt"]], "stop"))
+
+    pair[0].otherwise = wavering
+    assert "and 15 / 0 of 60" in reasons(run(workspace, arms(pair)))[-1]
+
+
 def of_server(done) -> dict[str, dict[str, dict]]:
     """Arm → its probes by name, as a report holds them."""
     return {
@@ -223,14 +213,11 @@ def of_server(done) -> dict[str, dict[str, dict]]:
     }
 
 
-def test_what_servers_show_before_their_cases_is_stored_and_reported(workspace):
-    with (
-        scripted(otherwise=echo) as one,
-        scripted(otherwise=echo, probes=partial(sound, greedy=True, template=7, shift=0.25)) as two,
-    ):
-        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
-        assert done.returncode == Exit.UNDECIDED, done.stderr  # what is only a warning changes no verdict
-        assert len(one.probed) == len(two.probed) > 0
+def test_what_servers_show_before_their_cases_is_stored_and_reported(workspace, pair):
+    pair[1].probes = partial(sound, greedy=True, template=7, shift=0.25)
+    done = run(workspace, arms(pair))
+    assert done.returncode == Exit.UNDECIDED, done.stderr  # what is only a warning changes no verdict
+    assert len(pair[0].probed) == len(pair[1].probed) > 0
     assert "v, probe of temperature: drawn answers are all alike" in done.stderr
     found = of_server(done)
     assert found["v"]["temperature"]["fault"].startswith("drawn answers are all alike")
@@ -242,117 +229,107 @@ def test_what_servers_show_before_their_cases_is_stored_and_reported(workspace):
     assert "baseline: nothing wrong by 8 probes" in shown
 
 
-def test_a_server_that_contradicts_its_arm_is_asked_no_case(workspace):
-    with scripted(otherwise=echo) as one, scripted(otherwise=echo, probes=partial(sound, beyond=3)) as two:
-        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
-        assert (done.returncode, one.asked, two.asked) == (Exit.USAGE, [], [])
+def test_a_server_that_contradicts_its_arm_is_asked_no_case(workspace, pair):
+    pair[1].probes = partial(sound, beyond=3)
+    done = run(workspace, arms(pair))
+    assert (done.returncode, pair[0].asked, pair[1].asked) == (Exit.USAGE, [], [])
     assert "v: its server ignores `max_tokens`" in done.stderr
 
 
-def test_answers_that_do_not_come_leave_a_run_incomplete_and_are_asked_again(workspace):
-    with (
-        scripted(otherwise=echo) as one,
-        scripted(as_json({"error": "busy"}, 503, Retry_After="9999"), otherwise=echo) as two,
-    ):
-        arms = SCRIPTED.format(one.address, two.address, "")
-        done = run(workspace, arms)
-        assert done.returncode == Exit.INFRASTRUCTURE, done.stderr
-        assert words(done) == {"v": "invalid"}
-        asked = len(one.asked)
-        again = run(workspace, arms)
-        assert again.returncode not in (Exit.INFRASTRUCTURE, Exit.APPROVE), again.stderr
-        assert len(one.asked) == asked  # what was answered is kept
-    assert all(status == "done" for (status,) in stored(workspace, "SELECT status FROM units"))
+def test_answers_that_do_not_come_leave_a_run_incomplete_and_are_asked_again(workspace, pair):
+    pair[1].script.append(as_json({"error": "busy"}, 503, Retry_After="9999"))
+    done = run(workspace, arms(pair))
+    assert done.returncode == Exit.INFRASTRUCTURE, done.stderr
+    assert words(done) == {"v": "invalid"}
+    asked = len(pair[0].asked)
+    again = run(workspace, arms(pair))
+    assert again.returncode not in (Exit.INFRASTRUCTURE, Exit.APPROVE), again.stderr
+    assert len(pair[0].asked) == asked  # what was answered is kept
+    assert all(status == "done" for (status,) in rows(workspace, "SELECT status FROM units"))
 
 
-def test_a_server_that_comes_back_with_another_model_breaks_the_runs_integrity(workspace):
+def test_a_server_that_comes_back_with_another_model_breaks_the_runs_integrity(workspace, pair):
     """Between the plan and its first answer: here while the baseline is asked."""
-    with scripted() as one, scripted(otherwise=echo) as two:
+    one, two = pair
 
-        def replaced(body: dict) -> Reply:
-            two.models = as_json({"data": [{"id": "m", "root": "./another"}]})
-            return echo(body)
+    def replaced(body: dict) -> Reply:
+        two.models = as_json({"data": [{"id": "m", "root": "./another"}]})
+        return echo(body)
 
-        one.otherwise = replaced
-        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+    one.otherwise = replaced
+    done = run(workspace, arms(pair))
     assert done.returncode == Exit.INTEGRITY, done.stderr
     assert "arm 'v': served differ" in done.stderr
 
 
-def test_a_server_whose_model_is_gone_breaks_the_runs_integrity(workspace):
-    with scripted(otherwise=echo) as one, scripted() as two:
+def test_a_server_whose_model_is_gone_breaks_the_runs_integrity(workspace, pair):
+    _, two = pair
 
-        def gone(body: dict) -> Reply:
-            two.models = as_json({"data": [{"id": "n"}]})
-            return as_json({"error": "no model m"}, 404)
+    def gone(body: dict) -> Reply:
+        two.models = as_json({"data": [{"id": "n"}]})
+        return as_json({"error": "no model m"}, 404)
 
-        two.otherwise = gone
-        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+    two.otherwise = gone
+    done = run(workspace, arms(pair))
     assert done.returncode == Exit.INTEGRITY, done.stderr
     assert "the server changed during the run" in done.stderr
 
 
-def test_a_prompt_that_is_too_long_is_named(workspace):
-    refused = as_json({"error": {"message": "maximum context length is 3 tokens"}}, 400)
-    with scripted(otherwise=echo) as one, scripted(otherwise=lambda body: refused) as two:
-        done = run(workspace, SCRIPTED.format(one.address, two.address, ""))
+def test_a_prompt_that_is_too_long_is_named(workspace, pair):
+    pair[1].otherwise = lambda body: as_json({"error": {"message": "maximum context length is 3 tokens"}}, 400)
+    done = run(workspace, arms(pair))
     assert done.returncode == Exit.USAGE
     assert "maximum context length is 3 tokens" in done.stderr
     assert "echo/echo-0" in done.stderr
 
 
-def test_the_key_is_kept_nowhere(workspace):
+def test_the_key_is_kept_nowhere(workspace, pair):
     key = "sk-canary-0815"
-    with scripted(otherwise=echo) as one, scripted(as_json({"error": key}, 500), otherwise=echo) as two:
-        write(workspace, SCRIPTED.format(one.address, two.address, ", api_key_env: THE_KEY"))
-        done = in_a_process("run", "gate.yaml", cwd=workspace, THE_KEY=key)
-        assert {headers["Authorization"] for _, headers, _ in two.asked} == {f"Bearer {key}"}
+    pair[1].script.append(as_json({"error": key}, 500))
+    write(workspace, arms(pair, ", api_key_env: THE_KEY"))
+    done = in_a_process("run", "gate.yaml", cwd=workspace, THE_KEY=key)
+    assert {headers["Authorization"] for _, headers, _ in pair[1].asked} == {f"Bearer {key}"}
     assert done.returncode not in (Exit.USAGE, Exit.INFRASTRUCTURE), done.stderr
     assert key not in done.stdout + done.stderr
     for file in workspace.rglob("*"):
         assert not file.is_file() or key.encode() not in file.read_bytes(), file
 
 
-PLANNED = [
-    ("model: mm", "serves no model 'mm'; did you mean 'm'?", Exit.USAGE),
-    ("model: m, tokenizer: ./model", "is asked by messages", Exit.USAGE),
-    ("model: m, api_key_env: NO_SUCH_KEY", "export NO_SUCH_KEY=", Exit.USAGE),
-]
-
-
-@pytest.mark.parametrize(("change", "said", "code"), PLANNED)
-def test_what_cannot_be_asked_is_refused_before_anything_is_generated(change, said, code, workspace):
-    with scripted() as one, scripted() as two:
-        arms = SCRIPTED.format(one.address, two.address, "").replace("model: m}}", f"{change}}}}}")
-        done = run(workspace, arms)
-        assert (done.returncode, one.asked, two.asked) == (code, [], [])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("model: mm", "serves no model 'mm'; did you mean 'm'?"),
+        ("model: m, tokenizer: ./model", "is asked by messages"),
+        ("model: m, api_key_env: NO_SUCH_KEY", "export NO_SUCH_KEY="),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_generated(change, said, workspace, pair):
+    done = run(workspace, arms(pair).replace("model: m}}", f"{change}}}}}"))
+    assert (done.returncode, pair[0].asked, pair[1].asked) == (Exit.USAGE, [], [])
     assert said in done.stderr
 
 
-def test_a_plan_of_served_arms_says_what_is_known_before_they_are_asked(workspace):
-    with scripted() as one, scripted() as two:
-        write(workspace, SCRIPTED.format(one.address, two.address, ""))
-        done = qualgate("plan", "gate.yaml", cwd=workspace)
-        assert one.asked == two.asked == []
+def test_a_plan_of_served_arms_says_what_is_known_before_they_are_asked(workspace, pair):
+    write(workspace, arms(pair))
+    done = qualgate("plan", "gate.yaml", cwd=workspace)
+    assert pair[0].asked == pair[1].asked == []
     assert done.returncode in (Exit.APPROVE, Exit.UNDECIDED), done.stderr
     assert "every arm is served" in done.stdout
     assert "served at 127.0.0.1" in done.stdout
 
 
-RULED = [
-    ("{metric: drift.kl_mean, max: 0.1}", "nothing tells the probabilities behind the answers"),
-    ("{metric: latency.tpot, max_ratio: 1.1}", "a server's times are not judged yet"),
-    ("{metric: memory.weights, max: 5}", "a server's weights and memory are not seen"),
-    ("{metric: parity.tokens, min: 0.9}", "is asked by messages and tells none"),
-]
-
-
-@pytest.mark.parametrize(("rule", "said"), RULED)
-def test_rules_that_could_never_be_decided_are_refused_by_plan(rule, said, workspace):
-    with scripted() as one, scripted() as two:
-        arms = SCRIPTED.format(one.address, two.address, "")
-        write(workspace, arms, RULES.replace("}]", "}, " + rule + "]"))
-        done = qualgate("plan", "gate.yaml", cwd=workspace)
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("{metric: drift.kl_mean, max: 0.1}", "nothing tells the probabilities behind the answers"),
+        ("{metric: latency.tpot, max_ratio: 1.1}", "a server's times are not judged yet"),
+        ("{metric: memory.weights, max: 5}", "a server's weights and memory are not seen"),
+        ("{metric: parity.tokens, min: 0.9}", "is asked by messages and tells none"),
+    ],
+)
+def test_rules_that_could_never_be_decided_are_refused_by_plan(rule, said, workspace, pair):
+    write(workspace, arms(pair), RULES.replace("}]", "}, " + rule + "]"))
+    done = qualgate("plan", "gate.yaml", cwd=workspace)
     assert done.returncode == Exit.USAGE
     assert said in " ".join(done.stderr.split())
 
@@ -383,7 +360,7 @@ def test_a_command_is_started_asked_and_ended(workspace):
         f"variants: {{v: {{serve: '{command} 2 {mode}', engine: ours, model: support, stream: false}}}}\n",
     )
     assert done.returncode == Exit.UNDECIDED, done.stderr  # it is right on nothing, so it can show no loss
-    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("v"))
+    assert rows(workspace, ANSWERS.format("baseline")) == rows(workspace, ANSWERS.format("v"))
     [arm] = [arm for arm in json.loads(done.stdout)["arms"] if arm["name"] == "v"]
     assert arm["footprint"]["generation"]["engine"] == "ours 3"
     assert arm["identity"]["served"] == f"{command} 2 {mode}"
@@ -412,7 +389,7 @@ def test_our_own_server_is_started_and_answers_as_the_engine_does(workspace):
         f"variants: {{served: {{serve: '{command}', engine: qualgate, model: support, tokenizer: ./model}}}}\n",
     )
     assert done.returncode == Exit.APPROVE, done.stderr + done.stdout
-    assert stored(workspace, ANSWERS.format("baseline")) == stored(workspace, ANSWERS.format("served"))
+    assert rows(workspace, ANSWERS.format("baseline")) == rows(workspace, ANSWERS.format("served"))
 
 
 def running() -> list[str]:
@@ -434,7 +411,7 @@ def test_drift_and_answers_that_begin_as_the_baselines_are_told_again_without_se
         body = json.loads(done.stdout)
         spent = [arm["footprint"]["spent"] for arm in body["arms"]]
         assert {one.pop("replayed") for one in spent} == {option == "--replay"}
-        units = stored(workspace, f"{asked} WHERE run_id = '{body['run']}' ORDER BY 1, 2, 3")
+        units = rows(workspace, f"{asked} WHERE run_id = '{body['run']}' ORDER BY 1, 2, 3")
         told.append((units, spent, body["verdicts"][0]["comparisons"]))
     assert told[0] == told[1]
     assert len(told[0][0]) > 100
