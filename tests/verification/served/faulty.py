@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from qualgate.engine.load import load_arm
 from qualgate.records import ArmSpec
@@ -160,69 +163,29 @@ async def _calling(asked: Asked, answer: Answer) -> Asked:
 
 def faulty(app: Any, fault: Fault, root: str) -> Any:
     """The app (ASGI) behind a fault. root: the folder that it says its model was loaded from."""
+    sound = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://sound", timeout=None)
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        body = b""
-        while scope["type"] == "http":
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+        request = Request(scope, receive)
+        path = request.url.path
 
         async def inner(asked: Asked) -> Asked:
-            status, raw = await _called(app, scope, json.dumps(asked).encode())
-            if status != 200:
-                raise _Said(status, raw)
-            return json.loads(raw)
+            return (await sound.post(path, json=asked)).raise_for_status().json()
 
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-        elif scope["method"] == "GET":
-            status, raw = await _called(app, scope, b"")
-            if scope["path"] == "/v1/models":
-                told = json.loads(raw)
-                told["data"][0]["root"] = root
-                raw = json.dumps(told).encode()
-            await _send(send, status, raw)
-        else:
-            try:
-                found = await fault(json.loads(body), lambda asked: _calling(asked, inner))
-                await _send(send, 200, json.dumps(found).encode())
-            except _Said as said:
-                await _send(send, said.status, said.raw)
+        try:
+            if request.method == "GET":
+                found = (await sound.get(path)).raise_for_status().json()
+                if path == "/v1/models":
+                    found["data"][0]["root"] = root
+            else:
+                found = await fault(await request.json(), lambda asked: _calling(asked, inner))
+            response: Response = JSONResponse(found)
+        except httpx2.HTTPStatusError as refused:
+            reply = refused.response
+            response = Response(reply.content, reply.status_code, media_type="application/json")
+        await response(scope, receive, send)
 
     return serve
-
-
-class _Said(Exception):
-    def __init__(self, status: int, raw: bytes) -> None:
-        self.status, self.raw = status, raw
-
-
-async def _called(app: Any, scope: Any, body: bytes) -> tuple[int, bytes]:
-    status, parts, over = 0, list[bytes](), asyncio.Event()
-    given = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-    async def receive() -> dict[str, Any]:
-        if (message := next(given, None)) is not None:
-            return message
-        await over.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: dict[str, Any]) -> None:
-        nonlocal status
-        status = message.get("status", status)
-        parts.append(message.get("body", b""))
-
-    await app(scope, receive, send)
-    over.set()
-    return status, b"".join(parts)
-
-
-async def _send(send: Any, status: int, raw: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": raw})
 
 
 @contextmanager
