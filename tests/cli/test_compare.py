@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qualgate.errors import Exit
-from tests.command_line import in_a_process, qualgate
+from tests.command_line import qualgate
 from tests.served.scripted import Reply, as_json, scripted, text_piece
 
 CASES = 24
@@ -41,27 +41,39 @@ def compare(workspace: Path, one: str, other: str, *more: str):
     return qualgate("compare", one, other, "--evalset", "./own.yaml", *more, cwd=workspace)
 
 
-def test_both_are_asked_scored_and_shown_side_by_side(workspace):
-    with scripted(otherwise=answering()) as one, scripted(otherwise=answering(wrong=5)) as two:
-        done = compare(workspace, one.address, two.address)
+TWO = as_json({"data": [{"id": "m"}, {"id": "n"}]})
+
+
+def test_both_are_asked_each_with_its_own_key_scored_and_shown_side_by_side(workspace, monkeypatch):
+    monkeypatch.setenv("ONE_KEY", "sk-canary-1")
+    monkeypatch.setenv("OTHER_KEY", "sk-canary-2")
+    keys = ("--api-key-env", "ONE_KEY", "--api-key-env", "OTHER_KEY")
+    with scripted(otherwise=answering()) as one, scripted(models=TWO, otherwise=answering(wrong=5)) as two:
+        unsaid = compare(workspace, one.address, two.address, *keys)
+        assert (unsaid.returncode, two.asked) == (Exit.USAGE, [])
+        assert "2 models ('m, n')" in unsaid.stderr
+        assert "--model-b NAME" in unsaid.stderr
+        done = compare(workspace, one.address, two.address, "--model-b", "n", *keys)
+        assert {body["model"] for _, _, body in two.asked} == {"n"}
+        sent = [{headers["Authorization"] for _, headers, _ in server.asked} for server in (one, two)]
     assert done.returncode == Exit.UNDECIDED, done.stderr
+    assert sent == [{"Bearer sk-canary-1"}, {"Bearer sk-canary-2"}]
+    for file in workspace.rglob("*"):
+        assert not file.is_file() or b"canary" not in file.read_bytes(), file
     said = " ".join(done.stdout.split())
+    assert "canary" not in said + done.stderr
     assert "no policy, no verdict" in said
     assert "exact_match [own]" in said
     assert "5 of 24 scores: right before, wrong now" in said
     assert "own/c0" in said  # an example of what flipped
     assert "max_drop" not in said  # a margin that nobody chose is not shown
-    store = "sqlite:///qualgate-compare/qualgate.db"
-    again = qualgate("report", "--store", store, "--run", run_id(said), "--json", cwd=workspace)
+    store, run_id = "sqlite:///qualgate-compare/qualgate.db", said.split("run ", 1)[1].split()[0]
+    again = qualgate("report", "--store", store, "--run", run_id, "--json", cwd=workspace)
     [verdict] = json.loads(again.stdout)["verdicts"]
     [rule] = verdict["comparisons"]
     assert (rule["baseline"], rule["variant"], rule["lost"], rule["gained"]) == (1.0, 19 / 24, 5, 0)
     assert rule["lower"] < rule["difference"] < rule["upper"]
     assert rule["status"] == "undecided"
-
-
-def run_id(said: str) -> str:
-    return said.split("run ", 1)[1].split()[0]
 
 
 def test_two_that_are_alike_earn_no_approval_either_now_or_later(workspace):
@@ -74,21 +86,16 @@ def test_two_that_are_alike_earn_no_approval_either_now_or_later(workspace):
     assert again.returncode == Exit.UNDECIDED, again.stderr
 
 
-def test_a_first_look_may_ask_a_few_cases(workspace):
-    with scripted(otherwise=answering()) as one, scripted(otherwise=answering()) as two:
-        done = compare(workspace, one.address, two.address, "--limit", "3", "--json")
-        assert {body["prompt"] for _, _, body in two.asked} <= {f"say {number}" for number in range(CASES)}
-    assert json.loads(done.stdout)["trial"] == "first look: 3 of 24 cases"
-
-
-def test_one_that_does_not_answer_leaves_it_incomplete_and_the_same_command_goes_on(workspace):
+def test_a_first_look_at_a_few_cases_that_is_incomplete_goes_on_by_the_same_command(workspace):
     busy = as_json({"error": "busy"}, 503, Retry_After="9999")
     with scripted(otherwise=answering()) as one, scripted(busy, otherwise=answering()) as two:
-        first = compare(workspace, one.address, two.address)
+        first = compare(workspace, one.address, two.address, "--limit", "3", "--json")
         assert first.returncode == Exit.INFRASTRUCTURE, first.stdout + first.stderr
-        again = compare(workspace, one.address, two.address)
+        again = compare(workspace, one.address, two.address, "--limit", "3", "--json")
+        assert {body["prompt"] for _, _, body in two.asked} <= {f"say {number}" for number in range(CASES)}
     assert again.returncode == Exit.UNDECIDED, again.stderr
     assert "resumed run" in again.stderr
+    assert json.loads(again.stdout)["trial"] == "first look: 3 of 24 cases"
 
 
 def test_an_address_without_its_version_is_told_so_and_nothing_else(workspace):
@@ -98,39 +105,11 @@ def test_an_address_without_its_version_is_told_so_and_nothing_else(workspace):
     assert done.stderr.rstrip().endswith("such as http://127.0.0.1:8000/v1.")
 
 
-TWO = as_json({"data": [{"id": "m"}, {"id": "n"}]})
-
-
-def test_a_server_of_several_models_is_told_which(workspace):
-    with scripted(otherwise=answering()) as one, scripted(models=TWO, otherwise=answering()) as two:
-        unsaid = compare(workspace, one.address, two.address)
-        assert (unsaid.returncode, two.asked) == (Exit.USAGE, [])
-        assert "2 models ('m, n')" in unsaid.stderr
-        assert "--model-b NAME" in unsaid.stderr
-        said = compare(workspace, one.address, two.address, "--model-b", "n")
-        assert {body["model"] for _, _, body in two.asked} == {"n"}
-    assert said.returncode == Exit.UNDECIDED, said.stderr
-
-
 def test_one_key_goes_to_two_hosts_only_where_that_is_said(workspace):
     done = compare(workspace, "http://127.0.0.1:1/v1", "http://localhost:1/v1", "--api-key-env", "sk-canary")
     assert done.returncode == Exit.USAGE
     assert "two hosts" in done.stderr
     assert "canary" not in done.stdout + done.stderr  # what should be a name may be a key
-
-
-def test_each_server_gets_its_own_key(workspace):
-    keys = {"ONE_KEY": "sk-canary-1", "OTHER_KEY": "sk-canary-2"}
-    with scripted(otherwise=answering()) as one, scripted(otherwise=answering()) as two:
-        done = in_a_process(
-            "compare", one.address, two.address, "--evalset", "./own.yaml", "--api-key-env", "ONE_KEY",
-            "--api-key-env", "OTHER_KEY", cwd=workspace, **keys,
-        )  # fmt: skip
-        sent = [{headers["Authorization"] for _, headers, _ in server.asked} for server in (one, two)]
-    assert done.returncode == Exit.UNDECIDED, done.stderr
-    assert sent == [{"Bearer sk-canary-1"}, {"Bearer sk-canary-2"}]
-    for file in workspace.rglob("*"):
-        assert not file.is_file() or b"canary" not in file.read_bytes(), file
 
 
 NAMED = ["--model-a", "m", "--model-b", "m"]
