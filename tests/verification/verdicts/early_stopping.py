@@ -20,19 +20,17 @@ from tests.verification.verdicts.row import Row
 
 MARGINS = (0.01, 0.02, 0.05)
 DISAGREEMENTS = (0.01, 0.02, 0.05, 0.10, 0.15)  # of an identical variant; a loss adds lost answers to them
-HELD_OUT = ((0.015, 0.04), (0.03, 0.07))  # margins and disagreements that no constant of the test was chosen on
 BETWEEN = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # times the margin lost
 ALPHA, POWER = 0.05, 0.95
-TOLD_WEIGHT = 3.0  # changed answers that the true disagreement weighs as much as
 SEARCHED = 1_600  # paths by which the length of a list is found
-DRAWN, BESIDE, FEWEST = 8_000_000, 1_500_000, 100  # cases of a row's own measurement, and of one beside it, at most,
-# if that leaves so many paths
+DRAWN, FEWEST = 8_000_000, 100  # cases of a row's measurement at most, if that leaves so many paths
+BETWEEN_DRAWN = 1_500_000  # of the truths between
 
 Cell = dict[str, Any]
 
 
 def measured_rows(*, quick: bool) -> tuple[Row, Row, Row]:
-    return early(60, (0.05,), held_out=False) if quick else early()
+    return early(60, (0.05,)) if quick else early()
 
 
 def early(
@@ -40,74 +38,47 @@ def early(
     margins: tuple[float, ...] = MARGINS,
     flips: tuple[float, ...] = DISAGREEMENTS,
     seed: int = 3,
-    *,
-    held_out: bool = True,
 ) -> tuple[Row, Row, Row]:
     """`early.identical`, `early.twice`, `early.worst`: cases used, over those of the fixed exact test.
 
     Compared is what the gate does: on a list, at the looks planned for it, to the list's end where none settles. The
     fixed test has as many cases as it takes for power .95 at the cell's truth, and the list is the shortest on which
-    stopping early has it too ("mean"). Beside it: one list on which it has this power at both truths, which an
-    identical variant would not need ("both"; "of_both": compared with a fixed test that has it at both, too), a list
-    ten times as long, which tells the stakes little ("long"), and an oracle that tells them the true disagreement
-    ("told"). Truths between cost more: the third row.
+    stopping early has it too. Truths between cost more: the third row, on a list that has this power at both truths.
     """
     rounds = [_measured(*pair, paths, [seed, at]) for at, pair in enumerate(product(margins, flips))]
-    others = (
-        [_measured(*pair, paths, [seed, 50 + at]) for at, pair in enumerate(product(*HELD_OUT))] if held_out else []
-    )
     rows = []
     for id, truth in (("early.identical", "identical"), ("early.twice", "twice")):
-        cells, beside = [one[truth] for one in rounds], [one[truth] for one in others]
-        saved = [cell["own"]["saved"] for cell in cells]
+        cells = [one[truth] for one in rounds]
+        saved = [cell["saved"] for cell in cells]
         measured = {
             "mean": float(np.mean(saved)),
-            **{how: _mean(cells, how, "saved") for how in ("both", "long", "told")},
-            "of_both": float(np.mean([1 - (1 - cell["both"]["saved"]) * cell["fixed"] / one["fixed"]
-                                      for one, cell in zip(rounds, cells, strict=True)])),
-            "held_out": _mean(beside, "own", "saved"),
-            "held_out_both": _mean(beside, "both", "saved"),
             "of_all_cases": float(np.average(saved, weights=[cell["fixed"] for cell in cells])),
             "least": min(saved),
             "most": max(saved),
-            "power": _mean(cells, "own", "power"),
-            "least_power": min(cell["own"]["power"] for cell in cells),
-            "longer": _mean(cells, "own", "longer"),
-            "longer_both": _mean(cells, "both", "longer"),
-        }  # fmt: skip
-        error = sqrt(sum(cell["own"]["error"] ** 2 for cell in cells)) / len(cells)
-        told = [] if rows else [{**one, "held_out": one in others} for one in (*rounds, *others)]
+            "power": float(np.mean([cell["power"] for cell in cells])),
+            "least_power": min(cell["power"] for cell in cells),
+            "longer": float(np.mean([cell["list"] / cell["fixed"] for cell in cells])),
+        }
+        error = sqrt(sum(cell["error"] ** 2 for cell in cells)) / len(cells)
         met = measured["mean"] >= 0.4 if margins == MARGINS else None  # the goal is the mean over these
-        rows.append(Row(id=id, measured=measured, spread=error, met=met, rounds=told))
+        rows.append(Row(id=id, measured=measured, spread=error, met=met, rounds=[] if rows else rounds))
     return rows[0], rows[1], _worst(rounds, paths, seed)
-
-
-def _mean(cells: list[Cell], how: str, what: str) -> float | None:
-    return float(np.mean([cell[how][what] for cell in cells])) if cells else None
 
 
 def _measured(margin: float, flips: float, paths: int, stream: list[int]) -> Cell:
     """Both truths of one margin and disagreement."""
-    own = {beyond: shortest_list(margin, flips, min(SEARCHED, 4 * paths), beyond=beyond) for beyond in (False, True)}
-    fixed_at = {beyond: fixed_pairs(margin, flips, beyond=beyond) for beyond in (False, True)}
-    both = max(own.values())
-    cell: Cell = {"margin": margin, "disagreement": flips, "list": both, "fixed": max(fixed_at.values())}
+    cell: Cell = {"margin": margin, "disagreement": flips}
     for truth, beyond in (("identical", False), ("twice", True)):
-        fixed = fixed_at[beyond]
-        told = Presumed(disagreement=flips, weight=TOLD_WEIGHT)
-        cell[truth] = {"fixed": fixed}
-        for how, units, presumed in (
-            ("own", own[beyond], None), ("both", both, None), ("long", 10 * both, None), ("told", own[beyond], told)
-        ):  # fmt: skip
-            most = 3 * fixed if how == "long" else units
-            count = min(paths, max(FEWEST, (DRAWN if how == "own" else BESIDE) // most))
-            at = Truth(margin=margin, flips=flips, beyond=beyond)
-            times = settled_at(at, units, count, [*stream, beyond], presumed=presumed, most=most)
-            used = np.minimum(times, units) / fixed
-            cell[truth][how] = {"list": units, "longer": units / fixed, "power": float((times <= units).mean()),
-                                "saved": 1 - float(used.mean()), "error": float(used.std() / sqrt(count)),
-                                "paths": count}  # fmt: skip
-    return cell
+        fixed = fixed_pairs(margin, flips, beyond=beyond)
+        units = shortest_list(margin, flips, min(SEARCHED, 4 * paths), beyond=beyond)
+        count = min(paths, max(FEWEST, DRAWN // units))
+        at = Truth(margin=margin, flips=flips, beyond=beyond)
+        times = settled_at(at, units, count, [*stream, beyond])
+        used = np.minimum(times, units) / fixed
+        cell[truth] = {"fixed": fixed, "list": units, "power": float((times <= units).mean()),
+                       "saved": 1 - float(used.mean()), "error": float(used.std() / sqrt(count)),
+                       "paths": count}  # fmt: skip
+    return cell | {"list": max(cell[truth]["list"] for truth in ("identical", "twice"))}
 
 
 def _worst(cells: list[Cell], paths: int, seed: int) -> Row:
@@ -115,7 +86,7 @@ def _worst(cells: list[Cell], paths: int, seed: int) -> Row:
     rounds = []
     for cell in (one for one in cells if one["disagreement"] in (0.02, 0.05, 0.10)):
         margin, flips, units = cell["margin"], cell["disagreement"], cell["list"]
-        fixed, count = cell["identical"]["fixed"], min(paths, max(FEWEST, BESIDE // (4 * units)))
+        fixed, count = cell["identical"]["fixed"], min(paths, max(FEWEST, BETWEEN_DRAWN // (4 * units)))
         for times in BETWEEN:
             stream = [seed, 99, len(rounds)]  # the same for both, so the same paths
             first = np.minimum(*(
@@ -161,28 +132,14 @@ class Truth:
         return (2 * self.margin if self.beyond else 0.0) if self.loss is None else self.loss
 
 
-def settled_at(
-    truth: Truth,
-    units: int,
-    paths: int,
-    stream: list[int],
-    *,
-    presumed: Presumed | None = None,
-    most: int | None = None,
-) -> NDArray:
-    """[paths] cases that are in at the gate's own look that settles it in this direction; units + 1: none does.
-
-    presumed: other than the list does. most: cases that are drawn of the list; what is not settled by them is taken to
-    be at their end.
-    """
-    margin, most = truth.margin, min(most or units, units)
-    looks = np.array(planned_looks(_order(units), _policy(margin)))
-    looks = looks[: np.searchsorted(looks, most) + 1]
-    presumed = presumed or _presumed(margin, units)
-    x = _paths(margin, truth.flips, most, paths, stream, truth.lost)
-    times = np.concatenate([_crossed(part, margin, presumed, beyond=truth.beyond) for part in x])
+def settled_at(truth: Truth, units: int, paths: int, stream: list[int]) -> NDArray:
+    """[paths] cases that are in at the gate's own look that settles it in this direction; units + 1: none does."""
+    looks = np.array(planned_looks(_order(units), _policy(truth.margin)))
+    x = _paths(truth.margin, truth.flips, units, paths, stream, truth.lost)
+    presumed = _presumed(truth.margin, units)
+    times = np.concatenate([_crossed(part, truth.margin, presumed, beyond=truth.beyond) for part in x])
     at = looks[np.minimum(np.searchsorted(looks, times), len(looks) - 1)]
-    return np.where(times <= most, at, units + 1 if most == units else most)
+    return np.where(times <= units, at, units + 1)
 
 
 def _order(units: int) -> Order:

@@ -17,14 +17,15 @@ from tests.verification.verdicts.attacks.of_sets import expecting
 from tests.verification.verdicts.attacks.scene import (
     Change,
     attacks,
-    both,
     bytes_of,
     each,
     external,
     hidden,
     lines,
     losing,
+    number_of,
     of_file,
+    on_both,
     ruled,
     setting,
     sound,
@@ -39,7 +40,7 @@ ID, LEAST, QUICK = "attacks.legitimate", 50, 10
 
 def rows(**over: object) -> Change:
     """Every row of both sides says something more, or other."""
-    return both(lambda name: each(name, lambda row: with_fields(row, **over)))
+    return on_both(lambda row: with_fields(row, **over))
 
 
 def _wrap(content: bytes) -> bytes:
@@ -53,7 +54,7 @@ def _own_keys(row: dict[str, Any]) -> dict[str, Any]:
 
 def _two_sets(scene: Any) -> None:
     scene.gate["evalsets"] = [{"name": name, "cases": "external"} for name in ("set", "other")]
-    both(lambda n: each(n, lambda r: r | {"evalset": "other" if int(r["id"][3:]) % 2 else "set"}))(scene)
+    on_both(lambda r: r | {"evalset": "other" if number_of(r) % 2 else "set"})(scene)
 
 
 def _more_metrics(scene: Any) -> None:
@@ -65,13 +66,13 @@ def _more_metrics(scene: Any) -> None:
 
 def _part(scene: Any) -> None:
     """Half of the set, by a list that says why."""
-    both(lambda n: each(n, lambda r: None, lambda r: int(r["id"][3:]) % 2))(scene)
+    on_both(lambda r: None, lambda r: number_of(r) % 2)(scene)
     expecting(subset="the even ones, as the odd ones are being rewritten")(scene)
 
 
 def _null_on_two(scene: Any) -> None:
-    both(lambda n: each(n, lambda r: with_fields(r, value=None, verdict=None, error_type="timeout"),
-                        lambda r: r["id"] in ("é-c5", "é-c15")))(scene)  # fmt: skip
+    on_both(lambda r: with_fields(r, value=None, verdict=None, error_type="timeout"),
+                        lambda r: r["id"] in ("é-c5", "é-c15"))(scene)  # fmt: skip
 
 
 def _equal(scene: Any) -> None:
@@ -92,12 +93,12 @@ FILES: dict[str, Change] = {
                                  s.links.update({"b.jsonl": "runs/b.jsonl"})),
 }  # fmt: skip
 ROWS: dict[str, Change] = {
-    "columns of their own": both(lambda n: each(n, _own_keys)),
+    "columns of their own": on_both(_own_keys),
     "columns of their own on one side": each("b.jsonl", _own_keys),
-    "true and false for 1 and 0": both(lambda n: each(
-        n, lambda r: with_fields(r, value=bool(r["value"]), verdict=..., error_type=...))),
-    "whole numbers": both(lambda n: each(n, lambda r: r | {"value": int(r["value"])})),
-    "minus nothing": both(lambda n: each(n, lambda r: r | {"value": -0.0 if wrong(r) else 1.0})),
+    "true and false for 1 and 0": on_both(
+        lambda r: with_fields(r, value=bool(r["value"]), verdict=..., error_type=...)),
+    "whole numbers": on_both(lambda r: r | {"value": int(r["value"])}),
+    "minus nothing": on_both(lambda r: r | {"value": -0.0 if wrong(r) else 1.0}),
     "no verdicts": rows(verdict=..., error_type=...),
     "null for what is not said": rows(cluster=None, status=None, error=None, task=None, reason=None, evalset=None),
     "a status of done": rows(status="done"),
@@ -114,7 +115,7 @@ ROWS: dict[str, Change] = {
     "all scores equal": _equal,
     "the variant better": each("b.jsonl", lambda r: r | {"value": 1.0, "verdict": True, "error_type": ""}),
     "the variant cut off on many": each("b.jsonl", lambda r: r | {"finish_reason": "length"},
-                                        lambda r: int(r["id"][3:]) % 3 == 0),
+                                        lambda r: number_of(r) % 3 == 0),
     "two answers that nobody could judge": _null_on_two,
     "metrics that no rule names": _more_metrics,
     "its evalset by name": rows(evalset="set"),
@@ -169,16 +170,14 @@ EXTERNAL: dict[str, Change] = {
         of_file(evalsets=[{"name": "arithmetic", "cases": "external"}])),
     "an external set, and another near it": lambda s: s.raw.update(
         {"set2.yaml": b"name: set2\nversion: '1'\nmetrics: [exact_match]\n", "set2.jsonl": b'{"id": "1"}\n'}),
-    "passages": both(lambda n: each(n, lambda r: r | {"cluster": f"p{int(r['id'][3:]) // 2}"})),
+    "passages": on_both(lambda r: r | {"cluster": f"p{number_of(r) // 2}"}),
     "tasks": then(rows(task="count"), ruled(per="task")),
-    "each value of a tag": then(
-        both(lambda n: each(n, lambda r: r | {"tags": ["lang:de" if int(r["id"][3:]) // 2 % 2 else "lang:en"]})),
+    "each value of a tag": then(on_both(lambda r: r | {"tags": ["lang:de" if number_of(r) // 2 % 2 else "lang:en"]}),
         ruled(per="tag:lang", max_drop=0.15)),
-    "ids that differ in case alone": both(lambda n: each(
-        n, lambda r: r | {"id": "CASE" if r["id"] == "é-c1" else "case" if r["id"] == "é-c2" else r["id"]})),
-    "ids of spaces, emoji and 300 letters": both(lambda n: each(
-        n, lambda r: r | {"id": f"  🙂 {r['id']} " + "x" * 300})),
-    "forty passages": both(lambda n: each(n, lambda r: r | {"cluster": f"p{int(r['id'][3:]) % 40}"})),
+    "ids that differ in case alone": on_both(
+        lambda r: r | {"id": "CASE" if r["id"] == "é-c1" else "case" if r["id"] == "é-c2" else r["id"]}),
+    "ids of spaces, emoji and 300 letters": on_both(lambda r: r | {"id": f"  🙂 {r['id']} " + "x" * 300}),
+    "forty passages": on_both(lambda r: r | {"cluster": f"p{number_of(r) % 40}"}),
 }  # fmt: skip
 FOUR: dict[str, Change] = {
     "four arms that speculate": lambda s: None,
@@ -190,7 +189,7 @@ FOUR: dict[str, Change] = {
                                                       for n in (S, X))),
 }  # fmt: skip
 LOSSES: dict[str, Change] = {
-    "a loss with columns of its own": both(lambda n: each(n, _own_keys)),
+    "a loss with columns of its own": on_both(_own_keys),
     "a loss in lines as on Windows": bytes_of("b.jsonl", _wrap),
     "a loss cut off": hidden(finish_reason="length"),
 }

@@ -16,12 +16,12 @@ from tests.verification.verdicts.times import LIMIT, Cell, machine
 
 
 def test_early_stopping_saves_cases_both_ways():
-    identical, twice, worst = early(100, (0.05,), (0.10,), held_out=False)
+    identical, twice, worst = early(100, (0.05,), (0.10,))
     assert identical.measured["mean"] > 0.25
     assert twice.measured["mean"] > 0.25
     assert fixed_pairs(0.05, 0.05, beyond=False) < fixed_pairs(0.05, 0.05, beyond=True)
     assert min(identical.measured["least_power"], twice.measured["least_power"]) > 0.85
-    assert identical.measured["longer_both"] > identical.measured["longer"] > 1, "the list for both truths is longer"
+    assert identical.measured["longer"] > 1
     assert worst.measured["mean"] < max(one["list"] / one["fixed"] for one in worst.rounds) + 1e-9
 
 
@@ -99,9 +99,8 @@ def test_the_table_of_pairs_gives_the_outcomes_that_the_cases_themselves_give():
 
 
 def test_a_difference_of_means_needs_the_cases_of_the_textbook_formula():
-    found = peer_rules.peer_cases(peer_rules.UNPAIRED["sglang_minus5"], 0.03, None, 20_000)
-    assert found is not None
-    assert found.n == pytest.approx((1.645 + 0.842) ** 2 * 2 * 0.755 * 0.245 / 0.03**2, rel=0.06)
+    found = peer_rules.peer_cases(peer_rules.UNPAIRED["sglang_minus5"], 0.03, 20_000)
+    assert found == pytest.approx((1.645 + 0.842) ** 2 * 2 * 0.755 * 0.245 / 0.03**2, rel=0.06)
 
 
 def test_a_slice_reproduces_the_known_false_passes():

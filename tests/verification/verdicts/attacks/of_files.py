@@ -20,6 +20,8 @@ from tests.verification.verdicts.attacks.scene import (
     external,
     hidden,
     losing,
+    number_of,
+    on_both,
     sound,
     then,
     with_fields,
@@ -126,13 +128,13 @@ KEYS = attacks(
             ("metric", "metrics", False, lambda s: None),
             ("case_hash", "casehash", True, lambda s: None),
             ("case_hash", "case_hsh", False, lambda s: None),
-            ("cluster", "clustr", True, both(lambda n: each(n, lambda r: r | {"cluster": f"p{len(r['id'])}"}))),
-            ("cluster", "Cluster", True, both(lambda n: each(n, lambda r: r | {"cluster": "p"}))),
-            ("repeat", "repaet", True, both(lambda n: each(n, lambda r: r | {"repeat": 0}))),
+            ("cluster", "clustr", True, on_both(lambda r: r | {"cluster": f"p{len(r['id'])}"})),
+            ("cluster", "Cluster", True, on_both(lambda r: r | {"cluster": "p"})),
+            ("repeat", "repaet", True, on_both(lambda r: r | {"repeat": 0})),
             ("status", "staus", False, everywhere(status="error")),
             ("error", "eror", False, everywhere(error="connection refused")),
             ("finish_reason", "finish_reson", False, everywhere(finish_reason="abort")),
-            ("evalset", "evalste", True, both(lambda n: each(n, lambda r: r | {"evalset": "other"}))),
+            ("evalset", "evalste", True, on_both(lambda r: r | {"evalset": "other"})),
         ]
     },
 )  # fmt: skip
@@ -205,7 +207,7 @@ timed = both(
             r
             | {
                 "e2e": 1.0 if n[0] == "a" else 0.9,
-                "batch": (at := int(r["id"][3:])),
+                "batch": (at := number_of(r)),
                 "started": 10 * at + (n[0] == "b"),
             }
         ),
@@ -226,7 +228,7 @@ SERVING = attacks(
         "a ratio of times that nobody gave": lambda s: s.gate["gate"]["rules"].append(
             {"metric": "latency.e2e", "max_ratio": 1.5}),
         "twice as slow": then(with_times, everywhere(e2e=2.5)),
-        "all of one batch": then(with_times, both(lambda n: each(n, lambda r: r | {"batch": 1}))),
+        "all of one batch": then(with_times, on_both(lambda r: r | {"batch": 1})),
     },
 )  # fmt: skip
 

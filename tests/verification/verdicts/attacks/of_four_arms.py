@@ -9,6 +9,7 @@ from tests.verification.verdicts.attacks.scene import (
     bytes_of,
     each,
     external,
+    number_of,
     then,
     with_fields,
 )
@@ -54,7 +55,7 @@ def losing_four() -> Scene:
 
 def lose(name: str) -> Change:
     return each(name, lambda row: row | {"value": 0.0, "verdict": False, "error_type": "different"},
-                lambda row: int(row["id"][3:]) < 54)  # fmt: skip
+                lambda row: number_of(row) < 54)  # fmt: skip
 
 
 def undrafted(*names: str) -> Change:

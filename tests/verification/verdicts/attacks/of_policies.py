@@ -6,7 +6,6 @@ from tests.verification.verdicts.attacks.scene import (
     Change,
     Scene,
     attacks,
-    both,
     bytes_of,
     each,
     external,
@@ -14,6 +13,7 @@ from tests.verification.verdicts.attacks.scene import (
     losing_external,
     lost_ids,
     of_file,
+    on_both,
     ruled,
     setting,
     then,
@@ -55,7 +55,7 @@ NUMBERS = attacks(
 def cut_to_sound(scene: Scene) -> None:
     """A rule of which only what was not lost is a case."""
     ids = lost_ids(scene)
-    both(lambda n: each(n, lambda r: r | {"tags": [] if r["id"] in ids else ["kept"]}))(scene)
+    on_both(lambda r: r | {"tags": [] if r["id"] in ids else ["kept"]})(scene)
 
 
 def with_rule(**rule: object) -> Change:

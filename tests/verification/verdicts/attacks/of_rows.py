@@ -18,7 +18,9 @@ from tests.verification.verdicts.attacks.scene import (
     losing,
     losing_external,
     lost_ids,
+    number_of,
     of_file,
+    on_both,
     ruled,
     setting,
     sound,
@@ -136,17 +138,17 @@ VALUES = attacks(losing, {f"lost answers say {name}": hidden(**over) for name, o
     sound,
     {
         "minus nothing beside a verdict of true": each("b.jsonl", lambda row: row | {"value": -0.0, "verdict": True}),
-        "both sides' scores in percent": both(lambda name: each(name, lambda row: row | {"value": 100 * row["value"]})),
+        "both sides' scores in percent": on_both(lambda row: row | {"value": 100 * row["value"]}),
         "the baseline's right answers null": each(
             "a.jsonl", lambda row: row | {"value": None, "verdict": None}, lambda row: not wrong(row)
         ),
-        "both sides null throughout": both(lambda name: each(name, lambda row: with_fields(
-            row, value=None, verdict=None, error_type="no_reference"))),
+        "both sides null throughout": on_both(lambda row: with_fields(
+            row, value=None, verdict=None, error_type="no_reference")),
         **{f"the baseline's answers say {name}": each("a.jsonl", lambda row, over=over: with_fields(row, **over))
            for name, over in SAID.items()},
         "the baseline wrong throughout": each("a.jsonl", lambda row: with_fields(row, value=0, verdict=False)),
-        "both sides right on a tenth": both(lambda name: each(
-            name, lambda row: with_fields(row, value=1 - row["value"], verdict=..., error_type=""))),
+        "both sides right on a tenth": on_both(
+            lambda row: with_fields(row, value=1 - row["value"], verdict=..., error_type="")),
     },
 )  # fmt: skip
 
@@ -154,8 +156,8 @@ VALUES = attacks(losing, {f"lost answers say {name}": hidden(**over) for name, o
 def nulls_on_both(scene: Scene) -> None:
     """What the variant got wrong was not judged on either side."""
     ids = lost_ids(scene)
-    both(lambda name: each(name, lambda row: with_fields(row, value=None, verdict=None, error_type="timeout"),
-                           lambda row: row["id"] in ids))(scene)  # fmt: skip
+    on_both(lambda row: with_fields(row, value=None, verdict=None, error_type="timeout"),
+                           lambda row: row["id"] in ids)(scene)  # fmt: skip
 
 
 def baseline_null(scene: Scene) -> None:
@@ -186,7 +188,7 @@ def lost_asked_once(scene: Scene) -> None:
     """Of what is lost one answer, of the others four, on both sides."""
     ids = lost_ids(scene)
     repeated(4)(scene)
-    both(lambda name: each(name, lambda row: None, lambda row: row["id"] in ids and row["repeat"] > 0))(scene)
+    on_both(lambda row: None, lambda row: row["id"] in ids and row["repeat"] > 0)(scene)
 
 
 def better_of_two(scene: Scene) -> None:
@@ -207,8 +209,7 @@ REPEATS = attacks(
         "from 0 on one side, from 1 on the other": then(repeated(4, "a"), repeated(4, "b", 1), four),
         "from 1 on the variant's side, nothing stated": then(repeated(2, "a"), repeated(2, "b", 1)),
         "from 2 on both": then(repeated(4, first=2), four),
-        "a gap in the numbers": then(repeated(4), both(lambda n: each(
-            n, lambda r: r | {"repeat": 4}, lambda r: r["repeat"] == 3))),
+        "a gap in the numbers": then(repeated(4), on_both(lambda r: r | {"repeat": 4}, lambda r: r["repeat"] == 3)),
         "a repeat of -1": _numbered(-1),
         "a repeat that is a text": _numbered("1"),
         "a repeat of 1.0": _numbered(1.0),
@@ -251,16 +252,12 @@ def _own_cluster(row: Row) -> Row:
     return row | {"cluster": row["id"]}
 
 
-def number_of(row: Row) -> int:
-    return int(row["id"][3:])
-
-
 def twelve_in_many_sets(scene: Scene) -> None:
     """The same twelve questions in each set."""
     scene.gate["evalsets"] = [{"name": f"s{number}", "cases": "external"} for number in range(13)]
-    both(lambda n: each(n, lambda r: r | {
+    on_both(lambda r: r | {
         "id": f"é-c{number_of(r) % 12}", "case_hash": f"h{number_of(r) % 12}",
-        "evalset": f"s{number_of(r) // 12}"}))(scene)  # fmt: skip
+        "evalset": f"s{number_of(r) // 12}"})(scene)  # fmt: skip
 
 
 def times_alone(scene: Scene) -> None:
@@ -277,10 +274,9 @@ CLUSTERS = attacks(
     sound,
     {
         "12 passages": shared(12),
-        "12 passages, left out in the rows": then(shared(12), both(lambda n: each(n, lambda r: with_fields(
-            r, cluster=...)))),
-        "12 passages, rows say each its own": then(shared(12), both(lambda n: each(n, _own_cluster))),
-        "clusters of which the set knows nothing": both(lambda n: each(n, lambda r: r | {"cluster": "p"})),
+        "12 passages, left out in the rows": then(shared(12), on_both(lambda r: with_fields(r, cluster=...))),
+        "12 passages, rows say each its own": then(shared(12), on_both(_own_cluster)),
+        "clusters of which the set knows nothing": on_both(lambda r: r | {"cluster": "p"}),
         "a cluster that is a number": everywhere(cluster=3),
         "a cluster that is an empty text, on one side": everywhere(cluster=""),
     },
@@ -288,20 +284,19 @@ CLUSTERS = attacks(
     external,
     {
         "clusters on one side alone": everywhere(cluster="p"),
-        "all in one cluster": both(lambda n: each(n, lambda r: r | {"cluster": "p"})),
-        "twelve clusters": both(lambda n: each(n, lambda r: r | {"cluster": f"p{int(r['id'][3:]) % 12}"})),
-        "ten cases, none of them lost": both(lambda n: each(n, lambda r: r if number_of(r) in range(1, 10) else None)),
-        "12 questions under many ids, in clusters": both(lambda n: each(
-            n, lambda r: r | {"case_hash": f"h{number_of(r) % 12}", "cluster": f"c{number_of(r) // 12}"})),
-        "12 questions many times each": both(lambda n: each(n, lambda r: r | {
-            "id": f"é-c{number_of(r) % 12}", "repeat": number_of(r) // 12, "case_hash": f"h{number_of(r) % 12}"})),
+        "all in one cluster": on_both(lambda r: r | {"cluster": "p"}),
+        "twelve clusters": on_both(lambda r: r | {"cluster": f"p{number_of(r) % 12}"}),
+        "ten cases, none of them lost": on_both(lambda r: r if number_of(r) in range(1, 10) else None),
+        "12 questions under many ids, in clusters": on_both(lambda r: r |
+            {"case_hash": f"h{number_of(r) % 12}", "cluster": f"c{number_of(r) // 12}"}),
+        "12 questions many times each": on_both(lambda r: r | {
+            "id": f"é-c{number_of(r) % 12}", "repeat": number_of(r) // 12, "case_hash": f"h{number_of(r) % 12}"}),
         "12 questions in many evalsets": twelve_in_many_sets,
         "an evalset of times alone": times_alone,
-        "12 questions under many ids": both(lambda n: each(
-            n, lambda r: r | {"case_hash": f"h{int(r['id'][3:]) % 12}"})),
-        "no hash on either side": both(lambda n: each(n, lambda r: with_fields(r, case_hash=...))),
+        "12 questions under many ids": on_both(lambda r: r | {"case_hash": f"h{number_of(r) % 12}"}),
+        "no hash on either side": on_both(lambda r: with_fields(r, case_hash=...)),
         "a hash on the baseline's side alone": everywhere(case_hash=...),
-        "an empty hash": both(lambda n: each(n, lambda r: r | {"case_hash": ""})),
+        "an empty hash": on_both(lambda r: r | {"case_hash": ""}),
         "two versions of a scorer": everywhere(scorer="exact_match/2"),
         "two versions of a scorer in one file": both(lambda n: each(
             n, lambda r: r | {"scorer": "exact_match/2"}, lambda r: number_of(r) == (9 if n[0] == "a" else 8))),
@@ -314,14 +309,14 @@ LABELS = attacks(
     losing_external,
     {
         "the lost ones are not hard any more, on either side": lambda s: (
-            ids := lost_ids(s), both(lambda n: each(n, lambda r: r | {"tags": []}, lambda r: r["id"] in ids))(s),
+            ids := lost_ids(s), on_both(lambda r: r | {"tags": []}, lambda r: r["id"] in ids)(s),
             s.gate["gate"]["rules"].insert(0, {"metric": "exact_match", "max_drop": 0.12, "where": {"tag": "hard"}})),
         "the lost ones are not hard any more, on one": lambda s: (
             hidden(tags=[])(s), where_hard(s)),
         "hard in capitals where it is lost": lambda s: (hidden(tags=["Hard"])(s), where_hard(s)),
         "tags as a text": then(everywhere(tags="hard"), where_hard),
         "tags with a number": then(everywhere(tags=["hard", 1]), where_hard),
-        "a task for a tag": then(both(lambda n: each(n, lambda r: with_fields(r, tags=..., task="hard"))), where_hard),
+        "a task for a tag": then(on_both(lambda r: with_fields(r, tags=..., task="hard")), where_hard),
         "a tag that only the variant's rows have": then(
             each("a.jsonl", lambda r: r | {"tags": []}), where_hard),
     },
@@ -334,14 +329,14 @@ LABELS = attacks(
         "each task where none is": ruled(per="task"),
         "each value of a tag that none has": ruled(per="tag:lang"),
         "a tag that twelve cases have": then(
-            both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if number_of(r) < 12 else []})), where_hard),
+            on_both(lambda r: r | {"tags": ["hard"] if number_of(r) < 12 else []}), where_hard),
         "a tag whose cases the baseline has wrong": then(
-            both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if number_of(r) % 10 == 0 else []})),
+            on_both(lambda r: r | {"tags": ["hard"] if number_of(r) % 10 == 0 else []}),
             where_hard),
     },
 ) | attacks(losing, {
     "the set says which are hard, whatever the rows say": then(
-        both(lambda n: each(n, lambda r: r | {"tags": ["hard"] if number_of(r) >= 54 else []})), where_hard),
+        on_both(lambda r: r | {"tags": ["hard"] if number_of(r) >= 54 else []}), where_hard),
 })  # fmt: skip
 
 ENDS = attacks(

@@ -9,7 +9,6 @@ from tests.verification.verdicts.attacks.scene import (
     Change,
     Scene,
     attacks,
-    both,
     bytes_of,
     each,
     external,
@@ -18,7 +17,9 @@ from tests.verification.verdicts.attacks.scene import (
     losing,
     losing_external,
     lost_ids,
+    number_of,
     of_file,
+    on_both,
     setting,
     sound,
     then,
@@ -153,12 +154,11 @@ SETS = attacks(
             expecting(), lambda s: s.raw.update({"ids.jsonl": s.raw["ids.jsonl"] + b'{"id": 3}\n'})),
     },
 ) | attacks(external, {
-    "one side has half of the cases": each("b.jsonl", lambda r: None, lambda r: int(r["id"][3:]) % 2),
+    "one side has half of the cases": each("b.jsonl", lambda r: None, lambda r: number_of(r) % 2),
     "one side has one case more": lambda s: s.variant.append(s.variant[0] | {"id": "more", "case_hash": "m"}),
     "both sides have none of one set": lambda s: s.gate["evalsets"].append({"name": "more", "cases": "external"}),
     "two sets, rows name none": lambda s: s.gate["evalsets"].insert(0, {"name": "first", "cases": "external"}),
-    "a set of rows that the file leaves out": both(lambda n: each(
-        n, lambda r: r | {"evalset": "other"}, lambda r: int(r["id"][3:]) > 80)),
+    "a set of rows that the file leaves out": on_both(lambda r: r | {"evalset": "other"}, lambda r: number_of(r) > 80),
     "expected has a case more, external": then(
         expecting(), lambda s: s.raw.update({"ids.jsonl": s.raw["ids.jsonl"] + b'{"id": "more"}\n'})),
     "expected in other Unicode": then(
@@ -209,7 +209,7 @@ def other_questions(scene: Scene) -> None:
     for number, one in enumerate(scene.cases):
         one |= {"prompt": f"How many are {number % 15}?"}
     hashes = {one["id"]: case_hash(one) for one in scene.cases}
-    both(lambda n: each(n, lambda r: r | {"case_hash": hashes[r["id"]]}))(scene)
+    on_both(lambda r: r | {"case_hash": hashes[r["id"]]})(scene)
 
 
 def same_lines(scene: Scene) -> None:

@@ -181,6 +181,10 @@ def with_fields(row: Row, **over: Any) -> Row:
     return {key: value for key, value in (row | over).items() if value is not ...}
 
 
+def number_of(row: Row) -> int:
+    return int(row["id"][3:])
+
+
 def wrong(row: Row) -> bool:
     return row["value"] == 0
 
@@ -200,9 +204,14 @@ def both(change: Callable[[str], Change]) -> Change:
     return lambda scene: [change(name)(scene) for name in ("a.jsonl", "b.jsonl")]
 
 
+def on_both(change: Callable[[Row], Row | None], where: Callable[[Row], bool] = lambda row: True) -> Change:
+    """Every row of both sides for which `where` holds, changed; None takes it out."""
+    return both(lambda name: each(name, change, where))
+
+
 def without(ids: set[str]) -> Change:
     """These cases are in neither file."""
-    return both(lambda name: each(name, lambda row: None, lambda row: row["id"] in ids))
+    return on_both(lambda row: None, lambda row: row["id"] in ids)
 
 
 def lost_ids(scene: Scene) -> set[str]:
