@@ -132,7 +132,6 @@ class World:
     costs: Costs
     sequences: int
     now: float = 0.0
-    passes: int = 0
 
     def answers(self, rows: Sequence[Row], drafts: Drafts | None) -> float:
         """Seconds until all are answered."""
@@ -165,7 +164,6 @@ class World:
         count = len(texts) + sum(map(len, offered.values()))
         took = self.costs.target(len(texts), count)
         self.now += took
-        self.passes += 1
         for one in texts:
             draft, at = offered.get(one.index, ()), len(one.said)
             would = [*range(at, at + len(draft) + 1)]
@@ -177,18 +175,13 @@ class World:
             drafting.passed(len(texts), count, took)
 
 
-def seconds(
-    world_of: Callable[[], World], rows: Sequence[Row], tokens: int | None, **how: bool
-) -> tuple[float, list[Step]]:
+def seconds(world_of: Callable[[], World], rows: Sequence[Row], tokens: int | None) -> tuple[float, list[Step]]:
     """With drafts of so many tokens, None none, 0 as many as pay; what became of them."""
     world, steps = world_of(), list[Step]()
     if tokens is None:
         return world.answers(rows, None), steps
-    drafter, learned = Drafter(world, rows), Learned()
-    if how.get("seeded", True):
-        costs, shapes = world.costs, (1, 4, 16)
-        learned.seed({(count, rows): costs.target(count, rows) for count in shapes for rows in (count, 3 * count)})
-        learned.lengths("draft").seed({count: costs.draft(count, count) for count in shapes}, costs.reading)
-    drafter.tells = how.get("stepwise", True)
+    drafter, learned, costs, shapes = Drafter(world, rows), Learned(), world.costs, (1, 4, 16)
+    learned.seed({(count, rows): costs.target(count, rows) for count in shapes for rows in (count, 3 * count)})
+    learned.lengths("draft").seed({count: costs.draft(count, count) for count in shapes}, costs.reading)
     drafts = Drafts(drafter, tokens, steps, learned, tasks=[one.task for one in rows])
     return world.answers(rows, drafts), steps

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import torch
 
 from qualgate.engine import draft_model, packed
-from qualgate.engine.batch import Batch, Rows
+from qualgate.engine.batch import Rows
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.constraint import GrammarMask
 from qualgate.engine.draft_heads import proposer
@@ -36,7 +36,6 @@ def held() -> Iterator[None]:
     watch = _Watch()
     with ExitStack() as stack:
         for where in (packed, draft_model, proposer):
-            stack.enter_context(patch.object(where, "batch", _batch(where.batch)))
             stack.enter_context(patch.object(where, "say", watch.saying(where, where.say)))
         for of, name, around in (
             (PackedEngine, "states_of", watch.pass_of_target),
@@ -69,6 +68,10 @@ class _Watch:
                 return states_of(engine, parts)
             holding = {block for one in engine._schedule.going for block in one.blocks}
             assert engine._pool.used == len(holding), "blocks are held by nobody who goes on"
+            read, limits = sum(len(part.tokens) - part.drafted for part in parts), engine.limits
+            decoding = all(part.stream.decodes for part in parts)
+            assert read <= limits.rows or decoding, "more is read in a pass than may be"
+            assert len({part.stream.index for part in parts}) == len(parts) <= limits.sequences
             for part in parts:
                 _part(part, engine._pool)
             self._expect(parts)
@@ -176,27 +179,6 @@ def _admitted(made: Any) -> Any:
         if rows:
             assert mask._read == [*said, *offered][: len(said) + len(rows) - 1], "a mask is of another text"
         return rows
-
-    return around
-
-
-def _batch(made: Any) -> Any:
-    """Around `batch`: positions are consecutive, slots are those of the blocks, and none is written twice."""
-
-    def around(parts: Sequence[Rows], blocks: int, **how: Any) -> Batch:
-        passed = made(parts, blocks, **how)
-        positions, slots, wanted, count = list[int](), list[int](), list[int](), 0
-        for part in parts:
-            here = range(part.first, part.first + len(part.tokens))
-            positions += here
-            slots += [part.stream.blocks[at // SLOTS] * SLOTS + at % SLOTS for at in here]
-            count += len(here)
-            wanted += range(count - (len(here) if how.get("whole") else part.wants), count)
-        assert passed.places.position.tolist() == positions, "positions are not consecutive"
-        assert passed.slots.tolist() == slots, "rows stand in other slots than their positions'"
-        assert len(set(slots)) == len(slots), "two rows stand in one slot"
-        assert passed.wanted.tolist() == wanted, "others' states are wanted"
-        return passed
 
     return around
 

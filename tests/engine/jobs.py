@@ -6,16 +6,32 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from qualgate.engine import dense
 from qualgate.engine.choice import Choice
+from qualgate.engine.job import run_job
 from qualgate.engine.load import LoadedArm, load_arm
-from qualgate.records import ArmSpec, Job, Prompt, QuantizeRecipe, UnitKey
+from qualgate.records import (
+    ArmSpec,
+    DraftSource,
+    Job,
+    JobResult,
+    Prompt,
+    QuantizeRecipe,
+    Sampling,
+    Speculation,
+    UnitKey,
+)
 from tests.tiny_models import END, save_tiny_model
 
 INT4 = QuantizeRecipe(method="int4", group_size=32)
 INT8 = QuantizeRecipe(method="int8", group_size=0)
+INT2 = QuantizeRecipe(method="int2", group_size=32)
+MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
+NGRAM = Speculation(draft=DraftSource(kind="ngram"), tokens=3)
+EARLY = Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=3)
+SELF_DRAFT = Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4), tokens=5)
 Kind = Literal["plain", "packed", "padded"]
 ENGINES: dict[Kind, Literal["llama", "gemma2"]] = {"plain": "llama", "packed": "gemma2", "padded": "llama"}
 
@@ -63,3 +79,42 @@ def job(arm: LoadedArm, artifact: Path | str, *, drafted: bool = False, count: i
         for number in range(count)
     )
     return Job(index=0, arm=arm.spec, prompts=prompts, artifact=str(artifact), drafted=drafted)
+
+
+def sampled(work: Job, sampling: Sampling, seed: int = 3) -> Job:
+    """The same questions, answered so."""
+    return replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=seed)
+
+
+def said(told: JobResult) -> list[tuple[Any, ...]]:
+    """What was answered, to the bit."""
+    return [
+        (one.token_ids, one.logprobs, one.margins, one.finish_reason, one.masked, one.text) for one in told.completions
+    ]
+
+
+def the_same_however_asked(
+    base: LoadedArm, arm: LoadedArm, artifact: Path, change: Callable[[Job], Job] = lambda work: work
+) -> JobResult:
+    """An arm's answers, which have the same bits drafted from the baseline's, plainly, and each alone."""
+    run_job(base, change(job(base, artifact, count=8)))
+    drafted, plain = (run_job(arm, change(job(arm, artifact, drafted=drafted, count=8))) for drafted in (True, False))
+    assert said(drafted) == said(plain)
+    assert drafted.drifts == plain.drifts
+    whole = change(job(arm, "", count=8))
+    alone = [run_job(arm, replace(whole, prompts=whole.prompts[at : at + 1])) for at in range(8)]
+    assert [one for told in alone for one in said(told)] == said(plain)
+    return drafted
+
+
+def the_same_whoever_drafts(plain: LoadedArm, drafted: LoadedArm, *samplings: Sampling) -> JobResult:
+    """What the second answers, which has the bits that the first answers by itself. It was offered drafts."""
+    found = None
+    for sampling in samplings or (Sampling(),):
+        found = run_job(drafted, sampled(job(drafted, ""), sampling))
+        assert said(found) == said(run_job(plain, sampled(job(plain, ""), sampling))), sampling
+        assert found.overflow == ()
+    assert found is not None
+    assert drafted.draft is not None
+    assert not drafted.draft.spec.tokens or sum(one.proposed for one in found.draft_steps) > 0
+    return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from qualgate.engine.arithmetic import check_arithmetic
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
@@ -20,30 +21,28 @@ from qualgate.errors import InfrastructureError, NotInThisVersion, UsageError
 from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import ArmSpec, DraftSource, QuantizeRecipe, Speculation
 from tests.engine.draft_heads.heads import save_eagle3
-from tests.engine.jobs import INT4, arms_under, job, loaded, under
-from tests.tiny_models import START, VOCABULARY, save_tiny_model
+from tests.engine.jobs import (
+    EARLY,
+    INT4,
+    NGRAM,
+    SELF_DRAFT,
+    job,
+    loaded,
+    said,
+    the_same_however_asked,
+    the_same_whoever_drafts,
+    under,
+)
+from tests.engine.test_overflow import scaled
+from tests.tiny_models import START, VOCABULARY
 
 STEP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # from a number of the dtype to the next, relative
 HALVES = list(STEP)
 W8A8 = QuantizeRecipe(method="int8", group_size=0, activations="int8")
-SELF_DRAFT = Speculation(draft=DraftSource(kind="quantize", quantize=INT4), tokens=4)
-OTHERS = {
-    "self-draft": SELF_DRAFT,
-    "early exit": Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=3),
-    "n-grams": Speculation(draft=DraftSource(kind="ngram"), tokens=3),
-}
+OTHERS = {"self-draft": replace(SELF_DRAFT, tokens=4), "early exit": EARLY, "n-grams": NGRAM}
 TEXTS = [
     torch.randint(VOCABULARY, (length,), generator=torch.Generator().manual_seed(1)).tolist() for length in (40, 23)
 ]
-
-
-@pytest.fixture(scope="module", params=["plain", "packed"])
-def arms(request, tmp_path_factory):
-    return arms_under(request.param, tmp_path_factory.mktemp("model"))
-
-
-def said(told):
-    return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in told.completions]
 
 
 def logits_of(arm, what=TEXTS, cuts: Any = None, threads: int = 1) -> list[torch.Tensor]:
@@ -51,10 +50,8 @@ def logits_of(arm, what=TEXTS, cuts: Any = None, threads: int = 1) -> list[torch
         return read(decoder, head, what, whole(what) if cuts is None else cuts, threads=threads)
 
 
-def served_llama(
-    folder: Path, text: list[int], dtype: torch.dtype, *, eager: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What enters the head, and logits, of a Llama or Qwen2 in tensors of `dtype`, from their definition: sums are
+def served_llama(folder: Path, text: list[int], dtype: torch.dtype, *, eager: bool = False) -> torch.Tensor:
+    """Logits of a Llama or Qwen2 in tensors of `dtype`, from their definition: sums are
     float32, and whatever a server writes is rounded. eager: as do operations that write what kernels of servers hold:
     halves of heads before they are added, scores and weights of an attention."""
     config = json.loads((folder / "config.json").read_text())
@@ -107,72 +104,47 @@ def served_llama(
         gated = (gate / (1 + (-gate).exp())).to(dtype) * linear(f"layers.{at}.mlp.up_proj", entering)
         x = x + linear(f"layers.{at}.mlp.down_proj", gated)
     states = norm("norm", x)
-    return states, (states.double() @ weights["lm_head.weight"].double().T).to(dtype).float()
-
-
-@pytest.mark.parametrize("kind", ["plain", "packed"])
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("arch", ["llama", "qwen2"])
-def test_it_is_what_the_definition_gives(tmp_path, arch, dtype, kind):
-    model = save_tiny_model(tmp_path / "model", arch=arch, dtype=dtype)
-    arm = under(kind, loaded(model, tmp_path, dtype=dtype, arithmetic="served"))
-    exact = under(kind, loaded(model, tmp_path, dtype=dtype))
-    for text, found, unrounded in zip(TEXTS, logits_of(arm), logits_of(exact), strict=True):
-        _, expected = served_llama(model, text, getattr(torch, dtype))
-        assert torch.equal(found, found.to(getattr(torch, dtype)).float())
-        # Sums in another order may end on the other side of a half: of float16, whose steps are small, more of them do.
-        assert apart(found, expected) < (0.5 if dtype == "bfloat16" else 0.8) * apart(unrounded, expected)
-        top = expected.topk(2).values
-        told = top[:, 0] - top[:, 1] > 2 * STEP[dtype] * top[:, 0].abs()
-        assert told.float().mean() > 0.7
-        assert torch.equal(found.argmax(-1)[told], expected.argmax(-1)[told])
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_numbers_on_the_way_are_the_definitions_but_for_those_halfway_between_two(tmp_path, dtype, monkeypatch):
-    model = save_tiny_model(tmp_path / "model", layers=1, dtype=dtype)
-    arm = loaded(model, tmp_path, dtype=dtype, arithmetic="served")
-    with threads_of_kernels(), open_decoder(arm.model, arm.choice) as (decoder, head):
-        states, logits = list[torch.Tensor](), head.logits
-        monkeypatch.setattr(head, "logits", lambda entering: states.append(entering) or logits(entering))
-        read(decoder, head, TEXTS, whole(TEXTS))
-    expected = torch.cat([served_llama(model, text, getattr(torch, dtype))[0].float() for text in TEXTS])
-    found = torch.cat(states)
-    assert (found == expected).float().mean() > 0.9
-    assert float((found - expected).abs().max()) <= 4 * STEP[dtype] * float(expected.abs().max())
+    return (states.double() @ weights["lm_head.weight"].double().T).to(dtype).float()
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("arch", ["llama", "qwen2"])
-def test_the_definition_is_transformers_own_but_for_what_its_eager_attention_stores(tmp_path, arch, dtype):
+def test_it_is_what_the_definition_gives(saved, tmp_path, arch, dtype):
+    model, form = saved(arch=arch, dtype=dtype), getattr(torch, dtype)
+    expected = [served_llama(model, text, form) for text in TEXTS]
+    for kind in ("plain", "packed"):
+        arm = under(kind, loaded(model, tmp_path, dtype=dtype, arithmetic="served"))
+        exact = under(kind, loaded(model, tmp_path, dtype=dtype))
+        for wanted, found, unrounded in zip(expected, logits_of(arm), logits_of(exact), strict=True):
+            assert torch.equal(found, found.to(form).float())
+            # Sums in another order may end on the other side of a half: of float16, whose steps are small, more do.
+            assert apart(found, wanted) < (0.5 if dtype == "bfloat16" else 0.8) * apart(unrounded, wanted)
+            top = wanted.topk(2).values
+            told = top[:, 0] - top[:, 1] > 2 * STEP[dtype] * top[:, 0].abs()
+            assert told.float().mean() > 0.7
+            assert torch.equal(found.argmax(-1)[told], wanted.argmax(-1)[told])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("arch", ["llama", "qwen2"])
+def test_the_definition_is_transformers_own_but_for_what_its_eager_attention_stores(saved, arch, dtype):
     from transformers import AutoModelForCausalLM
 
-    model, form = save_tiny_model(tmp_path / "model", arch=arch, dtype=dtype), getattr(torch, dtype)
+    model, form = saved(arch=arch, dtype=dtype), getattr(torch, dtype)
     theirs = AutoModelForCausalLM.from_pretrained(model, dtype=form, attn_implementation="eager").eval()
     for text in TEXTS:
         with torch.inference_mode():
             expected = theirs(torch.tensor([text])).logits[0].float()
-        found = served_llama(model, text, form, eager=True)[1]
+        found = served_llama(model, text, form, eager=True)
         assert apart(found, expected) < 1e-3
         assert dtype == "float16" or (found == expected).float().mean() > 0.95
 
 
 @pytest.mark.parametrize("recipe", [None, INT4, W8A8], ids=["full precision", "int4", "W8A8"])
 def test_an_answer_has_the_same_bits_drafted_from_the_baselines_and_plainly_and_alone(arms, recipe, tmp_path):
-    artifact = tmp_path / "job-0.safetensors"
     base, arm = arms(arithmetic="served"), arms("variant", recipe, arithmetic="served")
-    run_job(base, job(base, artifact))
-    drafted, plain = (run_job(arm, job(arm, artifact, drafted=drafted)) for drafted in (True, False))
-    assert said(drafted) == said(plain)
-    assert drafted.drifts == plain.drifts
-    if recipe is None:
-        assert {kl for one in plain.drifts for kl in one.kl} == {0.0}
-    alone = [one for at in range(16) for one in said(run_job(arm, only(job(arm, ""), at)))]
-    assert alone == said(plain)
-
-
-def only(work, at):
-    return replace(work, prompts=work.prompts[at : at + 1])
+    told = the_same_however_asked(base, arm, tmp_path / "job-0.safetensors")
+    assert recipe is not None or {kl for one in told.drifts for kl in one.kl} == {0.0}
 
 
 @pytest.mark.parametrize("cuts", [[[17, 5], [1, 1], [1, 9], [20, 1], [1, 7]], [[1, 1]] * 23 + [[1, 0]] * 17])
@@ -182,19 +154,18 @@ def test_a_row_has_the_same_bits_however_texts_are_cut(arms, cuts):
 
 
 @pytest.mark.parametrize("way", OTHERS)
-def test_no_bit_of_an_answer_depends_on_who_drafts(tmp_path, way):
-    arm = arms_under("plain", tmp_path)
-    plain, drafted = arm("v", arithmetic="served"), arm("v", arithmetic="served", speculation=OTHERS[way])
-    assert said(run_job(drafted, job(drafted, ""))) == said(run_job(plain, job(plain, "")))
+def test_no_bit_of_an_answer_depends_on_who_drafts(arms_of, way):
+    arm = arms_of("plain")
+    drafted = arm("variant", arithmetic="served", speculation=OTHERS[way])
+    the_same_whoever_drafts(arm("variant", arithmetic="served"), drafted)
 
 
-def test_no_bit_depends_on_a_head_that_reads_states_between_layers(tmp_path):
-    model = save_tiny_model(tmp_path / "model", layers=6)
+def test_no_bit_depends_on_a_head_that_reads_states_between_layers(saved, tmp_path):
     head = Speculation(draft=DraftSource(kind="head", head=str(save_eagle3(tmp_path / "head"))), tokens=4)
-    plain, drafted = (loaded(model, tmp_path, "v", arithmetic="served", speculation=one) for one in (None, head))
-    told = run_job(drafted, job(drafted, ""))
-    assert told.generation.passes > 0
-    assert said(told) == said(run_job(plain, job(plain, "")))
+    plain, drafted = (
+        loaded(saved(layers=6), tmp_path, "v", arithmetic="served", speculation=one) for one in (None, head)
+    )
+    assert the_same_whoever_drafts(plain, drafted).generation.passes > 0
 
 
 def test_keys_and_values_take_half_of_the_memory_and_keep_their_bits(arms):
@@ -224,66 +195,43 @@ def test_a_model_is_afterwards_what_it_was(arms):
     assert not any(module._forward_hooks for module in arm.model.modules())
 
 
-def louder(folder: Path, factor: float) -> Path:
-    """What is added to the residual stream, times a power of two: norms take it out again, in float32."""
-    tensors = load_file(folder / "model.safetensors")
-    names = ("embed_tokens.weight", "o_proj.weight", "down_proj.weight")
-    tensors = {name: one * factor if name.endswith(names) else one for name, one in tensors.items()}
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    return folder
-
-
 @pytest.mark.parametrize("kind", ["plain", "packed"])
-def test_what_float16_does_not_hold_breaks_the_answer_and_is_named(tmp_path, kind):
-    folder = louder(save_tiny_model(tmp_path / "m", dtype="float32"), 2.0**15)
+def test_what_float16_does_not_hold_breaks_the_answer_and_is_named(saved, tmp_path, kind):
+    folder = scaled(Path(shutil.copytree(saved(dtype="float32"), tmp_path / "m")), 2.0**15)
     arm = under(kind, loaded(folder, tmp_path, dtype="float16", arithmetic="served"))
-    counted = run_job(loaded(folder, tmp_path, dtype="float16"), job(arm, "", count=6)).overflow
-    assert counted[0][1] == "model.layers.0.self_attn.o_proj"
-    with pytest.raises(InfrastructureError, match=r"float16, in which a server.*model\.layers\.0\.self_attn\.o_proj"):
-        run_job(arm, job(arm, "", count=6))
     asked = job(arm, "", count=1)
     weighed = replace(asked, prompts=(replace(asked.prompts[0], requests=((((START, 65), (66, 67)),),)),))
-    with pytest.raises(InfrastructureError, match=r"float16, in which a server.*model\.layers\.0\.self_attn\.o_proj"):
-        run_job(arm, weighed)
+    for work in (job(arm, "", count=6), weighed):
+        with pytest.raises(InfrastructureError, match=r"float16, in which a server.*model\.layers\.0\.self_attn\.o_pr"):
+            run_job(arm, work)
+    quiet = under(kind, loaded(saved(dtype="float16"), tmp_path, dtype="float16", arithmetic="served"))
+    told = run_job(quiet, job(quiet, "", count=6))
+    assert (told.overflow, len(told.completions)) == ((), 6)
 
 
-@pytest.mark.parametrize("kind", ["plain", "packed"])
-def test_what_float16_holds_is_answered_and_nothing_is_counted(tmp_path, kind):
-    arm = under(
-        kind, loaded(save_tiny_model(tmp_path / "m", dtype="float16"), tmp_path, dtype="float16", arithmetic="served")
-    )
-    told = run_job(arm, job(arm, "", count=6))
-    assert told.overflow == ()
-    assert len(told.completions) == 6
-
-
-def declared(folder: Path, dtype: str | None) -> Path:
+def declared(model: Path, folder: Path, dtype: str | None) -> Path:
+    shutil.copytree(model, folder)
     settings = json.loads((folder / "config.json").read_text())
     settings.pop("dtype", None)
     (folder / "config.json").write_text(json.dumps(settings | ({"dtype": dtype} if dtype else {})))
     return folder
 
 
-@pytest.mark.parametrize(
-    ("folders", "said", "dtype", "message"),
-    [
-        ("float32", False, "bfloat16", r"baseline: .*is float32, in which nothing is rounded.*as in `dtype: bfloat16`"),
-        ("bfloat16", True, "float32", "in which nothing is rounded"),
-        (
-            "float16",
-            False,
-            "bfloat16",
-            r"computes in float16.*rounded to bfloat16; no server does both.*`dtype: float16`",
-        ),
-        ("bfloat16", False, "bfloat16", ""),
-        ("float32", True, "float16", ""),
-        (None, False, "bfloat16", ""),
-    ],
-)
+REFUSED = [
+    ("float32", False, "bfloat16", r"baseline: .*is float32, in which nothing is rounded.*as in `dtype: bfloat16`"),
+    ("bfloat16", True, "float32", "in which nothing is rounded"),
+    ("float16", False, "bfloat16", r"computes in float16.*rounded to bfloat16; no server does both.*`dtype: float16`"),
+    ("bfloat16", False, "bfloat16", ""),
+    ("float32", True, "float16", ""),
+    (None, False, "bfloat16", ""),
+]
+
+
+@pytest.mark.parametrize(("folders", "said", "dtype", "message"), REFUSED)
 def test_a_dtype_in_which_nothing_is_rounded_or_that_is_not_the_weights_is_refused(
-    tmp_path, folders, said, dtype, message
+    saved, tmp_path, folders, said, dtype, message
 ):
-    folder = read_model_folder(declared(save_tiny_model(tmp_path / "m"), folders))
+    folder = read_model_folder(declared(saved(), tmp_path / "m", folders))
     spec = ArmSpec(name="baseline", model=str(folder.path), dtype=dtype, dtype_said=said, arithmetic="served")
     check_arithmetic(replace(spec, arithmetic="float32"), folder)
     if message:
@@ -293,15 +241,12 @@ def test_a_dtype_in_which_nothing_is_rounded_or_that_is_not_the_weights_is_refus
         check_arithmetic(spec, folder)
 
 
-def test_padded_batches_do_not_round(tmp_path, monkeypatch):
-    model = save_tiny_model(tmp_path / "model", arch="llama")
+def test_padded_batches_and_rows_that_depend_on_each_other_when_rounded_are_refused(saved, tmp_path, monkeypatch):
+    variant = iter(["", "other bits"])
+    with monkeypatch.context() as patch:
+        patch.setattr("qualgate.engine.choice.row_variant", lambda *asked: next(variant))
+        with pytest.raises(NotInThisVersion, match=r"\(other bits\)"):
+            loaded(saved(arch="gemma2"), tmp_path, arithmetic="served")
     monkeypatch.setattr("qualgate.engine.choice.choose_engine", lambda model: Choice(kind="padded", because="so it is"))
     with pytest.raises(NotInThisVersion, match=r"baseline: .*\(so it is\).*Write `arithmetic: float32`"):
-        loaded(model, tmp_path, arithmetic="served")
-
-
-def test_a_model_whose_rows_depend_on_each_other_when_rounded_is_refused(tmp_path, monkeypatch):
-    model, variant = save_tiny_model(tmp_path / "model", arch="gemma2"), iter(["", "other bits"])
-    monkeypatch.setattr("qualgate.engine.choice.row_variant", lambda *asked: next(variant))
-    with pytest.raises(NotInThisVersion, match=r"\(other bits\)"):
-        loaded(model, tmp_path, arithmetic="served")
+        loaded(saved(), tmp_path, arithmetic="served")

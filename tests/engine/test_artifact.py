@@ -13,22 +13,20 @@ from qualgate.engine import artifact as artifacts
 from qualgate.engine.artifact import read_artifact
 from qualgate.engine.job import run_job
 from qualgate.errors import InfrastructureError
-from tests.engine.jobs import job, loaded
-from tests.tiny_models import save_tiny_model
+from tests.engine.jobs import job
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module", params=["exact", "rounded"])
-def made(request, tmp_path_factory):
+def made(request, tiny_arm, tmp_path_factory):
     """(arm, artifact) in a run's folder; rounded: the columns of a large vocabulary."""
-    folder = tmp_path_factory.mktemp("model")
-    arm = loaded(save_tiny_model(folder / "model"), folder)
+    file = tmp_path_factory.mktemp("artifact") / "run" / "job.safetensors"
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "rounded":
             patch.setattr(artifacts, "LARGE", 0)
-        run_job(arm, job(arm, file := folder / "run" / "job.safetensors", count=4))
-    return arm, file
+        run_job(tiny_arm, job(tiny_arm, file, count=4))
+    return tiny_arm, file
 
 
 def copy_of(file: Path, folder: Path) -> Path:

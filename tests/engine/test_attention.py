@@ -20,6 +20,7 @@ from qualgate.engine.row_check import apart, eager, read, same_bits, whole
 from qualgate.engine.schedule import Part, Stream
 from qualgate.errors import NotInThisVersion
 from qualgate_kernels.cpu import paged
+from tests.depth import with_proofs
 from tests.engine.tiny_architectures import VOCABULARY, another, tiny
 
 pytestmark = pytest.mark.skipif(bool(paged.missing()), reason=paged.missing())
@@ -39,12 +40,9 @@ STABLE: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "heads of 20 numbers": ("stablelm", {"hidden_size": 96, "head_dim": 24, "intermediate_size": 96}),
     "pairs of neighbours turned, scaled logits": ("cohere", {"logit_scale": 0.3}),
-    "norms behind": ("olmo2", {}),
     "multipliers": ("granite", {"attention_multiplier": 0.3, "logits_scaling": 2.0, "residual_multiplier": 0.5}),
-    "biases and a window": ("starcoder2", {"sliding_window": 9}),
     "queries, keys and values in one": ("gpt_neox", {}),
     "experts": ("qwen3_moe", {"head_dim": 16, **EXPERTS}),
-    "experts and a window": ("mixtral", {"sliding_window": 9, **LOCAL}),
 }
 UNSTABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "a gate of one number a row, whose sigmoid torch vectorizes over rows": (
@@ -54,6 +52,10 @@ UNSTABLE: dict[str, tuple[str, dict[str, Any]]] = {
         "llama4_text", {"head_dim": 16, "intermediate_size_mlp": 96, **LOCAL}
     ),
 }  # fmt: skip
+
+
+PROOFS = {"heads of 20 numbers", "learned positions", "experts that torch multiplies in batches",
+          "norms of queries and keys, two rotations"}  # fmt: skip
 TEXTS = [
     torch.randint(VOCABULARY, (length,), generator=torch.Generator().manual_seed(1)).tolist() for length in (40, 23)
 ]
@@ -73,24 +75,18 @@ def opened(model: Any) -> Iterator[tuple[ModelDecoder, OutputHead]]:
         yield decoder, head
 
 
-@pytest.mark.parametrize("name", [*STABLE, *UNSTABLE])
-def test_packed_rows_give_eagers_logits_whole_and_cut(name):
+@pytest.mark.parametrize("name", with_proofs([*STABLE, *UNSTABLE], PROOFS))
+def test_packed_rows_give_eagers_logits_and_where_rows_are_stable_the_same_bits_however_texts_are_cut(name):
     arch, more = (STABLE | UNSTABLE)[name]
     model = tiny(arch, **more)
     expected = eager(another(model), TEXTS)
     with opened(model) as (decoder, head):
-        for cuts in (whole(TEXTS), *CUTS):
-            found = read(decoder, head, TEXTS, cuts)
-            assert all(apart(*pair) < NEAR for pair in zip(found, expected, strict=True)), cuts
-
-
-@pytest.mark.parametrize("name", STABLE)
-def test_rows_have_the_same_bits_however_texts_are_cut(name):
-    arch, more = STABLE[name]
-    with opened(tiny(arch, **more)) as (decoder, head):
-        expected = read(decoder, head, TEXTS, whole(TEXTS))
+        at_once = read(decoder, head, TEXTS, whole(TEXTS))
+        assert all(apart(*pair) < NEAR for pair in zip(at_once, expected, strict=True))
         for threads, cuts in enumerate(CUTS, 1):
-            assert all(map(same_bits, read(decoder, head, TEXTS, cuts, threads=threads), expected)), cuts
+            found = read(decoder, head, TEXTS, cuts, threads=threads)
+            assert all(apart(*pair) < NEAR for pair in zip(found, expected, strict=True)), cuts
+            assert name in UNSTABLE or all(map(same_bits, found, at_once)), cuts
 
 
 def test_how_each_layer_attends_is_noted():
@@ -109,13 +105,6 @@ def test_how_each_layer_attends_is_noted():
         read(decoder, head, TEXTS, whole(TEXTS), states=states)
     for at, layer in enumerate(model.model.layers):
         assert torch.equal(states.seen[at].sinks, layer.self_attn.sinks)
-
-
-def test_an_architecture_that_attends_by_its_own_code_leaves_no_layer_noted():
-    model, states = tiny("gptj", n_embd=64, n_layer=2, n_head=4, rotary_dim=8, n_positions=128), KeysValues()
-    with opened(model) as (decoder, head):
-        read(decoder, head, TEXTS, whole(TEXTS), states=states)
-    assert not states.seen
 
 
 def test_a_model_is_left_as_it_was_and_its_head_unwatched():

@@ -126,24 +126,6 @@ def test_empty_blocks_are_taken_first_then_the_longest_unused_the_end_of_a_chain
         pool.take()
 
 
-def test_what_another_took_is_not_found_any_more_nor_what_stood_behind_it():
-    pool = BlockPool(2)
-    one = known(pool, 1, 2)
-    assert pool.take() == one[1]
-    assert pool.shared([1] * SLOTS + [2] * SLOTS, 2) == one[:1]
-
-
-def test_the_second_of_two_that_read_the_same_at_once_is_not_found_and_goes_back_empty():
-    pool = BlockPool(2)
-    one, other = [pool.take()], [pool.take()]
-    pool.know(one, [1] * SLOTS)
-    pool.know(other, [1] * SLOTS)
-    pool.release(other)
-    pool.release(one)
-    assert pool.take() == other[0]
-    assert pool.shared([1] * SLOTS, 1) == one
-
-
 def test_what_is_forgotten_leaves_nothing():
     pool = BlockPool(3)
     one, other = [pool.take()], [pool.take(), pool.take()]

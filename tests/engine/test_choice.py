@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from copy import deepcopy
 from functools import wraps
 from typing import Any
@@ -22,18 +24,19 @@ from qualgate.engine.job import run_job
 from qualgate.engine.padded.self_check import check_runs_right
 from qualgate.engine.request import Request
 from qualgate.errors import NotInThisVersion
-from tests.engine.decoders import ALIBI, EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS
-from tests.engine.jobs import INT8, job, loaded
+from tests.engine.decoders import ALIBI, EXPERTS, MLA, NAMED_OTHERWISE
+from tests.engine.jobs import job
 from tests.engine.tiny_architectures import tiny
-from tests.tiny_models import save_tiny_model
 
 WINDOW = {"sliding_window": 16}
 NUMBERS = 2 * 2 * 2 * 16  # of a position: layers, keys and values, heads, numbers of each
 Models = dict[str, tuple[str, dict[str, Any]]]
 
 
-def asked(models: dict[str, Any]) -> list[Any]:
-    return [pytest.param(*case, id=name) for name, case in models.items()]
+def asked(models: dict[str, Any], proofs: Collection[str] = ()) -> list[Any]:
+    return [
+        pytest.param(*case, id=name, marks=pytest.mark.proof if name in proofs else ()) for name, case in models.items()
+    ]
 
 
 PLAIN: Models = {
@@ -49,6 +52,10 @@ def test_plain_decoders_pass_through_c_and_never_call_their_modules(arch, more, 
     found = choose_engine(model)
     assert (found.kind, found.because, found.whole, found.numbers) == ("plain", "", True, NUMBERS)
     assert [found.seen[layer].window for layer in sorted(found.seen)] == WINDOWS[arch]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a module was called")
+
     for module in (type(model), type(model.model.layers[0]), type(model.model.layers[0].self_attn)):
         monkeypatch.setattr(module, "forward", refuse)
     (logits,) = read_batch(model, found, [range(50)])
@@ -57,10 +64,6 @@ def test_plain_decoders_pass_through_c_and_never_call_their_modules(arch, more, 
 
 def test_a_head_that_blocks_fill_up_counts_as_wide_as_it_is():
     assert choose_engine(tiny("qwen3", head_dim=24)).numbers == 2 * 2 * 2 * 24
-
-
-def refuse(*_: object, **__: object) -> None:
-    raise AssertionError("a module was called")
 
 
 PACKED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -77,7 +80,9 @@ PACKED: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("arch", "more", "because"), asked(PACKED))
+@pytest.mark.parametrize(
+    ("arch", "more", "because"), asked(PACKED, {"granite", "olmo", "nemotron", "starcoder2", "stablelm"})
+)
 def test_who_asks_for_attention_by_the_interface_is_packed(arch, more, because):
     model = tiny(arch, **more)
     attends = model.config._attn_implementation
@@ -133,30 +138,8 @@ def as_it_was(model: Any, before: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "more"),
-    [("llama", {"attention_bias": True}), ("llama", {"tie_word_embeddings": True}), ("gpt2", NAMED_OTHERWISE)],
-    ids=["biases", "tied", "tied, of another kind"],
+    "arch", ["mamba", *(pytest.param(one, marks=pytest.mark.proof) for one in ("falcon_h1", "minimax"))]
 )
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-def test_what_was_laid_out_is_taken_back(arch, more, dtype):
-    model = tiny(arch, **more)
-    for parameter in model.parameters():
-        parameter.copy_(parameter.to(dtype))
-    before = deepcopy(model)
-    assert dense.lay_out(model) == ""
-    assert not any(type(module) is nn.Linear for module in model.modules())
-    dense.take_back(model)
-    as_it_was(model, before)
-
-
-@pytest.mark.parametrize("arch", NO_DECODERS)
-def test_what_is_no_decoder_is_refused_by_name(arch):
-    model = tiny(arch, **NO_DECODERS[arch])
-    with pytest.raises(NotInThisVersion, match=rf"{type(model).__name__} \({arch}\) (gives other logits|holds 0 of 8)"):
-        choose_engine(model)
-
-
-@pytest.mark.parametrize("arch", ["mamba", "falcon_h1", "minimax"])
 def test_recurrent_states_are_refused_by_name(arch):
     with pytest.raises(NotInThisVersion, match=f"{arch} keeps a .* state; this version runs attention layers only"):
         choose_engine(tiny(arch))
@@ -197,15 +180,6 @@ def test_what_the_kernel_in_c_does_not_know_is_passed_through_the_models_own_mod
     llama.model.layers[1].mlp = Doubled(llama.model.layers[1].mlp)
     found = choose_engine(llama)
     assert (found.kind, found.because) == ("packed", "in C it gives other logits than by its own modules")
-
-
-def test_norms_of_unequal_eps_and_layers_that_hold_more_are_no_plain_decoders(llama):
-    llama.model.layers[1].input_layernorm.variance_epsilon = 1e-3
-    found = choose_engine(llama)
-    assert (found.kind, found.because) == ("packed", "its norms have an eps each of their own")
-    llama.model.layers[0].scaled = nn.Identity()
-    found = choose_engine(llama)
-    assert (found.kind, found.because[:22]) == ("packed", "its layers hold input_")
 
 
 def test_a_head_that_is_not_all_there_is_keeps_its_logits(llama):
@@ -281,32 +255,26 @@ def test_another_device_than_the_cpu_is_padded(llama, monkeypatch):
 
 
 WITHOUT_C = """
-import sys
+import json, sys
 from pathlib import Path
+from tests.engine.jobs import job, loaded
 from qualgate.engine.job import run_job
-from tests.engine.jobs import INT8, job, loaded
-from tests.engine.tiny_architectures import tiny
 
-folder = Path(sys.argv[1])
-for name, recipe in (("baseline", None), ("v", INT8)):
-    arm = loaded(folder / "model", folder, name, recipe)
-    said = [one.token_ids for one in run_job(arm, job(arm, "", count=4)).completions]
-    print(arm.choice.kind, arm.choice.because, said, sep="|")
+arm = loaded(Path(sys.argv[1]), Path(sys.argv[2]))
+said = [one.token_ids for one in run_job(arm, job(arm, "", count=4)).completions]
+print(json.dumps([arm.choice.kind, arm.choice.because, said]))
 """
 
 
-def test_without_the_kernels_in_c_answers_are_padded_and_the_same(tmp_path):
-    save_tiny_model(tmp_path / "model")
+@pytest.mark.proof  # a process of its own
+def test_without_the_kernels_in_c_answers_are_padded_and_the_same(tiny_arm, tmp_path):
     there = {**os.environ, "QUALGATE_CPU_PATH": "torch", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_C, tmp_path], capture_output=True, encoding="utf-8", check=True, env=there
-    )
-    for line, recipe in zip(done.stdout.splitlines(), (None, INT8), strict=True):
-        kind, because, said = line.split("|")
-        assert (kind, because) == ("padded", "QUALGATE_CPU_PATH=torch")
-        arm = loaded(tmp_path / "model", tmp_path, "baseline" if recipe is None else "v", recipe)
-        assert arm.choice.kind == "plain"
-        assert said == str([one.token_ids for one in run_job(arm, job(arm, "", count=4)).completions])
+        [sys.executable, "-c", WITHOUT_C, tiny_arm.spec.model, tmp_path],
+        capture_output=True, encoding="utf-8", check=True, env=there,
+    )  # fmt: skip
+    expected = [list(one.token_ids) for one in run_job(tiny_arm, job(tiny_arm, "", count=4)).completions]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["padded", "QUALGATE_CPU_PATH=torch", expected]
 
 
 def test_an_open_engine_leaves_threads_and_attention_as_they_were(llama):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from types import SimpleNamespace
@@ -149,17 +148,3 @@ def test_an_error_of_the_library_at_a_token_that_was_rejected_spoils_nothing(voc
 def test_a_grammar_that_does_not_compile_is_named(vocabulary):
     with pytest.raises(UsageError, match=r"A constraint cannot be used: .*unclosed"):
         mask(vocabulary, regex="(a")
-
-
-def test_whatever_json_a_walk_writes_fits_its_schema(vocabulary, tokenizer):
-    for seed in range(12):
-        draw, said, one = random.Random(seed), list[int](), mask(vocabulary, json_schema=SCHEMA)
-        for _ in range(400):
-            [row] = one.admitted(said, [])
-            token = END if END in admitted(row) else draw.choice(sorted(admitted(row)))
-            if token == END:
-                found = json.loads(tokenizer.decode(said))
-                assert type(found["a"]) is int
-                assert found.keys() <= {"a", "b"}
-                break
-            said.append(token)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from qualgate.engine.calibration import answered
 from qualgate.engine.coverage import coverage, readings
 from qualgate.records import CalibrationSet, Case, Evalset
-from tests.tiny_models import save_tiny_model
 
 TOOL = {"type": "function", "function": {"name": "book", "parameters": {"type": "object"}}}
 
@@ -15,11 +12,6 @@ TOOL = {"type": "function", "function": {"name": "book", "parameters": {"type": 
 def case(name: str, text: str, answer: str = "", **more) -> Case:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
     return Case(evalset="s", body={"id": name, "messages": messages, "answer": answer, "max_new_tokens": 4, **more})
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 def test_a_reading_is_prompt_and_answer_and_its_words_leave_the_system_message_out(model):

@@ -50,28 +50,19 @@ def test_what_is_laid_out_gives_the_same_logits_and_comes_back_to_the_bit(name):
     model = tiny(arch, **more)
     before, were, expected = bits(model), kinds(model), eager(another(model), TEXT)
     assert lay_out(model) == ""
-    left = {kind for kind in kinds(model).values() if issubclass(kind, nn.Linear | nn.Embedding | Conv1D)}
-    assert not left
+    assert not {kind for kind in kinds(model).values() if issubclass(kind, nn.Linear | nn.Embedding | Conv1D)}
     assert not any(parameter.dim() > 1 for name, parameter in model.named_parameters() if "bias" not in name)
     assert apart(eager(model, TEXT)[0], expected[0]) < 1e-5
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = name in ("a tied head", "Conv1D")
+    assert (getattr(embedding, "head", None) is head) is tied, "a tied weight is held once"
+    assert torch.equal(embedding(torch.tensor([[3, 0], [259, 3]])), embedding.weight[[3, 0, 259, 3]].view(2, 2, -1))
     take_back(model)
     assert kinds(model) == were
     assert bits(model) == before
+    assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) is tied
     assert not [name for name, _ in model.named_buffers() if name.endswith(("values", "rows", "_0"))]
-    assert apart(eager(model, TEXT)[0], expected[0]) < 1e-5
     assert not any(parameter.requires_grad for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("name", ["a tied head", "Conv1D"])
-def test_a_tied_weight_is_held_once_and_tied_again(name):
-    arch, more = MODELS[name]
-    model = tiny(arch, **more)
-    assert lay_out(model) == ""
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    assert embedding.head is head
-    assert torch.equal(embedding(torch.tensor([[3, 0], [259, 3]])), head.weight[[3, 0, 259, 3]].view(2, 2, -1))
-    take_back(model)
-    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -160,17 +151,13 @@ def test_a_linear_layer_multiplies_any_rows_and_none(shape, bias):
     )
 
 
-def test_a_rows_product_is_its_own():
-    layer, x = ours(linear(70, 33, bias=True)), torch.randn(40, 33)
-    assert torch.equal(layer(x), torch.cat([layer(row[None]) for row in x]))
-    assert torch.equal(layer(x.T.contiguous().T), layer(x))
-
-
-def test_a_laid_out_layer_says_what_it_is_and_gives_its_weight():
-    layer = linear(70, 33, bias=True)
+def test_a_rows_product_is_its_own_and_a_laid_out_layer_says_what_it_is():
+    layer, x = linear(70, 33, bias=True), torch.randn(40, 33)
     found = ours(layer)
-    assert (found.out_features, found.in_features) == (70, 33)
+    assert torch.equal(found(x), torch.cat([found(row[None]) for row in x]))
+    assert torch.equal(found(x.T.contiguous().T), found(x))
     assert torch.equal(found.weight, layer.weight)
+    assert (found.out_features, found.in_features) == (70, 33)
     assert repr(found) == "DenseLinear(33, 70, torch.float32)"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from qualgate.engine.determinism import (
     compare,
@@ -17,28 +16,23 @@ from qualgate.engine.determinism import (
 from qualgate.engine.packed import PackedEngine
 from qualgate.engine.padded.forward import Decoder
 from qualgate.records import Case
+from tests.engine.engines import load
 from tests.engine.jobs import loaded, under
-from tests.tiny_models import save_tiny_model
 
 TEXTS = [[3, 5, 7, 11, 13, 17], [2, 4], [9] * 9]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(params=["plain", "packed", "padded"])
-def arm(request, folder):
-    return under(request.param, loaded(folder, folder))
+@pytest.fixture(scope="module", params=["plain", "packed", "padded"])
+def arm(request, saved, tmp_path_factory):
+    return under(request.param, loaded(saved(), tmp_path_factory.mktemp("cache")))
 
 
 def test_the_matrix_has_every_condition_and_repeats_are_equal(arm):
     threads = torch.get_num_threads()
-    found = determinism_matrix(arm.model, arm.choice, TEXTS, repeats=5)
+    found = determinism_matrix(arm.model, arm.choice, TEXTS, repeats=3)
     assert [cell.condition for cell in found.cells] == ["repeat", "batch", "one row a step", "threads 1, 2"]
     assert found.repeatable
-    assert found.cells[0].trials == 5
+    assert found.cells[0].trials == 3
     assert found.positions == sum(map(len, TEXTS))
     for cell in found.cells:
         assert cell.max_difference < 1e-3
@@ -51,18 +45,18 @@ def test_the_matrix_has_every_condition_and_repeats_are_equal(arm):
     assert torch.get_num_threads() == threads
 
 
-def test_a_model_folder_is_tried_on_whole_cases(folder):
+def test_a_model_folder_is_tried_on_whole_cases(saved):
     case = Case(evalset="s", body={"id": "a", "prompt": "Two", "answer": "Four"})
-    found = model_determinism(folder, [case], repeats=2)
+    found = model_determinism(saved(), [case], repeats=2)
     assert found.repeatable
     assert found.positions == len("TwoFour") + 1  # bytes, and the end token
 
 
-def test_reading_in_a_batch_and_step_by_step_gives_the_logits_of_every_position(arm, folder):
+def test_reading_in_a_batch_and_step_by_step_gives_the_logits_of_every_position(arm, saved):
     alone = [read_batch(arm.model, arm.choice, [text])[0] for text in TEXTS]
     together = read_batch(arm.model, arm.choice, TEXTS)
     stepwise = [read_stepwise(arm.model, arm.choice, text) for text in TEXTS]
-    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    theirs = load(saved())
     assert [len(text) for text in alone] == [6, 2, 9]
     for text, one, two, three in zip(TEXTS, alone, together, stepwise, strict=True):
         with torch.inference_mode():

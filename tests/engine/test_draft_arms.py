@@ -18,7 +18,7 @@ from qualgate.engine.draft_part import Part
 from qualgate.engine.drafting import MOST
 from qualgate.engine.high_bits import check_high_bits
 from qualgate.engine.identity import identify
-from qualgate.engine.load import load_arm
+from qualgate.engine.load import LoadedArm
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_folder import read_model_folder
@@ -32,12 +32,8 @@ from qualgate.records import (
     QuantizeRecipe,
     Speculation,
 )
-from tests.engine.jobs import INT4, INT8
+from tests.engine.jobs import EARLY, INT4, INT8, MXFP4, NGRAM, loaded
 from tests.quant.readers.models import gptq_folder
-from tests.tiny_models import save_tiny_model
-
-MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
-NGRAM = Speculation(draft=DraftSource(kind="ngram"))
 
 
 def self_draft(recipe: QuantizeRecipe = MXFP4, under: Speculation | None = None, **more) -> Speculation:
@@ -49,13 +45,14 @@ def of_model(folder: Path | str, recipe: QuantizeRecipe | None = None, under: Sp
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("target") / "model")
+def small(saved) -> Path:
+    return saved(layers=1, width=32, seed=1)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("small") / "model", layers=1, width=32, seed=1)
+def cache(tmp_path_factory) -> Path:
+    """Where weights are packed once."""
+    return tmp_path_factory.mktemp("packed")
 
 
 def test_who_drafts_is_an_arm_a_level_and_a_self_draft_is_made_of_its_verifiers_folder():
@@ -77,9 +74,9 @@ def known(spec: ArmSpec) -> ArmIdentity:
     return identify(spec, read_model_folder(Path(spec.model)), {"seed": 0}, "engine", folders)
 
 
-def test_an_arm_that_speculates_is_its_target_and_what_drafts_for_it(shipped, small):
+def test_an_arm_that_speculates_is_its_target_and_what_drafts_for_it(model, small):
     """So that baseline and speculation have equal weights, and nothing but the draft tells them apart."""
-    for target in (ArmSpec(name="v", model=str(shipped)), ArmSpec(name="v", model=str(shipped), quantize=INT4)):
+    for target in (ArmSpec(name="v", model=str(model)), ArmSpec(name="v", model=str(model), quantize=INT4)):
         plain = known(target)
         assert plain.speculation == ""
         assert plain.content.keys() == {"weights", "config", "tokenizer", "template", "sampling", "engine"}
@@ -89,8 +86,8 @@ def test_an_arm_that_speculates_is_its_target_and_what_drafts_for_it(shipped, sm
         assert drafting.content == plain.content | {"speculation": drafting.speculation}
 
 
-def test_each_part_of_a_draft_is_another_identity_and_its_place_is_none(shipped, small, tmp_path):
-    arm, moved = ArmSpec(name="v", model=str(shipped)), Path(shutil.copytree(small, tmp_path / "moved"))
+def test_each_part_of_a_draft_is_another_identity_and_its_place_is_none(model, small, tmp_path):
+    arm, moved = ArmSpec(name="v", model=str(model)), Path(shutil.copytree(small, tmp_path / "moved"))
     base = of_model(moved, INT8, under=self_draft(INT4))
     others = [
         replace(base, tokens=5),
@@ -100,7 +97,7 @@ def test_each_part_of_a_draft_is_another_identity_and_its_place_is_none(shipped,
         replace(base, draft=replace(base.draft, under=self_draft(INT4, tokens=2))),
         replace(base, draft=replace(base.draft, under=NGRAM)),
         replace(base, draft=replace(base.draft, under=None)),
-        of_model(shipped, INT8, under=self_draft(INT4)),
+        of_model(model, INT8, under=self_draft(INT4)),
         self_draft(INT8, under=self_draft(INT4)),
         NGRAM,
         replace(NGRAM, draft=DraftSource(kind="suffix")),
@@ -126,57 +123,49 @@ def logits(arm) -> torch.Tensor:
     return found
 
 
-def test_a_self_draft_is_the_variant_of_its_recipe_and_is_packed_once(shipped, tmp_path):
-    plain = load_arm(ArmSpec(name="plain", model=str(shipped)), tmp_path, {}, device="cpu")
-    variant = load_arm(ArmSpec(name="mxfp4", model=str(shipped), quantize=MXFP4), tmp_path, {}, device="cpu")
+def test_a_self_draft_is_the_variant_of_its_recipe_and_is_packed_once(model, tiny_arm, tmp_path):
+    variant = loaded(model, tmp_path, "mxfp4", MXFP4)
     (packed,) = tmp_path.iterdir()
     made = packed.stat().st_mtime_ns
-    spec = ArmSpec(name="s", model=str(shipped), speculation=self_draft(under=NGRAM, tokens=4))
-    arm = load_arm(spec, tmp_path, {}, device="cpu")
+    arm = loaded(model, tmp_path, "s", speculation=self_draft(under=NGRAM, tokens=4))
     assert [one.stat().st_mtime_ns for one in tmp_path.iterdir()] == [made]
-    assert plain.draft is None
+    assert tiny_arm.draft is None
     assert arm.draft is not None
-    assert arm.draft.spec == spec.speculation
+    assert arm.draft.spec == arm.spec.speculation
     draft, ngram = arm.draft.arms
     assert draft is not None
-    assert (ngram, draft.draft, draft.spec) == (None, None, draft_arms(spec)[0])
+    assert (ngram, draft.draft, draft.spec) == (None, None, draft_arms(arm.spec)[0])
     assert draft.identity == variant.identity
     assert torch.equal(logits(draft), logits(variant))
-    assert torch.equal(logits(arm), logits(plain))
+    assert torch.equal(logits(arm), logits(tiny_arm))
     assert not torch.equal(logits(arm), logits(draft))
-    assert arm.identity == identify(spec, read_model_folder(shipped), {}, arm.identity.engine)
+    assert arm.identity == identify(arm.spec, read_model_folder(model), {"temperature": 0}, arm.identity.engine)
 
 
-def sizes(facts: dict[str, float]) -> dict[str, float]:
+def sizes(arm: LoadedArm) -> dict[str, float]:
     """All but what passes cost, which is timed, and what drafts hold meanwhile."""
-    return {
-        name: value for name, value in facts.items() if not name.startswith("speculation.") and name != DRAFT_WORKSPACE
-    }
+    facts = arm.footprint.facts
+    return {name: facts[name] for name in facts if not name.startswith("speculation.") and name != DRAFT_WORKSPACE}
 
 
-def test_the_memory_of_drafts_is_counted_and_said(shipped, small, tmp_path):
-    alone = [
-        load_arm(ArmSpec(name="a", model=str(model), quantize=recipe), tmp_path, {}, device="cpu").footprint
-        for model, recipe in ((shipped, INT8), (shipped, INT4), (small, None))
-    ]
-    spec = ArmSpec(name="v", model=str(shipped), quantize=INT8, speculation=self_draft(INT4, under=of_model(small)))
-    arm = load_arm(spec, tmp_path, {}, device="cpu")
+def test_the_memory_of_drafts_is_counted_and_said(model, small, cache):
+    alone = [loaded(*of).footprint for of in ((model, cache, "a", INT8), (model, cache, "a", INT4), (small, cache))]
+    arm = loaded(model, cache, "v", INT8, speculation=self_draft(INT4, under=of_model(small)))
     weights = [one.facts["memory.weights"] for one in alone]
-    assert arm.footprint.facts[DRAFT_WEIGHTS] == weights[1] + weights[2]
-    assert arm.footprint.facts["memory.weights"] == sum(weights)
-    assert arm.footprint.facts[CACHE_TOKEN] == sum(one.facts[CACHE_TOKEN] for one in alone)
-    rest = {DRAFT_WEIGHTS, "memory.weights", CACHE_TOKEN}
-    assert {name: value for name, value in sizes(arm.footprint.facts).items() if name not in rest} == {
-        name: value for name, value in alone[0].facts.items() if name not in rest
+    counted = {
+        DRAFT_WEIGHTS: weights[1] + weights[2],
+        "memory.weights": sum(weights),
+        CACHE_TOKEN: sum(one.facts[CACHE_TOKEN] for one in alone),
     }
+    assert sizes(arm) == alone[0].facts | counted
     assert replace(arm.footprint, facts={}) == replace(alone[0], facts={})
-    no_model = load_arm(replace(spec, speculation=NGRAM), tmp_path, {}, device="cpu").footprint.facts
+    no_model = loaded(model, cache, "v", INT8, speculation=NGRAM)
     assert sizes(no_model) == alone[0].facts | {DRAFT_WEIGHTS: 0}
-    verified = (MOST + 1) * 4 * arm.model.config.vocab_size
-    assert 0 < no_model[DRAFT_WORKSPACE] <= arm.footprint.facts[DRAFT_WORKSPACE] <= verified
+    held = [one.footprint.facts[DRAFT_WORKSPACE] for one in (no_model, arm)]
+    assert 0 < held[0] <= held[1] <= (MOST + 1) * 4 * arm.model.config.vocab_size
 
 
-def test_padded_batches_neither_draft_nor_verify(shipped, tmp_path, monkeypatch):
+def test_padded_batches_neither_draft_nor_verify(model, saved, tmp_path, monkeypatch):
     """Whatever the reason is: it is said, with who it is."""
     tried = choice._packed
     refused: list[int] = []
@@ -185,37 +174,32 @@ def test_padded_batches_neither_draft_nor_verify(shipped, tmp_path, monkeypatch)
         return "it keeps a MambaLayer" if model.config.num_hidden_layers in refused else tried(model)
 
     monkeypatch.setattr(choice, "_packed", refuse)
-    other = save_tiny_model(tmp_path / "other", layers=3)
-    spec = ArmSpec(name="v", model=str(shipped), speculation=of_model(other))
-    assert load_arm(spec, tmp_path, {}, device="cpu").draft is not None
-    for layers, who, folder in ((2, "v: ", shipped), (3, r"v \(draft\): ", other)):
+    other = saved(layers=3)
+    for layers, who, folder, by in (
+        (2, "v: ", model, of_model(other)), (3, r"v \(draft\): ", other, of_model(other)), (2, "v: ", model, NGRAM),
+    ):  # fmt: skip
         refused[:] = [layers]
         with pytest.raises(NotInThisVersion, match=f"^{who}{folder} runs in padded batches.*it keeps a MambaLayer"):
-            load_arm(spec, tmp_path, {}, device="cpu")
-    refused[:] = [2]
-    with pytest.raises(NotInThisVersion, match=f"^v: {shipped} runs in padded batches"):
-        load_arm(replace(spec, speculation=NGRAM), tmp_path, {}, device="cpu")
+            loaded(model, tmp_path, "v", speculation=by)
 
 
-def test_a_draft_that_is_not_there_is_named_before_anything_is_loaded(shipped, tmp_path):
-    spec = ArmSpec(name="v", model=str(shipped), speculation=self_draft(under=of_model(tmp_path / "nowhere")))
+def test_a_draft_that_is_not_there_is_named_before_anything_is_loaded(model, tmp_path):
     with pytest.raises(UsageError, match="nowhere"):
-        load_arm(spec, tmp_path / "cache", {}, device="cpu")
+        loaded(model, tmp_path / "cache", "v", speculation=self_draft(under=of_model(tmp_path / "nowhere")))
     assert not (tmp_path / "cache").exists()
 
 
 HIGH = Speculation(draft=DraftSource(kind="high_bits", bits=4))
 
 
-def test_of_high_bits_the_codes_are_the_targets_own_and_the_memory_of_scales_is_said(shipped, tmp_path):
-    spec = ArmSpec(name="v", model=str(shipped), quantize=INT8)
-    alone = load_arm(spec, tmp_path, {}, device="cpu")
-    arm = load_arm(replace(spec, speculation=HIGH), tmp_path, {}, device="cpu")
+def test_of_high_bits_the_codes_are_the_targets_own_and_the_memory_of_scales_is_said(model, cache):
+    alone, arm = loaded(model, cache, "v", INT8), loaded(model, cache, "v", INT8, speculation=HIGH)
     assert arm.draft is not None
     assert arm.draft.arms == (None,)
     assert arm.identity == replace(alone.identity, speculation=arm.identity.speculation)
     assert torch.equal(logits(arm), logits(alone))
-    whole = {layer.layout.codes.data_ptr(): layer.layout.codes for layer in packed_layers(arm)}
+    packed = [layer for layer in arm.model.modules() if isinstance(layer, QuantizedLinear)]
+    whole = {layer.layout.codes.data_ptr(): layer.layout.codes for layer in packed}
     rows = 0
     for part, kept in ((Part(upper=True), 2), (Part(upper=True, layers=1), 1)):
         with open_decoder(arm.model, arm.choice, part=part) as (decoder, _):
@@ -226,24 +210,18 @@ def test_of_high_bits_the_codes_are_the_targets_own_and_the_memory_of_scales_is_
         assert all(half.codes.untyped_storage().data_ptr() in whole for half in halves)
         assert all(2 * half.codes.nbytes == whole[half.codes.data_ptr()].nbytes for half in halves)
         rows = rows or sum(half.scales.numel() for half in halves)
-    facts = sizes(arm.footprint.facts)
-    own = facts[DRAFT_WEIGHTS]
+    own = sizes(arm)[DRAFT_WEIGHTS]
     assert 6 * rows <= own <= 8 * rows, "a scale and an offset for each of the target's scales"
-    assert facts == alone.footprint.facts | {
-        DRAFT_WEIGHTS: own,
-        "memory.weights": alone.footprint.facts["memory.weights"] + own,
-        CACHE_TOKEN: 2 * alone.footprint.facts[CACHE_TOKEN],
-    }
+    facts = alone.footprint.facts
+    assert sizes(arm) == facts | {
+        DRAFT_WEIGHTS: own, "memory.weights": facts["memory.weights"] + own, CACHE_TOKEN: 2 * facts[CACHE_TOKEN],
+    }  # fmt: skip
     assert arm.footprint.bytes_in_memory == alone.footprint.bytes_in_memory
 
 
-def packed_layers(arm) -> list:
-    return [layer for layer in arm.model.modules() if isinstance(layer, QuantizedLinear)]
-
-
-def test_layers_of_other_precision_draft_as_they_are(shipped, tmp_path):
+def test_layers_of_other_precision_draft_as_they_are(model, cache):
     recipe = replace(INT8, keep=(("layers.0.*", "bf16"), ("mlp", "int4")))
-    arm = load_arm(ArmSpec(name="v", model=str(shipped), quantize=recipe, speculation=HIGH), tmp_path, {}, device="cpu")
+    arm = loaded(model, cache, "v", recipe, speculation=HIGH)
     with open_decoder(arm.model, arm.choice, part=Part(upper=True)) as (decoder, _):
         first, second = decoder._plain.layers
     assert {type(weight).__name__ for weight in first.heads.weights} == {"PreparedDense"}
@@ -252,29 +230,24 @@ def test_layers_of_other_precision_draft_as_they_are(shipped, tmp_path):
     assert second.out.weights[0].offsets is not None
 
 
-def test_high_bits_of_weights_without_any_are_refused_with_what_to_do(shipped, tmp_path):
-    w8a8 = replace(INT8, activations="int8")
-    for recipe in (None, INT4, w8a8):
-        spec = ArmSpec(name="v", model=str(shipped), quantize=recipe, speculation=HIGH)
+def test_high_bits_of_weights_without_any_are_refused_with_what_to_do(model, saved, cache, tmp_path):
+    for recipe in (None, INT4, replace(INT8, activations="int8")):
         with pytest.raises(UsageError, match=r"v: `high_bits: 4` drafts by .* Give it `quantize: int8`"):
-            load_arm(spec, tmp_path, {}, device="cpu")
-    gemma = save_tiny_model(tmp_path / "gemma2", arch="gemma2")
+            loaded(model, cache, "v", recipe, speculation=HIGH)
+    gemma = saved(arch="gemma2")
     with pytest.raises(NotInThisVersion, match=f"v: passes of a model's .* upper bits .*{gemma} does not pass"):
-        load_arm(ArmSpec(name="v", model=str(gemma), quantize=INT8, speculation=HIGH), tmp_path, {}, device="cpu")
-
-
-def test_a_quantized_folder_says_by_its_layers_whether_it_has_high_bits(shipped, tmp_path):
+        loaded(gemma, cache, "v", INT8, speculation=HIGH)
     for bits, works in ((8, True), (4, False)):
-        folder = gptq_folder(shipped, tmp_path / f"int{bits}", bits=bits)
+        folder = gptq_folder(model, tmp_path / f"int{bits}", bits=bits)
         spec = ArmSpec(name="v", model=str(folder), speculation=HIGH)
         if works:
             check_high_bits("v", spec, read_model_folder(folder))
-            assert load_arm(spec, tmp_path, {}, device="cpu").footprint.facts[DRAFT_WEIGHTS] > 0
+            assert loaded(folder, cache, "v", speculation=HIGH).footprint.facts[DRAFT_WEIGHTS] > 0
             continue
         with pytest.raises(UsageError, match="holds others"):
             check_high_bits("v", spec, read_model_folder(folder))
         with pytest.raises(UsageError, match="no layer of it was laid out so"):
-            load_arm(spec, tmp_path, {}, device="cpu")
+            loaded(folder, cache, "v", speculation=HIGH)
 
 
 def test_whose_weights_are_laid_out_in_halves_follows_from_who_verifies():
@@ -286,21 +259,17 @@ def test_whose_weights_are_laid_out_in_halves_follows_from_who_verifies():
     assert in_halves(cascade) == {1}
 
 
-def test_first_layers_draft_where_the_model_passes_through_c_and_hold_keys_and_values_of_their_own(shipped, tmp_path):
-    early = Speculation(draft=DraftSource(kind="early_exit", layers=1))
-    spec = ArmSpec(name="v", model=str(shipped))
-    alone = load_arm(spec, tmp_path, {}, device="cpu").footprint.facts
-    arm = load_arm(replace(spec, speculation=early), tmp_path, {}, device="cpu")
+def test_first_layers_draft_where_the_model_passes_through_c_and_hold_keys_and_values_of_their_own(
+    model, saved, tiny_arm, cache
+):
+    alone = tiny_arm.footprint.facts
+    arm = loaded(model, cache, "v", speculation=EARLY)
     assert arm.draft is not None
     assert arm.draft.arms == (None,)
-    assert sizes(arm.footprint.facts) == alone | {
-        DRAFT_WEIGHTS: 0,
-        CACHE_TOKEN: alone[CACHE_TOKEN] * 1.5,
-    }  # 1 of 2 layers
-    under = load_arm(replace(spec, speculation=self_draft(INT8, under=early)), tmp_path, {}, device="cpu").footprint
+    assert sizes(arm) == alone | {DRAFT_WEIGHTS: 0, CACHE_TOKEN: alone[CACHE_TOKEN] * 1.5}  # 1 of 2 layers
+    under = loaded(model, cache, "v", speculation=self_draft(INT8, under=EARLY)).footprint
     assert under.facts[CACHE_TOKEN] == alone[CACHE_TOKEN] * 2.5
-    gemma = save_tiny_model(tmp_path / "gemma2", arch="gemma2")
-    for speculation in (early, of_model(gemma, under=early)):
-        model = gemma if speculation is early else shipped
+    gemma = saved(arch="gemma2")
+    for target, speculation in ((gemma, EARLY), (model, of_model(gemma, under=EARLY))):
         with pytest.raises(NotInThisVersion, match=f"v: passes of a model's first layers .*{gemma} does not pass"):
-            load_arm(replace(spec, model=str(model), speculation=speculation), tmp_path, {}, device="cpu")
+            loaded(target, cache, "v", speculation=speculation)

@@ -22,7 +22,7 @@ from qualgate.speculation.steps import Drafts
 from tests.depth import examples
 from tests.engine.engines import answered
 from tests.engine.fake_decoder import END, VOCABULARY, FakeDecoder, FakeHead, fake_engine, plainly
-from tests.engine.jobs import INT4, INT8, arms_under
+from tests.engine.jobs import EARLY, INT4, INT8, NGRAM
 
 HIGH = Speculation(draft=DraftSource(kind="high_bits", bits=4))
 HALVES = Speculation(draft=DraftSource(kind="quantize", quantize=INT4))
@@ -45,7 +45,7 @@ prompts = st.lists(st.lists(tokens, min_size=1, max_size=50).map(tuple), min_siz
     st.integers(6, 40),
     st.sampled_from([Limits(), Limits(rows=9, sequences=2)]),
 )
-@examples(150)
+@examples(80)
 def test_answers_are_those_of_one_token_a_pass_at_every_depth(texts, levels, looks_up, blocks, limits):
     """With few blocks too, of which drafts take none from anybody."""
     target = FakeDecoder(odd=3)
@@ -75,35 +75,27 @@ def test_it_reads_no_prompt_and_drafts_as_one_that_read_it():
 
 def test_who_finds_no_block_is_not_drafted_for_and_goes_on():
     target = FakeDecoder()
-    engine = fake_engine(target, blocks=4)
-    prompt = (1, 2, 3) * 9
-    told = answered(
-        engine,
-        [Request(prompt=prompt, max_new_tokens=36)],
-        proposer=behind(engine, FakeDecoder(slots=target.slots)),
-        tokens=32,
-    )
+    engine, prompt = fake_engine(target, blocks=4), (1, 2, 3) * 9
+    assert engine.lend(0, 1) is None, "without a run nothing is lent"
+    proposer = behind(engine, FakeDecoder(slots=target.slots))
+    told = answered(engine, [Request(prompt=prompt, max_new_tokens=36)], proposer=proposer, tokens=32)
     assert told.tokens == [plainly(prompt, 36, ends=())]
-
-
-def test_an_engine_without_a_run_lends_nothing():
-    assert fake_engine(FakeDecoder()).lend(0, 1) is None
 
 
 CASES: Sequence[tuple[Speculation, int]] = (
     (HALVES, 1),
-    (Speculation(draft=DraftSource(kind="early_exit", layers=2)), 1),
-    (Speculation(draft=DraftSource(kind="high_bits", bits=4)), 1),
+    (EARLY, 1),
+    (HIGH, 1),
     (Speculation(draft=replace(HALVES.draft, quantize=INT8, under=HIGH)), 2),
     (Speculation(draft=replace(HALVES.draft, under=HALVES)), 2),
-    (Speculation(draft=replace(HALVES.draft, under=Speculation(draft=DraftSource(kind="ngram")))), 1),
-    (Speculation(draft=DraftSource(kind="ngram")), 0),
+    (Speculation(draft=replace(HALVES.draft, under=NGRAM)), 1),
+    (NGRAM, 0),
 )
 
 
 @pytest.mark.parametrize(("speculation", "levels"), CASES)
-def test_what_is_made_of_the_model_that_verifies_it_drafts_behind_its_text(tmp_path, speculation, levels):
-    arm = arms_under("plain", tmp_path)("variant", INT8, speculation=speculation)
+def test_what_is_made_of_the_model_that_verifies_it_drafts_behind_its_text(arms_of, speculation, levels):
+    arm = arms_of()("variant", INT8, speculation=speculation)
     assert arm.draft is not None
     own = [model and model.choice for model in arm.draft.arms]
     assert lending(arm.choice, speculation, own) == levels

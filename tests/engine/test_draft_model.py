@@ -80,7 +80,7 @@ requests = st.lists(
 
 
 @given(requests, cascades(), st.integers(0, 8), st.sampled_from([Limits(), Limits(rows=9, sequences=2)]))
-@examples(150)
+@examples(100)
 def test_answers_are_those_of_one_token_a_pass_at_every_depth(asked, levels, odd, limits):
     told = run(asked, levels[0], FakeDecoder(odd), limits=limits)
     for request, said in zip(asked, told.tokens, strict=True):
@@ -91,22 +91,6 @@ def test_answers_are_those_of_one_token_a_pass_at_every_depth(asked, levels, odd
             assert one.unverified >= 0
         proposer = level.proposer
         assert not isinstance(proposer, DraftModel) or proposer.blocks_used == 0, "an ended row holds blocks"
-
-
-def test_what_every_token_came_of_is_told():
-    asked = [Request(prompt=(seed, *PROMPT), max_new_tokens=30) for seed in range(1, 5)]
-    drafts = Drafts(model(FakeDecoder(odd=2)), 4, [])
-    told = run(asked, drafts, FakeDecoder())
-    assert drafts.steps is not None
-    for row, said in enumerate(told.tokens):
-        mine = [one for one in drafts.steps if one.row == row]
-        at = 0
-        for one in mine:  # each pass says what it accepted, and a token of the target's own
-            assert one.position == at
-            at += one.accepted + (one.position + one.accepted < len(said))
-        assert at == len(said)
-    assert any(one.rejected and one.accepted < 3 for one in drafts.steps)
-    assert any(one.accepted == one.proposed == 4 for one in drafts.steps)
 
 
 def test_the_target_makes_as_many_passes_fewer_as_drafts_are_right():
@@ -126,14 +110,6 @@ def test_of_what_was_accepted_whole_only_the_last_token_is_read_again():
     decoder.passes.clear()
     drafted(proposer, [*first[:2], 4], 4)
     assert decoder.passes[0] == 1
-
-
-def test_a_prompt_that_begins_as_another_s_is_not_read_again():
-    decoder = FakeDecoder()
-    proposer = model(decoder)
-    drafted(proposer, (), 1, row=0)
-    drafted(proposer, (), 1, row=1)
-    assert decoder.passes == [len(PROMPT), len(PROMPT) % 16]
 
 
 def test_without_a_block_there_is_no_draft_and_with_one_there_is_again():
@@ -162,28 +138,20 @@ def test_logits_that_are_no_numbers_end_a_draft_and_the_target_goes_on_alone():
     assert run(asked, Drafts(proposer, 3), FakeDecoder()).tokens == [right]
 
 
-def test_want_of_memory_ends_drafting_and_not_the_run(monkeypatch):
+def test_want_of_memory_ends_drafting_and_not_the_run_and_what_breaks_otherwise_ends_it(monkeypatch):
     decoder = FakeDecoder()
-    proposer = model(decoder)
+    proposer, errors = model(decoder), iter([MemoryError()])
     assert drafted(proposer, (), 2).tokens
 
     def short(*_: Any) -> torch.Tensor:
-        raise MemoryError
+        raise next(errors)
 
     monkeypatch.setattr(decoder, "forward", short)
     asked = [Request(prompt=PROMPT, max_new_tokens=6)]
     assert run(asked, Drafts(proposer, 3), FakeDecoder()).tokens == [plainly(PROMPT, 6, ends=())]
     assert proposer.blocks_used == 0
     assert drafted(proposer, (), 2) == NO_DRAFT
-
-
-def test_what_breaks_otherwise_is_not_kept_silent(monkeypatch):
-    decoder = FakeDecoder()
-
-    def broken(*_: Any) -> torch.Tensor:
-        raise RuntimeError("the kernel says no")
-
-    monkeypatch.setattr(decoder, "forward", broken)
+    errors = iter([RuntimeError("the kernel says no")])
     with pytest.raises(RuntimeError, match="says no"):
         drafted(model(decoder), (), 2)
 
@@ -203,7 +171,7 @@ class Interrupting(FakeDecoder):
 @given(
     st.integers(0, 2), st.integers(0, 25), st.integers(0, 3), st.sampled_from([Limits(), Limits(rows=9, sequences=2)])
 )
-@examples(120)
+@examples(60)
 def test_whenever_a_request_is_aborted_no_level_keeps_a_block_and_the_others_answer_as_ever(where, at, row, limits):
     """In the middle of a pass of the target, of its draft, or of what drafts for that; while prompts are read, too."""
     passing = [Interrupting(odd=odd) for odd in (0, 2, 4)]

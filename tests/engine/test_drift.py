@@ -19,17 +19,16 @@ from qualgate.engine.padded.forward import Decoder
 from qualgate.engine.request import Read, Request
 from qualgate.engine.sampling import Draws
 from qualgate.records import Sampling
-from tests.engine.jobs import ENGINES, INT4, arms_under, job, under
+from tests.engine.jobs import ENGINES, INT4, job, under
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def pair(request, tmp_path_factory):
+def pair(request, arms_of, tmp_path_factory):
     """(job, variant) behind a baseline's artifact. gemma2, the packed one, caps its logits, which the kernel does
     not."""
-    folder = tmp_path_factory.mktemp("model")
-    arm, artifact = arms_under(request.param, folder), folder / "job.safetensors"
-    baseline, variant = arm("baseline"), arm("v", INT4)
-    run_job(baseline, job(baseline, artifact, count=6))
+    arm, artifact = arms_of(request.param), tmp_path_factory.mktemp("artifact") / "job.safetensors"
+    run_job(arm(), job(arm(), artifact, count=6))
+    variant = arm("variant", INT4)
     return job(variant, artifact, drafted=True, count=6), variant
 
 

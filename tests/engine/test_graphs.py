@@ -142,24 +142,6 @@ def test_however_texts_are_cut_into_passes_rows_have_their_bits(cuts):
     assert record.replayed > record.recorded > 1
 
 
-def test_requests_may_be_given_up_and_further_ones_join():
-    def three(engine):
-        def hear(event):
-            if isinstance(event, Spoken) and 1 in event.requests:
-                engine.abort(1)
-
-        return [answered(engine, asked(questions()), on_event=hear), answered(engine, asked(questions()[:2]))]
-
-    with opened("packed", reference("packed")) as engine:
-        expected = three(engine)
-    with opened("packed", reference("packed")) as engine:
-        decoder = with_graphs(engine, Replaying(), worth=2)
-        for found, wanted in zip(three(engine), expected, strict=True):
-            alike(found, wanted)
-        assert len(decoder.graphs) > 1
-        assert expected[0].reasons[1] == "abort"
-
-
 def test_graphs_die_with_the_keys_and_values_that_they_point_to():
     short, long = asked(questions()[:1]), asked(questions(), max_new_tokens=12)
     with opened("packed", reference("packed")) as engine:
@@ -373,22 +355,3 @@ def test_on_a_gpu_a_pass_is_warmed_up_and_recorded_on_a_stream_of_its_own(cuda):
     with pytest.raises(RuntimeError, match="during capture"):
         record(work)
     assert cuda.now == ["main"]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_on_a_gpu_answers_have_the_bits_that_they_have_without(monkeypatch):
-    from qualgate.engine.choice import choose_engine, open_engine
-    from tests.engine.tiny_architectures import tiny
-
-    model = tiny("llama").to("cuda")
-    choice, requests = (
-        choose_engine(model),
-        [Request(prompt=tuple(range(3, 30 + n)), max_new_tokens=20) for n in range(5)],
-    )
-    with open_engine(model, choice) as engine:
-        found = answered(engine, requests)
-        decoder: Any = engine.decoder
-        assert (decoder.off, len(decoder.graphs) > 0) == ("", True)
-    monkeypatch.setattr(graphs, "recorder", lambda device: None)
-    with open_engine(model, choice) as engine:
-        alike(found, answered(engine, requests))

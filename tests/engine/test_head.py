@@ -16,6 +16,7 @@ from qualgate_kernels import cpu
 from tests.engine.tiny_architectures import SIZES, VOCABULARY, quantized, tiny
 
 IDS = torch.tensor([[3, 14, 15, 92, 65]])
+pytestmark = pytest.mark.skipif(not cpu.path(), reason=cpu.available())
 AFTER: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("llama", {}),
     "a bias": ("phi", {}),
@@ -23,7 +24,6 @@ AFTER: dict[str, tuple[str, dict[str, Any]]] = {
     "divided by one": ("granite", {"logits_scaling": 4.0}),
     "a soft cap": ("gemma2", {"head_dim": 16, "final_logit_softcapping": 2.0}),
 }
-each = pytest.mark.parametrize("name", AFTER)
 
 
 def asked(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,25 +35,17 @@ def asked(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return entered[0], logits
 
 
-@each
-def test_logits_are_the_models_own(name):
+@pytest.mark.parametrize("name", AFTER)
+def test_logits_are_the_models_own_and_stay_so_when_the_head_is_laid_out(name):
     arch, more = AFTER[name]
     model = tiny(arch, **more)
     states, logits = asked(model)
     head = OutputHead(model)
+    before = head.tensors
     assert torch.equal(head.logits(states), logits)
     assert (head.vocabulary, head.device.type, head.plain) == (VOCABULARY, "cpu", True)
-    assert torch.equal(head.tensors["weight"], model.get_output_embeddings().weight)
-    assert ("bias" in head.tensors) == (name == "a bias")
-
-
-@each
-@pytest.mark.skipif(not cpu.path(), reason=cpu.available())
-def test_a_head_that_was_laid_out_is_the_same_head(name):
-    arch, more = AFTER[name]
-    model = tiny(arch, **more)
-    before = OutputHead(model).tensors
-    states, logits = asked(model)
+    assert torch.equal(before["weight"], model.get_output_embeddings().weight)
+    assert ("bias" in before) == (name == "a bias")
     assert lay_out(model) == ""
     head = OutputHead(model)
     torch.testing.assert_close(head.logits(states), logits, atol=1e-5, rtol=1e-5)

@@ -14,8 +14,7 @@ from qualgate.engine.hidden_codes import Kept, keep, moved, read
 from qualgate.engine.job import run_job
 from qualgate.quant.sealed_tensors import read_tensors
 from qualgate.stats.kl_error_bound import kl_error
-from tests.engine.jobs import INT4, job, loaded
-from tests.tiny_models import save_tiny_model
+from tests.engine.jobs import INT4, job
 
 
 @pytest.mark.parametrize("width", [1, 64, 100])
@@ -62,17 +61,14 @@ def test_columns_that_do_not_fit_are_refused():
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(arms_of, tmp_path_factory):
     """(artifact, drifts) of one variant against the exact baseline, and against a rounded one by the kernel."""
-    folder = tmp_path_factory.mktemp("model")
-    model = save_tiny_model(folder / "model")
-    baseline, variant = loaded(model, folder), loaded(model, folder, "v", INT4)
-    found = []
+    folder, arm, found = tmp_path_factory.mktemp("runs"), arms_of(), []
     with pytest.MonkeyPatch.context() as patch:
         for name in ("exact", "rounded"):
-            work = job(variant, folder / f"{name}.safetensors", drafted=True, count=6)
-            run_job(baseline, job(baseline, work.artifact, count=6))
-            found.append((work, run_job(variant, work)))
+            work = job(arm("variant", INT4), folder / f"{name}.safetensors", drafted=True, count=6)
+            run_job(arm(), job(arm(), work.artifact, count=6))
+            found.append((work, run_job(arm("variant", INT4), work)))
             patch.setattr(artifact, "LARGE", 0)
             patch.setattr(drift, "KERNEL_FROM", 0)
     return found
@@ -97,15 +93,13 @@ def test_a_run_keeps_its_certificate(runs):
     assert sizes[1] < 0.6 * sizes[0]
 
 
-def test_a_position_that_rounding_would_move_too_far_is_kept_whole(runs, tmp_path, monkeypatch):
+def test_a_position_that_rounding_would_move_too_far_is_kept_whole(runs, tiny_arm, tmp_path, monkeypatch):
     exact = read_artifact(runs[0][0], torch.device("cpu"))
     monkeypatch.setattr(artifact, "LARGE", 0)
     etas = sorted(read_artifact(runs[1][0], torch.device("cpu")).etas)
     monkeypatch.setattr(artifact, "ETA", etas[len(etas) // 2])
-    folder = tmp_path / "model"
-    baseline = loaded(save_tiny_model(folder), tmp_path)
-    work = job(baseline, tmp_path / "mixed.safetensors", count=6)
-    run_job(baseline, work)
+    work = job(tiny_arm, tmp_path / "mixed.safetensors", count=6)
+    run_job(tiny_arm, work)
     mixed = read_artifact(work, torch.device("cpu"))
     assert max(mixed.etas) <= etas[len(etas) // 2]
     same = (mixed.states == exact.states).all(-1)

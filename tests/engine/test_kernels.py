@@ -13,15 +13,9 @@ from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.packing import quantize_weight
 from qualgate_kernels import cpu
-from tests.engine.jobs import INT4, INT8, arms_under, job, loaded, under
-from tests.tiny_models import save_tiny_model
+from tests.engine.jobs import INT4, INT8, job, loaded, under
 
 pytestmark = pytest.mark.skipif(not cpu.path(), reason=cpu.available())
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return save_tiny_model(tmp_path_factory.mktemp("kernels") / "model")
 
 
 @pytest.fixture
@@ -33,12 +27,20 @@ def launches(monkeypatch):
     return asked
 
 
-def test_every_packed_layer_goes_through_the_fused_kernel_and_the_completion_says_so(tmp_path, launches):
-    arm = arms_under("packed", tmp_path)("v", INT4)
+def alike_up_to_near_ties(found, expected) -> None:
+    for one, other in zip(found.completions, expected.completions, strict=True):
+        for place, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)):
+            if a != b:
+                assert one.margins[place] < 1e-4
+                break
+
+
+def test_every_packed_layer_goes_through_the_fused_kernel_and_the_completion_says_so(arms_of, launches):
+    arm = arms_of("packed")("variant", INT4)
     layers = sum(isinstance(module, QuantizedLinear) for module in arm.model.modules())
     stacked = layers * 4 // 7  # q, k and v are one product, gate and up another
     launches.clear()  # of the self-check
-    result = run_job(arm, job(arm, ""))
+    result = run_job(arm, job(arm, "", count=4))
     times = Counter(launches)
     head = arm.model.get_output_embeddings().prepared
     assert times.pop(id(head)) > 0
@@ -47,42 +49,26 @@ def test_every_packed_layer_goes_through_the_fused_kernel_and_the_completion_say
     assert {completion.kernel for completion in result.completions} == {f"c {cpu.path()}"}
 
 
-def test_a_plain_decoders_packed_layers_are_multiplied_in_c_and_say_the_same_up_to_near_ties(model, tmp_path, launches):
-    arm = loaded(model, tmp_path, "v", INT4)
+def test_fused_kernels_in_c_the_models_modules_and_the_torch_twin_say_the_same_up_to_near_ties(
+    saved, tmp_path, launches
+):
+    arm = loaded(saved(), tmp_path, "v", INT4)
     launches.clear()
-    by_c = run_job(arm, job(arm, ""))
+    by_c = run_job(arm, work := job(arm, "", count=8))
     assert set(launches) == {id(arm.model.get_output_embeddings().prepared)}
     assert {completion.kernel for completion in by_c.completions} == {f"c {cpu.path()}"}
-    by_modules = under("packed", arm)
-    for one, other in zip(by_c.completions, run_job(by_modules, job(arm, "")).completions, strict=True):
-        for place, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)):
-            if a != b:
-                assert one.margins[place] < 1e-4
-                break
-
-
-def test_the_torch_twin_runs_where_it_is_asked_for(model, tmp_path, launches):
-    arm = loaded(model, tmp_path, "v", INT4, kernels="torch")
+    alike_up_to_near_ties(by_c, run_job(under("packed", arm), work))
+    twin = loaded(saved(), tmp_path, "v", INT4, kernels="torch")
     launches.clear()
-    result = run_job(arm, job(arm, ""))
-    assert arm.choice.kind == "padded"  # torch's products have other bits in other company
+    result = run_job(twin, work)
+    assert twin.choice.kind == "padded"  # torch's products have other bits in other company
     assert launches == []
     assert {completion.kernel for completion in result.completions} == {"torch twin: asked for"}
+    alike_up_to_near_ties(by_c, result)
 
 
-def test_a_baseline_has_no_packed_layers_to_speak_of(model, tmp_path):
-    assert loaded(model, tmp_path).kernel == ""
-
-
-def test_fused_and_twin_say_the_same_up_to_near_ties(model, tmp_path):
-    fused, twin = (loaded(model, tmp_path, "v", INT4, kernels=kernels) for kernels in ("fused", "torch"))
-    for one, other in zip(
-        run_job(fused, job(fused, "")).completions, run_job(twin, job(twin, "")).completions, strict=True
-    ):
-        for place, (a, b) in enumerate(zip(one.token_ids, other.token_ids, strict=False)):
-            if a != b:
-                assert one.margins[place] < 1e-4
-                break
+def test_a_baseline_has_no_packed_layers_to_speak_of(tiny_arm):
+    assert tiny_arm.kernel == ""
 
 
 def test_layers_that_no_kernel_covers_are_counted_with_the_reason(monkeypatch):

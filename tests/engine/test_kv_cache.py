@@ -7,59 +7,33 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
 from qualgate.engine.attention import recycled
 from qualgate.engine.choice import Choice
 from qualgate.engine.job import run_job
 from qualgate.errors import NotInThisVersion
-from qualgate.records import CACHE_TOKEN, DraftSource, Speculation
+from qualgate.records import CACHE_TOKEN
 from qualgate.records.arms import Kept
 from qualgate_kernels.slots import SLOTS
-from tests.engine.jobs import INT4, arms_under, job, loaded
-from tests.tiny_models import save_tiny_model
+from tests.engine.jobs import INT4, NGRAM, SELF_DRAFT, job, loaded, the_same_however_asked, the_same_whoever_drafts
 
 FEWER_BITS = [kept for kept in get_args(Kept) if kept != "float32"]
-SELF_DRAFT = Speculation(draft=DraftSource(kind="quantize", quantize=INT4), tokens=4)
-OTHERS = {
-    "self-draft": SELF_DRAFT,
-    "as many as pay": replace(SELF_DRAFT, tokens=0),
-    "n-grams": Speculation(draft=DraftSource(kind="ngram"), tokens=3),
-}
-
-
-@pytest.fixture(scope="module", params=["plain", "packed"])
-def arms(request, tmp_path_factory):
-    return arms_under(request.param, tmp_path_factory.mktemp("model"))
-
-
-def said(told):
-    return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in told.completions]
+OTHERS = {"self-draft": SELF_DRAFT, "as many as pay": replace(SELF_DRAFT, tokens=0), "n-grams": NGRAM}
 
 
 @pytest.mark.parametrize("kept", FEWER_BITS)
-@pytest.mark.parametrize("recipe", [None, INT4], ids=["full precision", "int4"])
+@pytest.mark.parametrize("recipe", [pytest.param(None, marks=pytest.mark.proof), INT4], ids=["full precision", "int4"])
 def test_an_answer_has_the_same_bits_drafted_from_the_baselines_and_plainly_and_alone(arms, kept, recipe, tmp_path):
-    artifact = tmp_path / "job-0.safetensors"
-    base, arm = arms(), arms("variant", recipe, kv_cache=kept)
-    run_job(base, job(base, artifact))
-    drafted, plain = (run_job(arm, job(arm, artifact, drafted=drafted)) for drafted in (True, False))
-    assert said(drafted) == said(plain)
-    assert drafted.drifts == plain.drifts
-    alone = [one for at in range(16) for one in said(run_job(arm, only(job(arm, ""), at)))]
-    assert alone == said(plain)
-
-
-def only(work, at):
-    return replace(work, prompts=work.prompts[at : at + 1])
+    the_same_however_asked(arms(), arms("variant", recipe, kv_cache=kept), tmp_path / "job-0.safetensors")
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("kept", FEWER_BITS)
 @pytest.mark.parametrize("way", OTHERS)
 def test_no_bit_of_an_answer_depends_on_who_drafts(arms, kept, way):
-    plain, drafted = arms("variant", kv_cache=kept), arms("variant", kv_cache=kept, speculation=OTHERS[way])
-    assert said(run_job(drafted, job(drafted, ""))) == said(run_job(plain, job(plain, "")))
+    the_same_whoever_drafts(arms("variant", kv_cache=kept), arms("variant", kv_cache=kept, speculation=OTHERS[way]))
 
 
 class RoundedCache(DynamicCache):
@@ -97,27 +71,21 @@ def reaching(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kept", FEWER_BITS)
-def test_prompts_and_answers_see_keys_and_values_as_they_are_held(tmp_path, kept):
+def test_prompts_and_answers_see_keys_and_values_as_they_are_held(saved, arms_of, kept):
     """A number on the border of two codes may fall to the other side in float32, so log-probs are near, not equal."""
-    model = save_tiny_model(tmp_path / "model", arch="llama")
-    arm = loaded(model, tmp_path, kv_cache=kept)
+    arm = arms_of("plain")("variant", kv_cache=kept)
+    theirs = AutoModelForCausalLM.from_pretrained(saved(), dtype=torch.bfloat16).float().eval()
+    theirs.set_attn_implementation("eager")
     work, off = job(arm, "", count=6), {"float32": 0.0, kept: 0.0}
     for prompt, told in zip(work.prompts, run_job(arm, work).completions, strict=True):
         tokens = torch.tensor([[*prompt.token_ids, *told.token_ids]])
         for held in off:
-            logits = reference(model, held, tokens)[len(prompt.token_ids) - 1 : -1]
-            expected = logits.log_softmax(-1)[range(len(told.token_ids)), torch.tensor(told.token_ids)]
+            with torch.inference_mode():
+                logits = theirs(tokens, past_key_values=RoundedCache(held), use_cache=True).logits[0].double()
+            expected = logits[len(prompt.token_ids) - 1 : -1].log_softmax(-1)
+            expected = expected[range(len(told.token_ids)), torch.tensor(told.token_ids)]
             off[held] += float((expected - torch.tensor(told.logprobs)).abs().sum())
     assert off[kept] < off["float32"] / 100
-
-
-def reference(model, kept: str, tokens: torch.Tensor) -> torch.Tensor:
-    from transformers import AutoModelForCausalLM
-
-    theirs = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).float().eval()
-    theirs.set_attn_implementation("eager")
-    with torch.inference_mode():
-        return theirs(tokens, past_key_values=RoundedCache(kept), use_cache=True).logits[0].double()
 
 
 def test_what_a_token_takes_is_counted_by_the_format(arms):
@@ -131,7 +99,7 @@ def test_what_a_token_takes_is_counted_by_the_format(arms):
 @pytest.mark.parametrize("kept", get_args(Kept))
 def test_blocks_take_the_memory_that_is_counted(arms, kept):
     arm = arms("variant", kv_cache=kept)
-    run_job(arm, job(arm, ""))
+    run_job(arm, job(arm, "", count=4))
     with recycled(arm.choice.kept, arm.choice.scales) as states:
         blocks = [states.memory[layer] for layer in arm.choice.seen]
     measured = sum(tensor.element_size() * tensor.numel() for one in blocks for tensor in one.tensors.values())
@@ -147,10 +115,9 @@ def test_how_they_are_held_is_a_part_of_an_arm_and_what_is_held_in_float32_is_wh
     assert arm.spec.weights_label == "bfloat16, KV int8"
 
 
-def test_padded_batches_hold_them_in_float32_alone(tmp_path, monkeypatch):
-    model = save_tiny_model(tmp_path / "model", arch="llama")
+def test_padded_batches_hold_them_in_float32_alone(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("qualgate.engine.choice.choose_engine", lambda model: Choice(kind="padded", because="so it is"))
     with pytest.raises(
         NotInThisVersion, match=r"padded batches here \(so it is\).*Write `kv_cache: float32` in place of int8"
     ):
-        loaded(model, tmp_path, kv_cache="int8")
+        loaded(saved(), tmp_path, kv_cache="int8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,12 @@ from qualgate.engine.head import OutputHead
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.engine.overflow import Overflows
-from qualgate.engine.padded.forward import open_decoder, pad
+from qualgate.engine.padded.forward import open_decoder
 from qualgate.engine.request import Request
 from qualgate.errors import UsageError
 from qualgate.records import ArmSpec, QuantizeRecipe
 from tests.engine.jobs import INT8, Kind, job, loaded, under
 from tests.quant.readers.models import gptq_folder
-from tests.tiny_models import save_tiny_model
 
 RESIDUAL = ("embed_tokens.weight", "o_proj.weight", "down_proj.weight")
 
@@ -36,13 +36,13 @@ def scaled(folder: Path, factor: float, names: tuple[str, ...] = RESIDUAL) -> Pa
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("quiet") / "model", dtype="float32")
+def quiet(saved) -> Path:
+    return saved(dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def loud(tmp_path_factory) -> Path:
-    return scaled(save_tiny_model(tmp_path_factory.mktemp("loud") / "model", dtype="float32"), 2.0**15)
+def loud(quiet, tmp_path_factory) -> Path:
+    return scaled(Path(shutil.copytree(quiet, tmp_path_factory.mktemp("loud") / "model")), 2.0**15)
 
 
 def overflow(
@@ -68,9 +68,9 @@ def test_a_llama_whose_residual_stream_is_beyond_float16_is_counted(loud, quiet,
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_dtype_with_the_range_of_float32_overflows_nowhere_and_is_not_looked_at(loud, tmp_path, dtype):
-    assert overflow(loud, tmp_path, dtype).overflow == ()
-    model = loaded(loud, tmp_path, dtype=dtype).model
-    with open_decoder(model, dtype) as padded, open_model(model, OutputHead(model), dtype) as packed:
+    arm = loaded(loud, tmp_path, dtype=dtype)
+    assert run_job(arm, job(arm, "", count=6)).overflow == ()
+    with open_decoder(arm.model, dtype) as padded, open_model(arm.model, OutputHead(arm.model), dtype) as packed:
         for decoder in (padded, packed):
             assert decoder.overflows is None
             assert not any(module._forward_hooks for module in decoder.model.modules())
@@ -97,25 +97,11 @@ def test_quantized_variants_are_counted_too(loud, tmp_path):
 
 
 def test_large_values_are_told_from_large_keys(quiet, tmp_path):
-    model = scaled(save_tiny_model(tmp_path / "m", dtype="float32"), 2.0**17, ("layers.1.self_attn.v_proj.weight",))
+    copy = Path(shutil.copytree(quiet, tmp_path / "m"))
+    model = scaled(copy, 2.0**17, ("layers.1.self_attn.v_proj.weight",))
     found = {name for _, name, _ in overflow(model, tmp_path).overflow}
     assert {"model.layers.1.self_attn.v_proj", "values of layer 1"} <= found
     assert not any(name.startswith("keys") or "layers.0" in name for name in found)
-
-
-def test_padding_is_computed_along_and_never_counted(loud, tmp_path):
-    arm = under("padded", loaded(loud, tmp_path, dtype="float16"))
-    prompts = [[5], [7, 11, 13, 17, 19, 23]]
-
-    def counts(rows) -> dict[str, int]:
-        with open_decoder(arm.model, "float16") as decoder:
-            decoder.forward(*pad(rows, decoder.device), None, keep=1)
-            assert decoder.overflows is not None
-            return {name: count for _, name, count in decoder.overflows.found}
-
-    apart = [counts([prompt]) for prompt in prompts]
-    together = counts(prompts)
-    assert together == {name: sum(one.get(name, 0) for one in apart) for name in together}
 
 
 def test_infinities_and_nan_are_not_finite_values_beyond(tmp_path):
@@ -135,24 +121,28 @@ def test_infinities_and_nan_are_not_finite_values_beyond(tmp_path):
     ],
 )
 def test_what_is_served_is_the_gate_files_word_else_the_folders(quiet, tmp_path, config, said, stored):
-    for file in quiet.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    settings = json.loads((tmp_path / "config.json").read_text())
+    shutil.copytree(quiet, tmp_path / "m")
+    settings = json.loads((quiet / "config.json").read_text())
     settings.pop("dtype", None)
-    (tmp_path / "config.json").write_text(json.dumps(settings | ({"dtype": config} if config else {})))
-    spec = ArmSpec(name="baseline", model=str(tmp_path), dtype="bfloat16", dtype_said=said)
+    (tmp_path / "m" / "config.json").write_text(json.dumps(settings | ({"dtype": config} if config else {})))
+    spec = ArmSpec(name="baseline", model=str(tmp_path / "m"), dtype="bfloat16", dtype_said=said)
     assert load_arm(spec, tmp_path, {}, device="cpu").stored == stored
 
 
-@pytest.mark.parametrize("arch", ["llama", "gpt_neox"])
-def test_weights_beyond_float16_are_refused_by_name_before_an_answer(tmp_path, arch):
-    folder = save_tiny_model(tmp_path / "model", arch=arch)
-    tensors = load_file(folder / "model.safetensors")
-    name = next(
-        one for one in tensors if one.endswith("dense_4h_to_h.weight" if arch == "gpt_neox" else "up_proj.weight")
-    )
-    tensors[name][0, :2] = torch.tensor([1e5, -3e38])
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+def change(folder: Path, end: str, numbers: list[float]) -> str:
+    """Puts numbers at the beginning of the first tensor whose name ends so, and names it."""
+    (file,) = folder.glob("*.safetensors")
+    tensors = load_file(file)
+    name = next(one for one in tensors if one.endswith(end))
+    tensors[name].view(-1)[: len(numbers)] = torch.tensor(numbers)
+    save_file(tensors, file, {"format": "pt"})
+    return name
+
+
+@pytest.mark.parametrize(("arch", "end"), [("llama", "up_proj.weight"), ("gpt_neox", "dense_4h_to_h.weight")])
+def test_weights_beyond_float16_are_refused_by_name_before_an_answer(saved, tmp_path, arch, end):
+    folder = Path(shutil.copytree(saved(arch=arch), tmp_path / "model"))
+    name = change(folder, end, [1e5, -3e38])
     with pytest.raises(
         UsageError, match=rf"2 numbers of {re.escape(name)} are beyond float16's largest, 65504.*bfloat16"
     ):
@@ -160,11 +150,8 @@ def test_weights_beyond_float16_are_refused_by_name_before_an_answer(tmp_path, a
     assert loaded(folder, tmp_path, dtype="bfloat16").choice.kind, "bfloat16 holds them"
 
 
-def test_floats_beside_packed_weights_are_held_against_float16_too(tmp_path):
-    folder = gptq_folder(save_tiny_model(tmp_path / "model"), tmp_path / "gptq")
-    (file,) = folder.glob("*.safetensors")
-    tensors = load_file(file)
-    tensors["model.norm.weight"][0] = 1e6
-    save_file(tensors, file, {"format": "pt"})
+def test_floats_beside_packed_weights_are_held_against_float16_too(saved, tmp_path):
+    folder = gptq_folder(saved(), tmp_path / "gptq")
+    change(folder, "model.norm.weight", [1e6])
     with pytest.raises(UsageError, match=r"1 number of model\.norm\.weight is beyond float16's largest"):
         loaded(folder, tmp_path, "variant", dtype="float16")

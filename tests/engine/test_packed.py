@@ -17,7 +17,6 @@ from tests.depth import with_proofs
 from tests.engine.engines import (
     MOST,
     PACKED,
-    ROOM,
     Kind,
     Told,
     answered,
@@ -83,17 +82,19 @@ WAYS: dict[str, dict[str, Any]] = {
     "few blocks": {"blocks": FEW},
     "few blocks, two threads": {"blocks": FEW, "threads": 2, "limits": Limits(rows=20)},
 }
+PROOFS = {"two threads", "one row a pass", "few blocks, two threads"}
+each = pytest.mark.parametrize("kind", PACKED)
 
 
-@pytest.mark.parametrize("kind", PACKED)
-@pytest.mark.parametrize("way", with_proofs(WAYS, {"one row a pass", "few blocks, two threads"}))
+@each
+@pytest.mark.parametrize("way", with_proofs(WAYS, PROOFS))
 def test_no_bit_depends_on_what_rides_along(kind, way, mixture, at_once):
     with opened(kind, reference(kind), **WAYS[way]) as engine:
         assert bits(answered(engine, mixture)) == bits(at_once[kind])
         assert bits(answered(engine, mixture)) == bits(at_once[kind])  # with the prompts' beginnings in the blocks
 
 
-@pytest.mark.parametrize("kind", PACKED)
+@each
 def test_no_bit_depends_on_being_alone(kind, mixture, at_once):
     with opened(kind, reference(kind)) as engine:
         alone = [answered(engine, [request]) for request in mixture]
@@ -101,83 +102,57 @@ def test_no_bit_depends_on_being_alone(kind, mixture, at_once):
     assert joined == bits(at_once[kind])
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_no_bit_depends_on_drafts(kind, mixture, at_once):
+@each
+@pytest.mark.parametrize("how", [{"blocks": FEW}, pytest.param({"threads": 2}, marks=pytest.mark.proof)], ids=str)
+def test_no_bit_depends_on_drafts(kind, how, mixture, at_once):
     expected = right_answers()
-    proposer = Half([*expected, *expected[:4], [], []])
-    for how in ({}, {"threads": 2}, {"blocks": FEW}):
-        with opened(kind, reference(kind), **how) as engine:
-            told = answered(engine, mixture, proposer=proposer)
-        assert bits(told) == bits(at_once[kind])
-        counts = [(end.proposed, end.accepted) for request, end in told.ended.items() if request < len(expected)]
-        assert sum(proposed for proposed, _ in counts) > sum(accepted for _, accepted in counts) > 0
+    with opened(kind, reference(kind), **how) as engine:
+        told = answered(engine, mixture, proposer=Half([*expected, *expected[:4], [], []]))
+    assert bits(told) == bits(at_once[kind])
+    counts = [(end.proposed, end.accepted) for request, end in told.ended.items() if request < len(expected)]
+    assert sum(proposed for proposed, _ in counts) > sum(accepted for _, accepted in counts) > 0
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_few_blocks_throw_requests_out_that_read_again(kind, mixture, monkeypatch):
-    rows: list[int] = []
+def failing(monkeypatch, when, error: Exception) -> None:
+    """Passes that `when` says so of, by their parts, end so."""
     real = packed.batch
 
-    def counted(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
-        rows.append(sum(len(part.tokens) for part in parts))
-        return real(parts, blocks, **how)
-
-    monkeypatch.setattr(packed, "batch", counted)
-    found = {}
-    for blocks in (FEW, ROOM):
-        rows.clear()
-        with opened(kind, reference(kind), blocks=blocks) as engine:
-            answered(engine, mixture)
-        found[blocks] = sum(rows)
-    assert found[FEW] > found[ROOM]
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_pass_that_fails_leaves_no_block_that_is_known_and_was_never_filled(kind, mixture, at_once, monkeypatch):
-    real, passes = packed.batch, iter(range(100))
-
     def fails(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
-        if next(passes) == 0:
-            raise RuntimeError("a kernel failed")
+        if when(parts):
+            raise error
         return real(parts, blocks, **how)
 
     monkeypatch.setattr(packed, "batch", fails)
-    with opened(kind, reference(kind)) as engine:
+
+
+def test_a_pass_that_fails_leaves_no_block_that_is_known_and_was_never_filled(mixture, at_once, monkeypatch):
+    passes = iter(range(100))
+    failing(monkeypatch, lambda _: next(passes) == 0, RuntimeError("a kernel failed"))
+    with opened("plain", reference("plain")) as engine:
         with pytest.raises(RuntimeError, match="a kernel failed"):
             answered(engine, mixture)
-        assert bits(answered(engine, mixture)) == bits(at_once[kind])
+        assert bits(answered(engine, mixture)) == bits(at_once["plain"])
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_pass_that_memory_does_not_hold_is_made_in_two(kind, mixture, at_once, monkeypatch):
-    real, most = packed.batch, [5]
+SHORT = [
+    (lambda parts: len(parts) > 5, MemoryError("none left")),
+    (
+        lambda parts: sum(len(part.tokens) for part in parts) > 2,  # of a single text
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ),
+]
 
-    def short(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
-        if len(parts) > most[0]:
-            raise MemoryError("none left")
-        return real(parts, blocks, **how)
 
-    monkeypatch.setattr(packed, "batch", short)
+@each
+@pytest.mark.parametrize(("when", "error"), SHORT, ids=["a pass", "a text"])
+def test_a_pass_that_memory_does_not_hold_is_made_in_two(kind, when, error, mixture, at_once, monkeypatch):
+    failing(monkeypatch, when, error)
     with opened(kind, reference(kind)) as engine:
         assert bits(answered(engine, mixture)) == bits(at_once[kind])
         assert engine.tally.parted > 0
-        most[0] = 0
-        with pytest.raises(MemoryError, match="none left"):
+        failing(monkeypatch, lambda _: True, MemoryError("not one row"))
+        with pytest.raises(MemoryError, match="not one row"):
             answered(engine, mixture)
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_single_text_that_memory_does_not_hold_is_read_in_two(kind, mixture, at_once, monkeypatch):
-    real = packed.batch
-
-    def short(parts: Sequence[Any], blocks: int, **how: Any) -> Any:
-        if sum(len(part.tokens) for part in parts) > 2:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
-        return real(parts, blocks, **how)
-
-    monkeypatch.setattr(packed, "batch", short)
-    with opened(kind, reference(kind)) as engine:
-        assert bits(answered(engine, mixture)) == bits(at_once[kind])
 
 
 def test_c_and_the_models_own_modules_answer_alike(at_once):
@@ -187,11 +162,10 @@ def test_c_and_the_models_own_modules_answer_alike(at_once):
         assert one == pytest.approx(two, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_request_of_exactly_the_positions_that_fit_runs_and_one_more_is_refused(kind):
+def test_a_request_of_exactly_the_positions_that_fit_runs_and_one_more_is_refused():
     request = asked(questions()[:1])[0]
     fits = replace(request, max_new_tokens=4 * SLOTS + 1 - len(request.prompt))
-    with opened(kind, reference(kind), blocks=4) as engine:
+    with opened("plain", reference("plain"), blocks=4) as engine:
         told = answered(engine, [fits] * 3)
         assert [tokens[:MOST] for tokens in told.tokens] == right_answers()[:1] * 3
         with pytest.raises(MemoryError, match="65 tokens"):

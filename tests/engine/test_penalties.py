@@ -27,30 +27,6 @@ def texts(seed: int) -> tuple[list[int], list[int], list[int]]:
     return prompt, said, offered
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_repetition_penalty_is_that_of_transformers_to_the_bit(seed):
-    prompt, said, offered = texts(seed)
-    rows = logits(len(offered) + 1, seed)
-    found = penalized(rows, prompt, said, offered, Sampling(repetition_penalty=1.3))
-    theirs = RepetitionPenaltyLogitsProcessor(1.3)
-    for row in range(len(rows)):
-        ids = torch.tensor([[*prompt, *said, *offered[:row]]])
-        assert torch.equal(found[row], theirs(cast("Any", ids), cast("Any", rows[row : row + 1].clone()))[0])
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_presence_and_frequency_count_the_answer_before_a_row_and_not_the_prompt(seed):
-    prompt, said, offered = texts(seed)
-    rows = logits(len(offered) + 1, seed)
-    found = penalized(rows, prompt, said, offered, Sampling(presence_penalty=0.75, frequency_penalty=0.5))
-    for row in range(len(rows)):
-        counts = Counter([*said, *offered[:row]])
-        taken = torch.tensor([0.5 * counts[token] + 0.75 * (counts[token] > 0) for token in range(VOCABULARY)])
-        torch.testing.assert_close(found[row], rows[row] - taken, rtol=0, atol=1e-5)
-        untouched = torch.tensor([counts[token] == 0 for token in range(VOCABULARY)])
-        assert torch.equal(found[row][untouched], rows[row][untouched])
-
-
 def test_repetition_comes_before_what_is_taken_off():
     rows = torch.tensor([[4.0, -4.0, 1.0]])
     found = penalized(
@@ -60,15 +36,28 @@ def test_repetition_comes_before_what_is_taken_off():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_rows_bits_are_those_it_has_alone_and_logits_stay_as_they_were(seed):
+def test_each_penalty_is_what_it_is_defined_to_be_and_a_rows_bits_are_those_it_has_alone(seed):
+    """Repetition as transformers has it; presence and frequency count the answer before a row, and not the prompt."""
     prompt, said, offered = texts(seed)
     rows = logits(len(offered) + 1, seed)
-    before, sampling = rows.clone(), Sampling(repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=-0.2)
-    together = penalized(rows, prompt, said, offered, sampling)
+    before, both = rows.clone(), Sampling(repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=-0.2)
+    repeated, counted, together = (
+        penalized(rows, prompt, said, offered, sampling)
+        for sampling in (
+            Sampling(repetition_penalty=1.3), Sampling(presence_penalty=0.75, frequency_penalty=0.5), both,
+        )
+    )  # fmt: skip
     assert torch.equal(rows, before)
+    theirs = RepetitionPenaltyLogitsProcessor(1.3)
     for row in range(len(rows)):
-        alone = penalized(rows[row : row + 1], prompt, [*said, *offered[:row]], [], sampling)
-        assert torch.equal(together[row], alone[0])
+        answer = [*said, *offered[:row]]
+        ids = torch.tensor([[*prompt, *answer]])
+        assert torch.equal(repeated[row], theirs(cast("Any", ids), cast("Any", rows[row : row + 1].clone()))[0])
+        counts = Counter(answer)
+        taken = torch.tensor([0.5 * counts[token] + 0.75 * (counts[token] > 0) for token in range(VOCABULARY)])
+        torch.testing.assert_close(counted[row], rows[row] - taken, rtol=0, atol=1e-5)
+        assert torch.equal(counted[row][taken == 0], rows[row][taken == 0])
+        assert torch.equal(together[row], penalized(rows[row : row + 1], prompt, answer, [], both)[0])
 
 
 def test_tokens_that_the_head_does_not_have_are_nobodys():

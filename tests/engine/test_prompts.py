@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,12 @@ from qualgate.engine.prompts import Renderer, _of_files, load_tokenizer
 from qualgate.errors import UsageError
 from qualgate.quant.model_files import read_files
 from qualgate.records import Case
-from tests.tiny_models import save_tiny_model
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
-    return save_tiny_model(tmp_path / "model")
+def folder(saved, tmp_path) -> Path:
+    """A copy to change."""
+    return Path(shutil.copytree(saved(), tmp_path / "model"))
 
 
 def case(**body) -> Case:
@@ -30,11 +31,9 @@ MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 TOOLS = [{"type": "function", "function": {"name": "size", "parameters": {}}}]
 
 
-@pytest.mark.parametrize("arch", ["llama", "qwen2"])
-def test_token_ids_are_those_of_transformers(tmp_path, arch):
-    folder = save_tiny_model(tmp_path / "model", arch=arch)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    rendered = Renderer(read_files(folder)).render(
+def test_token_ids_are_those_of_transformers(saved):
+    tokenizer = AutoTokenizer.from_pretrained(saved())
+    rendered = Renderer(read_files(saved())).render(
         [case(messages=MESSAGES), case(prompt="1 + 1"), case(messages=MESSAGES, tools=TOOLS)]
     )
     for found, tools in ((rendered[0], None), (rendered[2], TOOLS)):
@@ -50,29 +49,24 @@ SHOWS_CALLS = """{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in
  {"name": c.function.name, "arguments": c.function.arguments} | tojson }}{% endfor %}{% endfor %}"""
 
 
-def test_recorded_calls_are_written_with_their_arguments_as_an_object(folder):
+def test_recorded_calls_are_written_with_their_arguments_as_an_object_and_not_left_out(folder):
     """As published templates expect them, and as vLLM hands them over; in a case they are text, as OpenAI has it."""
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+    said = r"set/2: an earlier message calls tools, and .* shows nothing of `tool_calls`"
+    with pytest.raises(UsageError, match=said):
+        Renderer(read_files(folder)).render([case(messages=MESSAGES), case(id="2", messages=CALLED)])
     (folder / "chat_template.jinja").write_text(SHOWS_CALLS)
     found = Renderer(read_files(folder)).text(case(messages=CALLED))
     assert found.endswith('<assistant>{"name": "size", "arguments": {"of": "Größe"}}<tool>9')
 
 
-def test_a_template_that_leaves_out_recorded_calls_is_refused(folder):
-    (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
-    renderer = Renderer(read_files(folder))
-    with pytest.raises(
-        UsageError, match=r"set/2: an earlier message calls tools, and .* shows nothing of `tool_calls`"
-    ):
-        renderer.render([case(messages=MESSAGES), case(id="2", messages=CALLED)])
-    (folder / "chat_template.jinja").write_text(SHOWS_CALLS)
-    assert Renderer(read_files(folder)).render([case(messages=CALLED)])
-
-
-def test_messages_without_a_chat_template_are_refused(folder):
+def test_messages_without_a_chat_template_and_an_empty_prompt_are_refused(folder):
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(UsageError, match=r"set/1 has messages, but .* no chat template"):
         Renderer(read_files(folder)).render([case(messages=MESSAGES)])
     assert Renderer(read_files(folder)).render([case(prompt="x")])
+    with pytest.raises(UsageError, match="no tokens"):
+        Renderer(read_files(folder)).render([case(prompt="")])
 
 
 @pytest.mark.parametrize(
@@ -91,16 +85,11 @@ def test_messages_without_a_chat_template_are_refused(folder):
     ],
 )
 def test_a_template_that_fails_names_the_case(folder, monkeypatch, template, message):
-    bounds = replace(chat_template.BOUNDS, cpu_seconds=2.0)
+    bounds = replace(chat_template.BOUNDS, cpu_seconds=0.5)
     monkeypatch.setattr(chat_template, "BOUNDS", bounds)
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(UsageError, match=f"set/1: the chat template .*{message}"):
         Renderer(read_files(folder)).render([case(messages=MESSAGES)])
-
-
-def test_an_empty_prompt_is_refused(folder):
-    with pytest.raises(UsageError, match="no tokens"):
-        Renderer(read_files(folder)).render([case(prompt="")])
 
 
 PLAIN = {

@@ -21,21 +21,20 @@ from qualgate.quant.model_folder import read_model_folder
 from qualgate.quant.readers import read_quantized
 from qualgate.records import ArmSpec, QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
-from tests.engine.jobs import job, loaded, under
+from tests.engine.jobs import job, under
 from tests.quant.readers.models import gptq_folder, rounded_folder
-from tests.tiny_models import save_tiny_model
 
 IDS = torch.arange(40).view(2, 20)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("model") / "llama", dtype="float32")
+def model(saved) -> Path:
+    return saved(dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def quantized(model) -> Path:
-    return gptq_folder(model, model.parent / "gptq")
+def quantized(model, tmp_path_factory) -> Path:
+    return gptq_folder(model, tmp_path_factory.mktemp("gptq") / "gptq")
 
 
 @pytest.fixture
@@ -55,10 +54,9 @@ def logits(model) -> torch.Tensor:
         return model(IDS).logits
 
 
-@pytest.mark.parametrize("arch", ["llama", "qwen2", "gemma2"])
-@pytest.mark.parametrize("head", [False, True])
-def test_a_quantized_folder_computes_what_its_floats_do(tmp_path, arch, head):
-    plain = save_tiny_model(tmp_path / "model", arch=arch, dtype="float32")
+@pytest.mark.parametrize(("arch", "head"), [("llama", False), ("qwen2", False), ("gemma2", True), ("llama", True)])
+def test_a_quantized_folder_computes_what_its_floats_do(saved, tmp_path, arch, head):
+    plain = saved(arch=arch, dtype="float32")
     bits = 8 if head else 4  # 260 tokens do not fill words of 4-bit zero points
     found = arm(gptq_folder(plain, tmp_path / "gptq", bits=bits, head=head), tmp_path)
     expected = arm(rounded_folder(plain, tmp_path / "rounded", bits=bits, head=head), tmp_path)
@@ -72,11 +70,9 @@ def test_a_quantized_folder_computes_what_its_floats_do(tmp_path, arch, head):
     assert run_job(found, work).completions[0].token_ids == run_job(expected, work).completions[0].token_ids
 
 
-def test_tied_embeddings_stay_tied(tmp_path):
-    plain = save_tiny_model(tmp_path / "model", dtype="float32")
-    tensors = load_file(plain / "model.safetensors")
-    del tensors["lm_head.weight"]
-    save_file(tensors, plain / "model.safetensors", {"format": "pt"})
+def test_tied_embeddings_stay_tied(model, tmp_path):
+    plain = Path(shutil.copytree(model, tmp_path / "model"))
+    spoil(plain, lambda tensors: tensors.pop("lm_head.weight"))
     config = json.loads((plain / "config.json").read_text())
     (plain / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
     found = arm(gptq_folder(plain, tmp_path / "gptq"), tmp_path).model
@@ -94,23 +90,18 @@ def test_a_model_without_weights_has_every_place_and_no_numbers(quantized):
     assert all(parameter.is_meta for parameter in found.model.parameters())
 
 
-def test_a_quantized_arms_footprint_is_what_it_holds(quantized, model, tmp_path):
-    found = arm(quantized, tmp_path)
-    layers = read_quantized(quantized).layers
-    packed = sum(layer.weight.nbytes for layer in layers.values())
-    numbers = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in layers.values())
+def test_a_quantized_arms_footprint_is_what_it_holds_and_its_parameters_are_weights(quantized, model, tmp_path):
+    found, floats = arm(quantized, tmp_path), read_model_folder(model).parameters
+    layers = read_quantized(quantized).layers.values()
+    packed = sum(layer.weight.nbytes for layer in layers)
+    numbers = sum(layer.weight.shape[0] * layer.weight.shape[1] for layer in layers)
     assert found.footprint.quantized_bytes == packed
-    floats = 4 * (read_model_folder(model).parameters - numbers)
-    assert found.footprint.bytes_in_memory == pytest.approx(packed + floats, abs=128)  # and the rotary frequencies
+    memory = found.footprint.bytes_in_memory
+    assert memory == pytest.approx(packed + 4 * (floats - numbers), abs=128)  # and the rotary frequencies
     assert found.footprint.bytes_on_disk == (quantized / "gptq_model-4bit-32g.safetensors").stat().st_size
-    assert found.footprint.effective_bits == pytest.approx(
-        8 * found.footprint.bytes_in_memory / (read_model_folder(model).parameters), rel=0.02
-    )
-
-
-def test_parameters_are_counted_as_weights_not_as_words(quantized, model):
-    zero_biases = sum(layer.weight.shape[0] for layer in read_quantized(quantized).layers.values())
-    assert read_model_folder(quantized).parameters == read_model_folder(model).parameters + zero_biases
+    assert found.footprint.effective_bits == pytest.approx(8 * memory / floats, rel=0.02)
+    zero_biases = sum(layer.weight.shape[0] for layer in layers)
+    assert read_model_folder(quantized).parameters == floats + zero_biases
 
 
 def test_the_file_beside_the_config_is_part_of_the_identity(folder, tmp_path):
@@ -147,13 +138,9 @@ DAMAGE = {
 }
 
 
-def checked(spec: ArmSpec, **more: bool) -> None:
-    check_weights(spec, read_model_folder(Path(spec.model)), **more)
-
-
-def check(spec: ArmSpec) -> None:
+def check(spec: ArmSpec, **more: bool) -> None:
     """What a plan does with every arm."""
-    checked(spec)
+    check_weights(spec, read_model_folder(Path(spec.model)), **more)
 
 
 def _cut(file: Path) -> None:
@@ -171,11 +158,14 @@ def test_damage_is_refused_before_anything_is_generated(folder, fault):
     assert str(folder) in str(refused.value)
 
 
-def test_a_quantized_baseline_or_a_second_quantization_is_refused(folder, tmp_path):
+def test_a_quantized_baseline_unless_the_gate_file_says_so_and_a_second_quantization_are_refused(quantized, tmp_path):
+    baseline = ArmSpec(name="baseline", model=str(quantized))
     with pytest.raises(UsageError, match="cannot be the baseline"):
-        checked(ArmSpec(name="baseline", model=str(folder)))
+        check(baseline)
+    check(baseline, quantized_baseline=True)
+    assert load_arm(baseline, tmp_path, {}, device="cpu").footprint.quantized_bytes
     with pytest.raises(UsageError, match="Quantize the model it was made from"):
-        checked(ArmSpec(name="v", model=str(folder), quantize=QuantizeRecipe(method="int4", group_size=32)))
+        check(ArmSpec(name="v", model=str(quantized), quantize=QuantizeRecipe(method="int4", group_size=32)))
 
 
 def refused_alike(folder: Path, tmp_path: Path, error: type[UsageError], message: str) -> None:
@@ -240,32 +230,19 @@ def test_inputs_with_a_fixed_scale_are_rounded_by_the_layers_own(model, tmp_path
         if layer.in_features == 64:
             codes = (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float()
             assert torch.equal(layer(x), torch.nn.functional.linear(codes * scale, dequantize_torch(layer.packed)))
-    checked(ArmSpec(name="v", model=str(folder)))
+    check(ArmSpec(name="v", model=str(folder)))
 
 
 def test_inputs_that_cannot_be_computed_are_refused_before_a_run(model, tmp_path):
     batch = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "tensor", "symmetric": True}
     folder = w8a8(model, tmp_path / "batch", batch)
-    with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
-        checked(ArmSpec(name="v", model=str(folder)))
-    with pytest.raises(NotInThisVersion, match="a row's result would depend on the rows beside it"):
-        arm(folder, tmp_path)
-
-
-def test_the_baseline_still_loads_as_before(model, tmp_path):
-    assert loaded(model, tmp_path).footprint.quantized_bytes == 0
-
-
-def test_a_quantized_baseline_is_taken_where_the_gate_file_says_so(folder, tmp_path):
-    checked(ArmSpec(name="baseline", model=str(folder)), quantized_baseline=True)
-    assert load_arm(ArmSpec(name="baseline", model=str(folder)), tmp_path, {}, device="cpu").footprint.quantized_bytes
+    refused_alike(folder, tmp_path, NotInThisVersion, "a row's result would depend on the rows beside it")
 
 
 def test_a_baseline_with_a_quantized_head_is_refused(model, tmp_path):
-    packed_head = gptq_folder(model, tmp_path / "head", bits=8, head=True)
-    spec = ArmSpec(name="baseline", model=str(packed_head))
+    spec = ArmSpec(name="baseline", model=str(gptq_folder(model, tmp_path / "head", bits=8, head=True)))
     with pytest.raises(NotInThisVersion, match="output head is quantized"):
-        checked(spec, quantized_baseline=True)
+        check(spec, quantized_baseline=True)
     with pytest.raises(NotInThisVersion, match="output head is quantized"):
         load_arm(spec, tmp_path, {}, device="cpu")
 

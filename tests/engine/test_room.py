@@ -17,11 +17,11 @@ GIB = 2**30
 def machine(tmp_path, monkeypatch):
     """A machine that says of itself what the test writes: free bytes, and (limit, used, of what) of a group."""
 
-    def says(free: str | None, group: tuple[str, ...] | None) -> None:
+    def says(free: str | None, group: tuple[str, ...]) -> None:
         (tmp_path / "meminfo").write_text(
             "MemTotal: 99 kB\n" + (f"MemAvailable:   {free} kB\nBuffers: 1 kB\n" if free else "")
         )
-        for name, text in zip(("max", "current", "stat"), group or (), strict=False):
+        for name, text in zip(("max", "current", "stat"), group, strict=False):
             (tmp_path / name).write_text(f"{text}\n")
         monkeypatch.setattr(room, "MEMORY", tmp_path / "meminfo" if free is not None else tmp_path / "none")
         groups = (tmp_path / "max", tmp_path / "current", tmp_path / "stat"), (Path("/no"), Path("/such"), Path("/one"))
@@ -30,27 +30,26 @@ def machine(tmp_path, monkeypatch):
     return says
 
 
-def test_without_a_group_it_is_what_the_machine_has_free(machine):
-    machine(str(8 * 2**20), None)
-    assert room.free() == 8 * GIB
-    assert room.room() == SHARE * 8 * GIB
+EIGHT = str(8 * 2**20)  # kB
+FREE = {
+    "no group": (EIGHT, (), 8 * GIB),
+    "a group's limit leaves less": (EIGHT, (str(3 * GIB), str(GIB)), 2 * GIB),
+    "a group's limit leaves more": (EIGHT, (str(30 * GIB), "0"), 8 * GIB),
+    "files that were read": (
+        EIGHT,
+        (str(3 * GIB), str(2 * GIB), f"anon 5\ninactive_file {GIB}\nactive_file 7"),
+        2 * GIB,
+    ),
+    "a group without a limit": (EIGHT, ("max", "5"), 8 * GIB),
+}
 
 
-def test_a_groups_limit_counts_where_it_leaves_less(machine):
-    machine(str(8 * 2**20), (str(3 * GIB), str(GIB)))
-    assert room.free() == 2 * GIB
-    machine(str(2**20), (str(30 * GIB), "0"))
-    assert room.free() == GIB
-
-
-def test_files_that_were_read_do_not_count_as_used(machine):
-    machine(str(8 * 2**20), (str(3 * GIB), str(2 * GIB), f"anon 5\ninactive_file {GIB}\nactive_file 7"))
-    assert room.free() == 2 * GIB
-
-
-def test_a_group_without_a_limit_limits_nothing(machine):
-    machine(str(2**20), ("max", "5"))
-    assert room.free() == GIB
+@pytest.mark.parametrize("where", FREE)
+def test_free_is_what_the_machine_has_and_its_group_leaves(machine, where):
+    free, group, expected = FREE[where]
+    machine(free, group)
+    assert room.free() == expected
+    assert room.room() == SHARE * expected
 
 
 def test_a_group_beyond_its_limit_leaves_nothing_and_one_answers_all_the_same(machine):
@@ -61,7 +60,7 @@ def test_a_group_beyond_its_limit_leaves_nothing_and_one_answers_all_the_same(ma
 
 @pytest.mark.parametrize("free", [None, "", "many"])
 def test_a_machine_that_does_not_say_has_the_least(machine, free):
-    machine(free, None)
+    machine(free, ())
     assert room.room() == LEAST
 
 

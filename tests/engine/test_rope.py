@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,13 @@ import torch
 from torch import nn
 
 from qualgate.engine.determinism import read_batch
+from qualgate.engine.identity import identify
 from qualgate.engine.job import run_job
 from qualgate.engine.rope import fix_rope
 from qualgate.errors import NotInThisVersion
+from qualgate.quant.model_folder import read_model_folder
+from qualgate.records import ArmSpec
+from tests.engine.engines import load
 from tests.engine.jobs import job, loaded
 from tests.tiny_models import PAD, START, VOCABULARY, save_byte_tokenizer
 
@@ -32,7 +37,7 @@ KINDS = {
 }
 
 
-def saved(folder: Path, arch: str, rope: dict, limit: int) -> Path:
+def model_of(folder: Path, arch: str, rope: dict, limit: int) -> Path:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     kept = {
@@ -51,10 +56,14 @@ def saved(folder: Path, arch: str, rope: dict, limit: int) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return {name: model_of(tmp_path_factory.mktemp("model"), *kind) for name, kind in KINDS.items()}
+
+
 @pytest.fixture(scope="module", params=KINDS)
-def arm(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    return loaded(saved(folder, *KINDS[request.param]), folder)
+def arm(request, models, tmp_path_factory):
+    return loaded(models[request.param], tmp_path_factory.mktemp("cache"))
 
 
 def test_an_answer_is_the_same_alone_beside_a_long_row_and_after_one(arm):
@@ -67,12 +76,8 @@ def test_an_answer_is_the_same_alone_beside_a_long_row_and_after_one(arm):
     }  # fmt: skip
 
 
-def test_the_longer_set_is_that_of_transformers_for_a_text_that_needs_it(tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    folder = saved(tmp_path, *KINDS["longrope"])
-    arm = loaded(folder, tmp_path, dtype="float32")
-    theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
+def test_the_longer_set_is_that_of_transformers_for_a_text_that_needs_it(models, tmp_path):
+    arm, theirs = loaded(models["longrope"], tmp_path, dtype="float32"), load(models["longrope"])
     ids = torch.randint(256, (40,), generator=torch.Generator().manual_seed(1)).tolist()
     (ours,), (short,) = (read_batch(arm.model, arm.choice, [text]) for text in (ids, ids[:20]))
     whole, other = (theirs(torch.tensor([text])).logits[0] for text in (ids, ids[:20]))
@@ -81,18 +86,20 @@ def test_the_longer_set_is_that_of_transformers_for_a_text_that_needs_it(tmp_pat
     assert (short - other).abs().max() > 0.1, "transformers would turn a shorter text by other frequencies"
 
 
-def test_which_set_it_is_is_part_of_what_an_arm_is(tmp_path):
-    said = {}
-    for name in KINDS:
-        folder = saved(tmp_path / name, *KINDS[name])
-        said[name] = loaded(folder, tmp_path).identity.sampling
+def test_which_set_it_is_is_part_of_what_an_arm_is(models, tmp_path):
+    def known(folder: Path) -> str:
+        return identify(ArmSpec(name="a", model=str(folder)), read_model_folder(folder), {}, "engine").sampling
+
+    said = {name: known(folder) for name, folder in models.items()}
+    none = set()
+    for name in ("longrope", "dynamic"):
+        folder = Path(shutil.copytree(models[name], tmp_path / name))
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | {"rope_parameters": ONE_SET}))
-        if "layer" not in name:
-            said[f"{name}, and none"] = loaded(folder, tmp_path).identity.sampling
-    assert len({said[name] for name in said if name.endswith("none")}) == 1
+        none.add(known(folder))
+    assert len(none) == 1
     assert said["longrope"] != said["longrope, made for no more"] == said["dynamic"]
-    assert said["dynamic"] not in {said[name] for name in said if name.endswith("none")}
+    assert said["dynamic"] not in none
 
 
 class Elsewhere(nn.Module):
@@ -115,14 +122,11 @@ class Nowhere(nn.Module):
     rope_type = "dynamic"
 
 
-@pytest.mark.parametrize("module", [Elsewhere, Nowhere])
-def test_what_switches_and_cannot_be_held_is_refused(module):
-    with pytest.raises(NotInThisVersion, match=r"0 turns positions by the length of what is read \(rope_type "):
-        fix_rope(nn.Sequential(module()), "short")  # pyright: ignore[reportArgumentType]
-
-
-def test_a_switch_that_the_config_does_not_tell_is_refused(arm):
+def test_what_switches_and_cannot_be_held_is_refused(arm):
+    for module in (Elsewhere(), Nowhere()):
+        with pytest.raises(NotInThisVersion, match=r"0 turns positions by the length of what is read \(rope_type "):
+            fix_rope(nn.Sequential(module), "short")  # pyright: ignore[reportArgumentType]
     with torch.random.fork_rng():
-        again = type(arm.model)(arm.model.config)
+        again = type(arm.model)(arm.model.config)  # whose config does not tell which
     with pytest.raises(NotInThisVersion, match="cannot be held fixed"):
         fix_rope(again, "")

@@ -11,30 +11,25 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from qualgate.engine.answers import Answers
-from qualgate.engine.choice import open_engine
 from qualgate.engine.determinism import read_batch
 from qualgate.engine.job import run_job
-from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws, greedy, noise_cases, say
 from qualgate.engine.truncation import cut
 from qualgate.records import Job, Sampling, UnitKey
 from qualgate_kernels.gumbel import Noise, gumbel_torch
-from tests.engine.jobs import ENGINES, INT4, INT8, arms_under, job, loaded
-from tests.tiny_models import END, save_tiny_model
+from tests.engine.jobs import ENGINES, INT4, INT8, job, sampled
+from tests.tiny_models import END
 
 STOPS = (END, 3, 50, 99, 120, 200)
 CPU = torch.device("cpu")
 
 
-def sampled(work: Job, temperature: float = 0.8, seed: int = 11, repeats: int = 1, **cuts) -> Job:
+def repeated(work: Job, temperature: float = 0.8, repeats: int = 3, **cuts) -> Job:
     """The same questions, each answered `repeats` times at this temperature, by draws cut so."""
     prompts = tuple(
-        replace(prompt, sampling=Sampling(temperature=temperature, **cuts), key=replace(prompt.key, repeat=repeat))
-        for prompt in work.prompts
-        for repeat in range(repeats)
+        replace(prompt, key=replace(prompt.key, repeat=repeat)) for prompt in work.prompts for repeat in range(repeats)
     )
-    return replace(work, prompts=prompts, seed=seed)
+    return sampled(replace(work, prompts=prompts), Sampling(temperature=temperature, **cuts), seed=11)
 
 
 def answers(result) -> dict[tuple[str, int], tuple[tuple[int, ...], str, str]]:
@@ -58,48 +53,18 @@ def fits(counts: np.ndarray, chances: np.ndarray) -> float:
     return float(chisquare(seen[wanted > 0], wanted[wanted > 0]).pvalue)
 
 
-LONG = [pytest.param(1.3, "cases", marks=pytest.mark.proof), pytest.param(1.0, "positions", marks=pytest.mark.proof)]
-
-
-@pytest.mark.parametrize(("temperature", "over"), [(0.7, "seeds"), *LONG])
-def test_draws_have_the_models_own_distribution(tmp_path, temperature, over):
-    """24,000 draws of one next token, against float64 softmax: over seeds, over cases, and over positions."""
-    arm, many = loaded(save_tiny_model(tmp_path / "model"), tmp_path), 24_000
-    logits = read_batch(arm.model, arm.choice, [[5, 80, 33, 7]])[0][-1:] / 3  # flatter: many tokens have a chance
+def test_draws_have_the_models_own_distribution(tiny_arm):
+    """24,000 draws of one next token over seeds and cases, against float64 softmax."""
+    many, temperature = 24_000, 0.7
+    logits = read_batch(tiny_arm.model, tiny_arm.choice, [[5, 80, 33, 7]])[0][-1:] / 3  # flatter: many have a chance
     chances = np.exp(logits[0].numpy().astype(np.float64) / temperature)
     chances /= chances.sum()
-    cases = noise_cases([UnitKey("baseline", "set", "case", repeat) for repeat in range(many)], CPU)
-    if over == "seeds":
-        tokens = torch.cat([drawn(logits.expand(24, -1), seed, cases[:24], temperature) for seed in range(1000)])
-    elif over == "cases":
-        tokens = drawn(logits.expand(many, -1), 1, cases, temperature)
-    else:
-        draws = Draws(seed=2, cases=cases[:1], sampling=Sampling(temperature=temperature))
-        tokens = draws.said(logits.expand(many, -1), torch.zeros(many, dtype=torch.long), torch.arange(many)).tokens
-    assert len(tokens) == many
+    cases = noise_cases([UnitKey("baseline", "set", "case", repeat) for repeat in range(240)], CPU)
+    tokens = torch.cat([drawn(logits.expand(240, -1), seed, cases, temperature) for seed in range(many // 240)])
     counts = np.bincount(tokens.numpy(), minlength=len(chances))
     assert (counts > 0).sum() > 30
     assert fits(counts, chances) > 1e-4
     assert fits(counts, np.roll(chances, 1)) < 1e-12, "the test tells distributions apart"
-
-
-def test_answers_have_the_models_own_distribution(tmp_path):
-    """Two tokens in a row as the engine says them, 8,000 answers: the pair's law is that of p(a) p(b | a)."""
-    folder = save_tiny_model(tmp_path / "model", width=32, layers=1)
-    arm, many, prompt = loaded(folder, tmp_path), 8_000, (5, 80, 33)
-    wide = read_batch(arm.model, arm.choice, [[*prompt, token] for token in range(260)])
-    first = (wide[0][2].double() / 0.9).softmax(-1)
-    pairs = first[:, None] * (torch.stack([logits[3] for logits in wide]).double() / 0.9).softmax(-1)
-    pairs[END] = 0
-    pairs[END, 0] = first[END]  # ended: nothing follows
-    cases = noise_cases([UnitKey("v", "set", f"case-{number}") for number in range(many)], CPU)
-    asked, answers = Request(prompt=prompt, max_new_tokens=2, stop_ids=frozenset({END})), Answers(many)
-    with open_engine(arm.model, arm.choice) as engine:
-        draws = Draws(seed=3, cases=cases, sampling=Sampling(temperature=0.9))
-        engine.run([asked] * many, None, answers, draws)
-    said = np.array([[*tokens, 0][:2] for tokens in answers.tokens])
-    counts = np.bincount(said[:, 0] * 260 + said[:, 1], minlength=260 * 260)
-    assert fits(counts, pairs.numpy().ravel()) > 1e-4
 
 
 def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
@@ -126,34 +91,6 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
 
 
 CUTS = [{"top_k": 12}, {"top_p": 0.8}, {"min_p": 0.1}, {"top_k": 40, "top_p": 0.9, "min_p": 0.05}]
-
-
-def left(weights: np.ndarray, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> np.ndarray:
-    """Chances of tokens, the likeliest first, where no two are equal: cut one after the other, each time made whole."""
-    weights = weights[: top_k or None] / weights[: top_k or None].sum()
-    weights = weights[: 1 + int((weights.cumsum() < top_p).sum())]
-    weights = weights[weights >= min_p * weights[0]]
-    return weights / weights.sum()
-
-
-@pytest.mark.parametrize("cuts", CUTS, ids=str)
-def test_cut_draws_have_the_distribution_of_what_is_left(cuts):
-    """8,000 draws, against chances computed by themselves; no token that was cut is among them."""
-    many, vocabulary = 8_000, 400
-    generator = np.random.default_rng(7)
-    weights = np.exp(np.sort(generator.normal(0, 1.5, vocabulary))[::-1])
-    order = generator.permutation(vocabulary)
-    logits = torch.empty(vocabulary)
-    logits[order] = torch.from_numpy(0.7 * np.log(weights)).float()
-    chances = np.zeros(vocabulary)
-    kept = left(weights, **cuts)
-    chances[order[: len(kept)]] = kept
-    tokens = drawn(logits.expand(many, -1), 3, torch.arange(many), 0.7, **cuts)
-    counts = np.bincount(tokens.numpy(), minlength=vocabulary)
-    assert 5 < len(kept) < 200
-    assert not counts[chances == 0].any()
-    assert fits(counts, chances) > 1e-4
-    assert fits(counts[order[: len(kept)]], np.roll(kept, 1)) < 1e-12, "the test tells distributions apart"
 
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
@@ -244,12 +181,11 @@ def test_noise_is_named_by_set_case_and_repeat_and_never_by_the_arm():
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def arms(request, tmp_path_factory):
+def arms(request, arms_of, tmp_path_factory):
     """(baseline, its sampled answers, its job, artifact, loads another arm of the folder), all under one engine."""
-    cache = tmp_path_factory.mktemp("cache")
-    arm, artifact = arms_under(request.param, cache, STOPS), cache / "artifacts" / "job.safetensors"
+    arm, artifact = arms_of(request.param, STOPS), tmp_path_factory.mktemp("artifacts") / "job.safetensors"
     baseline = arm("baseline")
-    work = sampled(job(baseline, artifact, count=10), repeats=3)
+    work = repeated(job(baseline, artifact, count=10))
     return baseline, run_job(baseline, work), work, artifact, arm
 
 
@@ -273,37 +209,28 @@ def test_an_answer_is_the_same_in_any_batch_and_order(arms):
     assert said == answers(result)
 
 
-def test_a_drafted_answer_is_the_variants_own_draw(arms):
-    _, _, _, artifact, arm = arms
-    accepted = 0
-    for name, recipe in (("int8", INT8), ("int4", INT4)):
-        variant = arm(name, recipe)
-        mine = replace(sampled(job(variant, artifact, count=10), repeats=3), drafted=True)
-        drafted, plain = run_job(variant, mine), run_job(variant, replace(mine, drafted=False))
-        alone = run_job(variant, replace(mine, artifact="", drafted=False))
-        assert answers(drafted) == answers(plain) == answers(alone)
-        assert name == "int8" or answers(drafted) != answers(arms[1])
-        for one, other in zip(drafted.completions, alone.completions, strict=True):
-            np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-4)
-            np.testing.assert_allclose(one.margins, other.margins, rtol=1e-3, atol=1e-3)
-            assert variant.choice.kind == "padded" or (one.logprobs, one.margins) == (other.logprobs, other.margins)
-        assert [d.first_divergence for d in drafted.drifts] == [d.first_divergence for d in plain.drifts]
-        accepted += sum(c.baseline_accepted for c in drafted.completions)
-    assert accepted > 0
+CASES = [pytest.param(INT8, {}, marks=pytest.mark.proof), (INT4, {}), (INT4, {"top_p": 0.7}),
+         pytest.param(INT4, {"top_k": 5, "min_p": 0.02}, marks=pytest.mark.proof)]  # fmt: skip
 
 
-@pytest.mark.parametrize("cuts", [{"top_p": 0.7}, {"top_k": 5, "min_p": 0.02}], ids=str)
-def test_a_drafted_answer_is_the_variants_own_cut_draw(arms, tmp_path, cuts):
+@pytest.mark.parametrize(("recipe", "cuts"), CASES, ids=str)
+def test_a_drafted_answer_is_the_variants_own_draw(arms, tmp_path, recipe, cuts):
     baseline, arm, artifact = arms[0], arms[4], tmp_path / "artifacts" / "job.safetensors"
-    reference = run_job(baseline, sampled(job(baseline, artifact, count=6), repeats=2, temperature=1.2, **cuts))
-    variant = arm("int4", INT4)
-    mine = sampled(job(variant, artifact, count=6), repeats=2, temperature=1.2, **cuts)
+    reference = run_job(baseline, repeated(job(baseline, artifact, count=6), 1.2, 2, **cuts))
+    variant = arm("variant", recipe)
+    mine = repeated(job(variant, artifact, count=6), 1.2, 2, **cuts)
     drafted, plain = (run_job(variant, replace(mine, drafted=drafted)) for drafted in (True, False))
-    assert answers(drafted) == answers(plain) == answers(run_job(variant, replace(mine, artifact="")))
-    assert answers(drafted) != answers(reference)
+    alone = run_job(variant, replace(mine, artifact=""))
+    assert answers(drafted) == answers(plain) == answers(alone)
+    assert recipe is INT8 or answers(drafted) != answers(reference)
+    for one, other in zip(drafted.completions, alone.completions, strict=True):
+        np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(one.margins, other.margins, rtol=1e-3, atol=1e-3)
+        assert variant.choice.kind == "padded" or (one.logprobs, one.margins) == (other.logprobs, other.margins)
+    assert [one.first_divergence for one in drafted.drifts] == [one.first_divergence for one in plain.drifts]
     assert sum(one.baseline_accepted for one in drafted.completions) > 0
-    whole = run_job(variant, replace(sampled(job(variant, "", count=6), repeats=2, temperature=1.2)))
-    assert answers(whole) != answers(plain), "the cut leaves tokens out that would have been said"
+    whole = run_job(variant, repeated(job(variant, "", count=6), 1.2, 2))
+    assert not cuts or answers(whole) != answers(plain), "the cut leaves tokens out that would have been said"
     for prompt, one in zip(mine.prompts, drafted.completions, strict=True):
         with torch.inference_mode():
             logits = variant.model(torch.tensor([prompt.token_ids + one.token_ids])).logits[0]
@@ -313,8 +240,8 @@ def test_a_drafted_answer_is_the_variants_own_cut_draw(arms, tmp_path, cuts):
 
 def test_drift_says_where_the_draws_part_and_which_token_is_likeliest(arms):
     baseline, reference, work, artifact, arm = arms
-    variant = arm("int4", INT4)
-    result = run_job(variant, replace(sampled(job(variant, artifact, count=10), repeats=3), drafted=True))
+    variant = arm("variant", INT4)
+    result = run_job(variant, replace(repeated(job(variant, artifact, count=10)), drafted=True))
     parted = 0
     for prompt, base, mine, drift in zip(
         work.prompts, reference.completions, result.completions, result.drifts, strict=True
@@ -334,17 +261,11 @@ def test_drift_says_where_the_draws_part_and_which_token_is_likeliest(arms):
     assert parted > 3
 
 
-def test_equal_weights_draw_equal_answers(arms):
-    _, reference, _, artifact, arm = arms
+def test_equal_weights_draw_equal_answers_and_temperature_zero_draws_none(arms):
+    baseline, reference, _, artifact, arm = arms
     same = arm("same")
-    for drafted in (True, False):
-        result = run_job(same, replace(sampled(job(same, artifact, count=10), repeats=3), drafted=drafted))
-        assert answers(result) == answers(reference)
-        assert all(drift.first_divergence is None and drift.top1_agreement == 1 for drift in result.drifts)
-
-
-def test_temperature_zero_is_what_it_was(arms):
-    baseline, _, work, _, _ = arms
-    greedy_job = replace(sampled(work, temperature=0.0), artifact="")
-    plain = replace(greedy_job, seed=99)
-    assert answers(run_job(baseline, greedy_job)) == answers(run_job(baseline, plain))
+    result = run_job(same, replace(repeated(job(same, artifact, count=10)), drafted=True))
+    assert answers(result) == answers(reference)
+    assert all(drift.first_divergence is None and drift.top1_agreement == 1 for drift in result.drifts)
+    greedy_job = replace(repeated(job(same, "", count=4), temperature=0.0, repeats=1))
+    assert answers(run_job(baseline, greedy_job)) == answers(run_job(baseline, replace(greedy_job, seed=99)))

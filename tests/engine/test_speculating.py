@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -15,57 +16,35 @@ from qualgate.engine.draft_heads.texts import read_texts
 from qualgate.engine.draft_heads.training import Lessons, learned
 from qualgate.engine.job import decode_first, run_job, warm_up
 from qualgate.engine.load import LoadedArm
-from qualgate.records import DraftSource, DraftStep, Job, JobResult, QuantizeRecipe, Sampling, Speculation
+from qualgate.records import DraftSource, DraftStep, Job, QuantizeRecipe, Sampling, Speculation
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP
-from tests.engine.jobs import INT4, INT8, arms_under, job
+from tests.engine.engines import PACKED
+from tests.engine.jobs import EARLY, INT2, INT4, INT8, MXFP4, NGRAM, SELF_DRAFT, job, said, sampled
 
-MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
-INT2 = QuantizeRecipe(method="int2", group_size=32)
-NGRAM = Speculation(draft=DraftSource(kind="ngram"), tokens=3)
+HIGH_BITS = DraftSource(kind="high_bits", bits=4)
+
+
+def self_draft(recipe: QuantizeRecipe, tokens: int, under: Speculation | None = None) -> Speculation:
+    return Speculation(draft=DraftSource(kind="quantize", quantize=recipe, under=under), tokens=tokens)
+
+
 WAYS = {
-    "self-draft": Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4), tokens=5),
-    "as many as pay": Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4)),
-    "bad draft": Speculation(draft=DraftSource(kind="quantize", quantize=INT2), tokens=4),
+    "self-draft": SELF_DRAFT,
+    "as many as pay": self_draft(MXFP4, 0),
+    "bad draft": self_draft(INT2, 4),
     "n-gram": NGRAM,
     "suffix": Speculation(draft=DraftSource(kind="suffix")),
-    "two levels": Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4, under=NGRAM), tokens=6),
-    "three levels": Speculation(
-        draft=DraftSource(
-            kind="quantize",
-            quantize=MXFP4,
-            under=Speculation(draft=DraftSource(kind="quantize", quantize=INT2, under=NGRAM), tokens=3),
-        ),
-        tokens=6,
-    ),
+    "two levels": self_draft(MXFP4, 6, NGRAM),
+    "three levels": self_draft(MXFP4, 6, self_draft(INT2, 3, NGRAM)),
 }
-EARLY = {
-    "early exit": Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=3),
-    "early exit of a draft": Speculation(
-        draft=DraftSource(
-            kind="quantize", quantize=MXFP4, under=Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=2)
-        ),
-        tokens=4,
-    ),
-}
+EARLY_EXITS = {"early exit": EARLY, "early exit of a draft": self_draft(MXFP4, 4, replace(EARLY, tokens=2))}
 HIGH = {
-    "high bits": Speculation(draft=DraftSource(kind="high_bits", bits=4), tokens=5),
-    "high bits, as many as pay": Speculation(draft=DraftSource(kind="high_bits", bits=4)),
+    "high bits": Speculation(draft=HIGH_BITS, tokens=5),
+    "high bits, as many as pay": Speculation(draft=HIGH_BITS),
     "first layers of the high bits": Speculation(
-        draft=DraftSource(
-            kind="high_bits",
-            bits=4,
-            under=Speculation(draft=DraftSource(kind="early_exit", layers=1, under=NGRAM), tokens=3),
-        ),
-        tokens=5,
+        draft=replace(HIGH_BITS, under=replace(EARLY, draft=replace(EARLY.draft, under=NGRAM))), tokens=5
     ),
-    "high bits of a draft": Speculation(
-        draft=DraftSource(
-            kind="quantize",
-            quantize=INT8,
-            under=Speculation(draft=DraftSource(kind="high_bits", bits=4), tokens=2),
-        ),
-        tokens=4,
-    ),
+    "high bits of a draft": self_draft(INT8, 4, Speculation(draft=HIGH_BITS, tokens=2)),
 }
 HEADS: dict[str, tuple[Layout, int]] = {
     "head": ("eagle", 4),
@@ -77,30 +56,24 @@ HEADS: dict[str, tuple[Layout, int]] = {
 GREEDY, DRAWN = Sampling(), Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.02)
 
 
-@pytest.fixture(scope="module", params=["plain", "packed"])
-def arms(request, tmp_path_factory):
-    """Each arm is loaded once, and answers every job that it is asked."""
-    return request.param, cache(arms_under(request.param, tmp_path_factory.mktemp("model")))
+@pytest.fixture(scope="module", params=PACKED)
+def arms(request, arms_of):
+    return request.param, arms_of(request.param)
 
 
 @pytest.fixture(scope="module")
 def plainly(arms):
     """What a target answers by itself."""
     _, arm = arms
-    return cache(lambda target, sampling: bits(arm("variant", target), asked(arm("variant", target), sampling)))
+    return cache(lambda target, sampling: bits(arm("variant", target), sampling))
+
+
+def bits(arm: LoadedArm, sampling: Sampling):
+    return said(run_job(arm, asked(arm, sampling)))
 
 
 def asked(target: LoadedArm, sampling: Sampling) -> Job:
-    work = job(target, "")
-    return replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
-
-
-def bits(arm: LoadedArm, work: Job):
-    return said(run_job(arm, work))
-
-
-def said(told: JobResult):
-    return [(one.token_ids, one.logprobs, one.margins, one.finish_reason) for one in told.completions]
+    return sampled(job(target, "", count=8), sampling)
 
 
 @pytest.fixture(scope="module")
@@ -121,23 +94,25 @@ def by_head(folder: Path, target: LoadedArm, layout: Layout, tokens: int) -> Spe
 
 # The first layers alone, and half of the codes alone, pass through C, where the model of "packed" does not.
 in_c = pytest.mark.parametrize("arms", ["plain"], indirect=True)
-KINDS = ["plain", pytest.param("packed", marks=pytest.mark.proof)]
-EVERY = [
-    *product(["plain"], [*WAYS, *HEADS, *EARLY]),
-    *(pytest.param("packed", way, marks=pytest.mark.proof) for way in (*WAYS, *HEADS)),
-]
+NOW = {("packed", "three levels"), *product(["plain"], ["self-draft", "as many as pay", "n-gram", "three levels",
+       "head", "medusa heads", "parallel head", "early exit"])}  # fmt: skip
+EVERY = [*product(PACKED, [*WAYS, *HEADS]), *product(["plain"], EARLY_EXITS)]
+
+
+def by_depth(cases: Iterable[tuple[str, ...]], now: Collection[tuple[str, ...]]):
+    return [pytest.param(*case, marks=() if case in now else pytest.mark.proof) for case in cases]
 
 
 @pytest.mark.parametrize("target", [None, INT4], ids=["alone", "of a quantized target"])
-@pytest.mark.parametrize(("arms", "way"), EVERY, indirect=["arms"])
+@pytest.mark.parametrize(("arms", "way"), by_depth(EVERY, NOW), indirect=["arms"])
 def test_no_bit_of_an_answer_depends_on_who_drafts(arms, plainly, way, target, heads):
     kind, arm = arms
-    found = {**WAYS, **EARLY}.get(way) or by_head(
+    found = {**WAYS, **EARLY_EXITS}.get(way) or by_head(
         heads / f"{kind}-{target is None}", arm("variant", target), *HEADS[way]
     )
     drafted = arm("variant", target, speculation=found)
     for sampling in (GREEDY, DRAWN):
-        assert bits(drafted, asked(drafted, sampling)) == plainly(target, sampling), sampling
+        assert bits(drafted, sampling) == plainly(target, sampling), sampling
 
 
 @in_c
@@ -154,64 +129,29 @@ def test_no_bit_of_an_int8_answer_depends_on_its_high_bits_drafting(arms, plainl
             assert accepted > proposed / 4, "the upper half of its codes is near to it"
 
 
-@in_c
-@pytest.mark.parametrize("rule", ["speculative_sampling", "block_verification", "typical"])
-def test_high_bits_draft_under_every_rule_and_say_the_same_twice(arms, plainly, rule):
-    _, arm = arms
-    drafted = arm("variant", INT8, speculation=replace(HIGH["high bits"], rule=rule))
-    drawn = asked(drafted, DRAWN)
-    assert bits(drafted, drawn) == bits(drafted, drawn)
-    assert bits(drafted, asked(drafted, GREEDY)) == plainly(INT8, GREEDY), "at temperature 0 it is the model's own"
-
-
-def test_what_became_of_each_draft_is_told_by_case_and_level(arms):
+def test_what_became_of_each_draft_is_told_by_case_level_and_pass(arms):
     _, arm = arms
     drafted = arm("variant", speculation=WAYS["three levels"])
-    work = job(drafted, "")
+    work = job(drafted, "", count=8)
     found = run_job(drafted, work)
-    assert {one.level for one in found.draft_steps} == {1, 2, 3}
     assert {one.key for one in found.draft_steps} == {prompt.key for prompt in work.prompts}
     for completion in found.completions:
         mine = [one for one in found.draft_steps if one.key == completion.key and one.level == 1]
         most = sum(one.accepted for one in mine) + len(mine)  # each pass says one of its own, the last perhaps none
         assert most - len(completion.token_ids) in (0, 1)
     assert found.generation.checked > 0 == found.generation.otherwise
-
-
-def test_every_step_tells_its_pass_and_how_many_sequences_shared_it(arms):
-    _, arm = arms
-    drafted = arm("variant", speculation=WAYS["two levels"])
-    work = job(drafted, "")
-    found = run_job(drafted, work)
-    for level in (1, 2):
-        by_pass: dict[int | None, list[DraftStep]] = {}
-        for one in found.draft_steps:
-            if one.level == level:
-                by_pass.setdefault(one.pass_number, []).append(one)
-        assert None not in by_pass
-        for steps in by_pass.values():
-            assert len({one.key for one in steps}) == len(steps), "a sequence has one step a pass"
-            assert {one.sequences for one in steps} >= {len(steps)}, "who shares a pass and only reads has no step"
+    by_pass: dict[tuple[int, int | None], list[DraftStep]] = {}
+    for one in found.draft_steps:
+        by_pass.setdefault((one.level, one.pass_number), []).append(one)
+    assert {level for level, _ in by_pass} == {1, 2, 3}
+    assert None not in {number for _, number in by_pass}
+    for steps in by_pass.values():
+        assert len({one.key for one in steps}) == len(steps), "a sequence has one step a pass"
+        assert {one.sequences for one in steps} >= {len(steps)}, "who shares a pass and only reads has no step"
     assert max(one.sequences or 0 for one in found.draft_steps) == len(work.prompts)
     assert {one.overlap for one in found.draft_steps} == {None}, "by the default rule a draw agrees or does not"
-
-
-@pytest.mark.parametrize("way", ["self-draft", "bad draft", "three levels"])
-def test_by_a_rule_of_chance_as_many_are_accepted_as_their_distributions_overlap(arms, way):
-    _, arm = arms
-    drafted = arm("variant", speculation=replace(WAYS[way], rule="speculative_sampling"))
-    work = asked(drafted, Sampling(temperature=1.0))
-    accepted = tested = overlap = 0.0
-    for seed in range(6):
-        for one in run_job(drafted, replace(work, seed=seed)).draft_steps:
-            assert (one.overlap is None) == (not one.accepted + one.rejected)
-            if one.overlap is not None:
-                assert 0 <= one.overlap <= (one.accepted + one.rejected) * (1 + 1e-9)
-                accepted, tested, overlap = (
-                    accepted + one.accepted, tested + one.accepted + one.rejected, overlap + one.overlap,
-                )  # fmt: skip
-    assert tested > 100
-    assert abs(accepted - overlap) < 2.5 * tested**0.5  # five standard deviations at most
+    plain = arm("variant", INT4)
+    assert run_job(plain, job(plain, "", count=2)).draft_steps == ()
 
 
 def test_how_often_drafts_rested_and_why_is_told_of_a_job(arms):
@@ -241,18 +181,12 @@ def test_how_often_drafts_rested_and_why_is_told_of_a_job(arms):
 def test_suffixes_draft_from_the_answers_of_earlier_jobs_where_no_token_depends_on_it(arms, rule, remembers):
     _, arm = arms
     drafted = arm("variant", speculation=Speculation(draft=DraftSource(kind="suffix"), tokens=4, rule=rule))
-    work = asked(drafted, DRAWN)
+    work = sampled(job(drafted, ""), DRAWN)
     first, again = run_job(drafted, work), run_job(drafted, work)
     assert said(first) == said(again)
     accepted = [sum(one.accepted for one in told.draft_steps) for told in (first, again)]
     tokens = sum(len(one.token_ids) for one in again.completions)
     assert (accepted[1] > 0.6 * tokens > accepted[0]) if remembers else (accepted[0] == accepted[1])
-
-
-def test_without_a_draft_nothing_is_told_of_drafts(arms):
-    _, arm = arms
-    plain = arm("variant", INT4)
-    assert run_job(plain, job(plain, "")).draft_steps == ()
 
 
 def test_an_arm_speculates_whichever_comes_first_and_is_weighed_as_any_other(arms, tmp_path):
@@ -274,20 +208,15 @@ def test_an_arm_speculates_whichever_comes_first_and_is_weighed_as_any_other(arm
 def test_an_arm_whose_drafts_have_a_say_in_what_is_drawn_parts_where_its_answers_do(arms, tmp_path, rule):
     """What it would have drawn on the baseline's text is not known: other chances drew there."""
     _, arm = arms
-    drawn = Sampling(temperature=1.0)
-    base, drafted = arm(), arm("variant", INT2, speculation=replace(WAYS["self-draft"], rule=rule))
-    artifact = tmp_path / "job-0.safetensors"
-
-    def work(one: LoadedArm) -> Job:
-        given = job(one, artifact)
-        return replace(given, prompts=tuple(replace(prompt, sampling=drawn) for prompt in given.prompts), seed=3)
-
-    said, found = run_job(base, work(base)), run_job(drafted, work(drafted))
-    ours = [one.token_ids for one in said.completions]
-    theirs = [one.token_ids for one in found.completions]
+    base, drafted = arm(), arm("variant", INT2, speculation=replace(SELF_DRAFT, rule=rule))
+    ours, found = (
+        run_job(one, sampled(job(one, tmp_path / "job-0.safetensors"), Sampling(temperature=1.0)))
+        for one in (base, drafted)
+    )
     parted = 0
-    for one, other, drift in zip(ours, theirs, found.drifts, strict=True):
-        at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+    for one, other, drift in zip(ours.completions, found.completions, found.drifts, strict=True):
+        pairs = zip(one.token_ids, other.token_ids, strict=False)
+        at = next((at for at, (a, b) in enumerate(pairs) if a != b), None)
         if at is not None:
             parted += 1
             assert drift.first_divergence == at
@@ -297,17 +226,21 @@ def test_an_arm_whose_drafts_have_a_say_in_what_is_drawn_parts_where_its_answers
 RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
 
 
-@pytest.mark.parametrize("arms", KINDS, indirect=True)
+RULED = ("self-draft", "bad draft", "n-gram", "three levels", "head", "medusa heads", "parallel head")
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    "way", ["self-draft", "bad draft", "n-gram", "three levels", "head", "medusa heads", "parallel head"]
+    ("arms", "way"),
+    by_depth(product(PACKED, RULED), set(product(["plain"], ["self-draft", "three levels", "parallel head"]))),
+    indirect=["arms"],
 )
 def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, plainly, way, rule, heads):
     kind, arm = arms
     found = WAYS.get(way) or by_head(heads / f"{kind}-True", arm("variant"), *HEADS[way])
     drafted = arm("variant", speculation=replace(found, rule=rule))
-    greedy, drawn = run_job(drafted, asked(drafted, GREEDY)), run_job(drafted, asked(drafted, DRAWN))
+    greedy, drawn = (run_job(drafted, asked(drafted, sampling)) for sampling in (GREEDY, DRAWN))
     assert said(greedy) == plainly(None, GREEDY)
-    assert said(drawn) == bits(drafted, asked(drafted, DRAWN)) != plainly(None, DRAWN), "or nothing was ruled"
+    assert said(drawn) == bits(drafted, DRAWN) != plainly(None, DRAWN), "or nothing was ruled"
     assert (drawn.generation.checked, greedy.generation.checked > 0) == (0, True)
     assert {len(tokens) > 0 for tokens, *_ in said(drawn)} == {True}

@@ -9,10 +9,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from qualgate.engine.spread import layers_by_device, layers_of, shares, spread
 from qualgate.errors import NotInThisVersion
-from tests.tiny_models import save_tiny_model
+from tests.depth import with_proofs
 
 IDS = [[3, 5, 8, 13, 21, 34]]
-ARCHS = ("llama", "qwen2", "gemma2", "gpt_neox")
 
 
 def gpus(count: int) -> list[torch.device]:
@@ -25,17 +24,19 @@ def logits(model, device="cpu"):
         return model(torch.tensor(IDS, device=device), use_cache=False).logits
 
 
-@pytest.fixture(params=ARCHS)
-def folder(request, tmp_path):
-    save_tiny_model(tmp_path, arch=request.param, layers=5, dtype="float32")
-    return tmp_path
+@pytest.fixture(params=with_proofs(("llama", "qwen2", "gemma2", "gpt_neox"), {"qwen2", "gemma2"}))
+def folder(request, saved):
+    return saved(arch=request.param, layers=5, dtype="float32")
 
 
 @pytest.fixture
 def made_up(folder):
+    yield from in_fakes(AutoConfig.from_pretrained(folder))
+
+
+def in_fakes(config):
     with FakeTensorMode():
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
-        yield model.eval()
+        yield AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -50,19 +51,15 @@ def test_every_layer_meets_what_it_reads_where_it_is(made_up, count):
 
 
 def test_two_devices_do_meet_where_nothing_moves_what_a_layer_reads(made_up):
-    spread(made_up, gpus(2))
-    for layer in layers_of(made_up):
-        layer._forward_pre_hooks.clear()
-    with pytest.raises(RuntimeError, match="same device"):
-        logits(made_up, "lazy:0")
-
-
-def test_what_is_kept_is_shared_out_as_the_layers_are(made_up):
     assert layers_by_device(made_up, torch.device("cpu")) == {torch.device("cpu"): 1.0}
     spread(made_up, gpus(2))
     found = layers_by_device(made_up, torch.device("lazy", 0))
     assert list(found) == gpus(2)
     assert sum(found.values()) == pytest.approx(1)
+    for layer in layers_of(made_up):
+        layer._forward_pre_hooks.clear()
+    with pytest.raises(RuntimeError, match="same device"):
+        logits(made_up, "lazy:0")
 
 
 def test_a_model_without_layers_is_where_its_head_is(folder):
@@ -75,13 +72,14 @@ def test_an_answer_has_the_bits_that_it_has_on_one_device(folder):
     before = logits(model)
     spread(model, [torch.device("cpu")] * 3)
     assert torch.equal(logits(model), before)
+    model.config.get_text_config(decoder=True).num_hidden_layers = 77
+    with pytest.raises(NotInThisVersion, match="cannot lie over several GPUs"):  # its list of layers is not found
+        spread(model, gpus(2))
 
 
-def test_tied_weights_stay_one(tmp_path):
-    save_tiny_model(tmp_path, layers=2, dtype="float32")
-    config = AutoConfig.from_pretrained(tmp_path, tie_word_embeddings=True)
-    with FakeTensorMode():
-        model = AutoModelForCausalLM.from_config(config)
+def test_tied_weights_stay_one(saved):
+    config = AutoConfig.from_pretrained(saved(dtype="float32"), tie_word_embeddings=True)
+    for model in in_fakes(config):
         assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
         spread(model, gpus(2))
         assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
@@ -100,10 +98,3 @@ def test_tied_weights_stay_one(tmp_path):
 )
 def test_devices_get_about_as_many_bytes_each(first, layers, count, expected):
     assert shares(first, layers, count) == expected
-
-
-def test_a_model_without_a_list_of_layers_is_refused(folder):
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    model.config.get_text_config(decoder=True).num_hidden_layers = 77
-    with pytest.raises(NotInThisVersion, match="cannot lie over several GPUs"):
-        spread(model, gpus(2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -43,17 +41,14 @@ def decoded(*pieces: str) -> Callable[[Sequence[int]], str]:
         ("think", ["<think>", "say `", "</think>", "` not", "</think>", "A"], 3),  # the quoted one ends nothing
         ("harmony", ["<|channel|>", "analysis", "<|message|>", "a", " b", "<|end|>", "A"], 2),
         ("harmony", ["<|channel|>analysis<|message|>", "a", "<|end|>", "<|channel|>analysis<|message|>", "b", "c"], 3),
+        ("think", ["<think>a", " b</think>"], 1),  # a token that two share is whose it ends
+        ("think", ["<think>", "a b</think>A"], 1),
         ("think", [], 0),
         ("none", ["<think>", "a", "</think>", "A"], None),
     ],
 )
 def test_tokens_between_the_markers_are_counted(way, pieces, count):
     assert thought_tokens(range(len(pieces)), way, decoded(*pieces)) == count
-
-
-@pytest.mark.parametrize(("pieces", "count"), [(["<think>a", " b</think>"], 1), (["<think>", "a b</think>A"], 1)])
-def test_a_token_that_two_share_is_whose_it_ends(pieces, count):
-    assert thought_tokens(range(len(pieces)), "think", decoded(*pieces)) == count
 
 
 def test_bytes_of_one_character_are_each_a_token():
@@ -64,11 +59,3 @@ def test_bytes_of_one_character_are_each_a_token():
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.sampled_from(["think", "think_opened", "harmony"]))
 def test_no_thought_takes_more_than_the_answer(pieces, way):
     assert 0 <= (thought_tokens(range(len(pieces)), way, decoded(*pieces)) or 0) <= len(pieces)
-
-
-def test_no_scorer_is_imported_before_a_thought_is_awaited():
-    code = (
-        "import sys; from qualgate.engine.thoughts import thought_tokens as of; of((1,), 'none', str); "
-        "assert 'qualgate.scoring' not in sys.modules; of((1,), 'think', str); assert 'qualgate.scoring' in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -87,23 +87,6 @@ def test_large_vocabularies_are_cut_alike(flatness):
     assert many > 1_024, "the last of top-p's is not among the first looked at"
 
 
-def test_top_k_leaves_all_equals_of_its_last_and_top_p_as_many_as_it_needs():
-    logits = torch.tensor([[1.0, 3.0, 1.0, 1.0, 0.0, 1.0]])
-    assert ours(logits, Sampling(temperature=1.0, top_k=2))[0].tolist() == [True, True, True, True, False, True]
-    even = torch.zeros(1, 100)
-    assert ours(even, Sampling(temperature=1.0, top_p=0.095))[0].nonzero()[:, 0].tolist() == list(range(10))
-    assert ours(even, Sampling(temperature=1.0, min_p=0.99)).all()
-    for p in (0.25, 0.5, 0.75):  # sums without a rounding: what holds p is enough
-        half = Sampling(temperature=1.0, top_p=p)
-        assert ours(torch.zeros(1, 8), half).sum() == theirs(torch.zeros(1, 8), half).sum() == 8 * p
-
-
-def test_top_p_is_a_share_of_what_top_k_left():
-    shares = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
-    left = ours(shares.log(), Sampling(temperature=1.0, top_k=2, top_p=0.5))
-    assert left[0].tolist() == [True, False, False, False], "0.4 of 0.7 is more than half; of 1 it is less"
-
-
 def test_a_row_is_cut_alike_whatever_is_beside_it():
     """Rows that need one look for top-p's last token, or all of them, one with equals at the cut, two broken."""
     generator = torch.Generator().manual_seed(9)

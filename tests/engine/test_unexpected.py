@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from qualgate.engine.load import LoadedArm, load_arm
 from qualgate.errors import UsageError
 from qualgate.records import ArmSpec
+from tests.depth import with_proofs
 from tests.quant.readers.models import gptq_folder
-from tests.tiny_models import END, PAD, START, VOCABULARY, save_byte_tokenizer, save_tiny_model
+from tests.tiny_models import END, PAD, START, VOCABULARY, save_byte_tokenizer
 
 MLA = {
     "q_lora_rank": 8,
@@ -27,7 +29,7 @@ MLA = {
 EXPERTS = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 1, "topk_group": 1}
 
 
-def saved(folder: Path, arch: str, **more) -> Path:
+def model_of(folder: Path, arch: str, **more) -> Path:
     """A model of `arch` as transformers itself saves it."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {} if arch.startswith("gpt") else {"num_key_value_heads": 4}
@@ -46,8 +48,8 @@ def holding(folder: Path, more: dict[str, torch.Tensor], *, without: str = "") -
     return folder
 
 
-def loads(folder: Path) -> LoadedArm:
-    return load_arm(ArmSpec(name="baseline", model=str(folder)), folder.parent, {}, device="cpu")
+def loads(folder: Path, name: str = "baseline") -> LoadedArm:
+    return load_arm(ArmSpec(name=name, model=str(folder)), folder.parent, {}, device="cpu")
 
 
 def masks(prefix: str, kind: torch.dtype) -> dict[str, torch.Tensor]:
@@ -83,54 +85,47 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", with_proofs(LAYOUTS, {"GPT-2", "GPT-J", "MTP by name", "tied", "vision"}))
 def test_a_real_layout_loads_and_what_is_left_out_is_listed(tmp_path, layout):
     arch, more, extra, without = LAYOUTS[layout]
-    arm = loads(holding(saved(tmp_path / "m", arch, **more), extra, without=without))
+    arm = loads(holding(model_of(tmp_path / "m", arch, **more), extra, without=without))
     used = {"lm_head.weight"} & extra.keys()
     assert sum(arm.footprint.left_out.values()) == len(extra) - len(used)
+    if layout == "KV scales":  # a star for each number
+        assert arm.footprint.left_out == {f"model.layers.*.self_attn.{side}_scale": 2 for side in "kqv"}
 
 
-def test_names_are_listed_with_a_star_for_each_number(tmp_path):
-    extra = {f"model.layers.{n}.self_attn.{side}_scale": ONE for n in (0, 1) for side in "kv"}
-    arm = loads(holding(saved(tmp_path / "m", "llama"), extra))
-    assert arm.footprint.left_out == {"model.layers.*.self_attn.k_scale": 2, "model.layers.*.self_attn.v_scale": 2}
-    assert loads(saved(tmp_path / "plain", "llama")).footprint.left_out == {}
-
-
+NO_PLACE = "holds 1 tensor that its architecture has no place for, among them {}"
+DROPPED = r"says nothing of quantization.*scales dropped"
 STRANGE = {
-    "a bias that the architecture has not": ("model.layers.0.self_attn.bias", torch.ones(32)),
-    "a square that is no mask": ("model.layers.0.mlp.bias", torch.ones(8, 8)),
-    "an adapter": ("model.layers.0.self_attn.q_proj.lora_A.weight", torch.ones(2, 32)),
-    "a layer more, of another kind": ("model.layers.2.mlp.own_proj.weight", torch.ones(64, 32)),
-    "another model's norm": ("model.layers.0.self_attn.q_norm.weight", torch.ones(8)),
+    "a bias that the architecture has not": ("self_attn.bias", torch.ones(32), NO_PLACE),
+    "a square that is no mask": ("mlp.bias", torch.ones(8, 8), NO_PLACE),
+    "an adapter": ("self_attn.q_proj.lora_A.weight", torch.ones(2, 32), NO_PLACE),
+    "a layer more, of another kind": ("model.layers.2.mlp.own_proj.weight", torch.ones(64, 32), NO_PLACE),
+    "another model's norm": ("self_attn.q_norm.weight", torch.ones(8), NO_PLACE),
+    "a scale": ("mlp.up_proj.channel_scale", torch.ones(64), DROPPED),
+    "zero points": ("mlp.up_proj.zero_points", torch.ones(64), DROPPED),
+    "a smooth scale": ("mlp.smooth_scale", torch.ones(64), DROPPED),
+    "integers": ("mlp.up_proj.weight", torch.ones(64, 32, dtype=torch.int32), r"its tensor {} \(I32\)"),
 }
 
 
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return model_of(tmp_path_factory.mktemp("llama") / "m", "llama")
+
+
 @pytest.mark.parametrize("fault", STRANGE)
-def test_what_would_have_had_a_say_in_the_answers_stops_the_run(tmp_path, fault):
-    name, tensor = STRANGE[fault]
-    folder = holding(saved(tmp_path / "m", "llama"), {name: tensor})
-    with pytest.raises(UsageError, match=f"holds 1 tensor that its architecture has no place for, among them {name}"):
+def test_what_would_have_had_a_say_in_the_answers_stops_the_run(llama, tmp_path, fault):
+    name, tensor, said = STRANGE[fault]
+    name = name if name.startswith("model.") else f"model.layers.0.{name}"
+    folder = holding(Path(shutil.copytree(llama, tmp_path / "m")), {name: tensor})
+    with pytest.raises(UsageError, match=said.format(name)):
         loads(folder)
 
 
-@pytest.mark.parametrize("name", ["mlp.up_proj.channel_scale", "mlp.up_proj.zero_points", "mlp.smooth_scale"])
-def test_a_scale_or_zero_without_a_place_is_of_a_quantized_format(tmp_path, name):
-    folder = holding(saved(tmp_path / "m", "llama"), {f"model.layers.0.{name}": torch.ones(64)})
-    with pytest.raises(UsageError, match=r"says nothing of quantization.*scales dropped"):
-        loads(folder)
-
-
-def test_integers_that_would_fill_a_parameter_are_codes(tmp_path):
-    name = "model.layers.0.mlp.up_proj.weight"
-    folder = holding(saved(tmp_path / "m", "llama"), {name: torch.ones(64, 32, dtype=torch.int32)})
-    with pytest.raises(UsageError, match=rf"its tensor {name} \(I32\)"):
-        loads(folder)
-
-
-def test_a_quantized_folder_is_held_to_the_same(tmp_path):
-    model = save_tiny_model(tmp_path / "model")
+def test_a_quantized_folder_is_held_to_the_same(saved, tmp_path):
+    model = Path(shutil.copytree(saved(), tmp_path / "model"))
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
     scales = {f"model.layers.{n}.self_attn.k_scale": ONE for n in (0, 1)}
@@ -139,12 +134,9 @@ def test_a_quantized_folder_is_held_to_the_same(tmp_path):
         "model.layers.0.self_attn.bias": torch.ones(1, 1, 4, 4),
     }
     folder = holding(gptq_folder(model, tmp_path / "gptq"), scales | inside)
-    variant = load_arm(ArmSpec(name="v", model=str(folder)), tmp_path, {}, device="cpu")
-    assert variant.footprint.left_out == {
-        "model.layers.*.eh_proj.weight": 1,
-        "model.layers.*.self_attn.bias": 1,
-        "model.layers.*.self_attn.k_scale": 2,
-    }
+    assert loads(folder, "v").footprint.left_out == {
+        "model.layers.*.eh_proj.weight": 1, "model.layers.*.self_attn.bias": 1, "model.layers.*.self_attn.k_scale": 2,
+    }  # fmt: skip
     holding(folder, {"model.layers.0.mlp.gate.bias": torch.ones(32)})
     with pytest.raises(UsageError, match=r"no place for, among them model\.layers\.0\.mlp\.gate\.bias"):
-        load_arm(ArmSpec(name="v", model=str(folder)), tmp_path, {}, device="cpu")
+        loads(folder, "v")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.speculation.accept import Accepted, accepted
+from qualgate.speculation.accept import accepted
 
 tokens = st.integers(0, 3)
 
@@ -46,28 +46,6 @@ def one_at_a_time(model: Callable[[tuple[int, ...]], int], stop_ids: set[int], r
         if said[-1] in stop_ids:
             break
     return said
-
-
-@pytest.mark.parametrize(
-    ("draft", "would", "room", "count", "said", "ended"),
-    [
-        ([], [5], 9, 0, (5,), False),
-        ([], [0], 9, 0, (0,), True),
-        ([5, 6], [5, 6, 7], 9, 2, (5, 6, 7), False),
-        ([5, 6], [5, 8, 7], 9, 1, (5, 8), False),
-        ([5, 0, 6], [5, 0, 6, 7], 9, 2, (5, 0), True),  # the stop id stands in the draft
-        ([5, 6], [5, 0, 7], 9, 1, (5, 0), True),  # the model stops where the draft goes on
-        ([5, 6, 7], [5, 6, 7, 8], 2, 2, (5, 6), False),  # no room for the own one
-        ([5, 6, 7], [5, 6, 7, 8], 3, 3, (5, 6, 7), False),
-        ([5, 6], [5, 6, 0], 3, 2, (5, 6, 0), True),
-        ([5], [5, 6], 0, 0, (), False),
-        ([5], [5, 6], -1, 0, (), False),
-    ],
-)
-def test_an_answer_ends_at_its_stop_id_or_where_there_is_no_room(
-    draft: Sequence[int], would: Sequence[int], room: int, count: int, said: tuple[int, ...], ended: bool
-):
-    assert accepted(draft, would, {0}, room) == Accepted(count, said, ended)
 
 
 def test_a_draft_without_all_of_the_models_own_tokens_is_a_defect_of_the_caller():

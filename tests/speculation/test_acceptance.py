@@ -51,8 +51,9 @@ def test_chances_are_kept_by_kind_and_by_how_many_tokens_agreed():
     assert acceptance.chances(draft(kind="own")) == before
 
 
-def test_before_anything_is_seen_a_longer_match_promises_more():
+def test_before_anything_is_seen_chances_are_the_prior_ones_and_a_longer_match_promises_more():
     chances = Acceptance().chances(draft(0, 64))
+    assert chances == prior(0, 64)
     assert all(0 < one <= other < 1 for one, other in pairwise(chances))
 
 
@@ -61,16 +62,6 @@ def test_what_follows_the_first_other_token_tells_nothing():
     one.observe(draft(), [0, 1, -1])
     other.observe(draft(), [0, 1, -1, 3, 4, -1])
     assert one.chances(draft()) == other.chances(draft())
-
-
-def test_a_draft_that_was_not_verified_is_judged_by_what_was_said_in_its_place():
-    acceptance = Acceptance()
-    for _ in range(50):
-        acceptance.observe(draft(0), said(0))
-    low = acceptance.chances(draft(0))[0]
-    for _ in range(50):
-        acceptance.observe(draft(0), [0])  # a plain step
-    assert acceptance.chances(draft(0))[0] > low + 0.1
 
 
 def surely(margin: float) -> Draft:
@@ -113,12 +104,8 @@ def test_what_was_tested_is_counted_and_never_forgotten():
     assert acceptance.tested("own") == 0
 
 
-def test_before_anything_is_seen_chances_are_the_prior_ones():
-    assert Acceptance().chances(draft(3, 40)) == prior(3, 40)
-
-
-@pytest.mark.parametrize("cost", [PassCost(3e-3, 2e-4, 5e-5), PassCost(1e-3, 1e-4, 1e-4), PassCost(1e-3, 5e-5, 4e-4)])
-@pytest.mark.parametrize("chance", [0.0, 0.3, 0.6, 0.9, 0.98])
+@pytest.mark.parametrize("cost", [PassCost(3e-3, 2e-4, 5e-5), PassCost(1e-3, 5e-5, 4e-4)])
+@pytest.mark.parametrize("chance", [0.0, 0.6, 0.95])
 def test_what_is_learned_on_the_way_comes_near_the_best_fixed_window(cost, chance):
     sequences, rng = 16, random.Random(4)
     costs, acceptance = Costs(), Acceptance()

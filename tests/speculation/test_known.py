@@ -53,56 +53,12 @@ def test_an_aligned_draft_follows_the_longest_match_nearest_to_where_it_was_expe
         assert tuple(answer[len(said) + found.shift :][:most]) == found.tokens
 
 
-def test_with_nothing_said_the_whole_answer_is_the_draft_and_at_its_end_none():
-    assert aligned([], Text(ANSWER), 1000).tokens == tuple(ANSWER)
-    assert aligned(ANSWER[:1], Text(ANSWER), 2).tokens == (101, 102)
-    assert aligned(ANSWER, Text(ANSWER), 8).tokens == ()
-    assert aligned([], Text([]), 8).tokens == ()
-
-
-@pytest.mark.parametrize(
-    ("said", "shift"),
-    [
-        ([*ANSWER[:30], 7, *ANSWER[31:33]], 0),  # one token replaced
-        ([*ANSWER[:30], 7, 8, 9, *ANSWER[30:32]], -3),  # three put in
-        ([*ANSWER[:30], *ANSWER[50:52]], 20),  # twenty left out
-    ],
-)
-def test_two_tokens_after_an_edit_the_answer_is_found_again(said, shift):
-    found = aligned(said, Text(ANSWER), 3)
-    following = said[-1] + 1
-    assert found.tokens == (following, following + 1, following + 2)
-    assert (found.matched, found.shift) == (2, shift)
-
-
-def test_right_after_an_edit_the_answer_goes_on_at_the_same_place():
-    found = aligned([*ANSWER[:30], 7], Text(ANSWER), 3)
-    assert (found.tokens, found.matched) == ((131, 132, 133), 0)
-    found = aligned([*ANSWER[:30], 7, 131], Text(ANSWER), 3)
-    assert (found.tokens, found.matched) == ((132, 133, 134), 1)
-
-
 @pytest.mark.parametrize("away", [-33, -32, 32, 33])
 def test_a_match_farther_than_32_tokens_from_the_expected_place_is_none(away):
     place = 50 + away
     said = [*range(1000, 1048), *ANSWER[place - 2 : place]]
     assert aligned(said, Text(ANSWER), 1).tokens == ((ANSWER[place],) if abs(away) == 32 else (150,))
     assert aligned(said, Text(ANSWER), 1, shift=away).tokens == (ANSWER[place],)
-
-
-def test_of_two_places_that_match_alike_the_nearer_is_taken_then_the_earlier():
-    answer = Text([1, 2, 3, 9, 1, 2, 4, 9, 9, 9, 1, 2, 5])
-    drafts = {expected: aligned([7, 1, 2], answer, 1, shift=expected - 3).tokens for expected in range(1, 13)}
-    assert [expected for expected, tokens in drafts.items() if tokens == (3,)] == [1, 2, 3, 4]
-    assert [expected for expected, tokens in drafts.items() if tokens == (5,)] == [10, 11, 12]
-
-
-@pytest.mark.parametrize("expected", [-3, 0, 100, 103])
-def test_outside_of_the_answer_nothing_is_expected(expected):
-    """-3 as an index would be a place near its end, where these tokens stand."""
-    said = ANSWER[-11:-3]
-    found = aligned(said, Text(ANSWER), 3, shift=expected - 8)
-    assert (found.tokens, found.matched) == (((), 0) if expected <= 0 else ((197, 198, 199), 8))
 
 
 def last_repeat(text: list[int], most: int) -> tuple[tuple[int, ...], int]:
@@ -124,21 +80,9 @@ def test_a_text_goes_on_as_when_its_last_tokens_were_last_said(text, most):
     assert draft.kind == ("own" if draft.tokens else "")
 
 
-def test_a_loop_is_drafted_beyond_the_end_of_its_text():
-    assert repeated(Text([9, 1, 2, 3, 1, 2, 3, 1, 2]), 7).tokens == (3, 1, 2, 3, 1, 2, 3)
-
-
 def test_of_a_pair_that_is_said_over_and_over_the_latest_places_are_tried():
     text = [5, 1, 2, 7, *[1, 2, 8] * 40, 5, 1, 2]  # the longer match is the first of 41
     assert (repeated(Text(text), 1).tokens, last_repeat(text, 1)[0]) == ((8,), (7,))
-
-
-@given(st.lists(st.lists(few, max_size=9), max_size=5))
-def test_a_text_that_grows_is_indexed_as_one_made_at_once(parts):
-    growing = Text([])
-    for part in parts:
-        growing.tokens.extend(part)
-        assert repeated(growing, 4) == repeated(Text(growing.tokens), 4)
 
 
 def drafted(proposer: Known, row: int, said: Sequence[int], most: int) -> Draft:
@@ -184,18 +128,6 @@ def test_two_tokens_that_match_by_chance_move_no_place():
     assert drafted(proposer, 1, [*strayed, 8], 1).tokens == (134,)
 
 
-def test_where_the_baseline_is_over_the_row_goes_on_from_its_own_text():
-    said = [5, 6, 7, 5, 6]
-    assert drafted(known(baseline=said), 1, said, 3) == Draft((7, 5, 6), "own", 2)
-
-
-def test_a_row_s_own_text_grows_by_what_was_said_since():
-    proposer = known(prompt=[1, 2, 3])
-    said = [1, 2, 2, 1, 2, 3, 3, 1, 2, 3, 1, 2, 1]
-    for count in (0, 1, 1, 4, 5, 6, 13):
-        assert drafted(proposer, 1, said[:count], 5) == drafted(known(prompt=[1, 2, 3]), 1, said[:count], 5)
-
-
 def test_no_room_is_no_draft_and_a_draft_is_cut_to_what_is_asked():
     assert drafted(known(baseline=ANSWER), 1, [], 0) == NO_DRAFT
     assert drafted(known(prompt=[1, 2, 1, 2]), 1, [], 0) == NO_DRAFT
@@ -225,25 +157,15 @@ def test_a_row_says_what_it_would_have_said_alone(texts, prompt, most):
     assert passes(proposer, 1, answer, most) <= len(answer)
 
 
-def edited(answer: Sequence[int], edits: int, rng: random.Random) -> list[int]:
-    """With tokens replaced, put in and left out."""
-    said = list(answer)
-    for _ in range(edits):
-        place = rng.randrange(len(said))
-        new = [rng.randrange(500) for _ in range(rng.randint(0, 3))]
-        said[place : place + rng.randint(0, 3)] = new
-    return said
-
-
 def test_a_row_that_leaves_its_baseline_and_comes_back_needs_few_passes():
     rng = random.Random(1)
-    tokens = with_drafts = until_the_fork = 0
+    tokens = with_drafts = 0
     for _ in range(20):
         baseline = [rng.randrange(500) for _ in range(200)]
-        said = edited(baseline, 5, rng)
-        common = next(i for i, (one, other) in enumerate(zip(said, baseline, strict=False)) if one != other)
-        tokens += len(said)
-        until_the_fork += len(said) - common
-        with_drafts += passes(known(baseline=baseline), 1, said, 64)
-    assert tokens / until_the_fork < 1.5
+        answer = list(baseline)
+        for _ in range(5):  # tokens replaced, put in and left out
+            place = rng.randrange(len(answer))
+            answer[place : place + rng.randint(0, 3)] = [rng.randrange(500) for _ in range(rng.randint(0, 3))]
+        tokens += len(answer)
+        with_drafts += passes(known(baseline=baseline), 1, answer, 64)
     assert tokens / with_drafts > 8

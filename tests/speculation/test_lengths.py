@@ -114,16 +114,13 @@ def test_what_does_not_pay_is_tried_for_a_small_share_of_all_seconds():
     assert lengths.trial([ROW], Batch(1)).drafted == {}
 
 
-def test_why_nobody_is_drafted_for_is_said_where_texts_are_long():
-    _, lengths = learned(reading=1.0, right=50)
-    assert lengths.plan([replace(ROW, unread=100)], Batch(1))[0].drafted == {}
-    lengths.trial([replace(ROW, unread=100)], Batch(1))
-    assert lengths.because == "texts to be read take longer than drafts would save"
-
-
-def test_reading_is_told_from_steps():
+def test_reading_is_told_from_steps_and_why_nobody_is_drafted_for_where_texts_are_long():
     _, lengths = learned(right=50)
     for _ in range(200):
         lengths.stepped(1, 101, 100, 1, 0.203)
     assert lengths.plan([replace(ROW, unread=100, remaining=5.0)], Batch(1))[0].drafted == {}
     assert lengths.draft.now.seconds(1, 1) == pytest.approx(3e-3, rel=0.2)
+    _, lengths = learned(reading=1.0, right=50)
+    assert lengths.plan([replace(ROW, unread=100)], Batch(1))[0].drafted == {}
+    lengths.trial([replace(ROW, unread=100)], Batch(1))
+    assert lengths.because == "texts to be read take longer than drafts would save"

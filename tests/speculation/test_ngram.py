@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from qualgate.speculation import ngram
 from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
-from qualgate.speculation.text import Text, agreed, repeated
+from qualgate.speculation.text import Text, repeated
 
 few = st.integers(0, 2)
 texts = st.lists(few, max_size=90)
@@ -19,13 +19,6 @@ texts = st.lists(few, max_size=90)
 def drafted(proposer: Ngram, row: int, prompt: Sequence[int], said: Sequence[int], most: int) -> Draft:
     [draft] = proposer.propose([Asked(row, prompt, said, most)])
     return draft
-
-
-@given(texts, texts)
-def test_two_texts_agree_up_to_their_first_other_token(one, other):
-    same = agreed(one, other)
-    assert one[:same] == other[:same]
-    assert same == min(len(one), len(other)) or one[same] != other[same]
 
 
 @given(st.lists(texts, min_size=1, max_size=6), st.integers(1, 6))
@@ -68,14 +61,6 @@ def test_where_the_longest_match_ends_an_answer_the_next_longest_drafts():
         drafted(proposer, row, answer[:1], answer[1:], 1)
         proposer.ended(row)
     assert drafted(proposer, 5, [1, 2, 3], (), 4) == Draft((7,), "suffix", 2)
-
-
-def test_the_longer_match_drafts_and_of_equals_the_row_s_own():
-    proposer = Suffix()
-    drafted(proposer, 0, [1, 2, 3, 4], (), 1)
-    proposer.ended(0)
-    assert drafted(proposer, 1, [2, 3, 9, 2, 3], (), 1) == Draft((9,), "suffix", 2)
-    assert drafted(proposer, 2, [2, 3, 9, 1, 2, 3], (), 1) == Draft((4,), "suffix", 3)
 
 
 def test_of_answers_that_ended_only_the_latest_are_remembered(monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.speculation.control import PassCost
-from qualgate.speculation.plan import Prices, best_plan, faster, prices, saved, shares_of
+from qualgate.speculation.plan import Prices, best_plan, faster, prices, shares_of
 from tests.depth import examples
 
 seconds = st.floats(1e-4, 1e-2)
@@ -72,15 +72,6 @@ def test_rows_that_differ_are_drafted_for_as_it_pays_for_each(chances, price):
         by_chance = sorted(rows, key=lambda row: chances[row])
         counts = [found.drafted.get(row, 0) for row in by_chance]
         assert counts == sorted(counts)
-
-
-def test_a_step_is_paid_by_the_rows_that_take_it_and_saves_less_for_fewer():
-    price = Prices(once=1.0, row=0.02, step=0.4, drafted=0.01, verified=0.02)
-    shares = dict.fromkeys(range(4), 0.25)
-    of_four = best_plan({row: [0.9] * 8 for row in range(4)}, price, shares)
-    of_two = best_plan({row: [0.9] * 8 for row in range(2)}, price, shares)
-    assert saved(of_four, 0, price, shares) > 0
-    assert 0 not in of_two.drafted or saved(of_two, 0, price, shares) < saved(of_four, 0, price, shares)
 
 
 def test_where_nobody_waits_the_row_that_is_likely_the_last_counts_most():

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ from qualgate.engine.draft_heads.layer import head_tensors
 from qualgate.engine.draft_heads.loading import save_head
 from qualgate.engine.draft_heads.published import WEIGHTS
 from qualgate.engine.load import LoadedArm
+from qualgate.engine.request import Request
 from qualgate.records import Case
+from tests.engine.engines import answered
 
 
 def cases(count: int = 24, *, most: int = 24) -> list[Case]:
@@ -61,6 +64,15 @@ def random_tensors(shapes: Mapping[str, Sequence[int]], seed: int = 0) -> dict[s
 def of(arm: LoadedArm) -> HeadTarget:
     """Whose head it is to be."""
     return HeadTarget(weights=arm.identity.weights, tokenizer=arm.identity.tokenizer, name=arm.spec.target_name)
+
+
+def states_of(engine: Any, text: Sequence[int]) -> torch.Tensor:
+    """What entered the target's head at each token of a text but the last that it says."""
+    found = list[torch.Tensor]()
+    engine.reader = SimpleNamespace(read=lambda row, prompt, first, states: found.append(states.clone()))
+    answered(engine, [Request(prompt=tuple(text), max_new_tokens=1)])
+    engine.reader = None
+    return torch.cat(found)
 
 
 def save_random_head(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,55 +16,46 @@ from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
 from qualgate.engine.choice import open_engine
-from qualgate.engine.draft_heads.ahead import LAYOUTS
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.job import run_job
 from qualgate.engine.load import LoadedArm
-from qualgate.engine.packed import PackedEngine
-from qualgate.engine.request import Request
 from qualgate.records import CACHE_TOKEN, DRAFT_WEIGHTS, DraftSource, Sampling, Speculation
 from qualgate.speculation.propose import Asked
+from tests.depth import with_proofs
+from tests.engine.draft_heads.heads import states_of
 from tests.engine.draft_heads.models_ahead import KINDS, NAMES, WEIGHTS, ModelAhead, put, save_model_ahead
-from tests.engine.engines import answered
-from tests.engine.jobs import INT8, job, loaded
+from tests.engine.jobs import INT8, job, loaded, the_same_whoever_drafts
 
 
 def own(tokens: int = 3, **more: Any) -> Speculation:
     return Speculation(draft=DraftSource(kind="head", head="own"), tokens=tokens, **more)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=with_proofs(KINDS, {"qwen3_moe"}))
 def model(request, tmp_path_factory):
     return save_model_ahead(tmp_path_factory.mktemp("ahead") / "model", request.param)
 
 
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return save_model_ahead(tmp_path_factory.mktemp("llama") / "model")
+
+
 def drafts_of(arm: LoadedArm, text: list[int], count: int) -> list[tuple[int, ...]]:
     """What its layer drafts behind each part of a text of two tokens or more, by one proposer that reads on."""
-
-    class Keeping:
-        found: torch.Tensor
-
-        def read(self, row, prompt, first, states):
-            self.found = states.clone()
-
-    keeping, found = Keeping(), []
     assert arm.draft is not None
     assert arm.draft.head is not None
+    prompt, found = tuple(text[:2]), []
     with open_engine(arm.model, arm.choice) as engine:
-        assert isinstance(engine, PackedEngine)
-        engine.reader = keeping
-        answered(engine, [Request(prompt=tuple(text), max_new_tokens=1)])
-        engine.reader = None
-        proposer = arm.draft.head.proposer(
-            "own", engine.head, arm.model.get_input_embeddings(), blocks=64, threads=1, stop_ids=frozenset()
-        )
+        states = states_of(engine, text)
+        embed = arm.model.get_input_embeddings()
+        proposer = arm.draft.head.proposer("own", engine.head, embed, blocks=64, threads=1, stop_ids=frozenset())
         assert isinstance(proposer, DraftHead)
-        prompt = tuple(text[:2])
-        proposer.read(0, prompt, 0, keeping.found[:1])
+        proposer.read(0, prompt, 0, states[:1])
         for length in range(2, len(text) + 1):
             (draft,) = proposer.propose([Asked(0, prompt, text[2:length], count)])
             found.append(draft.tokens)
-            proposer.read(0, prompt, length - 1, keeping.found[length - 1 : length])
+            proposer.read(0, prompt, length - 1, states[length - 1 : length])
     return found
 
 
@@ -76,13 +68,14 @@ def expected(model: ModelAhead, text: list[int], count: int) -> list[tuple[int, 
     return [tuple(model.draft(text[:length], count)) for length in range(2, len(text) + 1)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", with_proofs([1, 2, 3], {1, 2}))
 def test_its_drafts_are_those_of_its_modules_over_the_whole_text_at_every_position(model, tmp_path, count):
     arm = loaded(model.folder, tmp_path, "v", dtype="float32", speculation=own(count))
     assert arm.choice.kind == ("packed" if "moe" in arm.model.config.model_type else "plain")
-    assert drafts_of(arm, text_of(), count) == expected(model, text_of(), count)
+    assert drafts_of(arm, text_of(30), count) == expected(model, text_of(30), count)
 
 
+@pytest.mark.proof
 def test_transformers_own_reading_of_the_layout_says_the_same_tokens(tmp_path):
     model, text = save_model_ahead(tmp_path / "model", "glm4_moe"), text_of(20)
     target = AutoModelForCausalLM.from_pretrained(model.folder, dtype=torch.float32, attn_implementation="eager").eval()
@@ -100,39 +93,22 @@ def test_transformers_own_reading_of_the_layout_says_the_same_tokens(tmp_path):
 
 
 @pytest.mark.parametrize("copies", ["its model's", "others"])
-def test_copies_of_embedding_and_head_are_held_only_where_they_are_others(tmp_path, copies):
-    plain = save_model_ahead(tmp_path / "plain", "llama")
+def test_copies_of_embedding_and_head_are_held_only_where_they_are_others(llama, tmp_path, copies):
     model = save_model_ahead(tmp_path / "model", "llama", copies=copies)
-    arm, bare = (
-        loaded(one.folder, tmp_path / name, "v", dtype="float32", speculation=own())
-        for name, one in (("a", model), ("b", plain))
-    )
-    assert drafts_of(arm, text_of(), 3) == expected(model, text_of(), 3)
-    beside = 2 * 260 * 64 if copies == "others" else 0
+    arm, bare = (loaded(one.folder, tmp_path, "v", dtype="float32", speculation=own()) for one in (model, llama))
+    assert drafts_of(arm, text_of(20), 3) == expected(model, text_of(20), 3)
     numbers = arm.draft.head.numbers - bare.draft.head.numbers  # pyright: ignore[reportOptionalMemberAccess]
-    assert numbers == beside
-
-
-def bits(arm: LoadedArm, sampling: Sampling) -> tuple[list[Any], int]:
-    work = job(arm, "")
-    work = replace(work, prompts=tuple(replace(one, sampling=sampling) for one in work.prompts), seed=3)
-    told = run_job(arm, work)
-    found = [(one.token_ids, one.logprobs, one.margins) for one in told.completions]
-    return found, sum(one.proposed for one in told.draft_steps)
+    assert numbers == (2 * 260 * 64 if copies == "others" else 0)
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, top_p=0.95)], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("recipe", [None, INT8], ids=["alone", "of a quantized target"])
 @pytest.mark.parametrize("tokens", [0, 3])
-def test_no_bit_of_an_answer_depends_on_it(model, tmp_path, recipe, sampling, tokens):
+def test_no_bit_of_an_answer_depends_on_it(model, tmp_path, recipe, tokens):
     if recipe is not None and "moe" in model.whole.config.model_type:
         pytest.skip("experts are not quantized in this version")
-    plain = loaded(model.folder, tmp_path, "v", recipe)
-    drafted = loaded(model.folder, tmp_path, "v", recipe, speculation=own(tokens))
-    mine, proposed = bits(drafted, sampling)
-    assert mine == bits(plain, sampling)[0]
-    assert not tokens or proposed > 0
+    plain, drafted = (loaded(model.folder, tmp_path, "v", recipe, speculation=one) for one in (None, own(tokens)))
+    the_same_whoever_drafts(plain, drafted, Sampling(), Sampling(temperature=0.8, top_p=0.95))
 
 
 def test_what_it_drafts_as_its_target_says_it_is_accepted_to_the_last_token(tmp_path):
@@ -159,28 +135,12 @@ def test_its_numbers_are_counted_and_nothing_of_the_folder_is_left_out(model, tm
     assert (sum(before.left_out.values()) > 0, sizes.left_out) == (True, {})
 
 
-def test_it_is_part_of_what_the_arm_is(tmp_path):
-    folder = save_model_ahead(tmp_path / "model").folder
-    ways: list[Speculation | None] = [None, own(3), own(4), own(3, rule="block_verification")]
-    arms = [loaded(folder, tmp_path, "v", None, speculation=found) for found in ways]
-    assert len({arm.identity.speculation for arm in arms}) == 4
-    assert len({arm.identity.weights for arm in arms}) == 1
-    assert own().label == "MTP layer, 3 tokens"
-
-
-def test_its_tensors_may_lie_in_several_files(tmp_path):
-    model = save_model_ahead(tmp_path / "model")
-    held = load_file(model.folder / WEIGHTS)
+def test_its_tensors_may_lie_in_several_files(llama, tmp_path):
+    held, folder = load_file(llama.folder / WEIGHTS), Path(shutil.copytree(llama.folder, tmp_path / "model"))
     files = {name: f"model-0000{1 + at % 2}-of-00002.safetensors" for at, name in enumerate(held)}
     for file in set(files.values()):
-        save_file(
-            {name: one for name, one in held.items() if files[name] == file}, model.folder / file, {"format": "pt"}
-        )
-    (model.folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
-    (model.folder / WEIGHTS).unlink()
-    arm = loaded(model.folder, tmp_path, "v", dtype="float32", speculation=own())
-    assert drafts_of(arm, text_of(), 3) == expected(model, text_of(), 3)
-
-
-def test_every_layout_is_tried():
-    assert {one.name for one in LAYOUTS} == set(NAMES) == {layout for _, layout, _ in KINDS.values()}
+        save_file({name: one for name, one in held.items() if files[name] == file}, folder / file, {"format": "pt"})
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    (folder / WEIGHTS).unlink()
+    arm = loaded(folder, tmp_path, "v", dtype="float32", speculation=own())
+    assert drafts_of(arm, text_of(20), 3) == expected(llama, text_of(20), 3)

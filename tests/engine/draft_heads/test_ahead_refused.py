@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,84 +15,85 @@ from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import DraftSource, Speculation
 from tests.engine.draft_heads.models_ahead import LAYERS, WEIGHTS, put, save_model_ahead, say
 from tests.engine.jobs import loaded
-from tests.tiny_models import save_tiny_model
 
 OWN = Speculation(draft=DraftSource(kind="head", head="own"), tokens=2)
 AT = f"model.layers.{LAYERS}."
+
+
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory):
+    return {
+        kind: save_model_ahead(tmp_path_factory.mktemp(kind) / "model", kind).folder
+        for kind in ("llama", "qwen3", "glm4_moe")
+    }
+
+
+@pytest.fixture
+def folder(ahead, tmp_path):
+    return Path(shutil.copytree(ahead["llama"], tmp_path / "model"))
 
 
 def loads(folder, cache):
     return loaded(folder, cache, "v", speculation=OWN)
 
 
-def changed(folder, name, change):
-    tensors = load_file(folder / WEIGHTS)
-    put(folder, {AT + name: change(tensors[AT + name])})
+def gone(_):
+    return None
 
 
 PLANNED = {  # by the plan, which reads no numbers
-    "no norm of the state": ("hnorm.weight", lambda _: None, "hnorm.weight is missing, expected 64"),
-    "no W": ("eh_proj.weight", lambda _: None, "eh_proj.weight is missing, expected 64 x 128"),
+    "no norm of the state": ("hnorm.weight", gone, "hnorm.weight is missing, expected 64"),
+    "no W": ("eh_proj.weight", gone, "eh_proj.weight is missing, expected 64 x 128"),
     "W of another width": (
         "eh_proj.weight", lambda one: one[:, :64].contiguous(), "eh_proj.weight holds 64 x 64 numbers, expected 64 x 12"
     ),
     "a last norm of another width": ("shared_head.norm.weight", lambda one: one[:32].clone(), "holds 32 numbers"),
 }  # fmt: skip
 LOADED = {
-    "no tensor of its layer": ("mlp.up_proj.weight", lambda _: None, "up_proj.weight is missing, expected 96 x 64"),
+    "no tensor of its layer": ("mlp.up_proj.weight", gone, f"{AT}mlp.up_proj.weight is missing, expected 96 x 64"),
     "a shape that is not its class's": (
         "self_attn.k_proj.weight", lambda one: one[:16].clone(), "k_proj.weight holds 16 x 64 numbers, expected 32 x 64"
     ),
     "NaN": ("self_attn.q_proj.weight", lambda one: one.fill_(torch.nan), "q_proj.weight holds NaN"),
     "an infinite norm": ("enorm.weight", lambda one: one.fill_(torch.inf), "enorm.weight holds NaN or infinities"),
+    "a tensor that its class has not": (
+        "self_attn.q_norm.weight", lambda _: torch.ones(16), "q_norm.weight holds 16 numbers, expected no such tensor"
+    ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", PLANNED)
-def test_a_damaged_layer_is_refused_by_the_plan(tmp_path, fault):
-    name, change, said = PLANNED[fault]
-    folder = save_model_ahead(tmp_path / "model").folder
-    changed(folder, name, change)
+@pytest.mark.parametrize("fault", [*PLANNED, *LOADED])
+def test_a_damaged_layer_is_refused_by_name_and_by_the_plan_where_that_sees_it(folder, tmp_path, fault):
+    name, change, said = (PLANNED | LOADED)[fault]
+    put(folder, {AT + name: change(load_file(folder / WEIGHTS).get(AT + name))})
     with pytest.raises(UsageError, match=said) as refused:
-        own_head(read_model_folder(folder))
+        own_head(read_model_folder(folder)) if fault in PLANNED else loads(folder, tmp_path)
     assert not isinstance(refused.value, NotInThisVersion)
-    assert loaded(folder, tmp_path, "v").draft is None
-
-
-@pytest.mark.parametrize("fault", LOADED)
-def test_a_damaged_layer_is_refused_by_name_when_it_is_loaded(tmp_path, fault):
-    name, change, said = LOADED[fault]
-    folder = save_model_ahead(tmp_path / "model").folder
-    changed(folder, name, change)
-    with pytest.raises(UsageError, match=said) as refused:
-        loads(folder, tmp_path)
-    assert not isinstance(refused.value, NotInThisVersion)
-    assert AT in str(refused.value)
-
-
-def test_a_tensor_that_its_class_has_not_is_refused(tmp_path):
-    folder = save_model_ahead(tmp_path / "model").folder
-    put(folder, {f"{AT}self_attn.q_norm.weight": torch.ones(16)})
-    with pytest.raises(UsageError, match=r"q_norm.weight holds 16 numbers, expected no such tensor"):
-        loads(folder, tmp_path)
+    assert fault != "no W" or loaded(folder, tmp_path, "v").draft is None
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("kind", "change", "error", "said"),
     [
-        ("experts.3.up_proj.weight", "experts.3.up_proj.weight is missing, expected 32 x 64"),
-        ("gate.e_score_correction_bias", "e_score_correction_bias is missing"),
+        ("glm4_moe", {f"{AT}mlp.experts.3.up_proj.weight": gone}, UsageError, "up_proj.weight is missing, expected 32"),
+        ("glm4_moe", {f"{AT}mlp.gate.e_score_correction_bias": gone}, UsageError, "e_score_correction_bias is missing"),
+        (
+            "qwen3", {"mtp.layers.0.mlp.up_proj.weight": lambda one: one.to(torch.float8_e4m3fn)}, NotInThisVersion,
+            r"is quantized \(mtp.layers.0.mlp.up_proj.weight holds F8_E4M3\)",
+        ),
     ],
-)
-def test_each_expert_and_its_router_have_to_be_there(tmp_path, name, said):
-    folder = save_model_ahead(tmp_path / "model", "glm4_moe").folder
-    put(folder, {f"{AT}mlp.{name}": None})
-    with pytest.raises(UsageError, match=said):
+    ids=["an expert", "its router", "a quantized layer"],
+)  # fmt: skip
+def test_each_expert_and_its_router_have_to_be_there_as_floats(ahead, tmp_path, kind, change, error, said):
+    folder = Path(shutil.copytree(ahead[kind], tmp_path / "model"))
+    held = load_file(folder / WEIGHTS)
+    put(folder, {name: made(held[name]) for name, made in change.items()})
+    with pytest.raises(error, match=said):
         loads(folder, tmp_path)
 
 
-def test_as_many_layers_as_the_config_says_have_to_be_there_and_one_alone_drafts(tmp_path):
-    folder = save_model_ahead(tmp_path / "model", num_nextn_predict_layers=2).folder
+def test_as_many_layers_as_the_config_says_have_to_be_there_and_one_alone_drafts(folder, tmp_path):
+    say(folder, num_nextn_predict_layers=2)
     with pytest.raises(
         UsageError, match=r"says `num_nextn_predict_layers: 2`, and its files hold 1 such layers"
     ) as why:
@@ -102,8 +106,8 @@ def test_as_many_layers_as_the_config_says_have_to_be_there_and_one_alone_drafts
     assert loaded(folder, tmp_path, "v").draft is None
 
 
-def test_a_model_without_one_is_told_what_to_do(tmp_path):
-    plain = save_tiny_model(tmp_path / "plain")
+def test_a_model_without_one_is_told_what_to_do(saved, tmp_path):
+    plain = Path(shutil.copytree(saved(), tmp_path / "plain"))
     with pytest.raises(UsageError, match=r"hold none: .*`qualgate draft train`"):
         loads(plain, tmp_path)
     say(plain, num_nextn_predict_layers=1)
@@ -111,35 +115,18 @@ def test_a_model_without_one_is_told_what_to_do(tmp_path):
         loads(plain, tmp_path)
 
 
-def test_a_quantized_layer_is_not_taken_for_floats(tmp_path):
-    folder = save_model_ahead(tmp_path / "model", "qwen3").folder
-    weight = "mtp.layers.0.mlp.up_proj.weight"
-    put(folder, {weight: load_file(folder / WEIGHTS)[weight].to(torch.float8_e4m3fn)})
-    with pytest.raises(NotInThisVersion, match=r"is quantized \(mtp.layers.0.mlp.up_proj.weight holds F8_E4M3\)"):
-        loads(folder, tmp_path)
-
-
-def test_an_attention_that_packed_passes_do_not_have_is_refused(tmp_path):
-    folder = save_tiny_model(tmp_path / "model", arch="gpt_neox")
-    tensors = {
-        "enorm.weight": (64,),
-        "hnorm.weight": (64,),
-        "eh_proj.weight": (64, 128),
-        "shared_head.norm.weight": (64,),
-    }
-    put(folder, {AT + name: torch.ones(*shape) for name, shape in tensors.items()})
-    say(folder, num_nextn_predict_layers=1)
+def test_what_packed_passes_or_its_config_do_not_describe_and_a_model_as_another_s_head_are_refused(
+    saved, ahead, tmp_path
+):
+    neox = Path(shutil.copytree(saved(arch="gpt_neox"), tmp_path / "neox"))
+    shapes = {"enorm": (64,), "hnorm": (64,), "eh_proj": (64, 128), "shared_head.norm": (64,)}
+    put(neox, {f"{AT}{name}.weight": torch.ones(*shape) for name, shape in shapes.items()})
+    say(neox, num_nextn_predict_layers=1)
     with pytest.raises(NotInThisVersion, match="does not draft by itself"):
-        loads(folder, tmp_path)
-
-
-def test_such_a_model_is_no_head_of_another(tmp_path):
+        loads(neox, tmp_path)
     with pytest.raises(UsageError, match=r"draft: \{head: own\}"):
-        read_head_folder(save_model_ahead(tmp_path / "model").folder)
-
-
-def test_a_layer_that_config_does_not_describe_is_refused(tmp_path):
-    folder = save_model_ahead(tmp_path / "model", "qwen3").folder
-    say(folder, hidden_size="wide")
+        read_head_folder(ahead["llama"])
+    wide = Path(shutil.copytree(ahead["qwen3"], tmp_path / "wide"))
+    say(wide, hidden_size="wide")
     with pytest.raises(UsageError, match="hidden_size"):
-        own_head(read_model_folder(folder))
+        own_head(read_model_folder(wide))

@@ -9,22 +9,15 @@ import pytest
 
 from qualgate.engine.draft_heads.folder import CONFIG, TENSORS, check_head, check_tokens, read_head_folder
 from qualgate.engine.draft_heads.loading import load_head
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import UsageError
 from qualgate.records import DraftSource, Speculation
 from tests.engine.draft_heads.heads import of, save_random_head
 from tests.engine.jobs import INT4, INT8, loaded
-from tests.tiny_models import save_tiny_model
-
-
-@pytest.fixture(scope="module")
-def arm(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("target")
-    return loaded(save_tiny_model(folder / "model"), folder)
 
 
 @pytest.fixture
-def head(arm, tmp_path):
-    return save_random_head(tmp_path / "head", arm)
+def head(tiny_arm, tmp_path):
+    return save_random_head(tmp_path / "head", tiny_arm)
 
 
 def edit(head, **changes):
@@ -32,10 +25,10 @@ def edit(head, **changes):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-def test_a_head_is_known_by_both_of_its_files(arm, head, tmp_path):
+def test_a_head_is_known_by_both_of_its_files(tiny_arm, head, tmp_path):
     found = read_head_folder(head)
-    assert (found.layout, found.tokens, found.shape.width, found.target) == ("eagle", 4, 64, of(arm))
-    other = read_head_folder(save_random_head(tmp_path / "other", arm, seed=1))
+    assert (found.layout, found.tokens, found.shape.width, found.target) == ("eagle", 4, 64, of(tiny_arm))
+    other = read_head_folder(save_random_head(tmp_path / "other", tiny_arm, seed=1))
     edit(head, tokens=5)
     assert len({found.sha256, other.sha256, read_head_folder(head).sha256}) == 3
     assert load_head(found, 2).numbers == sum(
@@ -60,9 +53,10 @@ def test_what_is_no_head_is_refused_with_how_to_make_one(head, changes, said):
     assert "qualgate draft train" in str(refused.value)
 
 
-def test_a_model_s_folder_and_damaged_tensors_are_told_from_heads(arm, head, tmp_path):
+def test_a_model_s_folder_and_damaged_tensors_are_told_from_heads(tiny_arm, head, saved, tmp_path):
+    check_tokens("v", read_head_folder(head), 32)  # any length may be asked of one that reads its own outputs
     with pytest.raises(UsageError, match="holds a model and no draft head"):
-        read_head_folder(save_tiny_model(tmp_path / "model"))
+        read_head_folder(saved())
     with pytest.raises(UsageError, match="no-such"):
         read_head_folder(tmp_path / "no-such")
     file = head / TENSORS
@@ -75,8 +69,8 @@ def test_a_model_s_folder_and_damaged_tensors_are_told_from_heads(arm, head, tmp
         read_head_folder(head)
 
 
-def test_another_target_s_head_is_refused_by_what_differs(arm, head):
-    found, target = read_head_folder(head), of(arm)
+def test_another_target_s_head_is_refused_by_what_differs(tiny_arm, head):
+    found, target = read_head_folder(head), of(tiny_arm)
     check_head("v", found, target, width=64, vocabulary=260)
     check_head("v", found, target, width=None, vocabulary=None)
     for how, said in (
@@ -90,45 +84,30 @@ def test_another_target_s_head_is_refused_by_what_differs(arm, head):
             check_head("v", found, replace(target, **{change: "x"}), width=64, vocabulary=260)
 
 
-def test_any_length_of_draft_may_be_asked_of_one_that_reads_its_own_outputs(head):
-    check_tokens("v", read_head_folder(head), 32)
-
-
 def drafted_by(head, **more) -> Speculation:
     return Speculation(draft=DraftSource(kind="head", head=str(head)), **more)
 
 
-def test_a_variant_of_other_weights_does_not_load_with_a_head(arm, head, tmp_path):
+def test_a_variant_of_other_weights_does_not_load_with_a_head(tiny_arm, head, tmp_path):
     with pytest.raises(UsageError, match="weights are others"):
-        loaded(arm.spec.model, tmp_path, "v", INT8, speculation=drafted_by(head))
-    found = loaded(arm.spec.model, tmp_path, "v", speculation=drafted_by(head, tokens=3))
+        loaded(tiny_arm.spec.model, tmp_path, "v", INT8, speculation=drafted_by(head))
+    found = loaded(tiny_arm.spec.model, tmp_path, "v", speculation=drafted_by(head, tokens=3))
     facts = found.footprint.facts
     assert found.draft is not None
     assert found.draft.head is not None
-    assert facts["memory.weights"] - arm.footprint.facts["memory.weights"] == 2 * found.draft.head.numbers
+    assert facts["memory.weights"] - tiny_arm.footprint.facts["memory.weights"] == 2 * found.draft.head.numbers
     assert facts["speculation.draft_cost.1"] > 0
-    quantized = loaded(arm.spec.model, tmp_path, "v", INT4)
+    quantized = loaded(tiny_arm.spec.model, tmp_path, "v", INT4)
     theirs = save_random_head(tmp_path / "theirs", quantized)
-    assert loaded(arm.spec.model, tmp_path, "v", INT4, speculation=drafted_by(theirs)).draft is not None
+    assert loaded(tiny_arm.spec.model, tmp_path, "v", INT4, speculation=drafted_by(theirs)).draft is not None
 
 
-def test_the_head_is_part_of_what_an_arm_is(arm, head, tmp_path):
-    first = loaded(arm.spec.model, tmp_path, "v", speculation=drafted_by(head, tokens=3)).identity
-    other = save_random_head(tmp_path / "other", arm, seed=2)
-    second = loaded(arm.spec.model, tmp_path, "v", speculation=drafted_by(other, tokens=3)).identity
+def test_the_head_is_part_of_what_an_arm_is(tiny_arm, head, tmp_path):
+    first = loaded(tiny_arm.spec.model, tmp_path, "v", speculation=drafted_by(head, tokens=3)).identity
+    other = save_random_head(tmp_path / "other", tiny_arm, seed=2)
+    second = loaded(tiny_arm.spec.model, tmp_path, "v", speculation=drafted_by(other, tokens=3)).identity
     moved = head.rename(tmp_path / "moved")
-    third = loaded(arm.spec.model, tmp_path, "v", speculation=drafted_by(moved, tokens=3)).identity
-    assert first.weights == second.weights == arm.identity.weights
+    third = loaded(tiny_arm.spec.model, tmp_path, "v", speculation=drafted_by(moved, tokens=3)).identity
+    assert first.weights == second.weights == tiny_arm.identity.weights
     assert first.speculation != second.speculation
     assert first == third, "the place of a folder is no part of it"
-
-
-def test_a_model_that_runs_in_padded_batches_has_no_head(tmp_path, arm, head):
-    model = save_tiny_model(tmp_path / "gpt_neox", arch="gpt_neox")
-    try:
-        other = loaded(model, tmp_path, "v")
-    except NotInThisVersion:
-        pytest.skip("this model does not run here")
-    with pytest.raises((UsageError, NotInThisVersion)):
-        loaded(model, tmp_path, "v", speculation=drafted_by(head))
-    assert other.draft is None

@@ -11,21 +11,16 @@ import pytest
 from qualgate.engine.draft_heads.folder import CONFIG, LAYOUTS, TENSORS, read_head_folder
 from qualgate.engine.draft_heads.making import HeadOrder, TrainedHead, train_head
 from qualgate.engine.draft_heads.training import Lessons
-from qualgate.engine.job import run_job
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.identity import question_hash
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import ArmSpec, Case, DraftSource, Speculation
+from tests.depth import with_proofs
 from tests.engine.draft_heads.heads import cases
-from tests.engine.jobs import job, loaded
-from tests.tiny_models import save_tiny_model
+from tests.engine.jobs import loaded, the_same_whoever_drafts
 
-LESSONS = Lessons(tokens=3, steps=60)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return save_tiny_model(tmp_path_factory.mktemp("target") / "model")
+STEPS = 30
+LESSONS = Lessons(tokens=3, steps=STEPS)
 
 
 def order(model: Path, out: Path, **more) -> HeadOrder:
@@ -37,8 +32,8 @@ def trained(model: Path, folder: Path, **more) -> TrainedHead:
     return train_head(order(model, folder / "head", **more), folder, lambda *_: None)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_head_learns_and_drafts_for_the_weights_that_it_learned_on(model, tmp_path, layout):
+@pytest.mark.parametrize("layout", with_proofs(LAYOUTS, {"medusa", "parallel"}))
+def test_a_head_learns_and_drafts_for_the_weights_that_it_learned_on(model, tmp_path, tiny_arm, layout):
     told = list[tuple[str, int, int]]()
     made = train_head(
         order(model, tmp_path / "head", lessons=replace(LESSONS, layout=layout)),
@@ -52,18 +47,15 @@ def test_a_head_learns_and_drafts_for_the_weights_that_it_learned_on(model, tmp_
     assert found.tokens_per_pass == 1 + sum(found.positions)
     assert set(found.by_task) <= {"one", "two"}
     assert made.draft_cost > 0
-    assert told[-1][1:] == (60, 60)
+    assert told[-1][1:] == (STEPS, STEPS)
     assert {said for said, _, total in told if not total}
     assert json.loads(json.dumps(made.as_json()))["held_out"]["acceptance"] == found.acceptance
-    arm = loaded(model, tmp_path, "v", speculation=Speculation(draft=DraftSource(kind="head", head=str(made.folder))))
-    plain = loaded(model, tmp_path, "v")
-    assert [one.token_ids for one in run_job(arm, job(arm, "")).completions] == [
-        one.token_ids for one in run_job(plain, job(plain, "")).completions
-    ]
+    spec = Speculation(draft=DraftSource(kind="head", head=str(made.folder)))
+    the_same_whoever_drafts(tiny_arm, loaded(model, tmp_path, "v", speculation=spec))
 
 
 def test_the_same_order_makes_the_same_head_and_another_seed_another(model, tmp_path):
-    lessons = replace(LESSONS, steps=5)
+    lessons = replace(LESSONS, steps=2)
     first, again, other = (
         trained(model, tmp_path / name, lessons=replace(lessons, seed=seed))
         for name, seed in (("first", 0), ("again", 0), ("other", 1))
@@ -71,17 +63,17 @@ def test_the_same_order_makes_the_same_head_and_another_seed_another(model, tmp_
     assert first.sha256 == again.sha256 != other.sha256
     assert (first.folder / TENSORS).read_bytes() == (again.folder / TENSORS).read_bytes()
     said = json.loads((first.folder / CONFIG).read_text())["trained"]
-    assert (said["evalsets"], said["steps"], said["seed"]) == (["set"], 5, 0)
+    assert (said["evalsets"], said["steps"], said["seed"]) == (["set"], 2, 0)
     known = read_head_folder(first.folder).questions
     assert len(known) == first.learned_on == 36
     assert known < {question_hash(case.body) for case in cases(40)}, "the held-out ones are none of them"
     assert known != read_head_folder(other.folder).questions
 
 
-@pytest.mark.parametrize("recipe", ["fp8", "int4"])
+@pytest.mark.parametrize("recipe", ["int4", pytest.param("fp8", marks=pytest.mark.proof)])
 def test_a_quantized_target_s_head_learns_on_it_and_drafts_for_it_alone(model, tmp_path, recipe):
     target = ArmSpec(name="target", model=str(model), quantize=parse_recipe({"method": recipe}))
-    made = trained(model, tmp_path, target=target, lessons=replace(LESSONS, steps=20))
+    made = trained(model, tmp_path, target=target, lessons=replace(LESSONS, steps=4))
     assert made.held_out.same
     learned_on = read_head_folder(made.folder).target
     assert learned_on is not None
@@ -117,18 +109,15 @@ def test_what_nothing_can_be_learned_of_is_refused_and_leaves_no_folder(model, t
     assert not (tmp_path / "head").exists()
 
 
-def test_a_folder_that_is_there_is_not_written_over(model, tmp_path):
+def test_a_folder_that_is_there_is_not_written_over_and_padded_batches_have_no_head(model, tmp_path, monkeypatch):
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "mine").write_text("mine")
     with pytest.raises(UsageError, match="is there already"):
         trained(model, tmp_path)
     assert [file.name for file in (tmp_path / "head").iterdir()] == ["mine"]
-
-
-def test_a_model_that_packed_passes_do_not_serve_has_no_head(tmp_path, model, monkeypatch):
     monkeypatch.setattr("qualgate.engine.choice._packed", lambda model: "padded for this test")
     with pytest.raises(NotInThisVersion, match="runs in padded batches here"):
-        trained(model, tmp_path)
+        trained(model, tmp_path / "other")
 
 
 def test_no_more_is_learned_of_than_fits_into_memory(tmp_path, model, monkeypatch):

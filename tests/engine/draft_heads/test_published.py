@@ -15,7 +15,6 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.records import DraftSource, Speculation
 from tests.engine.draft_heads.heads import save_eagle3
 from tests.engine.jobs import loaded
-from tests.tiny_models import save_tiny_model
 
 
 def edit(head, **changes):
@@ -81,7 +80,7 @@ def test_what_is_damaged_or_a_pickle_is_refused_by_name(tmp_path):
         read_head_folder(head)
 
 
-def test_layers_that_the_target_has_not_are_another_model_s(tmp_path):
+def test_layers_that_the_target_has_not_are_another_model_s(saved, tmp_path):
     assert taps({}, 32) == (2, 16, 29)
     key = "eagle_aux_hidden_state_layer_ids"
     # lmsys's head of Qwen3-235B, whose 94 layers are read where they are by default, as each of two servers says it.
@@ -89,17 +88,11 @@ def test_layers_that_the_target_has_not_are_another_model_s(tmp_path):
     for layers in (2, 3):
         with pytest.raises(UsageError, match="another model's"):
             taps({}, layers)
-    model, head = save_tiny_model(tmp_path / "model"), save_eagle3(tmp_path / "head")
-    spec = Speculation(draft=DraftSource(kind="head", head=str(head)), tokens=3)
-    with pytest.raises(UsageError, match="another model's"):
-        loaded(model, tmp_path, "v", speculation=spec)
-    narrow = save_tiny_model(tmp_path / "narrow", layers=6, width=32)
-    with pytest.raises(UsageError, match="hidden size of 64, and its target has 32"):
-        loaded(narrow, tmp_path, "v", speculation=spec)
-
-
-def test_a_target_that_does_not_pass_through_c_is_told(tmp_path):
-    model = save_tiny_model(tmp_path / "model", arch="gemma2", layers=6)
     spec = Speculation(draft=DraftSource(kind="head", head=str(save_eagle3(tmp_path / "head"))), tokens=3)
-    with pytest.raises(NotInThisVersion, match="reads between a model's layers"):
-        loaded(model, tmp_path, "v", speculation=spec)
+    for how, error, said in (
+        ({}, UsageError, "another model's"),
+        ({"layers": 6, "width": 32}, UsageError, "hidden size of 64, and its target has 32"),
+        ({"layers": 6, "arch": "gemma2"}, NotInThisVersion, "reads between a model's layers"),
+    ):
+        with pytest.raises(error, match=said):
+            loaded(saved(**how), tmp_path, "v", speculation=spec)

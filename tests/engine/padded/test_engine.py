@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,21 +16,15 @@ from qualgate.engine.overflow import Overflows
 from qualgate.engine.padded import engine as module
 from qualgate.engine.padded.engine import open_padded
 from qualgate.engine.request import Read, Request, Spoken
-from qualgate.speculation.propose import Asked, Draft
 from tests.engine.engines import answered, generated, load, opened
-from tests.tiny_models import END, save_tiny_model
+from tests.tiny_models import END
 
 STOPS = (END, 3, 50, 99, 120, 200)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_tiny_model(tmp_path_factory.mktemp("llama"))
-
-
 @pytest.fixture
-def model(folder) -> Any:
-    return load(folder)
+def model(saved) -> Any:
+    return load(saved())
 
 
 @pytest.fixture
@@ -52,19 +46,17 @@ def asked(count: int = 12, **how: Any) -> list[Request]:
     ]
 
 
-def made(arch: str, folder: Path) -> Any:
-    """A tiny model; those that are not saved have positions of their own kind: a table of them, or a bias of heads."""
-    if arch in ("qwen2", "gemma2", "gpt_neox"):
-        return load(save_tiny_model(folder, arch=arch))
+def made(arch: str) -> Any:
+    """A tiny model that has positions of its own kind: a table of them, or a bias of heads."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         sizes = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3, "n_positions": 128}
         return AutoModelForCausalLM.from_config(AutoConfig.for_model(arch, vocab_size=260, **sizes)).eval()
 
 
-@pytest.mark.parametrize("arch", ["qwen2", "gemma2", "gpt_neox", "bloom", "gpt2"])
-def test_answers_of_other_architectures_are_those_of_transformers_generate(arch, tmp_path):
-    model = made(arch, tmp_path)
+@pytest.mark.parametrize("arch", ["bloom", "gpt2"])
+def test_answers_of_other_architectures_are_those_of_transformers_generate(arch):
+    model = made(arch)
     expected = [generated(model, request.prompt, request.max_new_tokens, STOPS) for request in asked()]
     assert len({len(answer) for answer in expected}) > 2
     offered = [replace(request, answer=(*answer[:3], 7)) for request, answer in zip(
@@ -90,29 +82,9 @@ def test_batches_hold_so_many_rows_of_like_length_the_longest_expected_first(mod
     assert [event.request for event in told.events if not isinstance(event, Spoken)] == [7, 4, 1, 5, 6, 2, 3, 0]
 
 
-def test_only_what_is_broken_is_called_so(model):
-    poison = asked()[4].prompt[0]
-    model.get_input_embeddings().weight.data[poison] = float("nan")
-    with opened("padded", model) as engine:
-        told = answered(engine, asked())
-    broken = [index for index, request in enumerate(asked()) if poison in request.prompt]
-    assert broken
-    assert [index for index, reason in enumerate(told.reasons) if reason == "broken"] == broken
-    assert all(len(told.tokens[index]) == 1 for index in broken)
-
-
 def test_a_proposer_is_not_asked(engine):
-    class Refuses:
-        name = "refuses"
-        runs_model = False
-
-        def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-            raise AssertionError("asked")
-
-        def ended(self, row: int) -> None:
-            raise AssertionError("told")
-
-    assert answered(engine, asked(3), proposer=Refuses()).tokens == answered(engine, asked(3)).tokens
+    refuses = SimpleNamespace(name="refuses", runs_model=False)  # can neither propose nor be told of ends
+    assert answered(engine, asked(3), proposer=refuses).tokens == answered(engine, asked(3)).tokens
 
 
 def test_states_are_the_logits_of_a_model_that_does_more_to_them_than_its_config_says(model):

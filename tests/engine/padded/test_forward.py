@@ -6,75 +6,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from qualgate.engine.padded.cache import new_cache
 from qualgate.engine.padded.forward import open_decoder, pad, split
 from tests.engine.engines import load
-from tests.tiny_models import VOCABULARY, save_tiny_model
 
 TEXTS = [[3, 5, 7, 11, 13, 17], [2, 4], [9] * 9]
-SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
-def model(folder):
-    return load(folder)
-
-
-def made(arch: str, **more):
-    """A tiny model of an architecture."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        config = AutoConfig.for_model(arch, vocab_size=VOCABULARY, pad_token_id=1, **SIZES, **more)
-        return AutoModelForCausalLM.from_config(config).eval()
-
-
-def changed_after_the_head(model, by: float = 1.5):
-    """`model`, that does something to its logits which is not in its config."""
-    real = model.forward
-
-    def forward(input_ids=None, attention_mask=None, past_key_values=None, use_cache=None, logits_to_keep=0):
-        out = real(input_ids, attention_mask, past_key_values=past_key_values, use_cache=use_cache,
-                   logits_to_keep=logits_to_keep)  # fmt: skip
-        out.logits = out.logits * by
-        return out
-
-    model.forward = forward
-    return model
+def model(saved):
+    return load(saved())
 
 
 # ---------------------------------------------------------------------------------------- the head, whole or not
-
-
-@pytest.mark.parametrize(
-    "made_so", [("gemma2", {"head_dim": 8}), ("cohere", {"logit_scale": 0.3}), ("granite", {"logits_scaling": 4.0})]
-)
-def test_what_a_config_says_is_done_after_the_head_is_done_again(made_so):
-    arch, more = made_so
-    with open_decoder(made(arch, **more)) as decoder:
-        assert decoder.head.whole
-        assert decoder.head.after
-        step = decoder.forward(*pad(TEXTS, decoder.device), None, keep=2)
-        assert torch.equal(decoder.head.logits(step.states), step.logits)
-        assert step.states.shape == (3, 2, 32)
-
-
-def test_a_model_that_does_more_to_its_logits_gives_them_for_states(model):
-    with open_decoder(changed_after_the_head(model)) as decoder:
-        assert not decoder.head.whole
-        for lean in (False, True):
-            mask = torch.ones(1, 6, dtype=torch.bool)
-            step = decoder.step(torch.tensor(TEXTS[:1]), mask, None, keep=4, lean=lean)
-            assert torch.equal(step.states, step.logits)
-            assert torch.equal(decoder.head.logits(step.states), step.logits)
-            assert step.logits.shape == (1, 4, VOCABULARY)
 
 
 def test_a_broken_model_is_no_other_model(model):
@@ -97,27 +41,6 @@ def test_a_lean_step_gives_the_same_states_and_asks_the_head_for_nothing(model):
 
 
 # ------------------------------------------------------------------------------------------- padding and steps
-
-
-def test_a_row_beside_others_gives_what_it_gives_alone(model):
-    with open_decoder(model) as decoder:
-        alone = [decoder.forward(*pad([text], decoder.device), None, keep=1).logits[0] for text in TEXTS]
-        together = decoder.forward(*pad(TEXTS, decoder.device), None, keep=1).logits
-    for one, other in zip(alone, together, strict=True):
-        torch.testing.assert_close(other, one, atol=1e-4, rtol=1e-4)
-
-
-def test_what_is_read_in_steps_is_what_is_read_at_once(model):
-    texts = [TEXTS[0], TEXTS[2]]
-    with open_decoder(model) as decoder:
-        ids, lengths = pad(texts, decoder.device)
-        whole = decoder.forward(ids, lengths, None, keep=3)
-        cache = new_cache(decoder.config)
-        decoder.forward(ids[:, :6], lengths - 3, cache, keep=1)
-        steps = [decoder.forward(ids[:, at : at + 1], lengths - 8 + at, cache, keep=1) for at in (6, 7, 8)]
-    for found, expected in ((step.logits[:, 0], whole.logits[:, at]) for at, step in enumerate(steps)):
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-    assert cache.get_seq_length() == 9
 
 
 def test_nothing_of_it_stays_on_the_model(model):

@@ -6,21 +6,24 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from qualgate.engine.padded import step_loop
-from qualgate.engine.request import Request
+from qualgate.engine.padded.transcript import Transcript
+from qualgate.engine.request import Request, Tally
 from tests.engine.engines import Told, answered, load, opened
-from tests.tiny_models import END, save_tiny_model
+from tests.tiny_models import END
 
 STOPS = frozenset({END, 3, 50, 99, 120, 200})
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma2"])
-def model(request, tmp_path_factory) -> Any:
-    return load(save_tiny_model(tmp_path_factory.mktemp("model"), arch=request.param))
+def model(request, saved) -> Any:
+    return load(saved(arch=request.param))
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +131,11 @@ def test_answers_are_read_on_without_keys_and_values_where_nothing_is_to_be_said
         engine.run(offered(plain), None, lambda _: None)
     with pytest.raises(AssertionError, match="a cache was made"):
         engine.run(asked(), None, lambda _: None)
+
+
+def test_states_that_are_told_do_not_hold_all_that_was_computed():
+    told, head = [], SimpleNamespace(logits=lambda states: states, vocabulary=5)
+    transcript = Transcript(asked(2), head, told.append, None, Tally())  # pyright: ignore[reportArgumentType]
+    logits = torch.nn.functional.one_hot(torch.tensor([2, 3]), 5).float()
+    transcript.say(transcript.rows, logits, torch.zeros(2, 1000, 8)[:, -1])
+    assert told[0].states.untyped_storage().nbytes() == 2 * 8 * 4
