@@ -11,15 +11,18 @@ from qualgate.errors import IntegrityError, QualgateError, UsageError
 from qualgate.records import Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
-from tests.store.made import make_plan, make_run
+from tests.store.conftest import SMALL
 from tests.store.tampering import tamper
-
-SMALL = make_plan(cases=4, job_rows=40)
 
 
 @pytest.fixture
-def run_id(store):
-    return make_run(store, SMALL)
+def store(recorded):
+    return recorded[0]
+
+
+@pytest.fixture
+def run_id(recorded):
+    return recorded[1]
 
 
 def seen(store, run_id, variant="int8"):
@@ -90,12 +93,12 @@ def test_a_second_person_learns_of_the_first_one_s_decision(store, run_id):
     assert queries.run_summary(store, run_id).verdict("int8").decision == changed
 
 
-def test_people_deciding_at_the_same_moment_leave_one_decision_and_a_linear_chain(url, store, run_id):
+def test_people_deciding_at_the_same_moment_leave_one_decision_and_a_linear_chain(store, run_id):
     verdicts = {variant: seen(store, run_id, variant) for variant in ("int8", "int4-g32", "mxfp4", "int2-g32")}
 
     def one(number: int) -> bool:
         variant = list(verdicts)[number % 4]
-        with open_store(url) as own:
+        with open_store(store.url) as own:
             try:
                 decide(own, run_id, variant, name=f"person {number}", verdict_sha256=verdicts[variant])
                 return True

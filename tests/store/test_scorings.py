@@ -10,9 +10,18 @@ from sqlalchemy import delete, select, update
 from qualgate.errors import UsageError
 from qualgate.store import postgresql, queries, runs, scorings
 from qualgate.store.tables import scores, units
-from tests.store.made import make_plan, make_run
+from tests.store.conftest import SMALL
+from tests.store.made import make_run
 
-SMALL = make_plan(cases=4)
+
+@pytest.fixture
+def store(recorded):
+    return recorded[0]
+
+
+@pytest.fixture
+def run_id(recorded):
+    return recorded[1]
 
 
 def turned(last: scorings.Scoring, version: str) -> dict:
@@ -25,8 +34,7 @@ def turned(last: scorings.Scoring, version: str) -> dict:
     }
 
 
-def test_the_newest_scoring_counts_and_the_recorded_one_stays(store):
-    run_id = make_run(store, SMALL)
+def test_the_newest_scoring_counts_and_the_recorded_one_stays(store, run_id):
     recorded = runs.evidence(store, run_id)
     for number in (1, 2):
         last = scorings.read(store, run_id)
@@ -43,8 +51,8 @@ def test_the_newest_scoring_counts_and_the_recorded_one_stays(store):
         assert was.values["exact_match"] == 1 - once.values["exact_match"]
 
 
-def test_others_write_while_a_scoring_is_made_and_sealed(store, monkeypatch):
-    run_id, sealed, written = make_run(store, SMALL), scorings._digest, []
+def test_others_write_while_a_scoring_is_made_and_sealed(store, run_id, monkeypatch):
+    sealed, written = scorings._digest, []
 
     def beside(*given):
         with store.write() as connection:  # would wait for itself, were the store held
@@ -61,8 +69,7 @@ def test_others_write_while_a_scoring_is_made_and_sealed(store, monkeypatch):
     assert runs.evidence(store, run_id).integrity == ()
 
 
-def test_the_cases_and_answers_are_those_of_the_run(store):
-    run_id = make_run(store, SMALL)
+def test_the_cases_and_answers_are_those_of_the_run(store, run_id):
     found = scorings.read(store, run_id)
     kept = [replace(item, path="") for item in SMALL.evalsets]
     assert list(found.evalsets) == kept
@@ -74,8 +81,7 @@ def test_the_cases_and_answers_are_those_of_the_run(store):
         assert text == flip.variant
 
 
-def test_another_process_that_was_faster_is_not_overwritten(store):
-    run_id = make_run(store, SMALL)
+def test_another_process_that_was_faster_is_not_overwritten(store, run_id):
     scored = {answer.unit_id: answer.scores for answer in scorings.read(store, run_id).answers}
     assert scorings.add(store, run_id, 0, scored) == 1
     with pytest.raises(UsageError, match="another process"):
@@ -91,8 +97,7 @@ def test_an_unfinished_run_is_refused(store):
         scorings.read(store, run_id)
 
 
-def test_units_that_a_settled_verdict_made_needless_are_not_scored_again(store):
-    run_id = make_run(store, SMALL)
+def test_units_that_a_settled_verdict_made_needless_are_not_scored_again(store, run_id):
     with store.write() as connection:
         last = connection.execute(select(units.c.unit_id).order_by(units.c.unit_id.desc()).limit(1)).scalar()
         connection.execute(delete(scores).where(scores.c.unit_id == last))

@@ -8,19 +8,13 @@ from sqlalchemy import event
 from qualgate.errors import IntegrityError
 from qualgate.store import archive, copy, loads, scorings, seals
 from qualgate.store.database import open_store
-from tests.postgresql import server
+from tests.store.conftest import DATABASES, copy_of, new_url
 from tests.store.made import make_plan, make_run
 from tests.store.tampering import tamper
-from tests.store.test_copy import fill
 from tests.store.test_scorings import turned
 
 
-@pytest.fixture
-def file(tmp_path):
-    return f"sqlite:///{tmp_path / 'q.db'}"
-
-
-@pytest.mark.parametrize("to", ["file", "server"])
+@pytest.mark.parametrize("to", DATABASES)
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -30,16 +24,29 @@ def file(tmp_path):
         ("delete from runs", "of its arms some are of rows that it does not hold"),
     ],
 )
-def test_a_store_that_cannot_be_read_whole_is_named_and_the_other_stays_empty(tmp_path, file, to, damage, said):
-    fill(file)
-    target = f"sqlite:///{tmp_path / 'to.db'}" if to == "file" else server().new_database()
-    with open_store(file) as store:
+def test_a_store_that_cannot_be_read_whole_is_named_and_the_other_stays_empty(
+    tmp_path, full_store, filled, to, damage, said
+):
+    target = new_url(to, tmp_path)
+    with open_store(filled[0]) as store:
         tamper(store, damage)
-    with pytest.raises(IntegrityError, match=rf"{file} is damaged.*{said}"):
-        copy.copy_store(file, target)
-    (tmp_path / "q.db").unlink()
-    fill(file)
-    assert copy.copy_store(file, target).broken == ()
+    with pytest.raises(IntegrityError, match=rf"{filled[0]} is damaged.*{said}"):
+        copy.copy_store(filled[0], target)
+    assert copy.copy_store(full_store[0], target).broken == ()
+
+
+@pytest.fixture(scope="module")
+def sealed(full_store, tmp_path_factory) -> str:
+    """A store with a seal of every kind, to be copied."""
+    folder = tmp_path_factory.mktemp("sealed")
+    url, run_id = copy_of(full_store[0], folder), full_store[1]
+    with open_store(url) as store:
+        loads.add(store, "gate.yaml", "version: 1\n", "f" * 64, 10, {})
+        for before in (0, 1):
+            scorings.add(store, run_id, before, turned(scorings.read(store, run_id), f"exact_match/{before + 2}"))
+        archive.archive_run(store, run_id, folder / "archive")
+        assert list(seals.broken(store)) == []
+    return url
 
 
 @pytest.mark.parametrize(
@@ -53,17 +60,18 @@ def test_a_store_that_cannot_be_read_whole_is_named_and_the_other_stays_empty(tm
         ("update archives set place = '/elsewhere'", "is archived is not what was recorded"),
     ],
 )
-def test_every_seal_that_does_not_hold_is_told(tmp_path, file, damage, said):
-    run_id = fill(file)
-    with open_store(file) as store:
-        loads.add(store, "gate.yaml", "version: 1\n", "f" * 64, 10, {})
-        for before in (0, 1):
-            scorings.add(store, run_id, before, turned(scorings.read(store, run_id), f"exact_match/{before + 2}"))
-        archive.archive_run(store, run_id, tmp_path / "archive")
-        assert list(seals.broken(store)) == []
+def test_every_seal_that_does_not_hold_is_told(tmp_path, sealed, damage, said):
+    with open_store(copy_of(sealed, tmp_path)) as store:
         tamper(store, damage)
-    done = copy.copy_store(file, f"sqlite:///{tmp_path / 'to.db'}")
-    assert any(said in line for line in done.broken), done.broken
+        assert any(said in line for line in seals.broken(store))
+
+
+def test_a_store_whose_seals_do_not_hold_is_moved_as_it_is_and_that_is_told(tmp_path, filled):
+    url, run_id = filled
+    with open_store(url) as store:
+        tamper(store, "update units set text = 'changed' where unit_id = 1")
+    [broken] = copy.copy_store(url, f"sqlite:///{tmp_path / 'to.db'}").broken
+    assert run_id in broken
 
 
 @pytest.mark.parametrize("damage", ["update runs set gate_file = 'another'", "update arms set spec_json = '{}'"])
@@ -79,8 +87,7 @@ def test_of_a_run_whose_answers_were_let_go_the_seals_that_are_left_are_told(tmp
         assert any(line.startswith(f"run {run_id}: ") for line in seals.broken(store))
 
 
-def test_the_source_is_let_go_before_what_was_copied_is_committed(tmp_path, file, monkeypatch):
-    fill(file)
+def test_the_source_is_let_go_before_what_was_copied_is_committed(tmp_path, filled, monkeypatch):
     target, ended = f"sqlite:///{tmp_path / 'to.db'}", []
 
     def watched(url: str, create: bool = True):
@@ -89,5 +96,5 @@ def test_the_source_is_let_go_before_what_was_copied_is_committed(tmp_path, file
         return store
 
     monkeypatch.setattr(copy, "open_store", watched)
-    copy.copy_store(file, target)
-    assert ended[:2] == [file, target]
+    copy.copy_store(filled[0], target)
+    assert ended[:2] == [filled[0], target]
