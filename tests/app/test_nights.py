@@ -36,35 +36,18 @@ def nights_url(tmp_path_factory) -> str:
     return url
 
 
-@pytest.fixture
-def page(nights_url, monkeypatch, open_page):
+def test_the_page_shows_each_gate_files_nights_what_fell_and_who_was_not_told(nights_url, monkeypatch, open_page):
     monkeypatch.setenv("QUALGATE_STORE", nights_url)
-    return open_page("nights")
-
-
-def test_each_gate_file_has_its_newest_night_and_those_before(page):
-    said = shown(page)
+    said = shown(open_page("nights"))
     assert "support" in said
     assert said.count("✓") == 5
     assert said.count("✗") == 3
     assert "cannot be judged" in said
-
-
-def test_what_fell_is_first_with_the_words_of_qualgate_trend(page):
-    said = shown(page)
-    assert "fallen: int8 exact_match by" in said
+    assert "fallen: int8 exact_match by" in said, "in the words of `qualgate trend`"
     assert said.index("fallen") < said.index("no fall")
-
-
-def test_a_digest_that_waits_is_shown_with_its_target_and_reason(page):
-    said = shown(page)
     assert "1 digest not delivered" in said
     assert "the server answered 500" in said
-
-
-def test_what_a_night_said_is_only_text(page):
-    said = shown(page)
-    assert "<script>window" not in said
+    assert "<script>window" not in said, "what a night said is only text"
     assert "\x1b" not in said
 
 

@@ -26,20 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def shown(app) -> str:
     """All that a page says, as one text."""
     assert not app.exception, [one.value for one in app.exception]
-    kinds = (
-        "header",
-        "subheader",
-        "markdown",
-        "caption",
-        "text",
-        "code",
-        "info",
-        "success",
-        "warning",
-        "error",
-        "html",
-        "button",
-    )
+    kinds = "header subheader markdown caption text code info success warning error html button".split()
     return "\n".join(str(getattr(one, "value", "") or one.proto) for kind in kinds for one in app.get(kind))
 
 
@@ -221,18 +208,18 @@ def newer(path):
         connection.execute("update alembic_version set version_num = '0999'")
 
 
-@pytest.mark.parametrize("view", ["queue", "runs", "verdict", "decisions"])
-@pytest.mark.parametrize(
-    ("prepare", "said"),
-    [
-        (empty, "qualgate run|Nobody has decided"),
-        (lambda path: None, "no store yet"),
-        (newer, "pip install --upgrade qualgate"),
-        (lambda path: path.write_text("not a database\n" * 100), "not a database"),
-    ],
-    ids=["empty", "missing", "newer", "not a database"],
-)
-def test_a_store_that_cannot_be_shown_is_explained_plainly(tmp_path, monkeypatch, open_page, view, prepare, said):
+BROKEN = {
+    "missing": (lambda path: None, "no store yet"),
+    "newer": (newer, "pip install --upgrade qualgate"),
+    "not a database": (lambda path: path.write_text("not a database\n" * 100), "not a database"),
+    "empty": (empty, "qualgate run|Nobody has decided"),
+}
+VIEWS = ("queue", "runs", "verdict", "decisions")
+
+
+@pytest.mark.parametrize(("view", "state"), [(view, "empty") for view in VIEWS] + [("runs", state) for state in BROKEN])
+def test_a_store_that_cannot_be_shown_is_explained_plainly(tmp_path, monkeypatch, open_page, view, state):
+    prepare, said = BROKEN[state]
     prepare(tmp_path / "x.db")
     monkeypatch.setenv("QUALGATE_STORE", f"sqlite:///{tmp_path / 'x.db'}")
     page = shown(open_page(view))

@@ -21,11 +21,6 @@ COMMANDS = (
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def commands() -> list[str]:
-    shown = in_a_process("--help").stdout
-    return re.findall(r"^  ([a-z]+)  ", shown[shown.index("Commands:") :], re.MULTILINE)
-
-
 def test_the_exit_codes_are_those_of_the_contract():
     assert {code.name: code.value for code in Exit} == {
         "APPROVE": 0, "BLOCK": 10, "REVIEW": 11, "UNDECIDED": 12, "INFRASTRUCTURE": 13, "INTEGRITY": 14,
@@ -38,12 +33,13 @@ def test_help_lists_the_commands_and_the_exit_codes():
     assert shown.returncode == 0
     for code in Exit:
         assert f"{code.value}" in shown.stdout
-    assert set(commands()) == set(COMMANDS)
+    listed = re.findall(r"^  ([a-z]+)  ", shown.stdout[shown.stdout.index("Commands:") :], re.MULTILINE)
+    assert set(listed) == set(COMMANDS)
 
 
 def test_the_version_is_that_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    shown = in_a_process("--version")
+    shown = qualgate("--version")
     assert (shown.returncode, shown.stdout) == (0, f"qualgate {project['version']}\n")
 
 
@@ -111,7 +107,7 @@ def test_config_schema_and_metrics_are_json():
 
 
 def test_doctor_finds_this_installation_whole():
-    done = in_a_process("doctor", "--json")
+    done = qualgate("doctor", "--json")
     findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, findings
     assert findings["torch"]["ok"]

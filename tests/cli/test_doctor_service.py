@@ -162,6 +162,7 @@ def test_a_cluster_that_a_run_starts_by_itself_is_not_started_to_be_looked_at(tm
     assert of_gate_file(tmp_path, "").ok
 
 
+@pytest.mark.proof
 def test_on_a_server_the_role_is_told_and_what_it_lacks(tmp_path):
     pg = server()
     with open_store(pg.new_database()) as store:

@@ -121,6 +121,7 @@ def test_metrics_are_served_until_the_command_is_ended(store, tmp_path):
         assert served.wait(30) == Exit.INTERRUPTED
 
 
+@pytest.mark.proof
 def test_metrics_are_served_while_the_store_is_away_and_once_it_is_back_with_its_numbers(tmp_path):
     pg = server()
     url = pg.new_database()

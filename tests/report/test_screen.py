@@ -15,6 +15,7 @@ from rich.table import Table
 
 from qualgate.errors import Exit
 from qualgate.report.screen import fit, indented, table_lines, width
+from tests.command_line import qualgate
 
 VERDICT = (
     "int4  BLOCK      exact_match [pooled] fell 9.3 points (2 allowed): a loss beyond 4.1 points is proven, surely"
@@ -63,22 +64,22 @@ def test_what_is_to_be_pasted_stays_on_one_row(monkeypatch: pytest.MonkeyPatch, 
     assert " ".join(row.strip() for row in rows) == told
 
 
-@pytest.mark.parametrize("columns", [50, None])
-def test_an_error_is_as_wide_as_the_terminal_that_shows_it_and_whole_in_a_pipe(tmp_path: Path, columns) -> None:
+def test_an_error_is_as_wide_as_the_terminal_that_shows_it_and_whole_in_a_pipe(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "qualgate", "report", "--format", "papyrus"]
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     ours, theirs = os.openpty()
-    if columns:
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    into = theirs if columns else subprocess.PIPE
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=into, cwd=tmp_path, env=environment, check=False)
-    said = (os.read(ours, 100_000) if columns else done.stderr).decode().replace("\r", "")
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path, env=environment, check=False)
+    said = os.read(ours, 100_000).decode().replace("\r", "")
     os.close(ours)
     os.close(theirs)
-    assert done.returncode == Exit.USAGE
+    piped = qualgate("report", "--format", "papyrus", cwd=tmp_path)
+    assert done.returncode == piped.returncode == Exit.USAGE
     rows = said.rstrip("\n").split("\n")
-    assert (len(rows) > 1 and max(map(len, rows)) <= 50) if columns else len(rows) == 1
-    assert " ".join(said.split()).startswith("qualgate: --format papyrus: not one of terminal, json, markdown, html, ")
+    assert len(rows) > 1
+    assert max(map(len, rows)) <= 50
+    assert " ".join(said.split()) + "\n" == piped.stderr
+    assert piped.stderr.startswith("qualgate: --format papyrus: not one of terminal, json, markdown, html, ")
 
 
 def test_a_cell_that_is_indented_stays_so_on_every_row() -> None:
