@@ -20,13 +20,15 @@ from qualgate.quant.readers import read_quantized
 from qualgate.quant.recipes import parse_recipe, words_of_recipe
 from qualgate.quantize.calibration_sets import with_calibration
 from qualgate.quantize.folder import Order, quantize, sensitivity
-from qualgate.records import ArmSpec, Case
+from qualgate.records import ArmSpec, Case, QuantizeRecipe
+from tests.depth import with_proofs
 from tests.tiny_models import END, save_tiny_model
 
 CASES = [
     {"id": f"c{number}", "messages": [{"role": "user", "content": word * 3}], "answer": word[::-1], "max_new_tokens": 8}
     for number, word in enumerate(("apple", "river", "stone", "cloud", "green", "seven", "horse", "paper"))
 ]
+EXAM = [Case(evalset="e", body=case) for case in CASES]
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +48,13 @@ def recipe(data: str = "", **words: Any):
     return parse_recipe(words | ({"calibration": data} if data else {}))
 
 
+def order(folder: Path, model: Path, recipe: QuantizeRecipe, out: str = "out", format: str = "gptq") -> Order:
+    return Order(model=model, recipe=recipe, out=folder / out, format=format, relative_to=folder, date="today")
+
+
 def test_a_gptq_folder_is_made_measured_and_read_back(model, data, tmp_path):
     seen: list[tuple[str, int, int]] = []
-    made = quantize(
-        Order(
-            model=model, recipe=recipe(data, method="gptq", group_size=32), out=tmp_path / "out", format="gptq",
-            relative_to=tmp_path, date="today",
-        ),
-        lambda *step: seen.append(step),
-    )  # fmt: skip
+    made = quantize(order(tmp_path, model, recipe(data, method="gptq", group_size=32)), lambda *step: seen.append(step))
     found = read_quantized(tmp_path / "out")
     assert made.layers == len(found.layers) == 14
     packed = sum(layer.weight.codes.nbytes + layer.weight.scales.nbytes for layer in found.layers.values())
@@ -69,28 +69,23 @@ def test_a_gptq_folder_is_made_measured_and_read_back(model, data, tmp_path):
 
 
 def test_an_interrupted_command_goes_on_and_gives_the_same_bytes(model, data, tmp_path):
-    words = {"method": "awq", "group_size": 32}
+    asked = recipe(data, method="awq", group_size=32)
 
     def interrupt(what: str, done: int, total: int) -> None:
         if done == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="same command again") as stopped:
-        quantize(
-            Order(model=model, recipe=recipe(data, **words), out=tmp_path / "a", format="awq", relative_to=tmp_path),
-            interrupt,
-        )
+        quantize(order(tmp_path, model, asked, "a", "awq"), interrupt)
     assert stopped.value.exit == Exit.INTERRUPTED
     for name in ("a", "b"):
-        quantize(
-            Order(model=model, recipe=recipe(data, **words), out=tmp_path / name, format="awq", relative_to=tmp_path)
-        )
+        quantize(order(tmp_path, model, asked, name, "awq"))
     for name in ("model.safetensors", "config.json", "README.md"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("method", ["int2", "mxfp4", "nvfp4", "fp8"])
+@pytest.mark.parametrize("method", with_proofs(["int2", "mxfp4", "nvfp4", "fp8"], ["mxfp4", "fp8"]))
 def test_layers_are_ranked_by_what_each_alone_costs(model, data, tmp_path, method):
     ranked = sensitivity(model, recipe(method=method), data, relative_to=tmp_path)
     assert len(ranked) == 14
@@ -98,8 +93,7 @@ def test_layers_are_ranked_by_what_each_alone_costs(model, data, tmp_path, metho
     assert ranked[0].kl > 0
     # One of those that servers run as one matrix, whose nvfp4 weights share a scale: made and measured apart.
     one = next(one for one in ranked if "k_proj" in one.layer)
-    floats = float_model(model, "bfloat16", "cpu")
-    reference = Reference(floats, answered(model, [Case(evalset="e", body=case) for case in CASES]))
+    reference = Reference(float_model(model, "bfloat16", "cpu"), answered(model, EXAM))
     alone = recipe(method=method, keep={other.layer: "bf16" for other in ranked if other != one})
     arm = load_arm(ArmSpec(name="v", model=str(model), quantize=alone), tmp_path, {}, device="cpu")
     assert reference.against(arm.model).kl == pytest.approx(one.kl, rel=1e-4)
@@ -107,7 +101,7 @@ def test_layers_are_ranked_by_what_each_alone_costs(model, data, tmp_path, metho
 
 def test_nothing_changed_costs_nothing(model):
     floats = float_model(model, "bfloat16", "cpu")
-    found = Reference(floats, answered(model, [Case(evalset="e", body=case) for case in CASES])).against(floats)
+    found = Reference(floats, answered(model, EXAM)).against(floats)
     assert (found.kl, found.loss_increase, found.top1_agreement) == (0.0, 0.0, 1.0)
     assert found.positions == sum(len(case["answer"]) + 1 for case in CASES)
 
@@ -130,7 +124,7 @@ def test_data_that_changed_after_planning_are_refused(model, data, tmp_path):
         calibration_prompts(model, found)
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "smoothquant"])
+@pytest.mark.parametrize("method", with_proofs(["gptq", "awq", "smoothquant"], ["gptq", "awq"]))
 def test_a_gate_file_makes_calibrated_variants_on_the_spot_and_caches_them_by_content(model, data, tmp_path, method):
     sized = {} if method == "smoothquant" else {"group_size": 32}
     spec = ArmSpec(
@@ -165,18 +159,10 @@ def test_words_of_a_command_line_are_read_as_strictly_as_a_gate_file(words, mess
 
 
 def test_words_of_a_command_line_give_the_recipe_of_a_gate_file():
-    found = words_of_recipe(
-        "gptq",
-        ["act_order=true", "symmetric=false"],
-        ["layers.0.*=int8"],
-        bits=3,
-        group_size=64,
-        calibration="./x.yaml",
-    )
-    assert found == parse_recipe(
-        {"method": "gptq", "act_order": True, "symmetric": False, "bits": 3, "group_size": 64,
-         "calibration": "./x.yaml", "keep": {"layers.0.*": "int8"}}
-    )  # fmt: skip
+    sized = {"bits": 3, "group_size": 64, "calibration": "./x.yaml"}
+    found = words_of_recipe("gptq", ["act_order=true", "symmetric=false"], ["layers.0.*=int8"], **sized)
+    named = {"method": "gptq", "act_order": True, "symmetric": False, "keep": {"layers.0.*": "int8"}}
+    assert found == parse_recipe(named | sized)
 
 
 @pytest.mark.parametrize(
@@ -186,34 +172,10 @@ def test_words_of_a_command_line_give_the_recipe_of_a_gate_file():
 def test_what_cannot_be_written_is_refused_before_anything_is_made(model, data, tmp_path, change, message):
     given = {"format": "gptq", "out": "out"} | change
     with pytest.raises(UsageError, match=message):
-        quantize(
-            Order(
-                model=model,
-                recipe=recipe(data, method="gptq"),
-                out=tmp_path / given["out"],
-                format=given["format"],
-                relative_to=tmp_path,
-            )
-        )
+        quantize(order(tmp_path, model, recipe(data, method="gptq"), **given))
 
 
 def test_a_quantized_folder_is_not_quantized_again(model, data, tmp_path):
-    quantize(
-        Order(
-            model=model,
-            recipe=recipe(method="int8"),
-            out=tmp_path / "out",
-            format="compressed-tensors",
-            relative_to=tmp_path,
-        )
-    )
+    quantize(order(tmp_path, model, recipe(method="int8"), format="compressed-tensors"))
     with pytest.raises(UsageError, match="quantized already"):
-        quantize(
-            Order(
-                model=tmp_path / "out",
-                recipe=recipe(method="int4"),
-                out=tmp_path / "b",
-                format="gptq",
-                relative_to=tmp_path,
-            )
-        )
+        quantize(order(tmp_path, tmp_path / "out", recipe(method="int4"), "b"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,8 @@ def sets(tmp_path: Path) -> Path:
 
 def made(model: Path, sets: Path, against: tuple[str, ...] = (), **words) -> dict:
     out = sets / "made"
-    found = quantize(
-        Order(
-            model=model,
-            recipe=parse_recipe(words),
-            out=out,
-            format="compressed-tensors",
-            relative_to=sets,
-            against=against,
-        )
-    )
+    order = Order(model=model, recipe=parse_recipe(words), out=out, format="compressed-tensors", relative_to=sets)
+    found = quantize(replace(order, against=against))
     evidence = json.loads((out / EVIDENCE).read_text())
     assert found.evidence == evidence
     return evidence
@@ -89,13 +82,7 @@ def test_a_calibration_set_that_holds_the_exam_makes_no_variant(model, sets):
 
 
 def test_missing_counters_say_why():
-    rows = card_rows(
-        {
-            "coverage": {"status": "not_measured", "reason": "none named"},
-            "stability": {"status": "not_measured", "reason": "unknown"},
-        }
-    )
-    assert rows[:2] == [
-        "| calibration coverage | not measured: none named |",
-        "| numerical stability | not measured: unknown |",
-    ]
+    reasons = {"coverage": "none named", "stability": "unknown"}
+    rows = card_rows({name: {"status": "not_measured", "reason": reason} for name, reason in reasons.items()})
+    assert rows[0] == "| calibration coverage | not measured: none named |"
+    assert rows[1] == "| numerical stability | not measured: unknown |"

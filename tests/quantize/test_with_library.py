@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from qualgate.quantize.provenance import EVIDENCE
 from qualgate.quantize.with_library import Outsourced, quantize_with
 from tests.command_line import qualgate
 from tests.tiny_models import save_tiny_model
+from tests.tiny_sets import CALIBRATION, write_set
 
 GPTQ: dict[str, Any] = {"method": "gptq", "group_size": 32, "calibration": "./mine.yaml"}
 SAYS_DONE = "print(json.dumps({'done': {'patches': ['no pinned memory']}}), flush=True)\n"
@@ -51,24 +50,16 @@ def library_folder(model, tmp_path_factory) -> Path:
 @pytest.fixture
 def room(tmp_path: Path) -> Path:
     """A calibration set, and an evalset of other words."""
-    for name, header, texts in (
-        ("mine", "kind: calibration", ("A first text.", "A second one.", "A third, and longer.")),
-        ("exam", "metrics: [exact_match]", ("Something else.", "And more!")),
-        ("leaky", "metrics: [exact_match]", ("A second one.",)),
-    ):
-        cases = [
-            {"id": f"{name}-{number}", "prompt": text, "answer": "Yes.", "max_new_tokens": 4}
-            for number, text in enumerate(texts)
-        ]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
-        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nversion: 1\n{header}\n")
+    write_set(tmp_path, "mine", ["A first text.", "A second one.", "A third, and longer."], CALIBRATION)
+    write_set(tmp_path, "exam", ["Something else.", "And more!"])
+    write_set(tmp_path, "leaky", ["A second one."])
     return tmp_path
 
 
 def backends(room: Path, code: str, name: str = "gptqmodel") -> Path:
     """A folder of environments whose `name` is finished; its interpreter runs `code` with the order in `order`."""
     place = room / "environments" / name
-    (place / "bin").mkdir(parents=True)
+    (place / "bin").mkdir(parents=True, exist_ok=True)
     script, python = place / "stand_in.py", place / "bin" / "python"
     script.write_text(
         "import json, os, shutil, sys\nfrom pathlib import Path\norder = json.load(open(sys.argv[1]))\n"
@@ -88,7 +79,8 @@ def copies(folder: Path) -> str:
 def outsourced(room: Path, model: Path, code: str, words: dict[str, Any] = GPTQ, **more: Any) -> Outsourced:
     name = more.pop("backend", "gptqmodel")
     heard = more.pop("progress", lambda line: None)
-    order = Order(model=model, recipe=parse_recipe(words), out=room / "out", relative_to=room, **more)
+    out = more.pop("out", room / "out")
+    order = Order(model=model, recipe=parse_recipe(words), out=out, relative_to=room, **more)
     return quantize_with(name, order, backends(room, code, name), heard)
 
 
@@ -165,45 +157,32 @@ def damaged(folder: Path, library_folder: Path) -> Path:
 
 def test_a_folder_that_cannot_be_read_here_never_appears(model, library_folder, room):
     bad = damaged(room, library_folder)
-    with pytest.raises(InfrastructureError, match=r"gptqmodel wrote a folder that qualgate cannot read: .*qzeros"):
-        outsourced(room, model, copies(bad))
-    assert not list(room.glob("*out*"))
-
-
-def test_a_folder_in_which_nothing_is_quantized_never_appears(model, room):
-    with pytest.raises(InfrastructureError, match="is not a quantized checkpoint"):
-        outsourced(room, model, copies(model))
-    assert not list(room.glob("*out*"))
+    for folder, said in ((bad, "gptqmodel wrote a folder that qualgate cannot read: .*qzeros"),
+                         (model, "is not a quantized checkpoint")):  # fmt: skip
+        with pytest.raises(InfrastructureError, match=said):
+            outsourced(room, model, copies(folder))
+        assert not list(room.glob("*out*"))
 
 
 @pytest.mark.parametrize(
-    ("fault", "words", "said"),
+    ("out", "source", "words", "against", "said"),
     [
-        (lambda room, model: (room / "out").mkdir(), {}, "is there already"),
-        (lambda room, model: None, {"group_size": 48}, "not a multiple of the group size 48"),
-        (lambda room, model: None, {"calibration": "./gone.yaml"}, "gone.yaml"),
-        (lambda room, model: None, {"keep": {"down_proj": "bf16"}}, "cannot be told `keep`"),
+        (".", None, {}, (), "is there already"),
+        ("out", None, {"group_size": 48}, (), "not a multiple of the group size 48"),
+        ("out", None, {"calibration": "./gone.yaml"}, (), "gone.yaml"),
+        ("out", None, {"keep": {"down_proj": "bf16"}}, (), "cannot be told `keep`"),
+        ("out", None, {}, ("./leaky.yaml",), "leaky"),
+        ("out", "library_folder", {}, (), "quantized already"),
     ],
-    ids=["out is there", "groups do not divide", "no such set", "keep"],
 )
-def test_what_cannot_work_is_refused_before_anything_is_measured_or_started(model, room, fault, words, said):
-    fault(room, model)
+def test_what_cannot_work_is_refused_before_the_library_starts(model, room, request, out, source, words, against, said):
     heard: list[str] = []
+    folder = request.getfixturevalue(source) if source else model
     with pytest.raises(UsageError, match=said):
-        outsourced(room, model, "sys.exit(1)", {**GPTQ, **words}, progress=heard.append)
-    assert heard == []
+        outsourced(room, folder, "sys.exit(1)", {**GPTQ, **words}, out=room / out, against=against,
+                   progress=heard.append)  # fmt: skip
+    assert heard == (["measuring coverage"] if against else [])
     assert not (room / "environments" / "gptqmodel" / "order.json").exists()
-
-
-def test_a_set_that_shares_cases_with_the_evalset_is_refused_before_the_library_starts(model, room):
-    with pytest.raises(UsageError, match="leaky"):
-        outsourced(room, model, "sys.exit(1)", against=("./leaky.yaml",))
-    assert not (room / "environments" / "gptqmodel" / "order.json").exists()
-
-
-def test_a_quantized_model_is_not_quantized_again(library_folder, room):
-    with pytest.raises(UsageError, match="quantized already"):
-        outsourced(room, library_folder, "sys.exit(1)")
 
 
 # -------------------------------------------------------------------------------------------- the command
@@ -241,18 +220,4 @@ def test_the_commands_exit_code_says_whose_fault_it_was(model, room, code, exit,
     assert (done.returncode, done.stdout) == (exit, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-    assert not list(room.glob("*out*"))
-
-
-def test_ctrl_c_ends_the_command_and_the_library(model, room, ctrl_c):
-    backends(room, "print(json.dumps({'progress': f'pid {os.getpid()}'}), flush=True)\nsys.stdin.buffer.read()\n")
-    command = [sys.executable, "-m", "qualgate", *words(room, model)]
-    with subprocess.Popen(command, cwd=room, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        library = next(int(line.split()[-1]) for line in process.stderr if "pid" in line)
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()
-    assert process.returncode == Exit.INTERRUPTED
-    assert "nothing was written; run again, it starts over" in rest
-    assert not Path(f"/proc/{library}").exists()
     assert not list(room.glob("*out*"))
