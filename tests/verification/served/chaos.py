@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -72,9 +73,12 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     every: list[tuple[Kind, str, Act]] = [
         (kind, what, act) for kind, tables in KINDS.items() for table in tables for what, act in table.items()
     ]
-    with tempfile.TemporaryDirectory() as folder, hurried():
+    with tempfile.TemporaryDirectory() as folder:
         save_byte_tokenizer(Path(folder))
-        outcomes = _side_by_side([Trying(folder, *one) for one in (every[::4] if quick else every)])
+        for kind in KINDS:
+            right_answers(folder, kind)
+        with hurried():
+            outcomes = _side_by_side([Trying(folder, *one) for one in (every[::4] if quick else every)])
     failed = [one for one in outcomes if not one.holds]
     told = {
         "cases": len(outcomes) // 2,
@@ -107,23 +111,9 @@ def hurried() -> Iterator[None]:
 
 def _side_by_side(cases: Sequence[Trying]) -> list[Outcome]:
     """Both outcomes of each, in their order."""
-    found: dict[int, list[Outcome]] = {}
-    waiting, lock = iter(enumerate(cases)), threading.Lock()
-
-    def work() -> None:
-        while True:
-            with lock:
-                at, case = next(waiting, (0, None))
-            if case is None:
-                return
-            found[at] = [case.outcome("for a while"), case.outcome("for good")]
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(AT_WORK)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [one for at in range(len(cases)) for one in found[at]]
+    with ThreadPoolExecutor(AT_WORK) as pool:
+        both = pool.map(lambda case: (case.outcome("for a while"), case.outcome("for good")), cases)
+        return [outcome for outcomes in both for outcome in outcomes]
 
 
 class Trying:

@@ -51,18 +51,6 @@ async def half_closed(to: Struck) -> None:
     await to.hold()
 
 
-async def closed_unsaid(to: Struck) -> None:
-    await _closed(to)
-
-
-async def killed_unsaid(to: Struck) -> None:
-    await to.reset()
-
-
-async def hung(to: Struck) -> None:
-    await to.hold()
-
-
 async def loris_head(to: Struck) -> None:
     await to.drip(head(200, "X-Slow: " + "y" * 200))
 
@@ -109,9 +97,9 @@ async def bombed(to: Struck) -> None:
 
 
 AT_CONNECTIONS: dict[str, Act] = {
-    "closed without a word": closed_unsaid,
-    "killed without a word": killed_unsaid,
-    "hung": hung,
+    "closed without a word": _closed,
+    "killed without a word": Struck.reset,
+    "hung": Struck.hold,
     "closed in the midst": half("close"),
     "killed in the midst": half("reset"),
     "hung in the midst": half("hold"),
