@@ -8,7 +8,7 @@ are `fail_closed`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -154,21 +154,6 @@ def sound(count: int, seed: int = 7) -> Iterator[Planted]:
 def word(planted: Planted) -> str:
     (verdict,) = decide_plain(planted.evidence, POLICY)
     return verdict.word
-
-
-def clustered_word(clusters: int, size: int = 10) -> str:
-    """The gate's word on an identical variant whose cases come from so many passages."""
-    evidence, policy = made(SOUND, np.random.default_rng(1), clusters * size), Policy(rules=(
-        Rule(metric="exact_match", max_drop=0.15, evalset="facts"),
-    ))  # fmt: skip
-
-    def passages(arm: ArmEvidence) -> ArmEvidence:
-        return replace(arm, units=tuple(replace(u, cluster=str(int(u.key.case_id) // size)) for u in arm.units))
-
-    evidence = replace(
-        evidence, baseline=passages(evidence.baseline), variants=tuple(passages(arm) for arm in evidence.variants)
-    )
-    return decide_plain(evidence, policy)[0].word
 
 
 # ----------------------------------------------------------------------------------------------------------- rows

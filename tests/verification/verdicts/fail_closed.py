@@ -15,7 +15,7 @@ import numpy as np
 
 from qualgate.errors import Exit
 from tests.verification.verdicts.attempts import Attempt, outcomes, row_of
-from tests.verification.verdicts.faults.evidence import SIDES, Asked, exit_of, on_both, sound
+from tests.verification.verdicts.faults.evidence import Asked, exit_of, on_both, sound
 from tests.verification.verdicts.faults.of_early_stops import STOPPED, stopped
 from tests.verification.verdicts.faults.of_four_arms import FOUR, four
 from tests.verification.verdicts.faults.of_runs import CASES, ONE_SIDED
@@ -26,20 +26,30 @@ PAIRS, QUICK = 2_000, 120
 Fault = Callable[[Asked], Asked]
 
 
-def of_runs() -> dict[str, Fault]:
-    """Those of one side are three each: on the baseline, on the variant, on both."""
-    found = dict(CASES)
-    for name, fault in ONE_SIDED.items():
-        found |= {f"{name}, {side}": lambda a, fault=fault, side=side: fault(a, side) for side in SIDES}
-        found[f"{name}, both"] = lambda a, fault=fault: on_both(a, fault)
-    return found
+# What of a run's evidence is a fault of any: of one that stopped early, and of four arms.
+OF_ALL = ("a row's digest differs", "weights changed since", "a person is asked for")
 
 
+def on_each_arm(start: Callable[[], Asked]) -> dict[str, Fault]:
+    e = start().evidence
+    return {
+        f"{name}, {arm.name}": lambda a, fault=fault, arm=arm.name: fault(a, arm)
+        for arm in (e.baseline, *e.variants)
+        for name, fault in ONE_SIDED.items()
+        if len(e.variants) == 1 or arm is e.baseline or name != "the scorer could say nothing"  # another arm is chosen
+    }
+
+
+def of_each_kind(start: Callable[[], Asked], own: dict[str, Fault]) -> dict[str, Fault]:
+    return own | on_each_arm(start) | {name: CASES[name] for name in OF_ALL}
+
+
+RUNS = {f"{name}, both": lambda a, fault=fault: on_both(a, fault) for name, fault in ONE_SIDED.items()}
 STARTS: dict[str, tuple[Callable[[], Asked], dict[str, Fault]]] = {
-    "runs": (sound, of_runs()),
+    "runs": (sound, of_each_kind(sound, CASES | RUNS)),
     "whole": (weighed, WEIGHED),
-    "stopped": (stopped, STOPPED),
-    "four arms": (four, FOUR),
+    "stopped": (stopped, of_each_kind(stopped, STOPPED)),
+    "four arms": (four, of_each_kind(four, FOUR)),
 }
 
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from qualgate.stats.paired.compare import MIN_CLUSTERS
 from qualgate.stats.paired.region import Region
-from tests.verification.verdicts.clustered_errors import CELLS, wrongly
-from tests.verification.verdicts.defects import clustered_word
+from tests.verification.verdicts.clustered_errors import CELLS, Cell, half_points, said, wrongly
 from tests.verification.verdicts.exact_chances import (
     ALPHA,
     DISAGREEMENTS,
@@ -153,9 +152,13 @@ def _sharing(
 
 def _few_clusters() -> bool:
     """An identical variant is undecided with fewer passages than `MIN_CLUSTERS`, and approved with enough of them."""
-    return clustered_word(60) == "approve" and all(
-        clustered_word(count) == "undecided" for count in (2, 10, MIN_CLUSTERS - 1)
-    )
+
+    def word(count: int) -> str:
+        cell = Cell(clusters=count, sizes=(10,), limit=0.15, noise=0.0, truth=half_points)
+        right = np.arange(10 * count) % 10 > 0
+        return said(cell, right, right, np.repeat(np.arange(count), 10))
+
+    return word(60) == "approve" and all(word(count) == "undecided" for count in (2, 10, MIN_CLUSTERS - 1))
 
 
 def measure(quick: bool) -> tuple[Rounds, list[dict[str, Any]]]:

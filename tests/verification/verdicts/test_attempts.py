@@ -15,8 +15,8 @@ from tests.verification.verdicts.faults import evidence
 
 CODES = {
     "runs": {
-        "nothing at all": 13, "12 rows, variant": 13, "12 rows, both": 13, "every row failed, variant": 13,
-        "score NaN, baseline": 13, "a row twice, variant": 14, "same alias for two weights": 14, "shuffled ids": 12,
+        "nothing at all": 13, "12 rows, int4": 13, "12 rows, both": 13, "every row failed, int4": 13,
+        "score NaN, baseline": 13, "a row twice, int4": 14, "same alias for two weights": 14, "shuffled ids": 12,
         "re-versioned set": 12, "zero flips at n = 10": 12, "baseline right on nothing": 12,
         "both arms truncated": 12, "both arms too long": 12, "19 passages": 12, "a loss at the margin": 12,
         "variant wrong on all": 10, "a person is asked for": 11, "alpha nan": 64,

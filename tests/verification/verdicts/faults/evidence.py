@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ POLICY = Policy(
         Rule(metric="tool_call.valid", evalset="tools", max_drop=0.10),
     )
 )
-Side = Literal["baseline", "variant"]
+Side = str  # an arm's name; "variant" is the first, whatever it is called
 SIDES: tuple[Side, ...] = ("baseline", "variant")
 Units = Sequence[UnitEvidence]
 
@@ -81,13 +81,14 @@ def one_rule(**given: Any) -> Policy:
 
 
 def arm_of(asked: Asked, side: Side) -> ArmEvidence:
-    return asked.evidence.baseline if side == "baseline" else asked.evidence.variants[0]
+    e = asked.evidence
+    return e.variants[0] if side == "variant" else next(arm for arm in (e.baseline, *e.variants) if arm.name == side)
 
 
 def with_arm(asked: Asked, side: Side, **changes: Any) -> Asked:
-    changed, e = replace(arm_of(asked, side), **changes), asked.evidence
-    into = {"baseline": changed} if side == "baseline" else {"variants": (changed, *e.variants[1:])}
-    return replace(asked, evidence=replace(e, **into))
+    old, e = arm_of(asked, side), asked.evidence
+    arms = [replace(arm, **changes) if arm is old else arm for arm in (e.baseline, *e.variants)]
+    return replace(asked, evidence=replace(e, baseline=arms[0], variants=tuple(arms[1:])))
 
 
 def with_run(asked: Asked, **changes: Any) -> Asked:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from math import nan
 from typing import Any
 
 from qualgate.gate.early import first_settled, order_of, planned_looks
@@ -16,12 +15,10 @@ from qualgate.records import (
 from tests.verification.verdicts.faults.evidence import (
     Asked,
     arm_of,
-    identity,
     one_rule,
     sound,
     with_arm,
     with_run,
-    with_some,
     with_units,
     wrong_on,
 )
@@ -75,13 +72,6 @@ def _looking(asked: Asked, **changes: Any) -> Asked:
 
 STOPPED: dict[str, Callable[[Asked], Asked]] = {
     "no record": lambda a: with_arm(a, "variant", stopped=None),
-    "a row of the looked-at cases missing": lambda a: with_units(a, "variant", lambda u: u[1:]),
-    "a row of the looked-at cases failed": lambda a: with_some(a, "variant", [3], status="error", error="died"),
-    "a row of the looked-at cases twice": lambda a: with_units(a, "variant", lambda u: (*u, u[3])),
-    "a score of the looked-at cases NaN": lambda a: with_some(a, "variant", [3], values={"exact_match": nan}),
-    "no row at all": lambda a: with_units(a, "variant", lambda u: ()),
-    "12 rows": lambda a: with_units(a, "variant", lambda u: u[:12]),
-    "the baseline has none of the cases": lambda a: with_units(a, "baseline", lambda u: ()),
     "the baseline lacks one of the cases": lambda a: with_units(
         a, "baseline", lambda us: [u for u in us if _question(u) != _question(arm_of(a, "variant").units[3])]
     ),
@@ -105,13 +95,10 @@ STOPPED: dict[str, Callable[[Asked], Asked]] = {
     "judged with another seed": lambda a: _looking(a, seed=2),
     "judged without a look": lambda a: _looking(a, looks=()),
     "one look alone, at the looked-at cases": lambda a: _looking(a, looks=(_seen(a),)),
-    "weights changed since": lambda a: with_run(a, stale=("weights of int4 changed",)),
-    "a row's digest differs": lambda a: with_run(a, integrity=("row 7: sha256 differs",)),
+    "a planned variant left nothing": CASES["a planned variant left nothing"],
     "same alias for two weights": lambda a: with_run(
         a, variants=(*a.evidence.variants, replace(a.evidence.variants[0], stopped=None))
     ),
-    "another tokenizer": lambda a: with_arm(a, "variant", identity=replace(identity("int4"), tokenizer="another")),
-    "a planned variant left nothing": CASES["a planned variant left nothing"],
 }
 
 

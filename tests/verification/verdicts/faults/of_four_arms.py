@@ -22,11 +22,14 @@ from tests.verification.verdicts.faults.evidence import (
     POLICY,
     SETS,
     Asked,
+    arm_of,
     identity,
     one_rule,
     sound,
+    with_every,
     with_policy,
     with_run,
+    with_some,
 )
 
 ROLES = ("int4", "drafted", "both")
@@ -58,22 +61,6 @@ def four(n: int = 100) -> Asked:
     )  # fmt: skip
 
 
-def _named(asked: Asked, name: str, change: Callable[[ArmEvidence], ArmEvidence]) -> Asked:
-    e = asked.evidence
-    arms = [change(arm) if arm.name == name else arm for arm in (e.baseline, *e.variants)]
-    return with_run(asked, baseline=arms[0], variants=tuple(arms[1:]))
-
-
-def _fourth(asked: Asked, name: str, **changes: Any) -> Asked:
-    """The fourth row of the arm of this name changed."""
-
-    def change(arm: ArmEvidence) -> ArmEvidence:
-        units = [replace(unit, **changes) if index == 3 else unit for index, unit in enumerate(arm.units)]
-        return replace(arm, units=tuple(units))
-
-    return _named(asked, name, change)
-
-
 def _tried(**changes: Any) -> dict[str, Any]:
     return {"attempts": (Attempt(outcome="done", prompt_tokens=9, output_tokens=3, **changes),)}
 
@@ -85,21 +72,11 @@ def _without_arm(asked: Asked, name: str, *, planned: bool) -> Asked:
 
 
 _OF_EACH: dict[str, Callable[[Asked, str], Asked]] = {
-    "a row missing": lambda a, name: _named(a, name, lambda arm: replace(arm, units=arm.units[1:])),
-    "no rows": lambda a, name: _named(a, name, lambda arm: replace(arm, units=())),
-    "a row twice": lambda a, name: _named(a, name, lambda arm: replace(arm, units=(*arm.units, arm.units[5]))),
-    "a row failed": lambda a, name: _fourth(a, name, status="error", error="worker died"),
-    "a score NaN": lambda a, name: _fourth(a, name, values={"exact_match": nan, "tool_call.valid": 1.0}),
-    "another case": lambda a, name: _fourth(a, name, case_hash="another"),
-    "another tokenizer": lambda a, name: _named(
-        a, name, lambda arm: replace(arm, identity=replace(identity(name), tokenizer="another"))
-    ),
-    "no job finished": lambda a, name: _named(a, name, lambda arm: replace(arm, identity=None)),
     **{
-        f"{seconds} s of an attempt": lambda a, name, seconds=seconds: _fourth(a, name, **_tried(seconds=seconds))
+        f"{seconds} s of an attempt": lambda a, name, s=seconds: with_some(a, name, [3], **_tried(seconds=s))
         for seconds in (nan, inf, -1e9)
     },
-    "an attempt of less than no tokens": lambda a, name: _fourth(a, name, attempts=(
+    "an attempt of less than no tokens": lambda a, name: with_some(a, name, [3], attempts=(
         Attempt(outcome="done", prompt_tokens=9, output_tokens=-(10**9), seconds=1.0),)),
 }  # fmt: skip
 FOUR: dict[str, Callable[[Asked], Asked]] = {
@@ -111,17 +88,12 @@ FOUR: dict[str, Callable[[Asked], Asked]] = {
     **{f"no {name}": lambda a, name=name: _without_arm(a, name, planned=True) for name in ROLES},
     **{f"{name} was never planned": lambda a, name=name: _without_arm(a, name, planned=False) for name in ROLES},
     **{
-        f"{name} under two weights": lambda a, name=name: with_run(
-            a, variants=(*a.evidence.variants, next(arm for arm in a.evidence.variants if arm.name == name))
-        )
+        f"{name} under two weights": lambda a, name=name: with_run(a, variants=(*a.evidence.variants, arm_of(a, name)))
         for name in ROLES
     },
     "the baseline in a role": lambda a: replace(
         a, policy=replace(a.policy, four_arm=FourArms(quantization="int4", speculation="baseline", both="both"))
     ),
-    "evidence of before": lambda a: with_run(a, stale=("weights of both changed",)),
-    "a row's digest differs": lambda a: with_run(a, integrity=("row 7: sha256 differs",)),
-    "a person is asked for": lambda a: with_policy(a, review="always"),
     "a supporting rule broken by every arm": lambda a: with_policy(
         a, rules=(*a.policy.rules, Rule(metric="latency.e2e", max_ratio=0.5, tier="supporting"))
     ),
@@ -136,10 +108,8 @@ FOUR: dict[str, Callable[[Asked], Asked]] = {
     **{
         f"a limit of {limit} s": lambda a, limit=limit: with_policy(a, slo=Slo(e2e=limit)) for limit in (nan, inf, -1.0)
     },
-    "half a token": lambda a: _fourth(a, "drafted", answer=b"\x01"),
-    "half a margin": lambda a: _fourth(a, "baseline", margins=b"\x01"),
-    "what the baseline cost is not known": lambda a: _named(
-        a, "baseline", lambda arm: replace(arm, units=tuple(replace(unit, attempts=()) for unit in arm.units))
-    ),
+    "half a token": lambda a: with_some(a, "drafted", [3], answer=b"\x01"),
+    "half a margin": lambda a: with_some(a, "baseline", [3], margins=b"\x01"),
+    "what the baseline cost is not known": lambda a: with_every(a, "baseline", attempts=()),
     "10 cases": lambda a: four(5),
 }
