@@ -54,11 +54,10 @@ def exported(folder: Path, evidence: RunEvidence, settings: str = "", sets: str 
     return files
 
 
-def gated(files: tuple[Path, ...], *more: str):
+def gated(files: tuple[Path, ...], *more: str, json: bool = True):
     gate, baseline, variant = map(str, files)
-    return CliRunner().invoke(
-        app, ["gate", gate, "--baseline-scores", baseline, "--variant-scores", variant, "--json", *more]
-    )
+    words = ["gate", gate, "--baseline-scores", baseline, "--variant-scores", variant, *more]
+    return CliRunner().invoke(app, words + ["--json"] * json)
 
 
 def code(files: tuple[Path, ...], *more: str) -> int:

@@ -149,11 +149,6 @@ def test_files_that_do_not_say_what_was_drafted_choose_nothing_until_the_gate_fi
     assert "declared in the gate file" in answer(body)["why"]
 
 
-def test_rows_that_say_what_was_proposed_alone_do(tmp_path):
-    code, body = judged(tmp_path, evidence(alike(100), CHEAPER), "draft_accepted")
-    assert (code, statuses(body, "drafting")["drafted"]) == (0, "proven")
-
-
 def test_a_time_that_is_not_said_meets_no_service_level(tmp_path):
     slo = GATE_FILE.replace("prices:", "slo: {tpot: 0.5}\nprices:")
     assert judged(tmp_path, evidence(alike(100), CHEAPER), gate=slo)[0] == 0

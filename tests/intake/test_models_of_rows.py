@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from qualgate.cli import app
 from tests.intake.score_files import external, gate_file, gated, said, written
 
 Name = Callable[[int], str | None]
@@ -81,15 +79,6 @@ def test_two_variants_names_are_not_one_models(tmp_path):
     assert judged(tmp_path, called("b"), lambda case: "pq"[case % 2], variants=lists)[0] == 0
     assert judged(tmp_path, called("b"), lambda case: "pz"[case % 2], variants=lists)[0] == 64
     assert judged(tmp_path, called("b"), called("w"), variants=lists)[0] == 64
-
-
-def test_every_form_of_report_shows_whose_rows_they_are(tmp_path):
-    judged(tmp_path, *map(called, BOTH))
-    files = [str(tmp_path / name) for name in ("gate.yaml", "a.jsonl", "b.jsonl")]
-    for form in ("terminal", "json", "markdown", "html"):
-        done = CliRunner().invoke(app, ["gate", files[0], "--baseline-scores", files[1], "--variant-scores", files[2],
-                                     "--format", form])  # fmt: skip
-        assert "support-int4 (scores from a file)" in done.stdout.replace("\n", " "), form
 
 
 def test_rows_without_a_model_beside_rows_of_one_are_told(tmp_path):

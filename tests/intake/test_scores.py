@@ -16,7 +16,7 @@ from qualgate.intake.score_rows import ScoreRow, Scores, read_score_rows
 from qualgate.pipeline.from_files import BY_IDS, judge_scores
 from qualgate.records import EarlyStop, Policy, Rule, RunEvidence
 from tests.gate import planted
-from tests.intake.score_files import code, exported, gated, side
+from tests.intake.score_files import code, exported, gated, said, side, written
 
 POLICY = Policy(rules=(Rule(metric="exact_match", max_drop=0.05),))
 
@@ -290,29 +290,23 @@ def test_a_wrong_answers_error_type_is_no_failure_and_a_graded_score_may_be_neit
 
 def test_how_answers_ended_is_told_as_in_a_run(tmp_path):
     """The baseline's answers that were cut off bar a verdict; the variant's are shown, and counted as they stand."""
-    run = planted.run(n=120)
 
-    def ended(arm: str, word: str) -> RunEvidence:
-        whole = planted.with_units(run, "baseline", lambda us: (replace(u, finish_reason="eos") for u in us))
-        return planted.with_units(whole, arm, lambda us: (
+    def ended(arm: str, word: str) -> tuple[Path, ...]:
+        whole = planted.with_each(planted.run(n=120), "baseline", finish_reason="eos")
+        return exported(tmp_path, planted.with_units(whole, arm, lambda us: (
             replace(u, finish_reason=word if i < 60 else "eos", truncated=word == "length" and i < 60)
             for i, u in enumerate(us)
-        ))  # fmt: skip
+        )))  # fmt: skip
 
-    assert code(exported(tmp_path, ended("baseline", "length"))) == 12
-    for arm, name in (("baseline", "baseline"), ("int4", "variant")):
-        stopped = gated(exported(tmp_path, ended(arm, "abort")))
-        assert stopped.exit_code == 13, "the server's end is no answer of either side"
-        assert f"{name}: 60 of 240 units ended by the server (abort" in stopped.stdout
-    done = gated(exported(tmp_path, ended("int4", "length")))
-    assert (done.exit_code, json.loads(done.stdout)["verdicts"][0]["stop_reasons"]) == (
-        0,
-        {"eos": 180, "eos → length": 60},
-    )
+    assert code(ended("baseline", "length")) == 12
+    exit, text = said(ended("baseline", "abort"))
+    assert (exit, "baseline: 60 of 240 units ended by the server (abort" in text) == (13, True)
+    done = gated(ended("int4", "length"))
+    reasons = json.loads(done.stdout)["verdicts"][0]["stop_reasons"]
+    assert (done.exit_code, reasons) == (0, {"eos": 180, "eos → length": 60})
     for line, word in (("max_tokens", "length"), ("tool_calls", "stop"), ("Stop", "stop")):
-        row = {"id": "1", "metric": "exact_match", "value": 1, "finish_reason": line}
-        (tmp_path / "one.jsonl").write_text(json.dumps(row))
-        assert read_score_rows(tmp_path / "one.jsonl").rows[0].finish_reason == word
+        row = written(tmp_path / "one.jsonl", [{"id": "1", "finish_reason": line}])
+        assert read_score_rows(row).rows[0].finish_reason == word
 
 
 @pytest.mark.parametrize(

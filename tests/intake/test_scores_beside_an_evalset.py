@@ -76,14 +76,6 @@ def test_a_row_that_names_another_cluster_than_its_case_is_refused_with_file_and
     assert "Leave `cluster` out" in told
 
 
-def test_another_cluster_of_another_version_is_told_as_another_version(tmp_path):
-    def old(row: Row) -> Row:
-        return row | {"cluster": "before", "case_hash": f"old {row['case_hash']}"}
-
-    code, told = exit_of(tmp_path, {"own": passages()}, old, old)
-    assert (code, "300 cases were scored in another version" in told) == (12, True), told
-
-
 def test_a_question_that_stands_in_two_evalsets_counts_once(tmp_path):
     """40 cases cannot prove a loss of 5 points absent; 80 independent ones can."""
     here = [body(f"a{i}", f"question {i}") for i in range(40)]

@@ -104,12 +104,6 @@ def test_a_longer_list_presumes_more_and_one_with_room_for_far_more_tells_nothin
     assert presume(0.05, 300, typical=0.5).disagreement < presume(0.05, 300).disagreement
 
 
-def test_a_short_list_is_blocked_sooner_for_what_it_presumes() -> None:
-    x = outcomes(0.15, 0.05, (1_000, 120))
-    told, bare = (capital(x, 0.05, beyond=True, presumed=one).max(axis=1) for one in (presume(0.05, 120), UNTOLD))
-    assert (told >= log(20)).sum() > (bare >= log(20)).sum()
-
-
 def test_clusters_that_answer_alike_are_one_observation() -> None:
     alike = 4 * outcomes(0.1, 0.05, (500, 100))
     crossed = (capital(alike, 0.05, sizes=4, largest=4).max(axis=1) >= log(20)).mean()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qualgate.stats.bounded import bounded_mean, p_at_most
-from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_ratio
+from qualgate.stats.intervals import binomial_lower, binomial_upper
 from qualgate.stats.paired.compare import METHOD_BOUNDED, METHOD_CLUSTERED, compare_clustered_pairs
 
 # Skewed differences: (values, their chances), each with a mean of −0.05. Real ones of f1 or of partial credit are such:
@@ -71,16 +71,6 @@ def test_at_the_limit_few_skewed_scores_are_rarely_proven_within_it(name):
         x = generator.choice(values, n, p=np.array(chances) / sum(chances))
         proven += p_at_most(x, np.arange(n), -0.05) <= 0.05
     assert proven / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
-
-
-def test_of_many_even_scores_it_is_about_as_narrow_as_t():
-    x = np.clip(np.random.default_rng(6).normal(0, 0.25, 2000), -1, 1)
-    found, t = (test(x, np.arange(2000), -0.05) for test in (bounded_mean, _t))
-    assert (found.estimate - found.lower) / (t.estimate - t.lower) < 1.1
-
-
-def _t(x, clusters, limit):
-    return clustered_ratio(x, np.ones(len(x)), clusters, limit)
 
 
 def test_equal_clusters_count_as_one_case_each():

@@ -46,19 +46,6 @@ def test_a_share_of_the_rate_lost_by_whole_clusters_is_not_proven_to_be_less() -
         assert compare_relative(baseline, baseline + d, labels, 0.02).p_within > 0.05
 
 
-def test_a_few_copied_cases_among_many_cost_hardly_anything() -> None:
-    generator = np.random.default_rng(3)
-    single = copied = 0
-    for _ in range(DRAWS):
-        u = generator.random(1000)
-        d = np.where(u < 0.025, -1.0, np.where(u < 0.05, 1.0, 0.0))
-        labels = np.concatenate([np.arange(990), 990 + np.repeat(np.arange(5), 2)])
-        single += clustered_ratio(d, np.ones(1000), np.arange(1000), -0.02).p_above <= 0.05
-        copied += clustered_mean(d, labels, -0.02).p_above <= 0.05
-    assert copied / DRAWS >= single / DRAWS - 0.08
-    assert copied / DRAWS > 0.75
-
-
 def test_the_p_value_is_the_chance_of_what_was_seen_and_what_was_not_together() -> None:
     generator = np.random.default_rng(4)
     for mean, error, count, trials, limit in [

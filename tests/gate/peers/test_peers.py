@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import erf, sqrt
 from statistics import stdev
 from typing import Any
@@ -181,18 +181,23 @@ def test_peers_get_the_rows_there_are_and_pass_what_our_gate_calls_incomplete():
     assert said["nel_v1"].verdict.says == "pass"
 
 
-@pytest.mark.parametrize("fault", ["raise", "exit", "none", "nan", "word"])
-def test_a_rule_that_misbehaves_costs_nobody_the_verdict(fault):
-    def judge(found: Outcomes) -> PeerVerdict:
-        if fault == "raise":
-            raise KeyError("x")
-        if fault == "exit":
-            sys.exit(0)
-        verdict = PeerVerdict(name="acme", says="pass", statistic=float("nan"), threshold=0.0, why="", source="")
-        return {"none": None, "nan": verdict, "word": replace(verdict, says="GO")}[fault]  # type: ignore[return-value]
+def _raises(found: Outcomes) -> PeerVerdict:
+    raise KeyError("x")
 
+
+SOUND = PeerVerdict(name="acme", says="pass", statistic=0.1, threshold=0.2, why="w", source="s")
+ODD = [{"statistic": float("nan")}, {"statistic": "0.1"}, {"threshold": np.float32(1)}, {"why": None}, {"name": 3},
+       {"says": "GO"}]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [_raises, lambda _: sys.exit(0), lambda _: None, *(lambda _, odd=odd: replace(SOUND, **odd) for odd in ODD)],
+)
+def test_a_rule_that_misbehaves_costs_nobody_the_verdict_and_never_breaks_the_json(judge):
     said = what_peers_say(run(), [PeerRule(name="acme", source="", judge=judge)])
     assert {line.verdict.says for line in said} == {"cannot"}
+    json.dumps([asdict(line) for line in said], allow_nan=False)
 
 
 THIRD_PARTY = '''

@@ -168,6 +168,7 @@ def test_cases_in_quarantine_keep_their_label_and_prove_nothing() -> None:
         Rule(metric="exact_match", where='task:a "b": c\u2028\U0001f600', max_drop=0.05, tier="supporting"),
         Rule(metric="exact_match", scope="tag:form: x", where="task:t", max_drop=0.05, repeats="all"),
         Rule(metric="exact_match", scope="task", max_drop=0.05),
+        Rule(metric="exact_match", evalset='a: "b" # c', max_drop=0.05, tier="advisory"),
     ],
 )
 def test_lines_of_such_rules_are_read_back_as_they_are_meant(rule: Rule) -> None:

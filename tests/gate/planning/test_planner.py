@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import yaml
 
 from qualgate.errors import UsageError
 from qualgate.gate.planning.assumed import Assumed, seen_in
@@ -23,7 +22,6 @@ from qualgate.gate.planning.outcomes import (
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.gate.planning.power import Prediction
-from qualgate.gate.planning.rule_lines import as_line
 from qualgate.metrics import TURNS
 from qualgate.records import ArmEvidence, Case, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats.cluster_bets import log_bets
@@ -173,11 +171,6 @@ def test_clusters_drawn_by_kind_are_spread_as_those_drawn_one_by_one() -> None:
         error = b.std() * (2 / 20_000) ** 0.5
         assert a.mean() == pytest.approx(b.mean(), abs=4 * error)
         assert a.std() == pytest.approx(b.std(), rel=0.03)
-
-
-def test_a_set_with_an_odd_name_is_still_an_entry_one_can_paste() -> None:
-    rule = Rule(metric="exact_match", evalset='a: "b" # c', max_drop=0.05, tier="advisory")
-    assert Rule(**yaml.safe_load(as_line(rule))) == rule
 
 
 def test_rules_that_no_change_saves_are_refused() -> None:

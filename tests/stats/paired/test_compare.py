@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from math import comb
 
 import numpy as np
@@ -101,40 +100,12 @@ def test_at_100_pairs_hardly_any_disagreement_is_approved_as_often_as_by_walds_o
     assert chance_to_approve(100, 0.05, 0.15) > 0.328
 
 
-def decisions(n: int, margin: float, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Over all tables: approved (the loss is proven smaller), blocked (proven larger). Asserts that both agree with
-    the bounds. Above n = 10 the first table of each row that changes its decision is found by bisection on p-values."""
-    table = {}
-
-    def decide(lost: int, gained: int) -> tuple[bool, bool]:
-        r = compare_pairs(lost, gained, n, margin, alpha)
-        approved, blocked = r.p_within <= alpha, r.p_beyond <= alpha
-        assert not (approved and blocked)
-        assert approved == (-r.lower <= margin)
-        assert blocked == (-r.upper >= margin)
-        assert -1 <= r.lower <= r.difference <= r.upper <= 1
-        assert r.upper > r.lower
-        return approved, blocked
-
-    for lost in range(n + 1):
-        row = range(n - lost + 1)
-        if n <= 10:
-            table.update({(lost, gained): decide(lost, gained) for gained in row})
-        else:
-            approved = bisect_left(row, True, key=lambda gained, lost=lost: proof(lost, gained, n, margin) <= alpha)
-            blocked = bisect_left(row, True, key=lambda gained, lost=lost: proof(gained, lost, n, -margin) > alpha)
-            table.update({(lost, gained): (gained >= approved, gained < blocked) for gained in row})
-            for gained in {approved - 1, approved, blocked - 1, blocked} & set(row) if lost % 8 == 0 else ():
-                assert decide(lost, gained) == table[lost, gained]
-    found = np.array([table[one] for one in all_tables(n)])
-    return found[:, 0], found[:, 1]
-
-
-@pytest.mark.parametrize(("n", "margin"), [(10, 0.05), (10, 0.3), (30, 0.1), (60, 0.05)])
+@pytest.mark.parametrize(("n", "margin"), [(10, 0.05), (10, 0.3), (30, 0.1)])
 def test_neither_error_exceeds_alpha_at_the_margin_for_any_discordance(n: int, margin: float) -> None:
-    """Every table is decided by `compare_pairs`; the errors are then summed by an independent trinomial."""
-    alpha = 0.05
-    approved, blocked = decisions(n, margin, alpha)
+    """Every table is decided by its p-values; the errors are then summed by an independent trinomial."""
+    alpha, tables = 0.05, all_tables(n)
+    approved = np.array([proof(lost, gained, n, margin) <= alpha for lost, gained in tables])
+    blocked = np.array([proof(gained, lost, n, -margin) <= alpha for lost, gained in tables])
     gained = (1 - margin) / 2 * np.sin(np.linspace(0, np.pi / 2, 400)) ** 2
     at_margin = trinomial(n, gained + margin, gained)
     assert at_margin[:, approved].sum(1).max() <= alpha
@@ -159,14 +130,6 @@ def test_power_at_four_hundred_cases() -> None:
     assert chance_to_approve(400, 0.05, 0.05) > 0.98
     assert chance_to_approve(400, 0.05, 0.10) > 0.91
     assert chance_to_approve(400, 0.05, 0.10, difference=-0.05) <= 0.05
-
-
-def test_no_flip_is_no_certainty() -> None:
-    result = compare_pairs(0, 0, 10, 0.05)
-    assert result.p_within == pytest.approx(0.95**10, rel=0.006)
-    assert result.lower < -0.25
-    assert compare_pairs(0, 0, 58, 0.05).p_within > 0.05
-    assert compare_pairs(0, 0, 59, 0.05).p_within <= 0.05
 
 
 @pytest.mark.parametrize(("n", "margin"), [(9, 0.07), (40, 0.02), (40, 0.3), (20, 0.8)])
@@ -236,26 +199,6 @@ def test_bounds_contain_the_estimate_and_agree_with_the_tests(table: tuple[int, 
     assert not (r.p_within <= 0.05 and r.p_beyond <= 0.05)
 
 
-@examples(25)
-@given(counts, st.sampled_from([0.02, 0.1]))
-def test_one_more_loss_never_helps(table: tuple[int, int, int], margin: float) -> None:
-    n, lost, gained = table
-    if lost + gained == n:
-        return
-    before, after = compare_pairs(lost, gained, n, margin), compare_pairs(lost + 1, gained, n, margin)
-    assert after.p_within >= before.p_within - 1e-9
-    assert after.p_beyond <= before.p_beyond + 1e-9
-
-
-@examples(15)
-@given(counts)
-def test_swapping_the_arms_mirrors_the_bounds(table: tuple[int, int, int]) -> None:
-    n, lost, gained = table
-    here, there = compare_pairs(lost, gained, n, 0.999), compare_pairs(gained, lost, n, 0.999)
-    error = np.sqrt(max(lost + gained, 1)) / n
-    assert here.lower == pytest.approx(-there.upper, abs=0.11 * error + 1e-3)
-
-
 def test_beyond_the_exact_range_the_score_test_takes_over() -> None:
     n = EXACT_MAX_N + 1
     large, exact = compare_pairs(500, 400, n, 0.01), compare_pairs(500, 400, n - 1, 0.01)
@@ -271,16 +214,6 @@ def test_what_is_no_table_is_refused(bad: tuple[int, int, int, float]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- clustered
-
-
-def clustered_draw(generator: np.random.Generator, clusters: int, size: int, loss: float, gain: float, together: float):
-    """Clusters whose pairs all share one fate with probability `together`, else are independent."""
-    labels = np.repeat(np.arange(clusters), size)
-    shared = generator.random(clusters) < together
-    fate = np.where(shared[labels], generator.random(clusters)[labels], generator.random(clusters * size))
-    baseline = np.where(fate < loss, 1.0, np.where(fate > 1 - gain, 0.0, 1.0))
-    variant = np.where(fate < loss, 0.0, 1.0)
-    return baseline, variant, labels
 
 
 def test_clusters_without_a_flip_count_once_each() -> None:
@@ -302,11 +235,3 @@ def test_pairs_that_all_flip_alike_count_once_a_cluster() -> None:
     assert lost.p_beyond <= 0.05 < lost.p_within
     assert gained.p_within <= 0.05 < gained.p_beyond
     assert gained.lower == compare_pairs(0, 30, 30, 0.05).lower < 1
-
-
-def test_clustering_widens_and_singletons_do_not() -> None:
-    generator = np.random.default_rng(5)
-    baseline, variant, labels = clustered_draw(generator, 80, 5, 0.05, 0.05, 1.0)
-    clustered = compare_clustered_pairs(baseline, variant, labels, 0.05)
-    single = compare_clustered_pairs(baseline, variant, np.arange(400), 0.05)
-    assert clustered.upper - clustered.lower > 1.5 * (single.upper - single.lower)
