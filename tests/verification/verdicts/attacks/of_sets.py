@@ -73,10 +73,7 @@ LOST_IN_NEITHER = attacks(
     {
         "and the set's path is mistyped": then(unlisted, named("./sett.yaml")),
         "and the set's path is in capitals": then(unlisted, named("./SET.yaml")),
-        "and the set's path ends otherwise": then(unlisted, named("./set.yml")),
-        "and the path is of the lines": then(unlisted, named("./set.jsonl")),
         "and the path has no ending": then(unlisted, named("./set")),
-        "and the path is another folder's": then(unlisted, named("./sets/set.yaml")),
         "and the path leads up": then(unlisted, named("../set.yaml")),
         "and the cases are called external": then(unlisted, named({"name": "set", "cases": "external"})),
         "and an external set's name is in capitals": then(unlisted, named({"name": "Set", "cases": "external"})),
@@ -88,9 +85,7 @@ LOST_IN_NEITHER = attacks(
         "and expected names the rest, for a reason of blanks": then(unlisted, expecting(subset="  \t")),
         "and a reason without expected": then(unlisted, setting(subset="time")),
         "and expected is empty": then(unlisted, expecting(rest=False)),
-        "and expected is a folder": then(unlisted, setting(expected=".")),
         "and expected leads nowhere": then(unlisted, setting(expected="idss.jsonl")),
-        "and expected is the set's YAML": then(unlisted, setting(expected="set.yaml")),
         "and expected is a list of texts": then(unlisted, lambda s: s.raw.update({"ids.jsonl": b'"c1"\n'}),
                                                 setting(expected="ids.jsonl")),
         "and expected speaks of another set": then(
