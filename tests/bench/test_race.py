@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.bench import race as races
-from qualgate.bench.race import Contender, best_sizes, race, shown, standing
+from qualgate.bench.race import Contender, best_sizes, race, standing
 
 
 class Clock:
@@ -52,25 +52,12 @@ def test_a_ratio_is_the_other_s_seconds_over_one_s_own_over_all_kinds(clock):
     assert (stood.cases, stood.unlike) == (2, 0)
 
 
-def test_cpu_seconds_are_each_contender_s_own(clock):
-    stood = standing(race("x", {"a": clock.contender("a", 1), "b": clock.contender("b", 3)}, ["k"], 1), "a", "b")
-    assert stood.cpu == [3.0]
-    assert stood.shown["cpu"] == 3.0
-
-
 def test_a_case_that_was_answered_otherwise_in_any_round_is_counted_once(clock):
     turns = iter(["abc", "abX", "aYX"])
     odd = clock.contender("odd", 1, lambda kind: list(next(turns)))
     rounds = race("x", {"right": clock.contender("right", 1, lambda kind: list("abc")), "odd": odd}, ["k"], 3)
     stood = standing(rounds, "right", "odd")
     assert (stood.cases, stood.unlike) == (3, 2)
-
-
-def test_answers_of_another_number_are_no_answers_to_the_same_prompts(clock):
-    few = clock.contender("few", 1, lambda kind: [])
-    rounds = race("x", {"one": clock.contender("one", 1), "few": few}, ["k"], 1)
-    with pytest.raises(ValueError, match="shorter"):
-        standing(rounds, "one", "few")
 
 
 def test_the_best_size_is_looked_for_by_kind_and_no_further_than_there_are_prompts(clock):
@@ -84,8 +71,3 @@ def test_the_best_size_is_looked_for_by_kind_and_no_further_than_there_are_promp
 
     assert best_sizes(answer, {"short": 8, "long": 9}, (4, 8, 16)) == {"short": 8, "long": 16}
     assert tried == list(seconds)
-
-
-def test_a_result_shows_every_turn(clock):
-    [row] = shown("drafted", race("x", {"a": clock.contender("a", 1, lambda kind: ["ab", "c"])}, ["k"], 1))
-    assert row == {"race": "drafted", "k": {"a": {"seconds": 1.0, "cpu": 2.0, "said": 3}}}

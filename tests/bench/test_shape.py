@@ -7,9 +7,8 @@ import pytest
 
 from qualgate.bench import _run_of as run_of_speed
 from qualgate.bench import benchmarks, checkout, run_benchmark
-from qualgate.bench.goals import COMMANDS, DEMO, SPEED
+from qualgate.bench.goals import COMMANDS, SPEED
 from qualgate.bench.memory import measure
-from qualgate.bench.shape import told
 from qualgate.errors import UsageError
 from tests.verification import PROOFS, run_of
 
@@ -35,13 +34,6 @@ def test_a_result_without_a_row_of_its_table_is_refused():
         COMMANDS.result(rounds=[], rows=rows[:-1])
 
 
-def test_a_row_that_was_not_run_has_no_verdict_and_a_reason():
-    row = DEMO.row("int8_approves", 2, met=True, unmet_because="2 seeds only")
-    assert row["met"] is None
-    assert row["reason"] == "2 seeds only"
-    assert row["goal"] == DEMO.goals["int8_approves"]
-
-
 def test_an_unknown_benchmark_is_named_with_those_there_are():
     with pytest.raises(UsageError, match="decode"):
         run_benchmark("decoed", quick=True)
@@ -63,12 +55,3 @@ def test_the_list_of_benchmarks_is_shown_beside_another_package_called_tests(tmp
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     begun = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]  # the others go on with one
     assert [line.split()[0] for line in begun] == list(benchmarks())
-
-
-def test_each_part_is_told_on_stderr_alone(capsys):
-    assert list(told("scoring", ("bfcl", "suite"))) == ["bfcl", "suite"]
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines() == [
-        "scoring: 0 of 2 done, 0 s; now bfcl", "scoring: 1 of 2 done, 0 s; now suite", "scoring: 2 of 2 done, 0 s"
-    ]  # fmt: skip

@@ -73,24 +73,6 @@ def test_answers_without_end_gain_what_leviathan_s_theorem_says():
     assert predicted([20_000], tokens, fate, times) == pytest.approx(told / (3 / 2 + tokens * 0.5 / 2), rel=1e-3)
 
 
-def test_who_is_over_makes_passes_smaller():
-    sure = Accepted(drafted=1.0, chances=[1.0])
-    times = PassTimes(target={(1, 0): 1.0, (1, 3): 2.0, (2, 0): 3.0, (2, 3): 5.0}, draft={1: (0.5, 0.0)})
-    # Plain: 4 passes of both, 4 of the longer. Drafted: one pass of both, one of the longer.
-    assert predicted([5, 9], 3, sure, times) == pytest.approx((4 * 3 + 4 * 1) / ((5 + 0.5) + (2 + 0.5)))
-
-
-def test_an_answer_of_one_token_gains_nothing():
-    assert predicted([1, 1], 3, Accepted(drafted=1.0, chances=[1.0]), FREE) == 1
-
-
-def test_a_pass_in_which_some_have_no_draft_costs_what_the_mean_of_passes_does():
-    half = Accepted(drafted=0.5, chances=[0.0])  # never accepted: as many passes as plain
-    times = PassTimes(target={(1, 0): 1.0, (1, 8): 3.0}, draft={})
-    drafted = sum(min(8, left) for left in range(1, 11)) / 10  # no draft goes on beyond the end
-    assert predicted([11], 8, half, times) == pytest.approx(1 / (1 + drafted * (2 / 8) / 2))
-
-
 def test_between_what_was_measured_times_are_on_a_line_and_beyond_it_the_last():
     times = PassTimes(target={(1, 0): 1.0, (1, 4): 2.0, (4, 0): 4.0, (4, 4): 8.0}, draft={1: (1.0, 2.0), 4: (2.0, 4.0)})
     assert times.seconds(1, 1) == 1.25

@@ -67,29 +67,9 @@ def test_prompts_are_asked_by_kind_and_fresh_in_every_turn(tmp_path):
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_it_stands_still_while_others_have_their_turn(tmp_path, monkeypatch):
-    children = []
-    known = vllm_peer.cpu_seconds
-    monkeypatch.setattr(vllm_peer, "cpu_seconds", lambda root: children.append(root) or known(root))
-    with vllm_peer.serving(Path("folder"), "float32", PROMPTS, tmp_path) as vllm:
-        vllm.contender.answer("long")
-        vllm.contender.cpu()
-        stat = Path(f"/proc/{children[0]}/stat").read_text()
-        assert stat.rpartition(")")[2].split()[0] in "T", "stopped"
-    assert not Path(f"/proc/{children[0]}").exists()
-
-
-@pytest.mark.usefixtures("stand_in")
 def test_one_that_does_not_come_up_says_why(tmp_path):
     with (
         pytest.raises(vllm_peer.Down, match="no such model"),
         vllm_peer.serving(Path("broken"), "float32", PROMPTS, tmp_path),
     ):
         pass
-
-
-def test_without_an_interpreter_nothing_is_measured(monkeypatch):
-    monkeypatch.delenv(vllm_peer.INTERPRETER, raising=False)
-    assert vllm_peer.INTERPRETER in vllm_peer.missing()
-    monkeypatch.setenv(vllm_peer.INTERPRETER, sys.executable)
-    assert vllm_peer.missing() == ""

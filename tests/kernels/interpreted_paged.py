@@ -8,14 +8,11 @@ process.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from triton.runtime import interpreter
 
 from qualgate_kernels import availability, dispatch
@@ -23,7 +20,6 @@ from qualgate_kernels.packs import Packs, prepare
 from qualgate_kernels.paged import Seen, keep_torch, numbers_of
 from qualgate_kernels.paged_gpu import attend_paged_triton, keep_paged_triton
 from qualgate_kernels.slots import SLOTS
-from tests.depth import examples
 from tests.kernels.one_shape import one_shape
 from tests.kernels.test_paged import ROWS, SEEN, Sequences, oracle
 
@@ -102,36 +98,6 @@ def test_spans_side_by_side_have_the_bits_of_spans_in_a_row(window, form):
             split=bool(index % 2),
         )  # fmt: skip
         assert same(alone[0], whole[index]), index
-
-
-def cut_into_passes(length, group, form, edges, seen, seed):
-    """A sequence in passes from edge to edge, other sequences' rows before and behind it; its rows' results."""
-    sequences = Sequences([length, 40, 70], 2, 32, seed, form)
-    query = torch.randn(length, 2 * group, 32, generator=torch.Generator().manual_seed(seed))
-    found = []
-    for begin, end in pairwise(edges):
-        before, behind = (seed + begin) % 2, (seed + end) % 4
-        rows = [(1, p) for p in range(before)] + [(0, p) for p in range(begin, end)] + [(2, p) for p in range(behind)]
-        kept = [torch.stack([held[n][p] for n, p in rows]) for held in (sequences.keys, sequences.values)]
-        keep_paged_triton(sequences.blocks, sequences.places(rows), *kept)
-        asked = torch.cat([torch.randn(before, *query.shape[1:]), query[begin:end]])
-        asked = torch.cat([asked, torch.randn(behind, *query.shape[1:])]).contiguous()
-        made = attend_paged_triton(asked, sequences.blocks, sequences.places(rows), seen)
-        found.append(made[before : before + end - begin])
-    return torch.cat(found)
-
-
-@pytest.mark.proof
-@examples(40)
-@given(
-    st.integers(0, 2**20), st.integers(1, 60), st.sampled_from([1, 2, 5, 8, 17]), st.sampled_from(FORMS),
-    st.sampled_from(sorted(SEEN)), st.lists(st.integers(1, 59), max_size=5),
-)  # fmt: skip
-def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, group, form, name, cuts):
-    seen = seen_of(name, 2 * group)
-    edges = sorted({0, length, *(cut for cut in cuts if cut < length)})
-    whole = cut_into_passes(length, group, form, [0, length], seen, seed)
-    assert same(cut_into_passes(length, group, form, edges, seen, seed), whole)
 
 
 @pytest.mark.parametrize("form", EITHER)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from qualgate_kernels.attention import FORMATS, QuantizedCache, attend_torch, new_cache, write
-from qualgate_kernels.dispatch import attend, attend_path
 
 EPS = {torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}  # a few roundings of numbers up to 3
 
@@ -60,26 +59,6 @@ def test_a_row_is_the_same_in_decode_verify_and_prefill(format, dtype):
     for first, rows in ((0, 1), (63, 1), (64, 1), (289, 1), (60, 9), (250, 16), (1, 3)):
         part = attend_torch(query[:, :, first : first + rows].contiguous(), cache, torch.tensor([first]))
         assert torch.equal(part, whole[:, :, first : first + rows]), (first, rows)
-
-
-@pytest.mark.parametrize("channels", [False, True])
-@pytest.mark.parametrize("format", FORMATS)
-def test_no_later_token_changes_an_earlier_one(format, channels):
-    whole, keys, values = filled(format, length=70, channels=channels)
-    piecewise = new_cache(format, 2, 2, 90, 32, key_channel_scales=whole.key_channel_scales)
-    for place, count in ((0, 1), (1, 60), (61, 9)):
-        at = torch.full((2,), place)
-        write(piecewise, at, keys[:, :, place : place + count], values[:, :, place : place + count])
-    assert torch.equal(piecewise.keys.view(torch.uint8), whole.keys.view(torch.uint8))
-    assert torch.equal(piecewise.values.view(torch.uint8), whole.values.view(torch.uint8))
-    assert torch.equal(piecewise.value_scales, whole.value_scales)
-
-
-def test_on_a_cpu_the_twin_serves():
-    cache, _, _ = filled("int4", length=9)
-    query, start = torch.randn(2, 2, 1, 32), torch.tensor([8, 3])
-    assert torch.equal(attend(query, cache, start), attend_torch(query, cache, start))
-    assert attend_path(cache) == "torch twin: no kernel for cpu"
 
 
 def test_what_does_not_fit_is_refused():

@@ -28,18 +28,6 @@ def test_where_there_is_a_compiler_the_kernels_are_built():
 
 
 @compiled
-@pytest.mark.parametrize(("code", "bits"), [("e2m1", 4), ("int", 4), ("int", 8)])
-def test_rows_that_share_a_stretch_of_codes_are_the_same_as_rows_of_a_panel(code, bits):
-    packed = weight(code, bits, 130, 1120, 32)  # 35 segments: several stretches, the last one shorter
-    prepared = cpu.prepare(packed)
-    for path, dtype in ((cpu.path(), torch.float32), (PATHS[-1], torch.bfloat16)):
-        x = inputs(packed.shape[1], dtype, 64)
-        together = multiply(x, prepared, path, threads=1)
-        for rows in (1, 2, 3, 5, 8, 9, 12, 13, 17, 32, 33):
-            assert same(multiply(x[-rows:], prepared, path), together[-rows:]), (path, rows)
-
-
-@compiled
 def test_a_wide_layer_is_the_same_on_any_number_of_threads():
     packed = weight("int", 4, 1000, 512, 128)
     prepared = cpu.prepare(packed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 import torch
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from qualgate_kernels import cpu, dense
 from qualgate_kernels.cpu import dense_layout
-from qualgate_kernels.packed import PackedWeight
 from tests.kernels.weights import PATHS, multiply, same
 
 pytestmark = pytest.mark.skipif(not cpu.paths(), reason=cpu.available())
@@ -37,43 +36,6 @@ def test_the_twin_is_as_near_as_float32_gets():
         exact, size = x.double() @ weight.double().T, x.double().abs() @ weight.double().abs().T
         allowed = 8 * (131 * 2**-24 * size + (2**-8 * exact.abs() if dtype == torch.bfloat16 else 0))
         assert bool(((dense.matmul_dense_torch(x, weight).double() - exact).abs() <= allowed).all())
-
-
-@each_stored
-def test_sums_go_up_the_in_features_a_segment_at_a_time(stored):
-    """Inputs that cancel: what is left is the roundings alone, so another order gives other numbers. Sums of two such
-    numbers are exact in float64, so rounding each to float32 is what the processor does."""
-    columns, segment = 300, 100  # three segments, of 128 at most
-    weight = torch.ones(70, columns, dtype=stored)
-    weight[0, 0] = {torch.bfloat16: 1, torch.float16: 1 + 2**-10, torch.float32: 1 + 2**-20}[stored]
-    half = torch.rand(5, columns // 2, generator=torch.Generator().manual_seed(3)) + 1
-    half *= 2.0 ** torch.randint(0, 20, half.shape, generator=torch.Generator().manual_seed(4))
-    x = torch.cat((half, -half), 1)[:, torch.randperm(columns, generator=torch.Generator().manual_seed(5))].contiguous()
-    expected = torch.zeros(5)
-    for first, last in pairwise(range(0, columns + 1, segment)):
-        partial = torch.zeros(5)
-        for k in range(first, last):
-            partial = (partial.double() + x[:, k].double()).float()
-        expected = (expected.double() + partial.double()).float()
-    assert not torch.equal(expected, x.double().sum(1).float())
-    prepared = prepared_of(weight)
-    assert prepared.values.dtype == stored
-    for path in PATHS:
-        assert same(multiply(x, prepared, path)[:, 1:].contiguous(), expected[:, None].expand(5, 69).contiguous()), path
-
-
-@each_x
-@pytest.mark.parametrize("rows", [1, 3, 40])
-def test_a_packed_weight_of_scale_one_and_its_values_give_the_same_bits(dtype, rows):
-    codes = torch.randint(0, 256, (70, 512), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    packed = cpu.prepare(
-        PackedWeight(code="int", bits=8, shape=(70, 512), codes=codes, scales=torch.ones(70, 1), group_size=0)
-    )
-    values = prepared_of((codes.short() - 128).float())
-    assert values.values.dtype == torch.bfloat16
-    x = drawn(rows, 512, dtype=dtype)
-    for path in PATHS:
-        assert same(multiply(x, values, path), multiply(x, packed, path)), path
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (64, 128), (67, 333), (200, 1025)])

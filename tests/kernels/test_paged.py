@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from qualgate_kernels import cpu, dispatch, paged
 from qualgate_kernels.cpu import paged as in_c
@@ -118,34 +115,6 @@ def test_a_rows_bits_are_those_it_has_alone(path, name, heads, form):
     for threads in (2, 3):
         again = in_c.attend(query, sequences.blocks, sequences.places(ROWS), seen, threads, path)
         assert torch.equal(again, together)
-
-
-@needs_c
-@given(
-    st.integers(0, 2**20), st.integers(1, 70), st.sampled_from([(1, 1), (2, 4), (4, 4), (2, 10)]),
-    st.sampled_from(list(FORMS)),
-)  # fmt: skip
-def test_however_a_sequence_is_cut_into_passes_its_rows_have_the_same_bits(seed, length, heads, form):
-    kv_heads, query_heads = heads
-    whole, pieces = (Sequences([length, 40], kv_heads, 32, seed, form) for _ in range(2))
-    query = torch.randn(length, query_heads, 32, generator=torch.Generator().manual_seed(seed))
-    seen = Seen(scale=0.2)
-
-    def passed(sequences, start, stop, neighbours):
-        rows = [(0, p) for p in range(start, stop)] + [(1, p) for p in range(neighbours)]
-        key, value = (
-            torch.cat([held[0][start:stop], held[1][:neighbours]]) for held in (sequences.keys, sequences.values)
-        )
-        places = sequences.places(rows)
-        dispatch.keep_paged(sequences.blocks, places, key, value)
-        beside = torch.randn(neighbours, query_heads, 32)
-        asked = torch.cat([query[start:stop], beside]).contiguous()
-        return dispatch.attend_paged(asked, sequences.blocks, places, seen, threads=1 + seed % 2)[: stop - start]
-
-    cuts = torch.randperm(length, generator=torch.Generator().manual_seed(seed + 1))[: seed % 5].tolist()
-    edges = sorted({0, length, *cuts})
-    parts = [passed(pieces, a, b, (seed + a) % 7) for a, b in pairwise(edges)]
-    assert torch.equal(torch.cat(parts), passed(whole, 0, length, 0))
 
 
 @needs_c

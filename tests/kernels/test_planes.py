@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qualgate_kernels import configs
 from qualgate_kernels.linear import matmul, matmul_torch, prepare
-from qualgate_kernels.packed import PackedWeight, pack_codes
+from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.planes import concatenate, lay_out, restore, uncovered
 from qualgate_kernels.samples import weight
 
@@ -90,12 +89,6 @@ def test_what_the_kernels_do_not_cover_is_left_to_the_twin_with_the_reason(packe
     assert restore(prepared) is packed
 
 
-def test_five_bit_codes_are_left_to_the_twin():
-    codes = pack_codes(torch.zeros(2, 32, dtype=torch.uint8), 5)
-    packed = PackedWeight(code="int", bits=5, shape=(2, 32), codes=codes, scales=torch.ones(2, 1), group_size=0)
-    assert uncovered(packed) == "5-bit codes"
-
-
 def test_on_a_cpu_the_twin_multiplies_and_the_reason_is_kept(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     packed = weight("int4 g64", 5, 128)
@@ -144,14 +137,3 @@ def test_weights_that_differ_are_not_joined(one, other, fault):
         concatenate([weight(one, 70, 128), weight(other, 70, 128)])
     with pytest.raises(ValueError, match="in_features"):
         concatenate([weight("int8", 7, 128), weight("int8", 7, 256)])
-
-
-def test_how_k_is_split_follows_from_the_weight_alone():
-    """The fewest parts that give every SM work, none of them empty, none shorter than four blocks."""
-    for shape in ((8192, 8192), (28672, 4096), (4096, 14336), (128, 128), (1024, 1000)):
-        blocks = -(-shape[1] // 256)
-        count = configs.splits(*shape, "int", 4, blocks)
-        assert 1 <= count <= max(1, blocks // 4)
-        assert (count - 1) * -(-blocks // count) < blocks
-    assert configs.splits(8192, 8192, "int", 4, 32) == 4
-    assert configs.splits(28672, 4096, "int", 4, 16) == 2

@@ -61,6 +61,7 @@ FORMATS = {
             ("offsets", 160, 32, {"offsets": True, "scales": torch.float32}),
         )
     },
+    "int4 many groups": weight("int", 4, 130, 1120, 32),  # 35 segments: several stretches, the last one shorter
     "int4 smallest group": weight("int", 4, 3, 24, 8),
     "int4 one weight": weight("int", 4, 1, 1, 0),
     "int4 per row, odd": weight("int", 4, 65, 333, 0, zero_points=True),

@@ -24,7 +24,7 @@ from tests.verification.service.stores import new_stores
 
 LEAST = {"file": 50_000, "postgresql": 30_000}  # rows/s
 LONGEST = 0.2  # s
-WRITERS, RESULTS, ROWS = 16, 100_000, 128
+WRITERS, WRITERS_QUICK, RESULTS, ROWS = 16, 3, 100_000, 128
 CASES, CASES_QUICK, RESULTS_QUICK = 20_000, 500, 200  # of each of three sets; of each writer
 VARIANT = {"int8": 0.0}
 
@@ -35,7 +35,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     with new_stores() as stores:
         rates = {kind: rate(url, CASES_QUICK if quick else CASES) for kind, url in stores.items()}
     with new_stores() as stores:
-        waits = {kind: wait(url, RESULTS_QUICK if quick else RESULTS) for kind, url in stores.items()}
+        results, writers = (RESULTS_QUICK, WRITERS_QUICK) if quick else (RESULTS, WRITERS)
+        waits = {kind: wait(url, results, writers) for kind, url in stores.items()}
     missing = few or (None if set(rates) == set(LEAST) else "no PostgreSQL is installed here")
     fast = all(found["score rows/s"] >= LEAST[kind] for kind, found in rates.items())
     good = all(found["errors"] == 0 and found["p99 wait, s"] < LONGEST for found in waits.values())
@@ -65,15 +66,15 @@ def rate(url: str, cases: int, clock: Any = time.perf_counter) -> dict[str, floa
     return {"score rows/s": sum(map(len, scored.values())) / seconds, "answers/s": len(plan.expected) / took}
 
 
-def wait(url: str, results: int) -> dict[str, float]:
+def wait(url: str, results: int, writers: int) -> dict[str, float]:
     """What the writers met, and whether all that they wrote is there."""
     open_store(url).close()
-    with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
-        found = pool.starmap(_write, [(url, seed, results) for seed in range(WRITERS)], chunksize=1)
+    with multiprocessing.get_context("spawn").Pool(writers) as pool:
+        found = pool.starmap(_write, [(url, seed, results) for seed in range(writers)], chunksize=1)
     waits = np.array([one for _, each, _ in found for one in each])
     with open_store(url) as store, store.read() as connection:
         done = connection.exec_driver_sql("SELECT count(*) FROM units WHERE status = 'done'").scalar_one()
-    planned = sum(len(_plan(seed, results).expected) for seed in range(WRITERS))
+    planned = sum(len(_plan(seed, results).expected) for seed in range(writers))
     return {
         "results": done,
         "errors": sum(errors for *_, errors in found) + planned - done,
