@@ -49,131 +49,120 @@ def truncated(e: RunEvidence, side: str, share: float) -> RunEvidence:
     return with_units(e, side, lambda units: (replace(u, truncated=i % 100 < 100 * share) for i, u in enumerate(units)))
 
 
-CASES: dict[str, tuple[Callable[[RunEvidence], RunEvidence], int, str]] = {
-    "empty folders": (emptied, 13, "no unit was planned"),
-    "closed list but no rows": (lambda e: both(e, lambda units: ()), 13, "240 of 240 units missing"),
-    "12 rows of 240 on the variant": (lambda e: only(e, 12, "variant"), 13, "228 of 240 units missing"),
-    "12 rows of 240 on the baseline": (lambda e: only(e, 12, "baseline"), 13, "228 of 240 units missing"),
-    "12 rows on both sides": (lambda e: both(e, lambda units: units[:12]), 13, "missing"),
-    "one missing row": (lambda e: with_units(e, "variant", lambda u: u[1:]), 13, "1 of 240 units missing: code/code-0"),
-    "a row marked missing": (lambda e: with_unit(e, "variant", 3, status="missing"), 13, "missing"),
-    "an errored unit": (lambda e: with_unit(e, "variant", 3, status="error", error="worker died"), 13, "failed"),
-    "an errored baseline unit": (lambda e: with_unit(e, "baseline", 3, status="error"), 13, "failed"),
-    "all units errored": (lambda e: with_each(e, "variant", status="error", error="NaN logits"), 13, "240 of 240"),
-    "all errored on both": (lambda e: with_each(e, "both", status="error"), 13, "failed"),
+Faults = dict[str, tuple[Callable[[RunEvidence], RunEvidence], str]]
+INCOMPLETE: Faults = {
+    "empty folders": (emptied, "no unit was planned"),
+    "closed list but no rows": (lambda e: both(e, lambda units: ()), "240 of 240 units missing"),
+    "12 rows of 240 on the variant": (lambda e: only(e, 12, "variant"), "228 of 240 units missing"),
+    "12 rows of 240 on the baseline": (lambda e: only(e, 12, "baseline"), "228 of 240 units missing"),
+    "12 rows on both sides": (lambda e: both(e, lambda units: units[:12]), "missing"),
+    "one missing row": (lambda e: with_units(e, "variant", lambda u: u[1:]), "1 of 240 units missing: code/code-0"),
+    "a row marked missing": (lambda e: with_unit(e, "variant", 3, status="missing"), "missing"),
+    "an errored unit": (lambda e: with_unit(e, "variant", 3, status="error", error="worker died"), "failed"),
+    "an errored baseline unit": (lambda e: with_unit(e, "baseline", 3, status="error"), "failed"),
+    "all units errored": (lambda e: with_each(e, "variant", status="error", error="NaN logits"), "240 of 240"),
+    "all errored on both": (lambda e: with_each(e, "both", status="error"), "failed"),
     "an aborted unit, scored right": (
         lambda e: with_unit(e, "variant", 3, finish_reason="abort"),
-        13,
         "int4: 1 of 240 units ended by the server (abort",
     ),
-    "an aborted baseline unit": (
-        lambda e: with_unit(e, "baseline", 3, finish_reason="abort"),
-        13,
-        "ended by the server",
-    ),
-    "duplicate unit": (lambda e: with_units(e, "variant", lambda u: (*u, u[0])), 14, "recorded more than once"),
-    "duplicate baseline unit": (lambda e: with_units(e, "baseline", lambda u: (*u, u[5])), 14, "more than once"),
-    "duplicate in place of another": (
-        lambda e: with_units(e, "variant", lambda u: (u[1], *u[1:])),
-        14,
-        "more than once",
-    ),
-    "planned twice": (lambda e: replace(e, expected=(*e.expected, e.expected[-1])), 14, "planned more than once"),
-    "never planned": (
-        lambda e: with_units(e, "variant", lambda u: (*u, replace(u[0], key=UnitKey("int4", "code", "extra")))),
-        14,
-        "never planned",
-    ),
-    "a row of another arm": (
-        lambda e: with_unit(e, "variant", 0, key=replace(e.variants[0].units[0].key, arm="baseline")),
-        14,
-        "never planned",
-    ),
-    "a set the run does not list": (lambda e: replace(e, metrics={"tools": e.metrics["tools"]}), 14, "does not list"),
+    "an aborted baseline unit": (lambda e: with_unit(e, "baseline", 3, finish_reason="abort"), "ended by the server"),
     "planned for one arm only": (
         lambda e: replace(
             with_units(e, "variant", lambda u: u[1:]),
             expected=tuple(k for k in e.expected if (k.arm, k.case_id) != ("int4", "code-0")),
         ),
-        13,
         "one of the two arms",
     ),
-    "integrity: hash": (lambda e: replace(e, integrity=("row 7: sha256 differs",)), 14, "row 7"),
-    "integrity and incomplete": (
-        lambda e: replace(only(e, 1, "variant"), integrity=("chain broken at 3",)),
-        14,
-        "chain broken",
-    ),
-    "two kernels in one arm": (
-        lambda e: with_unit(with_each(e, "variant", kernel="c avx512"), "variant", 3, kernel="c avx2"),
-        12,
-        "different kernels (c avx2, c avx512)",
-    ),
-    "stale": (lambda e: replace(e, stale=("weights of int4 changed since the run",)), 12, "changed since"),
-    "score NaN": (lambda e: scored(e, "variant", 0, nan), 13, "NaN"),
-    "baseline score NaN": (lambda e: scored(e, "baseline", 0, nan), 13, "NaN"),
-    "score infinite": (lambda e: scored(e, "variant", 0, inf), 13, "range"),
-    "score above 1": (lambda e: scored(e, "variant", 0, 1.5), 13, "range"),
-    "score below 0": (lambda e: scored(e, "variant", 0, -1.0), 13, "range"),
-    "score absent": (lambda e: with_unit(e, "variant", 0, values={}), 13, "without a score of exact_match, which"),
-    "KL NaN": (lambda e: with_unit(e, "variant", 0, kl=(0.1, nan)), 13, "range"),
-    "KL negative": (lambda e: with_unit(e, "variant", 0, kl=(0.1, -0.2)), 13, "range"),
+    "score NaN": (lambda e: scored(e, "variant", 0, nan), "NaN"),
+    "baseline score NaN": (lambda e: scored(e, "baseline", 0, nan), "NaN"),
+    "score infinite": (lambda e: scored(e, "variant", 0, inf), "range"),
+    "score above 1": (lambda e: scored(e, "variant", 0, 1.5), "range"),
+    "score below 0": (lambda e: scored(e, "variant", 0, -1.0), "range"),
+    "score absent": (lambda e: with_unit(e, "variant", 0, values={}), "without a score of exact_match, which"),
+    "KL NaN": (lambda e: with_unit(e, "variant", 0, kl=(0.1, nan)), "range"),
+    "KL negative": (lambda e: with_unit(e, "variant", 0, kl=(0.1, -0.2)), "range"),
     "latency NaN": (
         lambda e: with_unit(e, "variant", 0, values=e.variants[0].units[0].values | {"latency.e2e": nan}),
-        13,
         "range",
     ),
-    "scorer cannot say, variant": (lambda e: unscored(e, "variant", 12), 12, "could not say for 12 of 240"),
+    "no identity": (lambda e: with_variant(e, identity=None), "no job ever finished"),
+    "no baseline identity": (lambda e: replace(e, baseline=replace(e.baseline, identity=None)), "no job"),
+    "planned variant left nothing": (
+        lambda e: replace(e, expected=(*e.expected, *(replace(k, arm="int2") for k in e.expected if k.arm == "int4"))),
+        "int2: 240 of 240 units missing",
+    ),
+}
+BROKEN: Faults = {
+    "duplicate unit": (lambda e: with_units(e, "variant", lambda u: (*u, u[0])), "recorded more than once"),
+    "duplicate baseline unit": (lambda e: with_units(e, "baseline", lambda u: (*u, u[5])), "more than once"),
+    "duplicate in place of another": (lambda e: with_units(e, "variant", lambda u: (u[1], *u[1:])), "more than once"),
+    "planned twice": (lambda e: replace(e, expected=(*e.expected, e.expected[-1])), "planned more than once"),
+    "never planned": (
+        lambda e: with_units(e, "variant", lambda u: (*u, replace(u[0], key=UnitKey("int4", "code", "extra")))),
+        "never planned",
+    ),
+    "a row of another arm": (
+        lambda e: with_unit(e, "variant", 0, key=replace(e.variants[0].units[0].key, arm="baseline")),
+        "never planned",
+    ),
+    "a set the run does not list": (lambda e: replace(e, metrics={"tools": e.metrics["tools"]}), "does not list"),
+    "integrity: hash": (lambda e: replace(e, integrity=("row 7: sha256 differs",)), "row 7"),
+    "integrity and incomplete": (
+        lambda e: replace(only(e, 1, "variant"), integrity=("chain broken at 3",)),
+        "chain broken",
+    ),
+    "two variants of one name": (lambda e: replace(e, variants=e.variants * 2), "two arms are called"),
+    "the variant is called baseline": (lambda e: with_variant(e, name="baseline"), "two arms are called"),
+}
+UNDECIDED: Faults = {
+    "two kernels in one arm": (
+        lambda e: with_unit(with_each(e, "variant", kernel="c avx512"), "variant", 3, kernel="c avx2"),
+        "different kernels (c avx2, c avx512)",
+    ),
+    "stale": (lambda e: replace(e, stale=("weights of int4 changed since the run",)), "changed since"),
+    "scorer cannot say, variant": (lambda e: unscored(e, "variant", 12), "could not say for 12 of 240"),
     "scorer cannot say, either": (
         lambda e: unscored(unscored(e, "variant", 12), "baseline", 12),
-        12,
         "could not say for 12 of 240",
     ),
     "scorer cannot say anything": (
         lambda e: with_each(e, "both", lambda u: replace(u, values=dict.fromkeys(u.values))),
-        12,
         "could not say for 240 of 240",
     ),
-    "re-versioned case": (lambda e: with_unit(e, "variant", 0, case_hash="sha other"), 12, "not the same version"),
-    "re-versioned set": (lambda e: with_each(e, "variant", case_hash="sha v2"), 12, "240 cases are not the same"),
-    "no hash on either side": (lambda e: with_each(e, "both", case_hash=""), 12, "240 cases lack a `case_hash`"),
-    "swapped ids": (swapped_ids, 12, "2 cases are not the same version"),
-    "another cluster on one side": (lambda e: with_unit(e, "variant", 0, cluster="x"), 12, "not the same version"),
+    "re-versioned case": (lambda e: with_unit(e, "variant", 0, case_hash="sha other"), "not the same version"),
+    "re-versioned set": (lambda e: with_each(e, "variant", case_hash="sha v2"), "240 cases are not the same"),
+    "no hash on either side": (lambda e: with_each(e, "both", case_hash=""), "240 cases lack a `case_hash`"),
+    "swapped ids": (swapped_ids, "2 cases are not the same version"),
+    "another cluster on one side": (lambda e: with_unit(e, "variant", 0, cluster="x"), "not the same version"),
     "scorer version": (
         lambda e: with_unit(e, "variant", 0, scorers={"exact_match": "exact_match/2"}),
-        12,
         "scorer version",
     ),
-    "scorer unknown on both": (lambda e: with_each(e, "both", scorers={}), 12, "scorer"),
+    "scorer unknown on both": (lambda e: with_each(e, "both", scorers={}), "scorer"),
     **{
-        field: (lambda e, f=field: with_variant(e, identity=identity("int4", **{f: "x"})), 12, f"{field} differs")
+        field: (lambda e, f=field: with_variant(e, identity=identity("int4", **{f: "x"})), f"{field} differs")
         for field in PAIRED_BY
     },
-    "no identity": (lambda e: with_variant(e, identity=None), 13, "no job ever finished"),
-    "no baseline identity": (lambda e: replace(e, baseline=replace(e.baseline, identity=None)), 13, "no job"),
-    "baseline right on nothing": (lambda e: run(right=0.0), 12, "right on 0.0%"),
-    "baseline right on too little": (lambda e: run(right=0.2), 12, "would not show"),
-    "both truncated": (lambda e: truncated(truncated(e, "baseline", 1), "variant", 1), 12, "cut off on 100.0%"),
-    "baseline truncated on 7 %": (lambda e: truncated(e, "baseline", 0.07), 12, "cut off on"),
-    "zero flips at n = 10": (lambda e: run(n=10, right=1.0), 12, "cannot exclude"),
-    "one case": (lambda e: run(n=1, right=1.0), 12, "right on 100.0% of 1 case "),
+    "baseline right on nothing": (lambda e: run(right=0.0), "right on 0.0%"),
+    "baseline right on too little": (lambda e: run(right=0.2), "would not show"),
+    "both truncated": (lambda e: truncated(truncated(e, "baseline", 1), "variant", 1), "cut off on 100.0%"),
+    "baseline truncated on 7 %": (lambda e: truncated(e, "baseline", 0.07), "cut off on"),
+    "zero flips at n = 10": (lambda e: run(n=10, right=1.0), "cannot exclude"),
+    "one case": (lambda e: run(n=1, right=1.0), "right on 100.0% of 1 case "),
     "19 clusters": (
         lambda e: both(e, lambda us: (replace(u, cluster=f"c{i % 19}") for i, u in enumerate(us))),
-        12,
         "19 clusters",
-    ),
-    "two variants of one name": (lambda e: replace(e, variants=e.variants * 2), 14, "two arms are called"),
-    "the variant is called baseline": (lambda e: with_variant(e, name="baseline"), 14, "two arms are called"),
-    "planned variant left nothing": (
-        lambda e: replace(e, expected=(*e.expected, *(replace(k, arm="int2") for k in e.expected if k.arm == "int4"))),
-        13,
-        "int2: 240 of 240 units missing",
     ),
     "an evalset without units": (
         lambda e: replace(e, metrics=e.metrics | {"void": ("exact_match",)}),
-        12,
         "[pooled]: no pair of void",
     ),
+}
+CASES = {
+    name: (fault, code, said)
+    for code, faults in ((13, INCOMPLETE), (14, BROKEN), (12, UNDECIDED))
+    for name, (fault, said) in faults.items()
 }
 
 

@@ -136,27 +136,26 @@ def test_several_filters_must_be_chosen_among_and_one_document_is_counted_once(t
     assert (code, json.loads(text)["verdicts"][0]["comparisons"][0]["n"]) == (10, 200)
 
 
-def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path):
-    own = {"metrics": ["prompt_level_strict_acc"], "prompt_level_strict_acc": True}
-    paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
-    assert judged(*paths)[0] == 64
-    assert judged(*paths, "--metric", "prompt_level_strict_acc")[0] == 0
+OWN = {"metrics": ["prompt_level_strict_acc"], "prompt_level_strict_acc": True}
+# As lm-eval logs `acc` with `f1` and `brier_score` of a multiple choice: pairs for scores of the whole set.
+PAIRS = {"metrics": ["acc", "f1", "brier_score"], "acc": 1.0, "f1": [0, 1], "brier_score": [0, [0.2, 0.8]]}
 
 
-def test_a_metric_that_is_named_and_that_no_sample_has_is_refused(tmp_path):
-    paths = [log(tmp_path, name, 180) for name in ("base", "variant")]
-    for name, said in (("bleu", "; known: exact_match"), ("exact_macth", "; did you mean 'exact_match'?")):
-        assert judged(*paths, "--metric", name) == (64, f"{paths[0]}: --metric {name}: no sample carries it{said}")
-
-
-def test_a_pair_for_a_score_of_the_whole_set_hinders_no_other_metric(tmp_path):
-    """As lm-eval logs `acc` with `f1` and `brier_score` of a multiple choice."""
-    own = {"metrics": ["acc", "f1", "brier_score"], "acc": 1.0, "f1": [0, 1], "brier_score": [0, [0.2, 0.8]]}
-    paths = [log(tmp_path, name, 0, **own) for name in ("base", "variant")]
-    code, text = judged(*paths, "--json")
-    compared = json.loads(text)["verdicts"][0]["comparisons"]
-    assert (code, [one["metric"] for one in compared]) == (0, ["lm_eval.acc"])
-    assert judged(*paths, "--metric", "f1")[0] == 64
+@pytest.mark.parametrize(
+    ("changed", "metric", "code", "said"),
+    [
+        (OWN, "", 64, ""),
+        (OWN, "prompt_level_strict_acc", 0, ""),
+        (PAIRS, "", 0, "lm_eval.acc"),
+        (PAIRS, "f1", 64, ""),
+        ({}, "bleu", 64, "--metric bleu: no sample carries it; known: exact_match"),
+        ({}, "exact_macth", 64, "--metric exact_macth: no sample carries it; did you mean 'exact_match'?"),
+    ],
+)
+def test_a_metric_of_the_tasks_own_is_judged_when_it_is_named(tmp_path, changed, metric, code, said):
+    paths = [log(tmp_path, name, 180, **changed) for name in ("base", "variant")]
+    found, text = judged(*paths, *(["--metric", metric] if metric else []))
+    assert (found, said in text) == (code, True), text
 
 
 def test_logs_of_lm_eval_before_it_listed_its_metrics_are_read(tmp_path):

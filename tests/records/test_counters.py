@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from qualgate.records import DraftCounts, DraftWindow, Generation, counted_in, evalsets_of, joined
 
 
@@ -21,9 +23,18 @@ def drafts(*windows: DraftWindow, evalset: str | None = None) -> int | None:
     return found.verifications if found else None
 
 
-def test_windows_in_turn_add_up():
-    assert drafts(window(0, 10), window(10, 30)) == 30
-    assert drafts(window(0, 10), window(20, 30)) == 20  # what others drafted between them is nobody's here
+@pytest.mark.parametrize(
+    ("windows", "total"),
+    [
+        ([window(0, 10), window(10, 30)], 30),
+        ([window(0, 10), window(20, 30)], 20),  # what others drafted between them is nobody's here
+        ([window(0, 10), window(0, 10, server="two")], 20),  # two servers are two countings
+        ([window(7, 7), window(7, 7, "b")], 0),
+        ([], None),
+    ],
+)
+def test_windows_in_turn_add_up_and_none_drafted_is_told_from_none_told(windows, total):
+    assert drafts(*windows) == total
 
 
 def test_windows_side_by_side_are_counted_once_in_whatever_order_they_come():
@@ -37,20 +48,11 @@ def test_windows_side_by_side_are_counted_once_in_whatever_order_they_come():
         assert drafts(*given) == 31
 
 
-def test_two_servers_are_two_countings():
-    assert drafts(window(0, 10), window(0, 10, server="two")) == 20
-
-
 def test_a_set_has_its_drafts_where_no_other_set_was_answered_in_the_same_time():
     apart = joined([window(0, 10, "a"), window(10, 30, "b"), window(30, 35, "a")])
     assert evalsets_of(apart) == ("a", "b")
     assert (drafts(*apart, evalset="a"), drafts(*apart, evalset="b")) == (15, 20)
     assert evalsets_of(joined([window(0, 10, "a"), window(9, 30, "b")])) == ()
-
-
-def test_none_drafted_is_told_from_none_told():
-    assert drafts(window(7, 7), window(7, 7, "b")) == 0
-    assert drafts() is None
 
 
 def test_counts_that_fall_are_another_servers():

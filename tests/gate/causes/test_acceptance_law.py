@@ -9,20 +9,14 @@ import pytest
 
 from qualgate.gate.causes.acceptance_law import off_their_law
 from qualgate.records import DraftLevel, Rate
+from tests.gate.causes.test_wasted_drafts import level
 
-NONE = Rate(numerator=0, denominator=0, value=None)
 
-
-def level(accepted: float, tested: float, overlap: float) -> DraftLevel:
+def told(accepted: float, tested: float, overlap: float) -> DraftLevel:
     def rate(count: float) -> Rate:
         return Rate(numerator=count, denominator=tested, value=count / tested)
 
-    return DraftLevel(
-        level=1, proposer="mxfp4 draft", passes=0, without_draft=0, verifications=0, proposed=0, accepted=0, rejected=0,
-        discarded=0, unverified=0, acceptance_rate=NONE, proposed_per_verification=NONE, accepted_per_verification=NONE,
-        tokens_per_verification_with_bonus=NONE, positions=(), rejection={}, accepted_of_tested=rate(accepted),
-        overlap=rate(overlap),
-    )  # fmt: skip
+    return replace(level(10, 1), accepted_of_tested=rate(accepted), overlap=rate(overlap))
 
 
 def test_a_sampler_that_keeps_its_law_is_never_named_though_chances_depend_on_what_came_before():
@@ -33,19 +27,19 @@ def test_a_sampler_that_keeps_its_law_is_never_named_though_chances_depend_on_wh
             overlap += chance
             accepted += uniform < chance
             chance = 0.95 if uniform < chance else 0.4  # who was accepted is likelier to be again
-        assert off_their_law([level(accepted, 400, overlap)], "speculative_sampling") == ()
+        assert off_their_law([told(accepted, 400, overlap)], "speculative_sampling") == ()
 
 
 @pytest.mark.parametrize("share", [0.97, 1.03])
 def test_one_that_keeps_three_in_a_hundred_too_many_or_too_few_is_named(share):
     tested, overlap = 40_000, 32_000.0
-    [said] = off_their_law([level(share * overlap, tested, overlap)], "speculative_sampling")
-    assert "mxfp4 draft (level 1)" in said
+    [said] = off_their_law([told(share * overlap, tested, overlap)], "speculative_sampling")
+    assert "int4 draft (level 1)" in said
     assert "Σ min(p, q) of them is 32,000.0" in said
 
 
 def test_other_rules_have_another_law_and_what_is_not_told_is_not_judged():
-    found = level(100, 40_000, 32_000.0)
+    found = told(100, 40_000, 32_000.0)
     for rule in ("keyed", "block_verification", "typical", "lenient"):
         assert off_their_law([found], rule) == ()
     assert off_their_law([replace(found, overlap=None)], "speculative_sampling") == ()
