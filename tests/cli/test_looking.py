@@ -17,7 +17,7 @@ from qualgate.report.run_list import print_runs
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 from tests.command_line import qualgate
-from tests.report.test_report import ATTACK
+from tests.report.reading import ATTACK
 from tests.store.made import RULES, make_plan, make_run
 
 BETTER, WORSE = {"int4-g32": 0.05}, {"int4-g32": 0.5}

@@ -9,7 +9,7 @@ import pytest
 from qualgate.report.source import Source
 from qualgate.report.summary import Report, load_report
 from qualgate.store.database import open_store
-from tests.report.test_report import ATTACK, hostile
+from tests.report.reading import ATTACK, hostile
 from tests.store.made import make_plan, make_run
 
 

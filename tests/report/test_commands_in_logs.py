@@ -23,7 +23,7 @@ from qualgate.report.summary import Report, load_report
 from qualgate.report.terminal import print_report
 from qualgate.store.database import open_store
 from tests.depth import examples
-from tests.report.test_report import hostile
+from tests.report.reading import hostile
 from tests.store.made import make_plan, make_run
 
 GITHUB = (

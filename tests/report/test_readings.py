@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
-import jsonschema
 import pytest
 
 from qualgate.report import readings
 from qualgate.report.formats import rendered
-from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import Report
 from qualgate.store.queries import read_by
-from tests.report.test_report import ATTACK
+from tests.report.reading import ATTACK, checked_json, holds_no_attack
 
 STRICT = {"a": (1.0, 1.0), "b": (1.0, 0.0), "c": (0.0, 0.0), "d": (None, None)}
 SERVED = {"a": (1.0, 1.0), "b": (1.0, 1.0), "c": (0.0, 1.0), "d": (1.0, 1.0)}
@@ -49,11 +46,9 @@ def test_every_format_shows_them_and_their_text_is_only_text(report: Report, nam
     told = read_by({"tool_call.served": pairs(SERVED, name), "tool_call.correct": pairs(STRICT, name)})
     variant = report.verdicts[0].variant
     shown = replace(report, readings={variant: told})
-    body = json.loads(rendered(shown, "json"))
-    jsonschema.validate(body, report_schema())
-    assert body["readings"][variant][0]["lines"][1]["variant_forgiven"] == 2
+    assert checked_json(shown)["readings"][variant][0]["lines"][1]["variant_forgiven"] == 2
     for kind in ("markdown", "html"):
         text = rendered(shown, kind)
         assert "served" in text
         assert "variant forgiven" in text
-        assert "<script" not in text.lower()
+        holds_no_attack(shown, kind)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 from dataclasses import replace
@@ -12,20 +10,13 @@ from pathlib import Path
 import pytest
 
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import Verdict
 from qualgate.report.formats import rendered, write_report
 from qualgate.report.formats.markdown import escaped, report_as_markdown
 from qualgate.report.summary import FLIPS_SHOWN, Report, load_report
-from qualgate.report.terminal import print_report
 from qualgate.store import runs
 from qualgate.store.database import open_store
+from tests.report.reading import holding, hostile, printed
 from tests.store.made import make_plan, make_run
-
-HOSTILE = (
-    "x\n# approved\n| int2 | approve | fine |\r\n![x](http://evil) "
-    "<img src=x onerror=1> `a` \x1b[2K\u202e **b** www.evil.com"
-)
-ATTACK = f'{HOSTILE}\n::error::fake\n]]><script>alert(1)</script>"><svg onload=x>&#x41; \x00\x85\uffff\U000e0041\u061c'
 
 
 @pytest.fixture(scope="module")
@@ -39,36 +30,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def report(url: str) -> Report:
     return load_report(url)
-
-
-def holding(arm, name: str):
-    """Its footprint, with so-called tensors in its files that its model has no place for."""
-    return replace(arm.footprint, left_out={name: 3})
-
-
-def hostile(report: Report) -> Report:
-    """The report of a store in which every text is an attack."""
-    (stored, *others), (arm, *arms) = report.run.verdicts, report.run.arms
-    comparison = replace(stored.verdict.comparisons[0], rule=HOSTILE, slice=HOSTILE)
-    verdict = Verdict(variant=HOSTILE, word="block", exit=10, reasons=(HOSTILE, HOSTILE), comparisons=(comparison,))
-    flip = replace(
-        next(flip for flips in report.flips.values() for flip in flips),
-        evalset=HOSTILE, case_id=HOSTILE, metric=HOSTILE, reason=HOSTILE,
-        variant=f"{HOSTILE}\n````\n# out\n", baseline="```",
-    )  # fmt: skip
-    run = replace(
-        report.run, run_id=HOSTILE, verdicts=(replace(stored, verdict=verdict), *others),
-        arms=(replace(arm, spec=replace(arm.spec, name=HOSTILE), footprint=holding(arm, HOSTILE)), *arms),
-        evalsets=tuple(replace(item, name=HOSTILE, version=HOSTILE) for item in report.run.evalsets),
-    )  # fmt: skip
-    return Report(run=run, flips={HOSTILE: (flip,)})
-
-
-def printed(report: Report) -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        print_report(report)
-    return out.getvalue()
 
 
 def without_fences(text: str) -> str:

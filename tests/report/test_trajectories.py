@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
-import jsonschema
 import pytest
 
 from qualgate.report import trajectories
 from qualgate.report.formats import rendered
-from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import Report
 from qualgate.store.queries import gathered
-from tests.report.test_report import ATTACK
+from tests.report.reading import ATTACK, checked_json, holds_no_attack
 
 ROWS = [
     ("shop", f"{name}/{turn}", 0, before, after, "" if after else f"{name} calls no tool", "")
@@ -64,9 +61,7 @@ def test_every_format_shows_them_and_their_text_is_only_text(report: Report, nam
     assert page.count("<h3>Trajectories</h3>") == 1
     assert "✓ <ins>✗</ins> ✗" in page
     assert "Trajectories of" in lines
-    assert "<script" not in page.lower()
-    assert "<script" not in lines.lower()
-    body = json.loads(rendered(told, "json"))
-    jsonschema.validate(body, report_schema())
-    assert body["trajectories"][variant][0]["first_lost"][0]["turns"] == [1, 2, 3]
+    for form in ("html", "markdown"):
+        holds_no_attack(told, form)
+    assert checked_json(told)["trajectories"][variant][0]["first_lost"][0]["turns"] == [1, 2, 3]
     assert rendered(report, "html").count("Trajectories") == 0

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from jsonschema import Draft202012Validator
 
 from qualgate.gate.decide import decide
 from qualgate.records import WeightsAndCache
 from qualgate.report.arms import weights_and_cache_heads, weights_and_cache_lines, weights_and_cache_rows
-from qualgate.report.formats import rendered
-from qualgate.report.formats.body import report_schema
 from qualgate.report.summary import Report
 from qualgate.report.unstored import report_of
 from qualgate.store.plain import verdict_to_json
 from qualgate.store.typed import read
 from tests.gate.test_weights_and_cache import POLICY, four, scores
-from tests.report.test_formats import Page
+from tests.report.reading import checked_json, shown
 from tests.report.test_speculation import printed
 
 
@@ -34,14 +29,10 @@ def found(report: Report) -> WeightsAndCache:
 
 @pytest.mark.parametrize("form", ["html", "markdown"])
 def test_a_report_says_what_each_did_alone_and_what_they_do_together(form, report):
-    text = rendered(report, form)
-    shown = "".join(Page(text).text) if form == "html" else text.replace("\\", "")
-    assert shown.count("Weights and cache, apart and together") == 1
-    for cell in (
-        *weights_and_cache_heads(found(report)),
-        *(c for row in weights_and_cache_rows(found(report)) for c in row),
-    ):
-        assert cell in shown, cell
+    text, told = shown(report, form), found(report)
+    assert text.count("Weights and cache, apart and together") == 1
+    for row in (weights_and_cache_heads(told), *weights_and_cache_rows(told)):
+        assert all(cell in text for cell in row), row
 
 
 def test_a_terminal_says_it_in_a_line_a_metric(report, monkeypatch):
@@ -55,9 +46,7 @@ def test_a_terminal_says_it_in_a_line_a_metric(report, monkeypatch):
 
 
 def test_json_holds_the_numbers_and_its_schema_promises_them(report):
-    body = json.loads(rendered(report, "json"))
-    Draft202012Validator(report_schema()).validate(body)
-    told = [one["weights_and_cache"] for one in body["verdicts"]]
+    told = [one["weights_and_cache"] for one in checked_json(report)["verdicts"]]
     assert told[:2] == [None, None]
     assert told[2]["interactions"][0]["estimate"] == pytest.approx(-0.12)
     assert [one["variant"] for one in told[2]["effects"]] == ["int4", "kv8", "int4+kv8"]
