@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.depth import DEEP
-from tests.harness.local_tasks import TASKS, write_tasks
+from tests.harness.lm_eval_tasks import TASKS, write_tasks
 
 DOCUMENTS = 24
 

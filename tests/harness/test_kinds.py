@@ -15,7 +15,7 @@ from qualgate.records import LmEvalTask
 pytest.importorskip("lm_eval")
 
 from qualgate.harness import tasks
-from tests.harness.kinds import FILTER, KINDS, Drawn, write_kinds
+from tests.harness.lm_eval_tasks import FILTER, KINDS, Drawn, write_kinds
 
 GATE = """\
 version: 1

@@ -19,7 +19,7 @@ from qualgate.errors import UsageError
 from qualgate.intake.lm_eval import read_samples
 from qualgate.records import Sampling
 from tests.engine.test_own_cache import COMPRESSED, scaled
-from tests.harness.local_tasks import TASKS, write_tasks
+from tests.harness.lm_eval_tasks import TASKS, write_tasks
 from tests.tiny_models import save_tiny_model
 
 pytest.importorskip("lm_eval")

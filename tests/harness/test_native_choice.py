@@ -11,7 +11,7 @@ from qualgate.run import run_gate
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.command_line import forked_workers
-from tests.harness.local_tasks import CHAT, sum_row, write_tasks
+from tests.harness.lm_eval_tasks import CHAT, sum_row, write_tasks
 
 pytest.importorskip("lm_eval")
 
@@ -29,9 +29,8 @@ workers: {{count: 1, devices: cpu}}
 def test_a_set_of_choices_scores_as_lm_evals_task_of_the_same_documents(tmp_path):
     tasks = write_tasks(tmp_path / "tasks", DOCUMENTS)
     rows = [sum_row(1234 + 877 * i, 4321 + 613 * i) for i in range(DOCUMENTS)]
-    chat = json.loads(CHAT)
     cases = [
-        {"id": str(n), "prompt": chat.replace("{{question}}", row["question"]), "delimiter": "",
+        {"id": str(n), "prompt": CHAT.replace("{{question}}", row["question"]), "delimiter": "",
          "choices": row["choices"], "answer": row["right"]}
         for n, row in enumerate(rows)
     ]  # fmt: skip
