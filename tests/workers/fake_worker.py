@@ -72,14 +72,6 @@ def dying_once(pipe: Connection, settings: WorkerSettings) -> None:
         pipe.send(result_of(job))
 
 
-def dying_always(pipe: Connection, settings: WorkerSettings) -> None:
-    """Job 2 of any arm kills whoever takes it."""
-    for job in received(pipe):
-        if job.index == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        pipe.send(result_of(job))
-
-
 def dying_on_a_case(pipe: Connection, settings: WorkerSettings) -> None:
     """The baseline's case 1-1 kills whoever takes it, in whatever batch; variants insist on their artifact."""
     for job in received(pipe):
@@ -119,11 +111,9 @@ def dying_in_mid_answer(pipe: Connection, settings: WorkerSettings) -> None:
         pipe.send(result_of(job))
 
 
-def telling_of_ctrl_c(pipe: Connection, settings: WorkerSettings) -> None:
-    """Ignored before its first line: what it says about Ctrl-C is what it inherited."""
-    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    pipe.recv()
-    pipe.send(Refused("ignored" if ignored else "heard"))
+def telling_of_itself(pipe: Connection, settings: WorkerSettings) -> None:
+    """Says what it has inherited: its GPU, and what it makes of Ctrl-C."""
+    pipe.send((os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"], signal.getsignal(signal.SIGINT)))
 
 
 def hanging_once(pipe: Connection, settings: WorkerSettings) -> None:
@@ -175,21 +165,6 @@ def dying_on_every_job(pipe: Connection, settings: WorkerSettings) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dying_on_the_first_job(pipe: Connection, settings: WorkerSettings) -> None:
-    """Job 0 of any arm kills whoever takes it, before anybody has answered anything."""
-    for job in received(pipe):
-        if job.index == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        pipe.send(result_of(job))
-
-
 def _count(settings: WorkerSettings) -> None:
     with (Path(settings.cache_dir) / "started").open("a") as file:
         file.write("x")
-
-
-def seeing_a_gpu(pipe: Connection, settings: WorkerSettings) -> None:
-    """Leaves a file with what it may see; and dies as `dying_once` does."""
-    seen = f"{os.environ['CUDA_VISIBLE_DEVICES']} {os.environ['CUDA_DEVICE_ORDER']}"
-    (Path(settings.cache_dir) / f"gpu-{os.getpid()}").write_text(seen)
-    dying_once(pipe, settings)

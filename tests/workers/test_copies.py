@@ -16,7 +16,7 @@ from qualgate.workers.copies import Copies
 from qualgate.workers.queue import Queue
 from qualgate.workers.unit import READY, Refused, WorkerSettings
 from tests.workers.fake_worker import result_of
-from tests.workers.test_pool import jobs
+from tests.workers.test_pool import jobs, told
 
 DIES = "dies"
 
@@ -92,7 +92,7 @@ def work(tmp_path, monkeypatch):
         nodes = Nodes(says)
         monkeypatch.setattr(pool, "time", nodes)
         monkeypatch.setattr(pool, "wait", nodes.wait)
-        settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", place=nodes)
+        settings = told(tmp_path, place=nodes)
         every = variants(tmp_path) if every is None else every
         return nodes, list(pool.run_jobs(every, settings, workers, **options))
 
@@ -248,7 +248,7 @@ def test_workers_on_this_machine_get_no_copies(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "time", nodes)
     monkeypatch.setattr(pool, "wait", nodes.wait)
     monkeypatch.setattr(pool._Here, "hire", lambda self, count: nodes.hire(count))
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    settings = told(tmp_path)
     assert len(list(pool.run_jobs(variants(tmp_path), settings, 3))) == 5
     assert len(nodes.handed) == 5
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,27 +19,24 @@ from qualgate.workers import pool, ray_pool
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_node import Engine
 from qualgate.workers.ray_pool import OnRay, nodes_of
-from qualgate.workers.unit import WorkerSettings
 from tests.workers import fake_worker
 from tests.workers.test_pool import (  # noqa: F401  # the promises, kept by whoever is hired
+    ended,
+    every_unit,
     jobs,
     run,
-    test_a_case_that_kills_every_worker_is_set_apart_alone,
-    test_a_failed_baseline_job_fails_the_variants_jobs_that_needed_its_artifact,
     test_a_job_on_which_every_worker_hangs_becomes_a_failure_that_names_the_timeout,
-    test_a_job_that_kills_every_worker_becomes_failures_and_takes_its_variants_with_it,
     test_a_mistake_of_the_user_found_by_a_worker_stops_the_run_with_its_message,
     test_a_pool_whose_workers_all_die_at_start_ends_at_once_with_the_reason,
-    test_a_stop_request_ends_the_run_between_jobs_and_keeps_what_is_finished,
-    test_a_worker_killed_in_a_turn_loses_and_doubles_nothing_of_it,
     test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing,
     test_every_job_is_answered_once_and_variants_wait_for_their_baseline,
-    test_jobs_that_are_needed_no_more_are_dropped_and_the_others_still_run,
+    told,
     units,
     until,
 )
 
 pytestmark = pytest.mark.proof
+THERE = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 SMALL = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
 
 
@@ -89,7 +85,7 @@ def test_a_node_that_is_lost_in_the_middle_of_a_job_loses_and_doubles_nothing(cl
 
     outcomes = run(tmp_path, fake_worker.hanging_once, stop=stop)
     assert (tmp_path / "lost").exists()
-    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+    assert units(outcomes) == every_unit(tmp_path)
     with suppress(Exception):
         cluster.remove_node(node)
 
@@ -97,31 +93,28 @@ def test_a_node_that_is_lost_in_the_middle_of_a_job_loses_and_doubles_nothing(cl
 def test_an_engine_for_each_node_is_hired_whatever_the_pools_count(cluster, tmp_path, monkeypatch):
     hired, plain = list[object](), ray_pool.Engines._arrived
     monkeypatch.setattr(ray_pool.Engines, "_arrived", lambda self: [hired.append(one) or one for one in plain(self)])
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
     where = replace(on(cluster.address, tmp_path), each=True)
-    outcomes = list(run_jobs(jobs(tmp_path), replace(settings, place=where), 1, body=fake_worker.answering))
-    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+    outcomes = list(run_jobs(jobs(tmp_path), replace(told(tmp_path), place=where), 1, body=fake_worker.answering))
+    assert units(outcomes) == every_unit(tmp_path)
     nodes = len(nodes_of(where))
     assert len(hired) == nodes >= 1
 
 
 def test_engines_too_large_for_any_node_are_refused_before_anything_runs(cluster, tmp_path):
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
     with pytest.raises(UsageError, match="no node of the Ray cluster offers that"):
-        list(run_jobs(jobs(tmp_path), replace(settings, place=on(cluster.address, tmp_path, 2**50)), 2))
+        list(run_jobs(jobs(tmp_path), replace(told(tmp_path), place=on(cluster.address, tmp_path, 2**50)), 2))
 
 
 def test_a_folder_that_no_node_has_is_named_with_a_node(cluster, tmp_path):
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
     where = replace(on(cluster.address, tmp_path), reads=("/nowhere/model",))
     with pytest.raises(UsageError, match=r"node \S+ \(\S+\) has no /nowhere/model"):
-        list(run_jobs(jobs(tmp_path), replace(settings, place=where), 2))
+        list(run_jobs(jobs(tmp_path), replace(told(tmp_path), place=where), 2))
 
 
 def test_nodes_are_told_with_what_they_offer_once_they_were_looked_at_as_before_a_run(cluster, tmp_path):
-    told = nodes_of(on(cluster.address, tmp_path))  # one or two of them: a test before may have lost one
-    assert {re.sub(r"^node .* \(.*\): |, [^,]*$", "", one) for one in told} == {"1 core, 0 GPUs"}
-    assert len({*told}) == len(told)
+    offers = nodes_of(on(cluster.address, tmp_path))  # one or two of them: a test before may have lost one
+    assert {re.sub(r"^node .* \(.*\): |, [^,]*$", "", one) for one in offers} == {"1 core, 0 GPUs"}
+    assert len({*offers}) == len(offers)
     with pytest.raises(UsageError, match=r"node .* has no .*/none"):
         nodes_of(replace(on(cluster.address, tmp_path), reads=(str(tmp_path / "none"),)))
 
@@ -154,15 +147,12 @@ list(run_jobs(jobs(folder), settings, 1, body=fake_worker.hanging_once))
 
 def test_engines_and_the_cluster_of_its_own_end_with_a_coordinator_that_is_killed(tmp_path):
     (tmp_path / "coordinator.py").write_text(COORDINATOR)
-    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen([sys.executable, tmp_path / "coordinator.py", tmp_path], env=there) as coordinator:
+    with subprocess.Popen([sys.executable, tmp_path / "coordinator.py", tmp_path], env=THERE) as coordinator:
         engine = until(lambda: (tmp_path / "hung").exists() and (tmp_path / "hung").read_text())
         place = Path(f"/proc/{engine}/environ").read_text()
         coordinator.kill()
     for pid in (engine, re.findall(r"RAY_RAYLET_PID=(\d+)", place)[0]):
-        until(
-            lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
-        )
+        until(lambda pid=pid: ended(pid))
 
 
 HOLDER = """
@@ -180,9 +170,8 @@ time.sleep(600)
 
 @contextmanager
 def others_holding(cluster, cores: int):
-    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     order = [sys.executable, "-c", HOLDER, cluster.address, str(cores)]
-    with subprocess.Popen(order, env=there, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(order, env=THERE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"  # pyright: ignore[reportOptionalMemberAccess]
         try:
             yield other
@@ -194,7 +183,7 @@ def test_a_cluster_that_others_have_filled_in_part_is_worked_on_with_what_is_lef
     monkeypatch.setattr(ray_pool, "PLACE_SECONDS", 3600)
     with others_holding(cluster, 1):
         outcomes = run(tmp_path, fake_worker.answering)
-    assert units(outcomes) == Counter(prompt.key for job in jobs(tmp_path) for prompt in job.prompts)
+    assert units(outcomes) == every_unit(tmp_path)
 
 
 def test_a_stop_request_is_heard_while_others_have_all_places(cluster, tmp_path):

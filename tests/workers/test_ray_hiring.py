@@ -16,6 +16,7 @@ from qualgate.workers.ray_pool import Engines, OnRay
 from qualgate.workers.unit import READY, WorkerSettings
 from tests.workers.fake_worker import result_of
 from tests.workers.test_copies import variants
+from tests.workers.test_pool import told
 
 ray = pytest.importorskip("ray", reason="no Ray: pip install 'qualgate[ray]'")
 NO_SPACE = (
@@ -99,7 +100,7 @@ class Cluster:
             raise ray.exceptions.RayError(said)
 
     def crew(self, folder: Any, count: int) -> Engines:
-        settings = WorkerSettings(cache_dir=str(folder), sampling={}, threads=1, device="cpu")
+        settings = told(folder)
         on = OnRay(address="", nbytes=1, reads=(), shared=str(folder))
         engines = Engines(lambda pipe, settings: None, settings, on, count)
         engines._needs = {"CPU": 1, "memory": 1}
@@ -220,7 +221,7 @@ def run(cluster: Cluster, folder: Any, workers: int, **options: Any) -> list[Any
 )
 def test_an_engine_has_its_share_of_a_nodes_cores(cluster, monkeypatch, tmp_path, nodes, options, count, cores):
     monkeypatch.setattr(ray_pool, "_nodes", lambda on: [{"Resources": one} for one in nodes])
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    settings = told(tmp_path)
     on = OnRay(address="", nbytes=1, reads=(), shared=str(tmp_path), **options)
     assert Engines(lambda pipe, settings: None, settings, on, count)._needs["CPU"] == cores
 
@@ -233,7 +234,7 @@ def test_where_there_is_to_be_one_for_each_device_the_pools_count_is_not_asked(c
             asked.append(count)
             return cluster
 
-    settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu")
+    settings = told(tmp_path)
     every = variants(tmp_path, 7)
     for each, most in ((True, 7), (False, 2)):
         place = Place(address="", nbytes=1, reads=(), shared="", each=each)

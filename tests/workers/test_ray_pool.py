@@ -1,20 +1,38 @@
-"""What a cluster refuses, or is refused for. No cluster is started."""
+"""One run on a cluster of the machine's own; and what a cluster refuses, or is refused for."""
 
 from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
 
 import pytest
 
 from qualgate.errors import UsageError
 from qualgate.identity import own_version
 from qualgate.workers import ray_pool
+from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_node import Seen, look
 from qualgate.workers.ray_pool import OnRay
+from tests.workers import fake_worker
+from tests.workers.test_pool import every_unit, jobs, told, units
 
 GIB = 2**30
 
 
 def on(folder, address: str = "") -> OnRay:
     return OnRay(address=address, nbytes=GIB, reads=(str(folder),), shared=str(folder))
+
+
+def test_jobs_on_a_cluster_are_answered_once_though_an_engine_dies(tmp_path, monkeypatch):
+    """The other promises of the pool are held on a larger cluster, as proofs."""
+    pytest.importorskip("ray", reason="no Ray: pip install 'qualgate[ray]'")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    settings = told(tmp_path, place=replace(on(tmp_path), nbytes=2**28))
+    outcomes = list(run_jobs(jobs(tmp_path), settings, 1, body=fake_worker.dying_once))
+    assert (tmp_path / "died").exists()
+    assert units(outcomes) == every_unit(tmp_path)
 
 
 def node(name: str = "a", **resources: float) -> dict:

@@ -18,8 +18,7 @@ from qualgate.workers import ray_reach
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_pool import OnRay
 from qualgate.workers.ray_reach import connect
-from qualgate.workers.unit import WorkerSettings
-from tests.workers.test_pool import jobs
+from tests.workers.test_pool import jobs, told
 
 
 @contextmanager
@@ -106,7 +105,7 @@ def test_a_run_that_is_asked_to_stop_on_its_way_to_a_cluster_stops_at_once(ray, 
     asked = []
     with silent(once_it_is_tried) as address, stop_requested() as stop:
         on = OnRay(address=address, nbytes=2**20, reads=(), shared=str(tmp_path))
-        settings = WorkerSettings(cache_dir=str(tmp_path), sampling={}, threads=1, device="cpu", place=on)
+        settings = told(tmp_path, place=on)
         assert list(run_jobs(jobs(tmp_path), settings, 1, lambda: stop() is not None)) == []
         assert stop() == number
     assert time.monotonic() - asked[0] < 5

@@ -9,56 +9,42 @@ from math import log2
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from qualgate.records import Job, JobFailure, JobResult, Prompt, UnitKey
+from qualgate.records import Job, JobFailure, JobResult
 from qualgate.workers import pool
 from qualgate.workers.deaths import MAX_ATTEMPTS
 from qualgate.workers.suspects import ALONE, IN_VAIN, MOST, Suspects
-from qualgate.workers.unit import WorkerSettings
+from tests.depth import examples
 from tests.workers.fake_worker import result_of
 from tests.workers.test_copies import DIES, Nodes, Seat
-from tests.workers.test_pool import BASELINE, VARIANTS
+from tests.workers.test_pool import BASELINE, VARIANTS, job_of, told
 
 ARMS = (BASELINE, *VARIANTS)
 
 
 def batches(*sizes: int, arms=ARMS) -> list[Job]:
-    return [
-        Job(
-            index=index,
-            arm=arm,
-            prompts=tuple(
-                Prompt(key=UnitKey(arm.name, "set", f"{index}-{row}"), case_hash="h", token_ids=(1,), max_new_tokens=4)
-                for row in range(size)
-            ),
-            artifact=f"job-{index}",
-            drafted=True,
-        )
-        for arm in arms
-        for index, size in enumerate(sizes)
-    ]
+    return [job_of(arm, index, size, f"job-{index}") for arm in arms for index, size in enumerate(sizes)]
 
 
 @pytest.fixture
 def work(monkeypatch):
-    return lambda every, kills, workers=1: ran(monkeypatch, every, kills, workers)
+    return lambda every, kills, workers=1: ran(monkeypatch, every, dying(kills), workers)
 
 
-def ran(monkeypatch, every: list[Job], kills, workers: int = 1):
-    """What comes of jobs of which those die that hold something that `kills`; and who was handed what."""
+def dying(kills):
+    return lambda seat, job: (1.0, DIES if kills(job) else result_of(job))
 
-    def says(seat: Seat, job: Job):
-        return 1.0, (DIES if kills(job) else result_of(job))
 
+def ran(monkeypatch, every: list[Job], says, workers: int = 1, **more):
+    """What comes of jobs of which workers say so; and who was handed what."""
     nodes = Nodes(says)
     with monkeypatch.context() as patched:
         patched.setattr(pool, "time", nodes)
         patched.setattr(pool, "wait", nodes.wait)
         patched.setattr(pool, "_put_in_place", lambda job: None)
-        told = WorkerSettings(cache_dir="", sampling={}, threads=1, device="cpu", place=nodes)
-        return nodes, list(pool.run_jobs(every, told, workers))
+        return nodes, list(pool.run_jobs(every, told(Path(), place=nodes, **more), workers))
 
 
 def holding(*names: str):
@@ -193,13 +179,8 @@ def test_a_trial_that_hangs_sets_its_batch_apart(monkeypatch):
             return 1.0, DIES
         return (10_000.0 if job.index == 1 else 1.0), result_of(job)
 
-    nodes = Nodes(says)
-    monkeypatch.setattr(pool, "time", nodes)
-    monkeypatch.setattr(pool, "wait", nodes.wait)
-    monkeypatch.setattr(pool, "_put_in_place", lambda job: None)
-    monkeypatch.setattr(Seat, "kill", lambda seat: seat.due.insert(0, (nodes.now, DIES)))
-    told = WorkerSettings(cache_dir="", sampling={}, threads=1, device="cpu", place=nodes, job_seconds=60)
-    _, failed = told_apart(list(pool.run_jobs(every, told, 1)))
+    monkeypatch.setattr(Seat, "kill", lambda seat: seat.due.insert(0, (seat.nodes.now, DIES)))
+    _, failed = told_apart(ran(monkeypatch, every, says, job_seconds=60)[1])
     assert set(failed) == {f"baseline/1-{row}" for row in range(4)}
     assert "no answer within 60 s" in failed["baseline/1-0"]
 
@@ -219,7 +200,7 @@ def test_nor_is_what_a_server_answers_or_what_is_alone():
     assert not Suspects().may_begin(replace(job, prompts=job.prompts[:1]))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data(), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), workers=st.integers(1, 4))
 def test_every_unit_ends_once_and_all_that_kill_nobody_are_answered_or_set_apart_with_their_batch(data, sizes, workers):
     every = batches(1, *sizes)  # the first is answered, whatever the others do
@@ -227,7 +208,7 @@ def test_every_unit_ends_once_and_all_that_kill_nobody_are_answered_or_set_apart
     may = [name for name in names if "/0-" not in name]
     killers = data.draw(st.lists(st.sampled_from(may), max_size=3, unique=True))
     with pytest.MonkeyPatch.context() as patched:
-        _, outcomes = ran(patched, every, holding(*killers), workers)
+        _, outcomes = ran(patched, every, dying(holding(*killers)), workers)
     done, failed = told_apart(outcomes)
     assert set(done) | set(failed) == set(names)
     assert not set(done) & set(failed)
