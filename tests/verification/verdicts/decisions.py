@@ -20,11 +20,6 @@ def _measured(module: ModuleType, quick: bool) -> Found:
     return module.measure(quick)
 
 
-def _noise(module: ModuleType, quick: bool) -> Found:
-    row = module.block_rate(quick)
-    return row.pop("rows"), [row]
-
-
 def _planned(module: ModuleType, quick: bool) -> Found:
     rows = module.measured_rows(quick=quick)
     found = [{"id": row.id, "measured": row.measured, "spread": row.spread, "met": row.met} for row in rows]
@@ -68,7 +63,7 @@ PARTS = (
     Part(("interaction.power", "interaction.silent"), "four_arms"),
     Part(("choice.margin",), "four_arms", lambda module, quick: module.choice(quick)),
     Part(("nights",), "nights", _planned),
-    Part(("aa.block_rate",), "noise", _noise),
+    Part(("aa.block_rate",), "noise"),
     Part(("times.errors", "times.power"), "times", _planned),
     Part(("deterministic",), "determinism_report", _benchmark),
     Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),

@@ -12,6 +12,11 @@ from qualgate.stats.paired.compare import compare_pairs
 DESIGNS = ((100, 0.05, 0.02), (400, 0.05, 0.02), (400, 0.15, 0.02), (1319, 0.05, 0.01))  # cases, flips, max_drop
 
 
+def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    row = block_rate(quick)
+    return row.pop("rows"), [row]
+
+
 def block_rate(quick: bool, alpha: float = 0.05, seed: int = 20260101) -> dict[str, Any]:
     """The largest share of A/A runs that a rule blocks, over designs of (cases, share that flips, max_drop).
 

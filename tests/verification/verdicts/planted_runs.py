@@ -284,16 +284,6 @@ def _side(loss: float, error: float, margin: float) -> str:
     return "over" if loss - 2 * error > margin else "under" if loss + 2 * error < margin else ""
 
 
-def kind(line: dict[str, Any]) -> str:
-    """How strong a judged arm's fault is, by its truth."""
-    if line["broken"]:
-        return "an invariant broken"
-    margins = line["loss"] / line["margin"]
-    if line["truth"] == "defect":
-        return f"loses up to {NEAR:g} margins" if margins <= NEAR else f"loses over {NEAR:g} margins"
-    return "loses nothing" if margins <= 0.02 else "loses up to half a margin" if margins <= 0.5 else "loses more"
-
-
 def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """False approvals among the defects, false blocks among the sound, right causes among the refused defects.
 
@@ -308,7 +298,6 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     right = [line for line in found if line["cause"] == line["planted"]]
     wrong = [f"{o['what']}: {o['cause'] or 'none'}, not {o['planted']}" for o in found if o["cause"] != o["planted"]]
     said = Counter(f"{line['planted']}: {line['cause'] or 'none'}" for line in found)
-    words = Counter(f"{line['truth']}, {kind(line)}: {line['word']}" for line in (*defects, *sound))
     return {
         "defects": len(defects),
         "approved": sum(line["word"] == "approve" for line in defects),
@@ -320,7 +309,6 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cause_right": len(right),
         "cause_right_of_planted": len(right) / max(1, len(defects)),
         "wrong_causes": dict(Counter(wrong)),
-        "words": dict(words),
         "causes": dict(said),
     }  # fmt: skip
 

@@ -25,7 +25,9 @@ from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import Policy, UnitEvidence, UnitKey
 from qualgate.stats.cluster_bets import bets_serve
+from qualgate.stats.intervals import independent_clusters
 from qualgate.stats.paired.compare import proof
+from qualgate.stats.unseen_clusters import p_at_most
 
 CHECKED = 8  # draws of each slice that the gate itself decides as well
 CELLS = 2_000_000  # answers drawn at a time
@@ -314,7 +316,7 @@ def _of_clusters(
 ) -> tuple[NDArray, NDArray]:
     """As `compare_clustered_pairs`: t with clusters never drawn, and the exact test at the effective size."""
     lost, gained, k = sums.lost, sums.gained, len(sizes)
-    mean, trials = (gained - lost) / n, _surely_independent(sizes, alpha)
+    mean, trials = (gained - lost) / n, independent_clusters(sizes, alpha)
     each = n / trials
     robust = np.sqrt(sums.residual * k / (k - 1)) / n
     simple = np.sqrt(np.maximum(lost + gained - n * mean**2, 0) / (n * (n - 1.0)))
@@ -325,8 +327,8 @@ def _of_clusters(
     share, less, more = size / n, np.floor, np.ceil
     worst = np.minimum(more(lost * share), size - less(gained * share)), less(gained * share)
     best = less(lost * share), np.minimum(more(gained * share), size - less(lost * share))
-    within = _p_with_unseen(mean, robust, k, trials, -margins[0]) <= alpha
-    beyond = _p_with_unseen(-mean, robust, k, trials, margins[1]) <= strict
+    within = p_at_most(mean, robust, k, trials, -margins[0]) <= alpha
+    beyond = p_at_most(-mean, robust, k, trials, margins[1]) <= strict
     for passed, table, margin, level, wrong in (
         (within, worst, margins[0], alpha, False),
         (beyond, best, margins[1], strict, True),
@@ -337,30 +339,10 @@ def _of_clusters(
     return within, beyond
 
 
-def _surely_independent(sizes: NDArray, alpha: float) -> float:
-    """Trials of one size that miss the same share of failures with a chance of alpha, whichever clusters fail: each
-    heavier than c with a chance of 1 − c / its weight, c found by bisection."""
-    weights = sizes / sizes.sum()
-    low, high = 0.0, float(weights.max())
-    for _ in range(200):
-        c = (low + high) / 2
-        missed = np.log(np.minimum(c / weights, 1.0)).sum()
-        low, high = (c, high) if missed < np.log(alpha) else (low, c)
-    return float(np.log(alpha) / np.log1p(-np.maximum(weights - high, 0.0).sum()))
-
-
 def _trials_right(right: NDArray, sizes: NDArray, alpha: float) -> tuple[NDArray, NDArray]:
     """Answers that are right and that are not, as so many independent trials."""
-    n, trials = sizes.sum(), _surely_independent(sizes, alpha)
+    n, trials = sizes.sum(), independent_clusters(sizes, alpha)
     return right / n * trials, (n - right) / n * trials
-
-
-def _p_with_unseen(mean: NDArray, error: NDArray, clusters: int, trials: float, limit: NDArray) -> NDArray:
-    """P-value of "the mean is at most the limit": over quantiles of t, the chance that a share never drawn, at −1 as a
-    whole, takes the mean seen to the limit."""
-    t = student.ppf((np.arange(256) + 0.5) / 256, clusters - 1)
-    seen = np.maximum(mean[:, None] + error[:, None] * t, 1e-12 - 1)
-    return np.exp(np.minimum(trials * (np.log1p(limit)[:, None] - np.log1p(seen)), 0)).mean(axis=1)
 
 
 def _rejected(
