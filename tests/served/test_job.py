@@ -11,8 +11,21 @@ import pytest
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError
 from qualgate.quant.model_files import read_files
-from qualgate.records import GREEDY, UNCOUNTED, ArmSpec, Case, Job, JobResult, Prompt, Sampling, Served, UnitKey
+from qualgate.records import (
+    GREEDY,
+    UNCOUNTED,
+    ArmSpec,
+    Case,
+    Completion,
+    Job,
+    JobResult,
+    Prompt,
+    Sampling,
+    Served,
+    UnitKey,
+)
 from qualgate.scoring.reasoning import way_of
+from qualgate.scoring.tools.dialects import BadCall, hermes
 from qualgate.served.asked import asked_of, request_of
 from qualgate.served.job import run_served
 from tests.served.scripted import MODELS, Reply, Scripted, as_json, as_stream, scripted, text_piece
@@ -36,6 +49,29 @@ def answered(server: Scripted, *prompts: Prompt, at_once: int = 4, **served: Any
     return run_served(job, {"temperature": 0}, at_once)
 
 
+def always_x(body: dict[str, Any]) -> Reply:
+    return as_json(text_piece("x", "stop"))
+
+
+def completion_of(reply: Reply, *prompts: Prompt, **served: Any) -> Completion:
+    """What is made of a server's one reply."""
+    with scripted(reply) as server:
+        [completion] = answered(server, *prompts, **served).completions
+    return completion
+
+
+def asked_once(*prompts: Prompt, **served: Any) -> tuple[str, dict[str, Any]]:
+    """Path and body of the one request that is made of it."""
+    with scripted(as_json(text_piece("x", "stop"))) as server:
+        answered(server, *prompts, **served)
+        [(path, _, body)] = server.asked
+    return path, body
+
+
+def of_case(**body: Any) -> Prompt:
+    return prompt(case=Case(evalset="s", body={"id": "c", **body}))
+
+
 def calls(*given: tuple[str, str], content: str | None = None) -> dict[str, Any]:
     made = [
         {"id": f"c{n}", "type": "function", "function": {"name": a, "arguments": b}} for n, (a, b) in enumerate(given)
@@ -45,10 +81,8 @@ def calls(*given: tuple[str, str], content: str | None = None) -> dict[str, Any]
 
 
 def test_calls_that_a_servers_parser_read_are_written_in_their_dialect():
-    with scripted(as_json(calls(("cancel_order", '{"order":"A1"}')))) as server:
-        [completion] = answered(server).completions
-    assert completion.text == HERMES
-    assert completion.finish_reason == "stop"
+    completion = completion_of(as_json(calls(("cancel_order", '{"order":"A1"}'))))
+    assert (completion.text, completion.finish_reason) == (HERMES, "stop")
 
 
 @pytest.mark.parametrize(
@@ -67,15 +101,20 @@ def test_log_probs_cost_a_server_time_and_are_asked_where_something_rests_on_the
     assert "logprobs" not in request_of(one, arm, 0)[1]  # as `qualgate load` asks
 
 
+THOUGHT = prompt(case=Case(evalset="s", body={**CASE.body, "reasoning": "think"}))
+
+
+def with_thought(whole: dict[str, Any], name: str = "reasoning") -> dict[str, Any]:
+    whole["choices"][0]["message"][name] = "Which order?"
+    return whole
+
+
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_a_thought_that_a_servers_parser_took_off_is_kept_before_the_answer(name):
-    case = Case(evalset="s", body={**CASE.body, "reasoning": "think"})
-    whole = calls(("cancel_order", '{"order":"A1"}'), content="Done.")
-    whole["choices"][0]["message"][name] = "Which order?"
-    with scripted(as_json(whole)) as server:
-        [completion] = answered(server, prompt(case=case)).completions
-    assert completion.text == f"<think>Which order?</think>\n\nDone.{HERMES}"
-    assert "reasoning" not in server.asked[-1][2]
+    whole = with_thought(calls(("cancel_order", '{"order":"A1"}'), content="Done."), name)
+    assert completion_of(as_json(whole), THOUGHT).text == f"<think>Which order?</think>\n\nDone.{HERMES}"
+    assert "reasoning" not in asked_once(THOUGHT)[1]
+    assert completion_of(as_json(whole)).text == f"Done.{HERMES}", "no case asks for it"
 
 
 @pytest.mark.parametrize(
@@ -89,81 +128,56 @@ def test_a_thought_that_a_servers_parser_took_off_is_kept_before_the_answer(name
     ],
 )
 def test_a_servers_count_of_a_thoughts_tokens_is_taken_where_it_can_be_true(usage, counted):
-    case = Case(evalset="s", body={**CASE.body, "reasoning": "think"})
-    whole = calls(content="Done.") | {"usage": {"prompt_tokens": 3, **usage}}
-    whole["choices"][0]["message"]["reasoning"] = "Which order?"
-    with scripted(as_json(whole), as_json(whole)) as server:
-        [completion] = answered(server, prompt(case=case)).completions
-        [unasked] = answered(server).completions
-    assert (completion.thought, unasked.thought) == (counted, None)
+    whole = as_json(with_thought(calls(content="Done.")) | {"usage": {"prompt_tokens": 3, **usage}})
+    assert (completion_of(whole, THOUGHT).thought, completion_of(whole).thought) == (counted, None)
+    assert completion_of(as_json(calls(content="Done.")), THOUGHT).thought == 0, "it has none"
 
 
-def test_an_answer_without_a_thought_has_one_of_no_tokens():
-    case = Case(evalset="s", body={**CASE.body, "reasoning": "think"})
-    with scripted(as_json(calls(content="Done."))) as server:
-        assert answered(server, prompt(case=case)).completions[0].thought == 0
+def piece(reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
 
 def test_a_thought_in_pieces_without_an_answer_never_ended():
-    def piece(reason: str | None = None, **delta: str) -> dict[str, Any]:
-        return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-
     case = Case(evalset="s", body={**CASE.body, "reasoning": "seed_opened"})
-    with scripted(as_stream(piece(reasoning="Which"), piece(reasoning=" order?"), piece("length"))) as server:
-        [completion] = answered(server, prompt(case=case)).completions
+    pieces = piece(reasoning="Which"), piece(reasoning=" order?"), piece("length")
+    completion = completion_of(as_stream(*pieces), prompt(case=case))
     assert (completion.text, completion.finish_reason) == ("<seed:think>Which order?", "length")
-
-
-def test_a_thought_that_no_case_asks_for_is_no_part_of_the_answer():
-    whole = calls(content="Done.")
-    whole["choices"][0]["message"]["reasoning"] = "Which order?"
-    with scripted(as_json(whole)) as server:
-        [completion] = answered(server).completions
-    assert completion.text == "Done."
 
 
 @pytest.mark.parametrize("between", [None, "\n"])
 def test_calls_in_pieces_are_the_same_calls_with_a_blank_between_their_tags_or_none(between):
-    def piece(reason: str | None = None, **function: str) -> dict[str, Any]:
-        delta = {"tool_calls": [{"index": 0, "function": function}]} if function else {}
-        return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-
-    pieces = piece(name="cancel_order", arguments=""), piece(arguments='{"order"'), piece(arguments=': "A1"}')
+    functions = {"name": "cancel_order", "arguments": ""}, {"arguments": '{"order"'}, {"arguments": ': "A1"}'}
+    pieces = [piece(tool_calls=[{"index": 0, "function": function}]) for function in functions]
     behind = {"choices": [{"index": 0, "delta": {"content": between}}]}
-    with scripted(as_stream(*pieces, behind, piece("tool_calls"))) as server:
-        [completion] = answered(server).completions
-    assert completion.text == HERMES
+    assert completion_of(as_stream(*pieces, behind, piece("tool_calls"))).text == HERMES
 
 
 @pytest.mark.parametrize("arguments", ['{"order":', "[1]", '{"a": 1, "a": 2}', '{"a": NaN}'])
 def test_arguments_that_are_no_json_are_no_right_call(arguments):
-    from qualgate.scoring.tools.dialects import BadCall, hermes
-
-    with scripted(as_json(calls(("cancel_order", arguments)))) as server:
-        [completion] = answered(server).completions
+    completion = completion_of(as_json(calls(("cancel_order", arguments))))
     with pytest.raises(BadCall):
         hermes(completion.text, TOOLS)
 
 
 def test_messages_and_tools_go_as_the_case_has_them_and_nothing_of_ours_beside():
-    with scripted(as_json(calls(content="x"))) as server:
-        answered(server, extra_body='{"chat_template_kwargs": {"enable_thinking": false}}', stream=False)
-        [(path, _, body)] = server.asked
-    assert path == "/v1/chat/completions"
-    assert body == {
-        "model": "m",
-        "messages": CASE.body["messages"],
-        "tools": TOOLS,
-        "max_tokens": 9,
-        "temperature": 0.0,
-        "chat_template_kwargs": {"enable_thinking": False},
-    }
+    more = '{"chat_template_kwargs": {"enable_thinking": false}}'
+    assert asked_once(extra_body=more, stream=False) == (
+        "/v1/chat/completions",
+        {
+            "model": "m",
+            "messages": CASE.body["messages"],
+            "tools": TOOLS,
+            "max_tokens": 9,
+            "temperature": 0.0,
+            "chat_template_kwargs": {"enable_thinking": False},
+        },
+    )
 
 
 def test_what_draws_is_asked_by_a_seed_of_its_case_and_repeat():
     drawn = Sampling(temperature=0.7, top_p=0.9, top_k=40)
     asked = [prompt(0, sampling=drawn), prompt(0, sampling=drawn, repeat=1), prompt(1, sampling=drawn)]
-    with scripted(otherwise=lambda body: as_json(text_piece("x", "stop"))) as server:
+    with scripted(otherwise=always_x) as server:
         answered(server, *asked)
         answered(server, *asked)
         seeds = [body["seed"] for _, _, body in server.asked]
@@ -175,20 +189,14 @@ def test_what_draws_is_asked_by_a_seed_of_its_case_and_repeat():
 
 def test_a_schema_that_holds_an_answer_is_asked_for():
     schema = {"type": "object"}
-    case = Case(evalset="s", body={"id": "c", "prompt": "p", "constraint": {"json_schema": schema}})
-    with scripted(as_json(text_piece("{}", "stop"))) as server:
-        answered(server, prompt(case=case, until=("\n",)))
-        [(path, _, body)] = server.asked
+    path, body = asked_once(replace(of_case(prompt="p", constraint={"json_schema": schema}), until=("\n",)))
     assert path == "/v1/completions"
     assert (body["prompt"], body["stop"]) == ("p", ["\n"])
     assert body["response_format"]["json_schema"]["schema"] == schema
 
 
 def test_half_a_character_in_a_case_is_sent_as_it_stands():
-    case = Case(evalset="s", body={"id": "c", "prompt": "a\ud800"})
-    with scripted(as_json(text_piece("x", "stop"))) as server:
-        answered(server, prompt(case=case))
-        assert server.asked[0][2]["prompt"] == "a\ud800"
+    assert asked_once(of_case(prompt="a\ud800"))[1]["prompt"] == "a\ud800"
 
 
 def test_as_many_are_asked_at_once_as_the_gate_file_says_and_no_more():
@@ -213,10 +221,8 @@ def test_answers_are_those_of_their_own_prompts_whatever_order_they_come_in():
     def said(body: dict[str, Any]) -> Reply:
         return as_json(text_piece(body["prompt"], "stop"))
 
-    asked = [
-        prompt(number, case=Case(evalset="s", body={"id": f"c-{number}", "prompt": f"p-{number}"}))
-        for number in range(20)
-    ]
+    cases = [Case(evalset="s", body={"id": f"c-{number}", "prompt": f"p-{number}"}) for number in range(20)]
+    asked = [prompt(number, case=case) for number, case in enumerate(cases)]
     with scripted(*[as_json({}, 503, Retry_After="0")] * 5, otherwise=said) as server:
         result = answered(server, *asked, at_once=8)
     assert [completion.text for completion in result.completions] == [f"p-{number}" for number in range(20)]
@@ -225,29 +231,20 @@ def test_answers_are_those_of_their_own_prompts_whatever_order_they_come_in():
 
 def test_tokens_are_counted_as_the_server_counts_them_where_it_tells_none():
     usage = {"prompt_tokens": 11, "completion_tokens": 7}
-    with scripted(as_json({**text_piece("x", "length"), "usage": usage})) as server:
-        [completion] = answered(server).completions
+    completion = completion_of(as_json({**text_piece("x", "length"), "usage": usage}))
     assert (completion.prompt_tokens, completion.tokens, completion.token_ids) == (11, 7, ())
     assert completion.finish_reason == "length"
 
 
-def test_who_answered_is_a_part_of_what_the_arm_is():
-    with scripted(otherwise=lambda body: as_json(text_piece("x", "stop"))) as server:
+@pytest.mark.parametrize("root", ["./m", "./m" * 400])
+def test_who_answered_is_a_part_of_what_the_arm_is_and_a_long_name_hides_no_version(root):
+    with scripted(models=as_json({"data": [{"id": "m", "root": root}]}), otherwise=always_x) as server:
         first = answered(server)
         server.version = as_json({"version": "2.0"})
         second = answered(server)
-    assert first.identity.served == "m, root ./m; engine not told 1.0"
     assert first.generation.engine == "engine not told 1.0"
+    assert first.identity.served == "m, root ./m; engine not told 1.0" or root != "./m"
     assert first.identity != second.identity
-
-
-def test_a_long_name_hides_no_version():
-    long = as_json({"data": [{"id": "m", "root": "./m" * 400}]})
-    with scripted(models=long, otherwise=lambda body: as_json(text_piece("x", "stop"))) as server:
-        first = answered(server)
-        server.version = as_json({"version": "2.0"})
-        assert first.identity != answered(server).identity
-    assert first.generation.engine == "engine not told 1.0"
 
 
 def test_a_server_that_changes_while_it_answers_ends_the_run():
@@ -270,9 +267,7 @@ def test_a_version_that_nobody_tells_is_not_needed():
 
 def test_one_answer_that_does_not_come_fails_the_job_whole():
     with (
-        scripted(
-            as_json({}, 503, Retry_After="9999"), otherwise=lambda body: as_json(text_piece("x", "stop"))
-        ) as server,
+        scripted(as_json({}, 503, Retry_After="9999"), otherwise=always_x) as server,
         pytest.raises(InfrastructureError),
     ):
         answered(server, *map(prompt, range(6)))
@@ -283,7 +278,7 @@ def test_tokens_that_are_told_are_read_here(tmp_path):
     tokenizer = load_tokenizer(read_files(tmp_path))
     said = [*tokenizer("Hi")["input_ids"], tokenizer.eos_token_id]
     piece = text_piece("what the server makes of it", "stop", token_ids=said)
-    asked = prompt(case=Case(evalset="s", body={"id": "c", "prompt": "p"}), token_ids=(1, 2, 3), asked="")
+    asked = replace(of_case(prompt="p"), token_ids=(1, 2, 3), asked="")
     with scripted(as_json({**piece, "usage": {"prompt_tokens": 3, "completion_tokens": len(said)}})) as server:
         [completion] = answered(server, asked, tokenizer=str(tmp_path)).completions
         [(path, _, body)] = server.asked
@@ -295,7 +290,7 @@ def test_tokens_that_are_told_are_read_here(tmp_path):
 
 def test_a_prompt_that_is_read_in_part_ends_the_run(tmp_path):
     save_byte_tokenizer(tmp_path)
-    asked = prompt(case=Case(evalset="s", body={"id": "c", "prompt": "p"}), token_ids=(1, 2, 3), asked="")
+    asked = replace(of_case(prompt="p"), token_ids=(1, 2, 3), asked="")
     part = {**text_piece("x", "stop"), "usage": {"prompt_tokens": 2, "completion_tokens": 1}}
     with (
         scripted(as_json(part)) as server,
