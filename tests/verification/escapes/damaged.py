@@ -6,11 +6,13 @@ import io
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from qualgate.cli import main
 from qualgate.gate.verdict import decide_plain
@@ -160,61 +162,11 @@ def called(*arguments: str) -> tuple[int, str]:
     raise AssertionError("a command ends with an exit code")
 
 
-_BLOCKED = "variant = 'int2-g32'"
-_WRONG = "unit_id IN (SELECT unit_id FROM units WHERE arm = 'int2-g32') AND value = 0"
-
-ATTACKS: dict[str, tuple[str, ...]] = {
-    "the word of a verdict": (f"UPDATE verdicts SET word = 'approve' WHERE {_BLOCKED}",),
-    "the word, in its body too": (
-        "UPDATE verdicts SET word = 'approve', "
-        f"body_json = replace(body_json, '\"word\":\"block\"', '\"word\":\"approve\"') WHERE {_BLOCKED}",
-    ),
-    "a verdict given to another variant": (
-        f"DELETE FROM verdicts WHERE {_BLOCKED}", "UPDATE verdicts SET variant = 'int2-g32'"
-    ),
-    "another variant's verdict copied": (
-        "UPDATE verdicts SET word = 'approve', "
-        "(body_json, sha256) = (SELECT body_json, sha256 FROM verdicts WHERE variant = 'int8') "
-        f"WHERE {_BLOCKED}",
-    ),
-    "a verdict moved to no run": (f"UPDATE verdicts SET run_id = 'x' WHERE {_BLOCKED}",),
-    "a verdict on a variant with a blank": ("UPDATE verdicts SET variant = variant || ' '",),
-    "a laxer policy in a verdict": ("UPDATE verdicts SET policy_json = replace(policy_json, '0.12', '0.92')",),
-    "a laxer policy of the run": ("UPDATE runs SET policy_json = replace(policy_json, '0.12', '0.92')",),
-    "a policy without rules": ("UPDATE runs SET policy_json = '{\"rules\":[]}'",),
-    "a policy whose number is infinite": ("UPDATE runs SET policy_json = replace(policy_json, '0.12', '1e999')",),
-    "every wrong score made right": (f"UPDATE scores SET value = 1, verdict = 1 WHERE {_WRONG}",),
-    "one wrong score made right": (
-        f"UPDATE scores SET value = 1 WHERE rowid = (SELECT min(rowid) FROM scores WHERE {_WRONG})",
-    ),
-    "wrong scores taken out": (f"DELETE FROM scores WHERE {_WRONG}",),
-    "wrong scores under another number": (f"UPDATE scores SET scoring = 7 WHERE {_WRONG} AND scoring = 1",),
-    "scores that are bytes": (f"UPDATE scores SET value = x'3ff0000000000000' WHERE {_WRONG}",),
-    "the newer scoring forgotten": ("DELETE FROM scorings",),
-    "a scoring that nobody made": ("INSERT INTO scorings SELECT run_id, 9, created_at, '{}', 'x' FROM scorings",),
-    "an answer": ("UPDATE units SET text = 'Answer: 1' WHERE unit_id = (SELECT max(unit_id) FROM units)",),
-    "the other arm's answers": (
-        "UPDATE units SET text = (SELECT o.text FROM units o WHERE o.arm = 'baseline' AND o.case_id = units.case_id)",
-    ),
-    "wrong answers not asked for": ("UPDATE units SET status = 'settled' WHERE arm = 'int2-g32' AND job = 0",),
-    "wrong answers that failed": ("UPDATE units SET status = 'error', error = 'x' WHERE arm = 'int2-g32'",),
-    "attempts without an end": ("UPDATE units SET attempts = 4000000000000000000 WHERE arm = 'int2-g32'",),
-    "the names of two arms": (
-        "UPDATE arms SET name = 'x' WHERE name = 'int8'", "UPDATE arms SET name = 'int8' WHERE name = 'int2-g32'",
-        "UPDATE arms SET name = 'int2-g32' WHERE name = 'x'",
-    ),
-    "the weights that an arm was planned with": ("UPDATE arms SET planned_json = replace(planned_json, 'c', 'd')",),
-    "a case's reference": ("UPDATE cases SET body_json = replace(body_json, 'answer', 'answers')",),
-    "a decision turned round": ("UPDATE decisions SET action = 'approve'",),
-    "another person's decision": ("UPDATE decisions SET name = 'Grace'",),
-    "drafts that were all accepted": ("UPDATE draft_steps SET accepted = accepted + rejected, rejected = 0",),
-    "drafts that nobody made": ("DELETE FROM draft_steps",),
-    "a run that began at no time": ("UPDATE runs SET created_at = 'yesterday'",),
-}  # fmt: skip
-"""What someone who writes the file would change, or its damage happen to."""
+_ATTACKS = Path(__file__).parent / "programs" / "store_attacks.yaml"
+ATTACKS: dict[str, list[str]] = yaml.safe_load(_ATTACKS.read_text(encoding="utf-8"))
 
 
-def attacked(made: Path, path: Path, statements: tuple[str, ...]) -> None:
+def attacked(made: Path, path: Path, statements: Sequence[str]) -> None:
     """A copy of the store after these, each of which must change something."""
     shutil.copy(made, path)
     connection = sqlite3.connect(path)

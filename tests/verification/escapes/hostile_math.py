@@ -8,11 +8,16 @@ is not less.
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from qualgate.scoring.mathematics import score_math
 
@@ -21,61 +26,20 @@ REFERENCES = (r"\frac{7919\sqrt{17}}{104729}", r"\sqrt{x^2+7919}-y", "x > 7919",
               r"\begin{pmatrix}7919\\1\end{pmatrix}", "(7919, 104729]")  # fmt: skip
 SAYINGS = ("X", "$X$", r"\boxed{X}", "The answer is X.", r"\[X\]", "x = X", r"\boxed{\frac{X}{X}}", r"\boxed{X, X}")
 
-# By the size n, which is drawn between 1 and 2,000.
-BOMBS: tuple[Callable[[int], str], ...] = (
-    lambda n: "9^{" * n + "9" + "}" * n,
+_BOMBS = Path(__file__).parent / "programs" / "bombs.yaml"
+REPEATED = re.compile("⟦(.*?)⟧", re.DOTALL)
+TEMPLATES: list[str] = yaml.safe_load(_BOMBS.read_text(encoding="utf-8"))
+
+
+def _bomb(template: str, size: int) -> str:
+    return REPEATED.sub(lambda found: found[1] * size, template.replace("N", str(size)))
+
+
+BOMBS: tuple[Callable[[int], str], ...] = (  # by a size between 1 and 2,000
+    *(partial(_bomb, template) for template in TEMPLATES),
     lambda n: "9" * (n * 500),
-    lambda n: "{" * n + "1" + "}" * n,
-    lambda n: "(" * n + "1" + ")" * n,
-    lambda n: "(" * n,
-    lambda n: "}" * n,
-    lambda n: r"\frac{1}{" * n + "2" + "}" * n,
-    lambda n: rf"{n * 1000}!",
-    lambda n: "9" + "!" * n,
-    lambda n: "5" + r"\%" * n,
-    lambda n: "x" + "^x" * n,
-    lambda n: "1" + "/2" * n,
-    lambda n: "-" * n + "1",
-    lambda n: "2" + r"\cdot 2" * n,
-    lambda n: "+".join(["x^{99}"] * n),
-    lambda n: r"\sqrt{" * n + "2" + "}" * n,
-    lambda n: r"\sin " * n + "x",
-    lambda n: "|" * n + "x" + "|" * n,
-    lambda n: rf"\binom{{{n}000}}{{{n}00}}",
-    lambda n: rf"(1+x)^{{{n}}}",
-    lambda n: rf"10^{{10^{{{n}}}}}",
-    lambda n: rf"\sin(10^{{{n}}})",
-    lambda n: rf"e^{{{n}x^{{{n}}}}}",
-    lambda n: rf"\gcd(10^{{{n}}},6)",
-    lambda n: f"1e{n}",
     lambda n: ",".join(rf"\sqrt{{{k}}}" for k in range(2, 2 + n)),
     lambda n: r"\{" + ",".join(map(str, range(n))) + r"\}",
-    lambda n: r"1\pm " * n + "2",
-    lambda n: r"(1,2)\cup" * n + "(1,2)",
-    lambda n: r"\begin{pmatrix}" + "1&" * n + r"1\end{pmatrix}",
-    lambda n: r"\begin{matrix}" * n,
-    lambda n: "x<" * n + "y",
-    lambda n: "x=" * n + "y",
-    lambda n: "x_" * n + "1",
-    lambda n: r"\boxed{" * n,
-    lambda n: r"\boxed{1}" * n,
-    lambda n: "$" * n,
-    lambda n: "the answer is " * n,
-    lambda n: r"\text{" * n,
-    lambda n: r"\left(" * n,
-    lambda n: "\u0661" * n,
-    lambda n: "\uff11" * n,
-    lambda n: "a\u0301" * n,
-    lambda n: "\x00\ud800" * n,
-    lambda n: r"\input{/etc/passwd}" * n,
-    lambda n: r"\def\a{\a\a}\a" * n,
-    lambda n: "__import__('os').system('id')" * n,
-    lambda n: "lambda: exec('x')" * n,
-    lambda n: rf"\frac{{1}}{{{n}-{n}}}",
-    lambda n: r"\infty-" * n + r"\infty",
-    lambda n: rf"\log_{{1}}({n})",
-    lambda n: rf"{n}.\overline{{{'9' * 39}}}",
-    lambda n: "Final Answer: The final answer is " * n,
 )
 
 
