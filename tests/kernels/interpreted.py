@@ -14,7 +14,7 @@ import torch
 from qualgate_kernels import configs, dispatch
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.linear import matmul, matmul_torch, prepare
-from qualgate_kernels.packed import PackedWeight, pack_codes
+from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.planes import Prepared, concatenate, lay_out
 from qualgate_kernels.samples import weight
 from tests.kernels.one_shape import one_shape
@@ -60,25 +60,6 @@ def test_every_format_is_multiplied_as_its_dequantized_weight(form, rows, column
     x = activations(3, columns, dtype)
     close(matmul(x, prepared), x, packed)
     assert "twin" not in prepared.like.format
-
-
-def codes_of(packed: PackedWeight) -> PackedWeight:
-    """The same with every code in turn, so that none is missed."""
-    rows, columns = packed.shape
-    codes = (torch.arange(rows * columns) % 2**packed.bits).to(torch.uint8).view(rows, columns)
-    if packed.code == "e4m3":
-        codes[codes & 0x7F == 0x7F] = 0
-    return replace(packed, codes=pack_codes(codes, packed.bits))
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("form", ["int2 g64", "int3 g128", "int4 g128", "int8", "e4m3", "mxfp4"])
-def test_every_code_becomes_its_number_exactly(form):
-    columns = 256
-    packed = codes_of(weight(form, 1, columns))
-    packed = replace(packed, scales=torch.ones_like(packed.scales) if form != "mxfp4" else packed.scales * 0 + 127)
-    x = torch.eye(columns, dtype=torch.float16)
-    assert torch.equal(matmul(x, lay_out(packed)).float()[:, 0], dequantize_torch(packed)[0])
 
 
 @pytest.mark.proof

@@ -267,20 +267,6 @@ def test_attention_has_the_bits_it_has_over_float32_of_the_same_numbers(path, na
         assert torch.equal(got, in_c.attend(query, sequences.blocks, places, SEEN[name], threads, path))
 
 
-@needs_c
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("form", NARROW)
-@given(st.integers(0, 2**20))
-def test_whatever_lies_in_blocks_attention_has_the_bits_of_float32(path, form, seed):
-    blocks = filled(form, seed)
-    table = torch.tensor([[1, 0]], dtype=torch.int32)
-    places = Places(table=table, sequence=torch.zeros(2, dtype=torch.int32), position=torch.tensor([7, 29]).int())
-    query = torch.randn(2, 4, 32, generator=torch.Generator().manual_seed(seed))
-    seen = Seen(scale=0.1, window=12)
-    got = in_c.attend(query, blocks, places, seen, 1, path)
-    assert same(got, in_c.attend(query, floats_of(blocks), places, seen, 1, path))
-
-
 @pytest.mark.parametrize("name", SEEN)
 @pytest.mark.parametrize("form", NARROW)
 def test_the_twin_sees_what_is_kept(form, name):

@@ -90,16 +90,6 @@ def test_vocabularies_of_any_size(vocabulary, scale):
         np.testing.assert_allclose(found.logprobs.numpy(), [one[1] for one in wanted], rtol=2e-7, atol=2e-6)
 
 
-def test_equals_are_the_first_wherever_they_stand():
-    for size in (1, 5, 16, 40, 2000):
-        for first in {0, size // 2, size - 1}:
-            logits = torch.zeros(1, size)
-            logits[0, first:] = 2.5
-            for way, found in ways(logits).items():
-                assert found.tokens.item() == first, way
-                assert found.leads.item() == (INF if size == 1 else 0.0 if size - first > 1 else 2.5), way
-
-
 @needs_c
 @pytest.mark.parametrize("path", PATHS)
 def test_a_row_has_its_bits_alone_among_others_and_on_any_threads(path):

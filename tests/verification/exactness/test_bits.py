@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from qualgate.engine.request import Ended, Read, Request, Spoken
-from qualgate.engine.sampling import greedy
-from tests.verification.exactness.bits import Answer, Heard, difference, same_bits, unlike
+from tests.verification.exactness.bits import Answer, difference, same_bits, unlike
 
 VOCABULARY = 5
 
@@ -71,30 +69,3 @@ def test_behind_another_token_nothing_is_compared():
     assert difference([wrong], [right]).other_bits == 0
     wrong.logprobs[1] = next_up(wrong.logprobs[1])
     assert difference([wrong], [right]).other_bits == 1
-
-
-def test_what_was_read_counts_up_to_the_first_other_token():
-    """An answer that is read tells logits of its own text; the request leaves it at its second token."""
-    rows = torch.eye(VOCABULARY)[[1, 2, 3]]  # what would be said at the three places: 1, 2, 3
-    request = Request(prompt=(0,), max_new_tokens=3, answer=(1, 4, 3))
-    heard = Heard([request], Head())  # type: ignore[arg-type]
-    heard(
-        Read(
-            requests=[0, 0, 0], positions=[0, 1, 2], answer=torch.tensor([1, 4, 3]), said=greedy(rows), states=rows,
-            logits=rows, seconds=0.0,
-        )
-    )  # fmt: skip
-    spoken = Spoken(
-        requests=[0, 0], positions=[0, 1], tokens=[1, 2], logprobs=[-0.1, -0.2], margins=[1.0, 1.0], states=None,
-        seconds=0.0,
-    )  # fmt: skip
-    heard(spoken)
-    last = torch.full((1, VOCABULARY), 0.5)
-    heard(replace(spoken, requests=[0], positions=[2], tokens=[0], logprobs=[-0.3], margins=[2.0], states=last))
-    heard(Ended(request=0, reason="length", seconds=0.0, proposed=3, accepted=1))
-    [found] = heard.answers
-    assert (found.tokens, found.logprobs, found.reason) == ([1, 2, 0], [-0.1, -0.2, -0.3], "length")
-    assert {at: one.tolist() for at, one in found.logits.items()} == {
-        0: rows[0].tolist(), 1: rows[1].tolist(), 2: last[0].tolist()
-    }  # fmt: skip
-    assert (heard.proposed, heard.accepted) == (3, 1)

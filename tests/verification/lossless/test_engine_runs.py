@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from qualgate.speculation.chance import HashedChance
 from tests.verification.lossless.engine_law import (
     DRAFTED,
     LENGTH,
-    Drawn,
 )
 from tests.verification.lossless.engine_runs import drawn, fits, keys_reused
 from tests.verification.lossless.fits import ALARM
@@ -42,28 +39,3 @@ def test_an_engine_that_is_wrong_is_found(name: str):
     with WRONG[name].planted():
         found = drawn(WRONG[name].way, WRONG[name].way.answers, 4)
     assert min(one.bound for one in fits(found, WRONG[name].way)) <= LIMIT
-
-
-def test_wrong_counts_of_what_was_accepted_are_found_though_answers_are_right():
-    found = drawn(WAYS[0], 1500, 4)
-    shifted = Drawn(found.said, [min(count + 1, DRAFTED) for count in found.accepted])
-    made = {one.of: one.bound for one in fits(shifted, WAYS[0])}
-    assert made["tokens 1 to 4"] > LIMIT
-    assert made["accepted tokens of a draft"] <= LIMIT
-
-
-def test_a_number_that_answers_two_questions_is_seen_and_a_question_asked_again_is_not():
-    def chance(said: int) -> HashedChance:
-        return HashedChance(seed=1, case=2, round=(said,))
-
-    weights = torch.ones(3, dtype=torch.float64)
-    with keys_reused() as reused:
-        first = chance(0)
-        assert [first.accepts(0.5), first.token(weights)] == [(again := chance(0)).accepts(0.5), again.token(weights)]
-        assert not reused
-        chance(1).accepts(0.25)
-        assert not reused
-        chance(0).accepts(0.25)
-        assert reused == {(1, 2, 0, 0)}
-        chance(1).token(weights)
-        assert reused == {(1, 2, 0, 0), (1, 2, 1, 0)}

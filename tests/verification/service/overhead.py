@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_reach import RAY_HERE
 from tests.verification.goals import SERVICE
 
-CASES, ROUNDS, ROUNDS_QUICK = 250, 5, 1
+CASES, ROUNDS = 250, 5
+CASES_QUICK, ROUNDS_QUICK = 30, 1
 MOST = 1.10
 GATE_FILE = """\
 version: 1
@@ -38,29 +39,26 @@ workers: {backend: BACKEND, address: ADDRESS, count: 1}
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lap:
-    """One pool's run of all jobs. Seconds: until the first outcome, and from there to the last."""
-
-    pool: str
-    start: float
-    rest: float
-
-
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Five rounds in turns; quick: one, without a verdict."""
-    laps, few = list[Lap](), f"{ROUNDS_QUICK} round only (--quick)" if quick else None
+    """Five rounds in turns; quick: one of few cases, without a verdict."""
+    laps, few = list[dict[str, Any]](), f"{ROUNDS_QUICK} round only (--quick)" if quick else None
     with tempfile.TemporaryDirectory() as work, cluster() as address:
-        gates = {name: _gate(Path(work), name, address) for name in ("local", "ray")}
+        cases = CASES_QUICK if quick else CASES
+        gates = {name: _gate(Path(work), name, address, cases) for name in ("local", "ray")}
         for at in told("service", range(ROUNDS_QUICK if quick else ROUNDS), lambda at: f"round {at + 1}"):
             laps += [lap(name, gates[name]) for name in (sorted(gates) if at % 2 else sorted(gates, reverse=True))]
-    ratios = [theirs.rest / ours.rest for ours, theirs in zip(_of(laps, "local"), _of(laps, "ray"), strict=True)]
+
+    def seconds(of: str) -> dict[str, list[float]]:
+        return {pool: [one[of] for one in laps if one["pool"] == pool] for pool in gates}
+
+    start, rest = seconds("start"), seconds("rest")
+    ratios = [theirs / ours for ours, theirs in zip(rest["local"], rest["ray"], strict=True)]
     middle = statistics.median(ratios)
-    measured = {"ratio": middle, **{f"start, s, {name}": statistics.median(_starts(laps, name)) for name in gates}}
+    measured = {"ratio": middle, **{f"start, s, {name}": statistics.median(start[name]) for name in gates}}
     row = SERVICE.row(
         "overhead.ray", measured, met=middle <= MOST, spread=[min(ratios), max(ratios)], unmet_because=few
     )
-    return [{"pool": one.pool, "start": one.start, "rest": one.rest} for one in laps], [row]
+    return laps, [row]
 
 
 @contextmanager
@@ -77,15 +75,16 @@ def cluster() -> Iterator[str]:
         here.shutdown()
 
 
-def lap(name: str, gate: GateFile, clock: Callable[[], float] = time.monotonic) -> Lap:
-    """Every job of the gate file by its pool. InfrastructureError for one that fails."""
+def lap(name: str, gate: GateFile, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
+    """Every job of the gate file by its pool: seconds until the first outcome, and from there to the last.
+    InfrastructureError for one that fails."""
     plan = make_plan(gate)
     began, at = clock(), list[float]()
     for outcome in run_jobs(_again(plan), worker_settings(gate, plan), 1):
         if isinstance(outcome, JobFailure):
             raise InfrastructureError(f"{name}: {outcome.error}")
         at.append(clock())
-    return Lap(pool=name, start=at[0] - began, rest=at[-1] - at[0])
+    return {"pool": name, "start": at[0] - began, "rest": at[-1] - at[0]}
 
 
 def _again(plan: Plan) -> Sequence[Any]:
@@ -95,16 +94,8 @@ def _again(plan: Plan) -> Sequence[Any]:
     return plan.jobs
 
 
-def _gate(work: Path, name: str, address: str) -> GateFile:
+def _gate(work: Path, name: str, address: str, cases: int) -> GateFile:
     text = GATE_FILE.replace("BACKEND", name).replace("address: ADDRESS, ", f"address: '{address}', " * (name == "ray"))
     (work / name).mkdir()
     (work / name / "gate.yaml").write_text(text)
-    return replace(as_trial(load_gate_file(work / name / "gate.yaml"), CASES, ()), devices="cpu")
-
-
-def _of(laps: Sequence[Lap], name: str) -> list[Lap]:
-    return [one for one in laps if one.pool == name]
-
-
-def _starts(laps: Sequence[Lap], name: str) -> list[float]:
-    return [one.start for one in _of(laps, name)]
+    return replace(as_trial(load_gate_file(work / name / "gate.yaml"), cases, ()), devices="cpu")

@@ -17,14 +17,14 @@ from typing import Any
 from tests.verification.goals import SERVICE
 from tests.verification.service.disturbed import ENDS, PATIENCE, Ground, stop, until, workspace
 
-UNITS, UNITS_QUICK, ARMS = 20_000, 2_000, 3
+UNITS, UNITS_QUICK, ARMS = 20_000, 600, 3
 SHARE, SHARE_QUICK = 0.99, 0.9  # stored when it is killed
 AGAIN, LONGEST = 0.01, 5.0  # generated from then on, at most; s
 PROGRAM = "qualgate"
 
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """quick: a tenth of the units, killed earlier, without a verdict."""
+    """quick: few units, killed earlier, without a verdict."""
     cases = -(-(UNITS_QUICK if quick else UNITS) // ARMS)
     count = cases * ARMS
     few = f"{count:,} units only (--quick)" if quick else None
