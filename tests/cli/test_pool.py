@@ -150,17 +150,8 @@ def test_wait_tells_what_was_set_apart_with_the_reason(workspace, monkeypatch):
 def test_a_node_without_the_model_gives_the_run_back_and_says_which_path(workspace):
     name = submit(workspace)
     shutil.rmtree(workspace / "model")
-    done = qualgate(
-        "worker",
-        "--store",
-        POOL,
-        "--name",
-        "gpu-1",
-        "--until-empty",
-        "--folder",
-        str(workspace / "node"),
-        cwd=workspace,
-    )
+    words = ("--store", POOL, "--name", "gpu-1", "--until-empty", "--folder", str(workspace / "node"))
+    done = qualgate("worker", *words, cwd=workspace)
     assert done.returncode == 0
     assert f"gave back {name}" in done.stderr
     reason = f"given back by node gpu-1: {workspace / 'model'} is not there"
