@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,20 +28,14 @@ TOOL = {
 }
 
 
-@cache
-def shipped() -> PreTrainedTokenizerFast:
-    return AutoTokenizer.from_pretrained(PATH)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    return shipped()
+    return AutoTokenizer.from_pretrained(PATH)
 
 
 @examples(200)
 @given(text=st.text(max_size=200))
-def test_any_text_survives_a_round_trip(text: str):
-    tokenizer = shipped()
+def test_any_text_survives_a_round_trip(tokenizer: PreTrainedTokenizerFast, text: str):
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
 
 

@@ -32,8 +32,10 @@ from qualgate.refmodel.training.train import (
     step_batches,
     train,
 )
+from tests.depth import with_proofs
 
 TINY = Recipe(width=128, layers=2, heads=4, mlp=64, tokens_per_step=300, tokens_per_batch=200)
+OTHER = replace(TINY, seed=1)
 GROUPED = replace(TINY, width=256, heads=8, kv_heads=4)  # two query heads a key head, as `small` has them
 
 
@@ -42,27 +44,32 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(PATH)
 
 
-@pytest.mark.parametrize("recipe", [TINY, GROUPED], ids=["tiny", "grouped"])
-def test_three_steps_in_two_goes_give_the_weights_of_three_steps_in_one(recipe: Recipe, tokenizer, tmp_path: Path):
-    train(tmp_path / "one", recipe, steps=3, tokenizer=tokenizer)
-    train(tmp_path / "two", recipe, steps=3, stop_after=1, tokenizer=tokenizer)
-    done = train(tmp_path / "two", recipe, steps=3, tokenizer=tokenizer)
+@pytest.fixture(scope="module")
+def stopped(tokenizer, tmp_path_factory) -> Path:
+    """A training of TINY over two steps that stopped after the first."""
+    folder = tmp_path_factory.mktemp("stopped")
+    train(folder, TINY, steps=2, stop_after=1, tokenizer=tokenizer)
+    return folder
+
+
+def test_three_steps_in_two_goes_give_the_weights_of_three_steps_in_one(tokenizer, tmp_path: Path):
+    train(tmp_path / "one", GROUPED, steps=3, tokenizer=tokenizer)
+    train(tmp_path / "two", GROUPED, steps=3, stop_after=1, tokenizer=tokenizer)
+    done = train(tmp_path / "two", GROUPED, steps=3, tokenizer=tokenizer)
     one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))
     assert done.step == 3
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_a_checkpoint_is_not_continued_with_another_recipe_or_length(tokenizer, tmp_path: Path):
-    train(tmp_path, TINY, steps=2, stop_after=1, tokenizer=tokenizer)
-    for recipe, steps in ((TINY, 3), (Recipe(**{**vars(TINY), "seed": 1}), 2)):
+def test_a_checkpoint_is_not_continued_with_another_recipe_or_length(tokenizer, stopped: Path):
+    for recipe, steps in ((TINY, 3), (OTHER, 2)):
         with pytest.raises(SystemExit, match="another recipe or length"):
-            train(tmp_path, recipe, steps=steps, tokenizer=tokenizer)
+            train(stopped, recipe, steps=steps, tokenizer=tokenizer)
 
 
-def test_a_checkpoint_from_before_key_heads_were_a_choice_is_continued(tokenizer, tmp_path: Path):
-    train(tmp_path, TINY, steps=2, stop_after=1, tokenizer=tokenizer)
-    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+def test_a_checkpoint_from_before_key_heads_were_a_choice_is_continued(tokenizer, stopped: Path, tmp_path: Path):
+    saved = torch.load(stopped / "checkpoint.pt", weights_only=True)
     del saved["given"]["kv_heads"]
     torch.save(saved, tmp_path / "checkpoint.pt")
     assert train(tmp_path, TINY, steps=2, tokenizer=tokenizer).step == 2
@@ -79,33 +86,25 @@ def test_products_in_bfloat16_give_nearly_the_loss_of_float32_and_gradients_in_f
     assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-def test_another_seed_gives_other_weights(tokenizer, tmp_path: Path):
-    train(tmp_path / "a", TINY, steps=1, tokenizer=tokenizer)
-    train(tmp_path / "b", Recipe(**{**vars(TINY), "seed": 1}), steps=1, tokenizer=tokenizer)
-    a, b = (load_file(tmp_path / run / "model" / "model.safetensors") for run in "ab")
-    assert not torch.equal(a["model.embed_tokens.weight"], b["model.embed_tokens.weight"])
-
-
-def test_export_is_bf16_and_loads_by_name(tokenizer, tmp_path: Path):
-    train(tmp_path, TINY, steps=1, tokenizer=tokenizer)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert model.dtype == torch.bfloat16
-    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == 768
+def test_another_seed_gives_other_weights(tokenizer):
+    one, other = (build(recipe, tokenizer).model.embed_tokens.weight for recipe in (TINY, OTHER))
+    assert not torch.equal(one, other)
 
 
 def test_a_grouped_model_learns_in_a_few_steps_and_loads_as_an_arm(tokenizer, tmp_path: Path):
     unseen = step_batches(replace(GROUPED, tokens_per_step=2_000), tokenizer, 1_000, 0.5)
     train(tmp_path, GROUPED, steps=12, tokenizer=tokenizer)
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert exported.dtype == torch.bfloat16
+    assert exported.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == 768
     arm = load_arm(ArmSpec(name="baseline", model=str(tmp_path / "model")), tmp_path, {}, device="cpu")
     assert arm.model.config.num_key_value_heads == 4
     with safe_open(tmp_path / "model" / "model.safetensors", "pt") as tensors:
         assert tensors.get_slice("model.layers.0.self_attn.k_proj.weight").get_shape() == [128, 256]
         assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {"BF16"}  # noqa: SIM118
-    exported = LlamaForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
-    before, after = (
-        sum(answer_loss(model, batch).item() for batch in unseen) for model in (build(GROUPED, tokenizer), exported)
-    )
+    models = (build(GROUPED, tokenizer), exported.float())
+    before, after = (sum(answer_loss(model, batch).item() for batch in unseen) for model in models)
     assert after < 0.9 * before  # 0.75 to 0.80 of it, over four seeds
 
 
@@ -199,7 +198,7 @@ def test_orthogonal_brings_singular_values_near_one():
             assert values.median() > 0.6
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", with_proofs(SIZES, ["small"]))
 def test_a_planted_model_copies_before_it_has_learned_anything(size: str, tokenizer):
     torch.manual_seed(0)
     model = build(SIZES[size], tokenizer).eval()
