@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +32,7 @@ from qualgate.quantize.folder import Order, quantize
 from qualgate.records import ArmSpec, QuantizeRecipe
 from qualgate_kernels.dequantize import dequantize_torch
 from tests.tiny_models import save_tiny_model
+from tests.tiny_sets import CALIBRATION, write_set
 
 pytestmark = pytest.mark.interop
 FOLDER = Path(os.environ["QUALGATE_BACKENDS"]) if "QUALGATE_BACKENDS" in os.environ else None
@@ -57,9 +60,8 @@ def token_ids(model: Path, text: str) -> list[int]:
     return Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids
 
 
-READERS: dict[
-    tuple[str, str], subprocess.Popen[str]
-] = {}  # by library and environment; importing a library takes longer than reading
+# By library and environment; importing a library takes longer than reading.
+READERS: dict[tuple[str, str], subprocess.Popen[str]] = {}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,12 +123,16 @@ def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], r
 FLOAT16, BFLOAT16 = 2**-10, 2**-7
 
 
-def say_that_gptqmodel_made(folder: Path) -> None:
-    """gptqmodel loads asymmetric v1 folders only of its own make, as AutoGPTQ damaged theirs. Ours are whole."""
+def rewrite_settings(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     for name in ("config.json", "quantize_config.json"):
         settings = json.loads((folder / name).read_text())
-        settings.get("quantization_config", settings)["meta"] = {"quantizer": ["gptqmodel:7.6.0"]}
+        change(settings.get("quantization_config", settings))
         (folder / name).write_text(json.dumps(settings))
+
+
+def say_that_gptqmodel_made(folder: Path) -> None:
+    """gptqmodel loads asymmetric v1 folders only of its own make, as AutoGPTQ damaged theirs. Ours are whole."""
+    rewrite_settings(folder, lambda settings: settings.update(meta={"quantizer": ["gptqmodel:7.6.0"]}))
 
 
 # ------------------------------------------------------------------------------------- ours load in theirs
@@ -134,9 +140,7 @@ def say_that_gptqmodel_made(folder: Path) -> None:
 
 @pytest.fixture
 def calibration(tmp_path: Path) -> str:
-    cases = [{"id": f"c{row}", "prompt": line} for row, line in enumerate(LINES)]
-    (tmp_path / "calibration.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
-    (tmp_path / "calibration.yaml").write_text("name: calibration\nversion: 1\nkind: calibration\n")
+    write_set(tmp_path, "calibration", LINES, CALIBRATION)
     return "./calibration.yaml"
 
 
@@ -219,43 +223,21 @@ def test_gptqmodel_still_refuses_asymmetric_v1_of_others(model, calibration, tmp
         ("llmcompressor", QuantizeRecipe(method="fp8", group_size=0, granularity="block")),
         ("llmcompressor", QuantizeRecipe(method="nvfp4", group_size=16)),
         ("llmcompressor", QuantizeRecipe(method="mxfp4", group_size=32)),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.label.replace(" ", "-"),
-)
-def test_what_a_library_made_gives_the_same_weights_and_text_here(backend, recipe, model, tmp_path):
-    made = run_backend(
-        environment(backend),
-        backend_job(backend, model, recipe, [token_ids(model, line) for line in LINES], tmp_path / "made"),
-    )
-    library = "gptqmodel" if backend == "gptqmodel" else "transformers"
-    weights, tokens = theirs(library, backend, made.folder, tmp_path / "read.safetensors")
-    fours = recipe.method in ("nvfp4", "mxfp4")
-    own, text = ours(made.folder, "bfloat16" if fours else "float32")
-    assert_same(own, weights, BFLOAT16 if fours else FLOAT16)
-    assert text == tokens
-
-
-@pytest.mark.parametrize(
-    ("backend", "recipe"),
-    [
         ("auto-gptq", QuantizeRecipe(method="gptq", bits=4, group_size=GROUP)),
         ("auto-gptq", QuantizeRecipe(method="gptq", bits=4, group_size=GROUP, act_order="group")),
         ("autoawq", QuantizeRecipe(method="awq", bits=4, group_size=GROUP, symmetric=False)),
     ],
     ids=lambda value: value if isinstance(value, str) else value.label.replace(" ", "-"),
 )
-def test_what_a_library_of_the_past_made_gives_its_successors_weights_and_text_here(backend, recipe, model, tmp_path):
-    """Neither generates on a CPU as it stands; gptqmodel reads both of their formats."""
-    made = run_backend(
-        environment(backend),
-        backend_job(backend, model, recipe, [token_ids(model, line) for line in LINES], tmp_path / "made"),
-    ).folder
-    own, text = ours(made, "float32")
+def test_what_a_library_made_gives_the_same_weights_and_text_here(backend, recipe, model, tmp_path):
+    """auto-gptq and autoawq generate on no CPU as they stand; gptqmodel, their successor, reads both formats."""
+    texts = [token_ids(model, line) for line in LINES]
+    made = run_backend(environment(backend), backend_job(backend, model, recipe, texts, tmp_path / "made")).folder
+    fours = recipe.method in ("nvfp4", "mxfp4")
+    own, text = ours(made, "bfloat16" if fours else "float32")
     if backend == "auto-gptq":  # gptqmodel refuses a key that only auto-gptq writes
-        for name in ("config.json", "quantize_config.json"):
-            settings = json.loads((made / name).read_text())
-            settings.get("quantization_config", settings).pop("is_marlin_format", None)
-            (made / name).write_text(json.dumps(settings))
-    weights, tokens = theirs("gptqmodel", "gptqmodel", made, tmp_path / "read.safetensors")
-    assert_same(own, weights, FLOAT16)
+        rewrite_settings(made, lambda settings: settings.pop("is_marlin_format", None))
+    library, name = ("transformers", backend) if backend == "llmcompressor" else ("gptqmodel", "gptqmodel")
+    weights, tokens = theirs(library, name, made, tmp_path / "read.safetensors")
+    assert_same(own, weights, BFLOAT16 if fours else FLOAT16)
     assert text == tokens
