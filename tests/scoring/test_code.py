@@ -4,30 +4,21 @@
 from __future__ import annotations
 
 import json
-import random
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-from qualgate.sandbox import Limits, Sandbox, Tier, probe
+from qualgate.sandbox import Sandbox, Tier
 from qualgate.scoring import code, unit_tests
 from qualgate.scoring.code import METRIC, pass_at_k, program_of, score_code
 from qualgate.scoring.unit_tests import BadTests
 from tests.verification.escapes.hostile import FORGERIES, FORGERY_TESTS
-from tests.verification.escapes.solutions import broken, solution
+from tests.verification.escapes.solutions import solution
+from tests.verification.shared import DATA
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = next((p / "shared" / "data" for p in ROOT.parents if (p / "shared" / "data").is_dir()), ROOT / "no data")
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    found = probe()
-    if found.tier is None:
-        pytest.skip(str(found))
-    return Sandbox(tier=found.tier, limits=Limits(cpu_seconds=2, wall_seconds=120))
+EVALSETS = Path(__file__).resolve().parents[2] / "evalsets"
 
 
 def judged(sandbox: Sandbox | None, tests: str, answer: str, **body) -> tuple[bool | None, str]:
@@ -157,66 +148,6 @@ def test_classes_of_the_answer_are_used_where_no_entry_point_is_declared(sandbox
     assert judged(sandbox, tests, worse.replace("1 + n[1].v", "9"), entry_point=None)[0] is False
 
 
-ALWAYS = "class Z:\n    __sub__ = lambda s, o: 0.0\n    __mul__ = lambda s, o: o\n    __add__ = lambda s, o: 2 * o\n    equals = lambda s, o: True\ndef f(x): return Z()"
-
-
-@pytest.mark.parametrize("holds", ["abs(f(i) - e) < 1e-6", "f(i) * e == e", "f(i) + e == 2 * e"])
-def test_arithmetic_of_the_answers_own_proves_nothing(sandbox, holds):
-    tests = f"for i, e in [(1, 1.5), (2, 2.5)]:\n    assert {holds}"
-    assert judged(sandbox, tests, ALWAYS) == (False, "exception")
-    assert judged(sandbox, tests.replace(") * e", ") * 1"), "def f(x): return x + 0.5") == (True, "")
-
-
-@pytest.mark.parametrize("tests", ["assert f(1).equals(2)", "r = f(1)\nassert r.equals(2)", "m = f(1).equals\nassert m(2)",
-                                   "try:\n    x = f(1).equals(2)\nexcept BaseException:\n    x = 1\nassert x"])  # fmt: skip
-def test_a_method_of_what_the_answer_returned_is_not_asked_for_a_verdict(sandbox, tests):
-    assert judged(sandbox, tests, ALWAYS) == (None, "tests")
-
-
-@pytest.mark.parametrize(
-    "tests",
-    [
-        'if __name__ == "__main__":\n    assert f(1) == 2',
-        "def verify():\n    assert f(1) == 2",
-        "def test_f(x):\n    assert f(x) == 2",
-        "class TestF:\n    def test_f(self):\n        assert f(1) == 2",
-        "for i in []:\n    assert f(i) == 2",
-        "f(1)\nif False:\n    assert f(1) == 2",
-        "assert True or f(1) == 2",
-        "for i in [1]:\n    assert i == 1 or f(i)",
-        "f(1)\nassert True\nfor i in []:\n    assert f(i) == 2",
-        "try:\n    f(1)\n    assert False\nexcept:\n    pass",
-        "try:\n    f(1)\n    assert False\nexcept (ValueError, AssertionError):\n    pass",
-    ],
-)
-def test_tests_of_which_nothing_runs_decide_nothing(sandbox, tests):
-    assert judged(sandbox, tests, "def f(x): return 99") == (None, "tests")
-
-
-@pytest.mark.parametrize(
-    "fails",
-    ["    assert False\nexcept ZeroDivisionError:\n    pass", "except Exception:\n    pass\nelse:\n    assert 0"],
-)
-def test_tests_may_expect_an_exception_and_no_more(sandbox, fails):
-    assert judged(sandbox, f"try:\n    f(0)\n{fails}", "def f(x): return 1 // x") == (True, "")
-    assert judged(sandbox, f"try:\n    f(0)\n{fails}", "def f(x): return x") == (False, "wrong_value")
-
-
-@pytest.mark.parametrize("entry_point", ["f", None])
-@pytest.mark.parametrize(
-    ("tests", "answer"),
-    [
-        ("assert np.allclose(f(1), [1.0, 2.0])", "class np: allclose = lambda a, b: True\ndef f(x): return [9]"),
-        ("assert Counter(f(1)) == Counter([1, 2, 3])", "def Counter(x): return 0\ndef f(x): return [9]"),
-        ("r = f(1)\nassert close(r, 2.0)", "def close(a, b): return True\ndef f(x): return 9"),
-        ("for r in [f(1)]:\n    assert close(b=2.0, a=r)", "def close(a, b): return True\ndef f(x): return 9"),
-        ("assert Pair(1, 2) == f(1)", "def Pair(a, b): return 0\ndef f(x): return 0"),
-    ],
-)
-def test_the_answer_does_not_bring_what_compares_its_values(sandbox, tests, answer, entry_point):
-    assert judged(sandbox, tests, answer, entry_point=entry_point) == (None, "tests")
-
-
 def test_both_places_of_comparing_agree(sandbox):
     exams = [(tests, unit_tests.read(tests, "f")) for tests, _ in RIGHT]
     assert {exam.steps is None for _, exam in exams} == {True, False}
@@ -225,56 +156,6 @@ def test_both_places_of_comparing_agree(sandbox):
             loop = "for _ in [0]:\n" + "\n".join("    " + line for line in tests.splitlines())
             assert unit_tests.read(loop, "f").steps is None
             assert judged(sandbox, loop, answer) == (True, ""), tests
-
-
-@pytest.mark.parametrize(
-    ("answer", "error_type"),
-    [
-        ("def f(x): return 3", "wrong_value"),
-        ("def f(x): return 1 / 0", "exception"),
-        ("def g(x): return 2", "exception"),
-        ("import sys\nsys.exit(0)", "exception"),
-        ("import os\nos._exit(0)", "exit"),
-        ("def f(x): return 'a' * 2**25", "reply"),
-        ("def f(x): return [0] * 2**30", "memory"),
-        ("def f(x):\n    while True: print(x)", "output"),
-        ("def f(x):\n    while True: pass", "timeout"),
-        ("import numpy_that_is_not_here", "exception"),
-    ],
-)
-def test_a_wrong_answer_says_how(sandbox, answer, error_type):
-    assert judged(sandbox, "assert f(1) == 2", answer) == (False, error_type)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "import numpy as np\ndef f(x): return int(np.sum([x, x]))",
-        "def f(x):\n    from numpy.linalg import norm\n    return norm([x])",
-        "import pandas\ndef f(x): return x",
-    ],
-)
-def test_a_library_that_no_sandbox_has_is_not_the_models_fault(sandbox, answer):
-    for tests in ("assert f(1) == 2", "def check(g):\n    assert g(1) == 2\ncheck(f)"):
-        assert judged(sandbox, tests, answer) == (None, "no_library")
-
-
-def test_a_library_that_was_not_asked_for_or_does_not_matter_changes_nothing(sandbox):
-    for answer, verdict in (
-        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\ndef f(x): return 2 * x", True),
-        ("try:\n    import numpy\nexcept ImportError:\n    numpy = None\ndef f(x): return x", False),
-        ("def f(x): raise ModuleNotFoundError(\"No module named 'numpy'\")", False),
-        ("import numppy\ndef f(x): return 2 * x", False),
-    ):
-        assert judged(sandbox, "assert f(1) == 2", answer)[0] is verdict, answer
-
-
-def test_output_files_line_ends_and_a_main_block_do_not_matter(sandbox):
-    answer = (
-        "import sys\r\nprint('hello')\r\nsys.stderr.write('x')\r\nopen('note', 'w').write('x')\r\n"
-        "def f(x):\r\n    return x  # that is it\r\nif __name__ == '__main__':\r\n    sys.exit(3)\r\n"
-    )
-    assert judged(sandbox, "assert f(1) == 1", answer) == (True, "")
 
 
 def test_a_function_named_as_a_builtin_is_the_candidates(sandbox):
@@ -291,11 +172,6 @@ def test_what_the_prompt_defines_is_taken_from_the_prompt(sandbox):
     assert judged(sandbox, tests, forged, prompt=prompt)[0] is False
 
 
-def test_tests_that_hand_over_what_cannot_cross_decide_nothing(sandbox):
-    tests = "def g(x):\n    return x\ntry:\n    assert f(g) == 1\nexcept Exception:\n    pass"
-    assert judged(sandbox, tests, "def f(g): return 1") == (None, "tests")
-
-
 def test_the_same_answer_gets_the_same_verdict_every_time(sandbox):
     answer = "def f(x): return list({'a', 'b', 'c', 'd', 'e'})[0]"
     assert len({judged(sandbox, "assert f(1) == 'a'", answer) for _ in range(4)}) == 1
@@ -307,9 +183,7 @@ def test_the_same_answer_gets_the_same_verdict_every_time(sandbox):
 def test_no_forgery_passes_and_each_is_called_wrong(sandbox):
     kinds = list(FORGERY_TESTS.values())
     assert len(FORGERIES) >= 30
-    work = [(name, kinds[0]) for name in FORGERIES] + [
-        (name, kinds[1 + at % (len(kinds) - 1)]) for at, name in enumerate(FORGERIES) if at % 2
-    ]
+    work = [(name, kinds[at % len(kinds)]) for at, name in enumerate(FORGERIES)]
     with ThreadPoolExecutor(2) as pool:
         verdicts = list(pool.map(lambda task: judged(sandbox, task[1], FORGERIES[task[0]])[0], work))
     assert [task for task, verdict in zip(work, verdicts, strict=True) if verdict is not False] == []
@@ -330,13 +204,8 @@ def test_reference_solutions_pass(sandbox, path, step):
     assert failed == []
 
 
-def test_broken_solutions_are_judged_as_plain_python_judges_them(sandbox):
-    for row in rows("humaneval/HumanEval.jsonl", 30):
-        assert broken(row, sandbox, random.Random(0), mutants=1) == []
-
-
 def test_the_shipped_sets_own_answers_pass(sandbox):
-    lines = (ROOT / "evalsets" / "code.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (EVALSETS / "code.jsonl").read_text(encoding="utf-8").splitlines()
     for row in map(json.loads, lines[::100]):
         assert score_code(row, row["answer"], sandbox=sandbox)[METRIC].verdict is True
         assert score_code(row, row["answer"].replace("return", "return not"), sandbox=sandbox)[METRIC].verdict is False

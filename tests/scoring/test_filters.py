@@ -224,7 +224,7 @@ def test_no_answer_makes_a_filter_fail_or_hang(name, text):
     assert time.process_time() - start < 3
 
 
-def test_a_users_pattern_that_takes_forever_gives_no_verdict():
+def test_a_users_pattern_that_takes_forever_gives_no_verdict(stopped):
     forever = ({"function": "regex", "regex_pattern": r"(a+)+$"}, {"function": "take_first"})
     found = score_exact_match({"answer": "1"}, "a" * 40 + "!", forever)["exact_match"]
     assert (found.verdict, found.error_type) == (None, "stopped")

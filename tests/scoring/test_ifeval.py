@@ -1,9 +1,7 @@
-"""IFEval's instructions: by hand, and against lm-eval's own checkers where NLTK's data lets them be imported."""
+"""IFEval's instructions, by hand."""
 
 from __future__ import annotations
 
-import json
-import random
 import re
 import time
 
@@ -170,56 +168,6 @@ def test_capital_words(text, count):
     assert capital_words(text) == count
 
 
-def theirs() -> dict:
-    nltk = pytest.importorskip("nltk")
-    try:
-        nltk.data.find("tokenizers/punkt_tab/english")
-    except LookupError:
-        pytest.skip("NLTK's punkt_tab is not here: lm-eval's checkers would download it")
-    return pytest.importorskip("lm_eval.tasks.ifeval.utils").__dict__
-
-
-PIECES = ["The cat sat.", "My answer is yes.", "* a\n", "- b\n", "** c **\n", "*hi*", "**bold**", "<<T>>", "<<",
-    ">>", "[x]", "[",
-          "\n", "\n\n", "***", "******", "P.S. bye", "p. p. s", "Section 1", "SECTION 2 ", "{\"a\": 1}",
-          "```json\n", "```", "\"",
-          "CAN'T STOP", "Mr. X.", ",", "cat", "Cat's", "DOG", "so", "'So", "Is there more?", "   ", "\t*x", "*\n",
-          "İ", "Any other"]  # fmt: skip
-ARGUMENTS: dict[str, list] = {
-    "count": [1, 2, 3, 5], "relation": ["less than", "at least"], "letter": ["a", "T"],
-    "texts": [["cat"], ["so", "c.t"], ["Cat", "dog"]], "text": ["cat", "so", "P.S.", "P.P.S", "Section", "SECTION",
-    "The cat", "en"],
-}  # fmt: skip
-
-
-def test_generated_answers_agree_with_lm_eval():
-    checkers = theirs()
-    draw = random.Random(6)
-    skipped = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}
-    differ = 0
-    for name, instruction in INSTRUCTIONS.items():
-        if name in skipped:
-            continue
-        for _ in range(150):
-            given = {argument: draw.choice(ARGUMENTS[kind]) for argument, kind in instruction.needs.items()}
-            asked = body((name, given))
-            if list(faults(asked)):
-                continue
-            text = draw.choice(["", " "]).join(draw.choices(PIECES, k=draw.randint(0, 12)))
-            row = {"key": 1, "prompt": "p", **asked}
-            expected = checkers["process_results"](row, [text])
-            found = score_ifeval(asked, text)
-            same = [
-                found["ifeval.inst_strict"].extracted == json.dumps(expected["inst_level_strict_acc"]),
-                found["ifeval.inst_loose"].extracted == json.dumps(expected["inst_level_loose_acc"]),
-            ]
-            if name == "length_constraints:number_sentences":
-                differ += not all(same)
-            else:
-                assert all(same), (name, given, text)
-    assert differ <= 15  # of 150: these texts are made of the cases in which the splitters part
-
-
 @pytest.mark.parametrize("mark", ["#", "!", "?", "é", "4"])
 def test_a_sign_that_a_published_row_asks_for_is_counted_and_never_drawn_by_lot(mark):
     """Keys 1122 and 1129 ask for "#" and "!"."""
@@ -246,6 +194,6 @@ def test_no_answer_makes_an_instruction_fail_or_hang(text):
         assert isinstance(instruction, Instruction)
 
 
-def test_a_keyword_that_takes_forever_gives_no_verdict():
+def test_a_keyword_that_takes_forever_gives_no_verdict(stopped):
     found = score_ifeval(body(("keywords:existence", {"keywords": ["(a+)+$"]})), "a" * 40 + "!")["ifeval.prompt_strict"]
     assert (found.verdict, found.error_type) == (None, "instruction")

@@ -67,17 +67,18 @@ def test_the_patterns_called_linear_are(pattern, text):
     assert time.process_time() - start < 2
 
 
-@pytest.mark.parametrize(("pattern", "text"), [(r"(x+x+)+y$", "x" * 50)])
-def test_a_pattern_that_takes_forever_is_stopped(pattern, text):
+def test_a_pattern_that_takes_forever_is_stopped():
+    start = time.process_time()
     with pytest.raises(killable.Killed, match="more than 1 s"):
-        findall(pattern, text)
+        findall(r"(x+x+)+y$", "x" * 50)
+    assert time.process_time() - start < 1  # here; the work was another process's
 
 
+@pytest.mark.proof
 def test_the_quadratic_case_of_re2_does_not_hang_either():
     start = time.process_time()
     with contextlib.suppress(killable.Killed):
         findall("b.*z|b", "b" * 500_000)
-    findall("b.*z|b", "b" * 10_000)
     assert time.process_time() - start < 2
 
 

@@ -135,10 +135,8 @@ def test_an_answer_beyond_the_size_cap_is_not_made_valid_by_leaving_its_rest_awa
     assert json_scores({}, "{} " + "x" * 2**20, ("trailing_text",))["json.valid"].error_type == "too_large"
 
 
-def test_a_check_that_is_stopped_after_a_second_gives_no_verdict_and_the_next_one_works():
+def test_a_check_that_is_stopped_gives_no_verdict(stopped):
     twice = {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}
-    deep = "[" * 60 + "]" * 60
-    found = json_scores({"schema": twice}, deep)["json.schema"]
+    found = json_scores({"schema": twice}, "[" * 60 + "]" * 60)["json.schema"]
     assert (found.value, found.verdict, found.error_type) == (None, None, "schema_unusable")
     assert found.reason == "the schema check was stopped: more than 1 s of work"
-    assert json_scores({"schema": twice}, "[[[]]]")["json.schema"].verdict is True
