@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import MAX_ANSWER, reasoning, registry, scorer_versions
@@ -12,74 +15,12 @@ from tests.scoring.cases import scored
 
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 CALL = '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 5}<|call|>'
-# way, text → thought, answer, state
-SPLIT = {
-    "a thought": ("think", "<think>x</think>A", "x", "A", "ended"),
-    "blank lines between": ("think", "\n<think>\nx\n</think>\n\n    A\n", "\nx\n", "    A\n", "ended"),
-    "no thought": ("think", "A", "", "A", "none"),
-    "the prompt opened it": ("think", "x</think> A", "x", "A", "ended"),
-    "opened, and no marker": ("think_opened", "x", "x", "", "open"),
-    "opened twice": ("think_opened", "<think>x</think>A", "x", "A", "ended"),
-    "never ends": ("think", "<think>x", "x", "", "open"),
-    "nothing behind it": ("think", "<think>x</think>\n", "x", "", "ended"),
-    "nested": ("think", "<think>a<think>b</think>c</think>A", "a<think>b", "c</think>A", "ended"),
-    "broken marker": ("think", "<think>a</thnk>b</think>A", "a</thnk>b", "A", "ended"),
-    "quoted in the thought": ("think", "<think>as '</think>' or `</think>`</think>A", "as '</think>' or `</think>`",
-                              "A", "ended"),
-    **{f"quoted with {q} right behind its opening": ("think", f"<think>{q}</think>{q} ends</think>A",
-                                                     f"{q}</think>{q} ends", "A", "ended") for q in "\"'`"},
-    "a quoted answer": ("think", '<think>say "A"</think>"A"', 'say "A"', '"A"', "ended"),
-    "a fence behind a tick": ("think", "<think>`x`</think>```json", "`x`", "```json", "ended"),
-    "in a JSON string": ("think", '{"a": "x</think>y"}', "", '{"a": "x</think>y"}', "none"),
-    "escaped in JSON": ("think", '<think>{"a": " \\"</think>\\""}</think>A', '{"a": " \\"</think>\\""}', "A", "ended"),
-    "opening marker later": ("think", "A <think> x", "", "A <think> x", "none"),
-    "seed": ("seed", "<seed:think>x</think></seed:think>A", "x</think>", "A", "ended"),
-    "seed, opened": ("seed_opened", "x</seed:think>A", "x", "A", "ended"),
-    "none": ("none", "<think>x</think>A", "", "<think>x</think>A", "none"),
-    "harmony": ("harmony", f"<|channel|>analysis<|message|>x<|end|>{FINAL}A<|return|>", "x", "A", "ended"),
-    "harmony, cut": ("harmony", f"<|channel|>analysis<|message|>x<|end|>{FINAL}A", "x", "A", "ended"),
-    "harmony, never ends": ("harmony", "<|channel|>analysis<|message|>x", "x", "", "open"),
-    "harmony, cut in its header": ("harmony", "<|channel|>analysis", "", "", "open"),
-    "harmony, without an end marker": ("harmony", f"<|channel|>analysis<|message|>x{FINAL}A", f"x{FINAL}A", "", "open"),
-    "harmony, plain": ("harmony", "A", "", "A", "none"),
-    "harmony, a call": ("harmony", f"<|channel|>analysis<|message|>x<|end|>{CALL}", "x", CALL, "ended"),
-    "harmony, two thoughts": ("harmony", "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>analysis"
-                              f"<|message|>y<|end|>{FINAL}A", "x\ny", "A", "ended"),
-    "brackets": ("mistral", "[THINK]x[/THINK]A", "x", "A", "ended"),
-    "an answer between tags": ("think_answer", "<think>\nx\n</think>\n<answer>\nA\n</answer>", "\nx\n", "A", "ended"),
-    "a response, cut": ("think_answer", "x</think>\n\n<response>\nA", "x", "A", "ended"),
-    "a response alone": ("think_answer", "<answer>A</answer>", "", "A", "none"),
-    "Cohere": ("cohere", "<|START_THINKING|>x<|END_THINKING|><|START_RESPONSE|>A<|END_RESPONSE|>", "x", "A", "ended"),
-    "Cohere, a call": ("cohere", "<|START_THINKING|>x<|END_THINKING|><|START_ACTION|>[]<|END_ACTION|>", "x",
-                       "<|START_ACTION|>[]<|END_ACTION|>", "ended"),
-    "MiniMax-M3": ("minimax_m3", "<mm:think>x</mm:think>A", "x", "A", "ended"),
-    "LongCat": ("longcat_opened", "x</longcat_think>A", "x", "A", "ended"),
-    "Apertus": ("apertus", "<|inner_prefix|>x<|inner_suffix|>A", "x", "A", "ended"),
-    "Gemma 4": ("gemma4", "<|channel>thought\nx<channel|>A", "x", "A", "ended"),
-    "Gemma 4, unnamed": ("gemma4", "<|channel>x<channel|>A", "x", "A", "ended"),
-    "Gemma 4, nothing thought": ("gemma4", "<|channel>thought\n<channel|>A", "", "A", "ended"),
-    "Kimi-K3": ("kimi_k3", "<|open|>think<|sep|>x<|close|>think<|sep|><|open|>response<|sep|>A<|close|>response<|sep|>"
-                "<|close|>message<|sep|>", "x", "A", "ended"),
-    "Kimi-K3, opened": ("kimi_k3_opened", "x<|close|>think<|sep|><|open|>response<|sep|>A", "x", "A", "ended"),
-    "Kimi-K3, a call": ("kimi_k3", "<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>", "",
-                        "<|open|>response<|sep|><|close|>response<|sep|><|open|>tools<|sep|>", "none"),
-    "PLaMo": ("plamo3", "<|plamo:begin_think:plamo|>x<|plamo:end_think:plamo|>A", "x", "A", "ended"),
-    "K2 Horizon": ("k2_horizon", "<ifm|think_faster>x</ifm|think_faster>A", "x", "A", "ended"),
-    "Hunyuan": ("hunyuan", "<think:6124c78e>x</think>y</think:6124c78e>A", "x</think>y", "A", "ended"),
-    "Granite": ("granite", "Here's my thought process: x Here is my response: A", " x ", "A", "ended"),
-    "Granite, unthought": ("granite", "Here is my response: A", "", "Here is my response: A", "none"),
-    "Inkling": ("inkling", "<|content_thinking|>x<|end_message|><|message_model|><|content_text|>A<|end_message|>", "x",
-                "A", "ended"),
-    "Inkling, opened": ("inkling_opened", "x<|end_message|><|message_model|>A", "x", "A", "ended"),
-    "Inkling, never ends": ("inkling", "<|content_thinking|>x", "x", "", "open"),
-    "Inkling, a call": ("inkling", "<|content_thinking|>x<|end_message|><|content_invoke_tool_json|>{}<|end_message|>",
-                        "x", "<|content_invoke_tool_json|>{}<|end_message|>", "ended"),
-}  # fmt: skip
+SPLIT = yaml.safe_load((Path(__file__).parent / "splits.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("what", SPLIT)
 def test_a_text_is_split_by_the_way_that_is_declared(what):
-    way, text, thought, answer, state = SPLIT[what]
+    way, text, thought, answer, state = SPLIT[what].values()
     said = split(text, way)
     assert (said.thought, said.answer, said.state) == (thought, answer, state)
     assert "\n".join(text[first:last] for first, last in said.spans) == thought

@@ -21,8 +21,11 @@ class Published(NamedTuple):
     template: str = ""
 
 
-ROWS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-PUBLISHED = {name: Published(**row) for name, row in ROWS.items()}
+def table(name: str) -> Any:
+    return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+PUBLISHED = {name: Published(**row) for name, row in table("published").items()}
 SAME = {  # dialects that write as another does
     "qwen25": "hermes", "granite4": "hermes", "ernie45": "hermes", "qwen3_xml": "qwen3_coder", "step5": "qwen3_coder",
     "nemotron_v3": "qwen3_coder", "step3p5": "qwen3_coder", "ling3": "glm47", "poolside_v1": "glm47",
@@ -43,6 +46,15 @@ JSON = r'{"city": "São \"Paulo\"", "days": 3, "metric": true, "near": [1.5, {"k
 CALL = f'{{"name": "get_weather", "arguments": {JSON}}}'
 LLAMA = f'{{"name": "get_weather", "parameters": {JSON}}}'
 NO_ARGUMENTS = '{"name": "ping", "arguments": {}}'
+
+
+def executed(server: str) -> list[tuple[str, str, tuple[Call, ...]]]:
+    """Dialect, answer, and the calls of f that the server's own parser executes: see `served.yaml`."""
+    rows = table("served")[server]
+    return [
+        (row["dialect"], row["text"], tuple(Call("f", given) for given in [row["executes"]] if given is not None))
+        for row in rows
+    ]
 
 
 def fault(name: str, text: str, tools: Any = TOOLS) -> str:

@@ -17,7 +17,6 @@ from tests.scoring.tools.published import (
     ANSWERS,
     ARGUMENTS,
     CALL,
-    JSON,
     LLAMA,
     NO_ARGUMENTS,
     PING,
@@ -25,6 +24,7 @@ from tests.scoring.tools.published import (
     TOOLS,
     WEATHER,
     fault,
+    table,
 )
 
 PAIRS = PUBLISHED["glm45"].one.removeprefix("<tool_call>get_weather\n").removesuffix("</tool_call>")
@@ -61,78 +61,14 @@ def test_an_answer_that_stops_within_a_call_is_unbalanced(name):
 HERMES = f"<tool_call>{CALL}</tool_call>"
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "word"),
-    [
-        ("hermes", '<tool_call>{"name": "f", "arguments": {"city": "Paris}}</tool_call>', "unbalanced_quotes"),
-        ("json", '{"name": "f", "arguments": {"city": "Paris}}', "unbalanced_quotes"),
-        ("pythonic", "[f(city='Paris)]", "unbalanced_quotes"),
-        ("functiongemma", "<start_function_call>call:f{a:<escape>x}<end_function_call>", "unbalanced_quotes"),
-        ("hermes", f"```xml\n{HERMES}\n```", "call_in_fence"),
-        ("json", f"```json\n{CALL}\n```", "call_in_fence"),
-        ("llama3_json", f"```\n{LLAMA}\n```", "call_in_fence"),
-        ("hermes", f"<think>I write {HERMES}</think> It is sunny.", "call_in_think"),
-        ("hermes", f"<think>I write {HERMES}", "call_in_think"),
-        ("hermes", f"I write {HERMES} and so</think>It is sunny.", "call_in_think"),
-        ("json", f"<think>{CALL}</think>It is sunny.", "call_in_think"),
-        (
-            "harmony",
-            "<|channel|>commentary to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
-            "leaked_token",
-        ),
-        ("harmony", "<|channel|>final<|message|>I call <|channel|>commentary<|end|>", "leaked_token"),
-        ("harmony", "Hello <|constrain|>json", "leaked_token"),
-        ("harmony", "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|end|>", "unbalanced"),
-        ("hermes", '<tool_call>{"name": "f<|channel|>commentary", "arguments": {}}</tool_call>', "leaked_token"),
-        ("hermes", f"<|im_start|>assistant\n{HERMES}", "leaked_token"),
-        ("kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "leaked_token"),
-        ("qwen3_coder", "<function=f>\n</function>\n</tool_call>", "leaked_token"),
-        ("deepseek_v31", "<｜tool▁call▁end｜>", "unbalanced"),
-        ("deepseek_v31", "f<｜tool▁sep｜>{}", "leaked_token"),
-        (
-            "deepseek_v31",
-            "<｜tool▁calls▁begin｜>so <｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
-            "stray_text",
-        ),
-        ("hunyuan_v3", "<tool_calls></tool_calls>", "call_shape"),
-        ("qwen3_coder", "<tool_call><function=f><parameter=a>1</function></tool_call>", "unbalanced"),
-        ("qwen3_coder", "<tool_call><function=f>a=1</function></tool_call>", "stray_text"),
-        ("glm45", f"<tool_call>f\n{PAIRS}{PAIRS}</tool_call>", "duplicate_key"),
-        (
-            "glm45",
-            "<tool_call>f\n<arg_key>a</arg_key><arg_value>1<arg_key>b</arg_key><arg_value>2</arg_value></tool_call>",
-            "unbalanced",
-        ),
-        (
-            "minimax_m2",
-            '<minimax:tool_call><invoke name="f"><parameter name="a">1\n<parameter name="b">2</parameter></invoke>'
-            "</minimax:tool_call>",
-            "unbalanced",
-        ),
-        ("glm45", "<tool_call><arg_key>a</arg_key><arg_value>1</arg_value></tool_call>", "call_shape"),
-        ("functiongemma", "<start_function_call>call:f{a:1,a:2}<end_function_call>", "duplicate_key"),
-        ("pythonic", "[f(a=1, a=2)]", "duplicate_key"),
-        ("pythonic", "[f(a={'k': 1, 'k': 2})]", "duplicate_key"),
-        ("pythonic", "[f(1)]", "call_shape"),
-        ("pythonic", "[f(a=g())]", "not_a_literal"),
-        ("pythonic", "[f(a=open)]", "not_a_literal"),
-        ("pythonic", "[f(a=2**99)]", "not_a_literal"),
-        ("pythonic", "[f(a=1 if 1 else 2)]", "not_a_literal"),
-        ("pythonic", "[f(a=f'{1}')]", "not_a_literal"),
-        ("pythonic", "[f(a={1: 2})]", "not_a_literal"),
-        ("pythonic", "[f(a=1e999)]", "number_too_long"),
-        ("pythonic", "[f(a='\\ud800')]", "lone_surrogate"),
-        ("xlam", '[{"name": "f", "arguments": {"a": 1, "a": 2}}]', "duplicate_key"),
-        ("openai", '[{"function": {"name": "f", "arguments": "{"}}]', "not_json"),
-        ("jamba", "<tool_calls>[]</tool_calls>", "call_shape"),
-        ("granite", "<|tool_call|>get_weather", "call_shape"),
-        ("mistral", "[TOOL_CALLS]get_weather", "unbalanced"),
-        ("mistral", f"[TOOL_CALLS]get weather now{JSON}", "not_json"),
-        ("granite_20b_fc", '<function_call> {"name": "", "arguments": {}}', "call_shape"),
-        ("granite", f"<|tool_call|>[{','.join([NO_ARGUMENTS] * (MAX_CALLS + 1))}]", "too_many_calls"),
-        ("granite", "<|tool_call|>" + "[" * 100, "too_deep"),
-    ],
-)
+FAULTS = [
+    *map(dict.values, table("faults")),
+    ("granite", f"<|tool_call|>[{','.join([NO_ARGUMENTS] * (MAX_CALLS + 1))}]", "too_many_calls"),
+    ("minimax_m3", PUBLISHED["minimax_m3"].one.replace("Paulo", "]<]minimax[>[<a>" * 100), "too_deep"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "word"), FAULTS)
 def test_a_fault_is_called_what_it_is(name, text, word):
     assert fault(name, text) == word
 

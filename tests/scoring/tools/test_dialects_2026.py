@@ -39,23 +39,6 @@ def test_dsml_says_itself_what_is_text_whatever_the_schema():
     assert one("deepseek_v4", dsml(parameter(" two\nlines <b>", ' string="true"'))) == {"a": " two\nlines <b>"}
 
 
-@pytest.mark.parametrize(
-    ("text", "error_type"),
-    [
-        (dsml(parameter("Paris")), "not_json"),
-        (dsml(parameter("5", "")), "unbalanced"),
-        (dsml(parameter("1") + parameter("2")), "duplicate_key"),
-        (dsml(parameter("1").removesuffix("</｜DSML｜parameter>")), "unbalanced"),
-        (dsml(parameter("1"))[: -len("</｜DSML｜tool_calls>")], "unbalanced"),
-        ('<｜DSML｜invoke name="f"></｜DSML｜invoke>', "leaked_token"),
-        (f"```\n{dsml(parameter('1'))}\n```", "call_in_fence"),
-        (f"<think>{dsml(parameter('1'))}", "call_in_think"),
-    ],
-)
-def test_dsml_that_does_not_say_or_close_is_a_fault(text, error_type):
-    assert fault("deepseek_v4", text) == error_type
-
-
 def test_the_frames_of_deepseeks_versions_are_not_each_others():
     versions = ("deepseek_v32", "deepseek_v4", "deepseek_v41")
     texts = {name: dialect(name).serialise([PING]) for name in versions}
@@ -80,21 +63,6 @@ def test_minimax_m3s_children_are_a_list_or_an_object_as_the_schema_says():
     people = {"type": "array", "items": person}
     assert one("minimax_m3", m3("<a><item><age>5</age></item></a>"), tool(a=people)) == {"a": [{"age": 5}]}
     assert one("minimax_m3", m3("<a><x>1</x><x>2</x><x>3</x></a>")) == {"a": {"x": ["1", "2", "3"]}}
-
-
-@pytest.mark.parametrize(
-    ("inner", "error_type"),
-    [
-        ("<a>1", "unbalanced"),
-        ("<a>1</b>", "unbalanced"),
-        ("<a>so <b>1</b></a>", "stray_text"),
-        ("<a>1</a>and", "stray_text"),
-        ("<a>1</a><a>2</a>", "duplicate_key"),
-        ("<a>" * 100 + "</a>" * 100, "too_deep"),
-    ],
-)
-def test_minimax_m3s_broken_elements_are_faults(inner, error_type):
-    assert fault("minimax_m3", m3(inner)) == error_type
 
 
 def test_kimi_k3_escapes_names_and_not_values():

@@ -11,19 +11,15 @@ from qualgate.records import Case, Evalset
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.served import METRIC, SERVERS, read_served, score_served
 from qualgate.scoring.tools.served_sglang_list import listed
+from tests.scoring.tools.published import executed
 
 SGLANG = SERVERS["sglang"]
 TYPES = {"i": {"type": "integer"}, "n": {"type": "number"}, "s": {"type": "string"}, "t": {"type": "boolean"},
          "o": {"type": "object"}, "u": {"type": ["integer", "null"]}, "w": {"type": "varchar(9)"}, "x": {}}  # fmt: skip
 TOOLS = [{"name": "f", "parameters": {"properties": TYPES}}, {"name": "ping"}]
 F = '{"name": "f", "arguments": {"i": 1}}'
-UNKNOWN = '{"name": "g", "arguments": {}}'
 
 
-K3 = "<|open|>tools<|sep|>" + (
-    '<|open|>call tool="{}"<|sep|><|open|>argument key="i" type="number"<|sep|>1<|close|>argument<|sep|>'
-    "<|close|>call<|sep|>"
-)
 M3 = ']<]minimax[><tool_call>]<]minimax[><invoke name="f">{}]<]minimax[></invoke>]<]minimax[></tool_call>'.replace(
     "[>", "[>["
 )
@@ -38,67 +34,9 @@ def read(text, name, tools=TOOLS):
     return read_served(text, name, tools, SGLANG)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("hermes", f"<tool_call>{UNKNOWN}</tool_call><tool_call>{F}"),
-        ("qwen25", f"<tool_call>\n{F}\n</tool_call>\n<tool_call>\n{{\n</tool_call><tool_call>\n{F}"),
-        ("deepseek_v31", f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{F[26:-1]}<｜tool▁call▁end｜>"),
-        ("llama3_json", f"Hm.<|python_tag|>{F} so"),
-        ("llama3_json", "{'name': 'f', 'arguments': {'i': 1}}"),
-        ("mistral", f'[TOOL_CALLS] [{F.replace("arguments", "parameters")}] Done.'),
-        ("mistral_v11", '[TOOL_CALLS]f[ARGS]{"i": 1} Done.'),
-        ("apertus", '<|tools_prefix|>[{"f": {"i": 1}}, {"g": {}}, 5]<|tools_suffix|>'),
-        ("kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>0<|tool_call_argument_begin|>"
-                    '{"i": 1}<|tool_call_end|>'),
-        ("glm45", "<tool_call>f\n<arg_key>i</arg_key>\\n<arg_value>1</arg_value></tool_call>"),
-        ("qwen3_coder", "<tool_call><function=f><parameter=i>\n1\n"),
-        ("mimo", "<tool_call><function=f><parameter=i>&#49;</parameter></function></tool_call>"),
-        ("kimi_k3", K3.format("f")),
-        ("minimax_m3", M3.format("]<]minimax[>[ <i>1]<]minimax[>[</i>")),
-        ("dots", f"<dots_function_call>{{</dots_function_call><dots_function_call>{F}</dots_function_call>"),
-        ("minicpm5", CPM.format("i", "1<!-- 2 -->")),
-        ("minicpm5", "<function name='f'>&<param name='i'>1</param></function>"),
-        ("inkling", f"{INVOKE}{{<|end_message|>{INVOKE}{F.replace('arguments', 'args')}"),
-        ("lfm2", LFM.format("f(i=1)")),
-        ("lfm2", LFM.format(F)),
-        ("lfm2", LFM.format("[f(i=1), f(i=!)]")),
-        ("lfm2", LFM.format("[g(), f(5), f(i=x), f(**{'i': 1})]")),
-        ("pythonic", "Sure: [f(i=1), g(), f(i=-1)] so"),
-        ("pythonic", "[f(i=1,)] and ) ]"),
-        ("llama4_pythonic", "<|python_start|>[f(i=1)]<|python_end|>"),
-        ("k2_horizon", K2.format("i", "1")),
-        ("k2_horizon", f"<ifm|tool_calls><ifm|tool_call>{F}</ifm|tool_call>"),
-    ],
-)  # fmt: skip
-def test_it_repairs_in_ways_of_its_own(name, text):
-    assert read(text, name) == (Call("f", {"i": 1}),)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("qwen25", f"<tool_call>{F}</tool_call>"),
-        ("glm47", "<tool_call>f\n<arg_key>i</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
-        ("mimo", "<tool_call><function=f><parameter=i>1</parameter></function>"),
-        ("minimax_m2", '<minimax:tool_call><invoke name="f"></invoke>'),
-        ("llama3_json", f"Sure: {F}"),
-        ("step3", "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>"
-                  '<steptml:invoke name="ping"></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>'),
-        ("deepseek_v32", '<｜DSML｜function_calls><｜DSML｜invoke name="f"></｜DSML｜invoke>'),
-        ("hermes", f"<tool_call>{F}</tool_call><tool_call>{F[:-1]}</tool_call>"),
-        ("hermes", f"<tool_call>{UNKNOWN}</tool_call>"),
-        ("minimax_m3", M3.format("]<]minimax[>[<i>1]<]minimax[>[</n>")),
-        ("minicpm5", CPM.format("unknown", "1")),
-        ("dots", f"<dots_function_call>{F}"),
-        ("lfm2", "<|tool_call_start|>[f(i=1)]"),
-        ("pythonic", "[f(i=(1,))]"),
-        ("k2_horizon", f"<ifm|think>{K2.format('i', '1')}"),
-        ("k2_horizon", f"<ifm|tool_calls>so {K2.format('i', '1')}</ifm|tool_calls>"),
-    ],
-)  # fmt: skip
-def test_what_it_does_not_read_is_an_answer_though_vllm_calls_some_of_it(name, text):
-    assert read(text, name) == ()
+@pytest.mark.parametrize(("name", "text", "calls"), executed("sglang"))
+def test_it_reads_in_ways_of_its_own(name, text, calls):
+    assert read(text, name) == calls
 
 
 def test_a_tool_that_is_not_offered_is_called_by_the_parsers_that_do_not_look():
