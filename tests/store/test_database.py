@@ -10,12 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from qualgate.errors import InfrastructureError, IntegrityError, StoreVersionError, UsageError
-from qualgate.store import database, postgresql, queries, runs, sqlite
+from qualgate.gate.verdict import decide_plain
+from qualgate.store import archive, database, decisions, postgresql, queries, runs, sqlite
 from qualgate.store.address import file_of
+from qualgate.store.copy import copy_store
 from qualgate.store.database import REVISIONS, Store, open_store, upgrade
-from tests.store.made import make_plan, make_run
+from qualgate.store.queries.service import service_state
+from qualgate.store.roles import apply_roles
+from qualgate.store.schema import APPEND_ONLY
+from tests.store.made import make_plan, make_results, make_run
+from tests.store.test_lost_connections import a_decision, a_scoring, a_submission, cut_at, cut_once_committed
+from tests.store.test_postgresql import as_role
 
 
 def set_revision(store, revision: str) -> None:
@@ -23,7 +31,9 @@ def set_revision(store, revision: str) -> None:
         connection.execute(text("update alembic_version set version_num = :revision"), {"revision": revision})
 
 
-def test_a_new_store_is_made_at_the_head_even_when_many_open_it_at_once(url):
+def test_a_new_store_is_made_at_the_head_even_when_many_open_it_at_once(tmp_path):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+
     def first_use(_: int) -> int:
         with open_store(url) as store:
             return queries.count_runs(store)
@@ -193,3 +203,83 @@ def test_a_transaction_that_fails_leaves_nothing(store):
         stopped_half_way()
     with store.read() as connection:
         assert connection.execute(text("select count(*) from cases")).scalar_one() == 0
+
+
+def test_history_is_append_only_in_a_file(file):
+    with open_store(file) as store, store.read() as connection:
+        made = connection.execute(text("select tbl_name, sql from sqlite_master where type = 'trigger'")).all()
+    assert {table for table, _ in made} == APPEND_ONLY
+    for table in APPEND_ONLY:
+        kinds = {sql.split(" BEFORE ")[1].split()[0] for name, sql in made if name == table}
+        assert kinds == {"UPDATE", "DELETE"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "FATAL:  the database system is starting up",
+        "FATAL:  the database system is not yet accepting connections",
+        "FATAL:  sorry, too many clients already",
+        "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        "could not receive data from server: Connection reset by peer",
+        "No route to host",
+        "Network is unreachable",
+    ],
+)
+def test_a_server_that_is_away_or_full_is_told_from_one_that_is_unwilling(said):
+    refused = OperationalError(None, None, Exception(f'connection to server on socket "s" failed: {said}'))
+    assert postgresql.is_lost(refused)
+    refused = OperationalError(None, None, Exception('connection failed: FATAL:  role "ada" does not exist'))
+    assert not postgresql.is_lost(refused)
+
+
+def test_a_host_whose_name_is_not_found_is_a_server_that_is_away():
+    with pytest.raises(postgresql.LostConnection, match=r"resolve host.*See that its server runs and can be reached"):
+        open_store("postgresql://ada@nowhere.invalid/qualgate")
+
+
+# ------------------------------------------------------------------------------------------------------- on a server
+
+
+def test_a_run_on_a_server_loses_nothing_though_its_connections_are_cut(on_server, pg, no_pause):
+    """What every change is held to; the whole contract, and what else is a server's, is held as proofs."""
+    plan, store = make_plan(cases=2, wrong={"int8": 0.0}), on_server
+    run_id = runs.begin(store, plan).run_id
+    cut = cut_at(store, pg, "UPDATE units", times=3)
+    for result, scored in make_results(plan):
+        runs.record(store, run_id, result, scored)
+    assert len(cut) == 3
+    evidence = runs.evidence(store, run_id)
+    runs.finish(store, run_id, decide_plain(evidence, plan.policy), complete=True)
+    assert (evidence.integrity, queries.run_summary(store, run_id).status) == ((), "complete")
+    with store.read() as connection:
+        assert connection.execute(text("select distinct status, attempts from units")).all() == [("done", 1)]
+    lost = cut_once_committed(store, pg)
+    assert a_decision(store, run_id) == 1
+    assert len(lost) == 1
+    assert decisions.check_chain(store) != decisions.GENESIS
+    assert a_scoring(store, run_id) == (1, 1)
+    assert runs.evidence(store, run_id).integrity == ()
+    with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
+        connection.execute(text("update verdicts set word = 'approve'"))
+
+
+def test_a_server_keeps_roles_leases_and_copies_as_a_file_does(on_server, pg, no_pause, file, tmp_path):
+    plan, store = make_plan(cases=2, wrong={"int8": 0.0}), on_server
+    old, _ = make_run(store, plan), make_run(store, plan)
+    before = runs.evidence(store, old, answers=True)
+    assert copy_store(store.url, file).broken == ()
+    with open_store(file) as copied:
+        assert runs.evidence(copied, old, answers=True) == before
+    apply_roles(store.url)
+    with open_store(as_role(pg, store.url, "writer")) as writer:
+        archive.archive_run(writer, old, tmp_path)
+        with pytest.raises(UsageError, match="permission denied for table scores"):
+            archive.prune_run(writer, old, tmp_path)
+        assert a_submission(writer, old) == (True, "queued")
+        with writer.sole("a run"), pytest.raises(InfrastructureError, match="this very run"), store.sole("a run"):
+            pass
+    archive.prune_run(store, old, tmp_path)
+    archive.restore_run(store, old, tmp_path)
+    assert runs.evidence(store, old, answers=True) == before
+    assert service_state(store).runs == {"complete": 2}

@@ -6,39 +6,27 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import event, select, text
-from sqlalchemy.exc import OperationalError
 
 from qualgate.errors import Exit, InfrastructureError, IntegrityError
 from qualgate.records import Lease, Submission, Verdict
 from qualgate.store import bulk, decisions, nights, postgresql, queries, runs, scorings, submissions
 from qualgate.store.database import Store, open_store
 from qualgate.store.tables import scores
-from tests.postgresql import Server, server
+from tests.postgresql import Server
 from tests.store.made import make_plan, make_results, make_run
 
+pytestmark = pytest.mark.proof
 SMALL = make_plan(cases=2, wrong={"int8": 0.0})
 
 
-@pytest.fixture(scope="module")
-def pg() -> Server:
-    return server()
+@pytest.fixture
+def store(on_server):
+    return on_server
 
 
 @pytest.fixture
-def url(pg) -> str:
-    return pg.new_database()
-
-
-@pytest.fixture
-def store(url):
-    with open_store(url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def no_pause(monkeypatch):
-    """Tries again at once."""
-    monkeypatch.setattr(postgresql.persistently, "__defaults__", (lambda seconds: None,))
+def url(on_server) -> str:
+    return on_server.url
 
 
 def cut_at(store: Store, pg: Server, statement: str, times: int = 1) -> list[str]:
@@ -54,14 +42,7 @@ def cut_at(store: Store, pg: Server, statement: str, times: int = 1) -> list[str
     return cut
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE units",
-        pytest.param("SELECT pg_advisory_xact_lock", marks=pytest.mark.proof),
-        pytest.param("SELECT arms", marks=pytest.mark.proof),
-    ],
-)
+@pytest.mark.parametrize("statement", ["UPDATE units", "SELECT pg_advisory_xact_lock", "SELECT arms"])
 def test_a_job_whose_connection_is_cut_is_recorded_once(store, pg, no_pause, statement):
     run_id = runs.begin(store, SMALL).run_id
     cut = cut_at(store, pg, statement, times=3)
@@ -282,27 +263,3 @@ def test_a_run_of_a_pool_waits_for_the_server_from_its_beginning(crowded, monkey
     monkeypatch.setattr(postgresql.persistently, "__defaults__", (lambda seconds: allowed(9),))
     with open_store(url, lease=Lease("s", 1)) as store:
         assert queries.count_runs(store) == 0
-
-
-def test_a_host_whose_name_is_not_found_is_a_server_that_is_away():
-    with pytest.raises(postgresql.LostConnection, match=r"resolve host.*See that its server runs and can be reached"):
-        open_store("postgresql://ada@nowhere.invalid/qualgate")
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "FATAL:  the database system is starting up",
-        "FATAL:  the database system is not yet accepting connections",
-        "FATAL:  sorry, too many clients already",
-        "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
-        "could not receive data from server: Connection reset by peer",
-        "No route to host",
-        "Network is unreachable",
-    ],
-)
-def test_a_server_that_is_away_or_full_is_told_from_one_that_is_unwilling(said):
-    refused = OperationalError(None, None, Exception(f'connection to server on socket "s" failed: {said}'))
-    assert postgresql.is_lost(refused)
-    refused = OperationalError(None, None, Exception('connection failed: FATAL:  role "ada" does not exist'))
-    assert not postgresql.is_lost(refused)

@@ -6,12 +6,13 @@ import struct
 from dataclasses import replace
 
 import pyarrow.parquet
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, update
 
 from qualgate.store import archive, runs, seal, seals
-from qualgate.store.columns import Floats, narrow, wide
+from qualgate.store.columns import Floats, narrow, wide, with_nul, without_nul
 from qualgate.store.copy import copy_store
 from qualgate.store.database import open_store
 from qualgate.store.tables import units
@@ -116,3 +117,10 @@ def test_a_store_that_is_copied_and_an_archive_hold_what_is_read(store, tmp_path
     archive.archive_run(store, run_id, tmp_path)
     kept = pyarrow.parquet.read_table(tmp_path / run_id / "units.parquet", columns=[c.name for c in FLOATS]).to_pylist()
     assert [tuple(row.values()) for row in kept] == before
+
+
+@pytest.mark.parametrize("said", ["", "\0", "\1", "\1\0", "\0\1", "\0\0\1\1\2\1", "a\0b", "\1\1", "\1\2"])
+def test_text_that_a_server_cannot_hold_is_written_as_what_it_can(said):
+    assert "\0" not in without_nul(said)
+    assert with_nul(without_nul(said)) == said
+    assert (without_nul(said) < without_nul("\1")) == (said < "\1")

@@ -12,7 +12,7 @@ from alembic.config import Config
 from sqlalchemy import text
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
-from qualgate.records import Submission, Verdict
+from qualgate.records import Submission
 from qualgate.store import (
     archive,
     database,
@@ -26,51 +26,27 @@ from qualgate.store import (
     submissions,
 )
 from qualgate.store.archived import EvidenceArchived
-from qualgate.store.columns import with_nul, without_nul
 from qualgate.store.database import REVISIONS, migrations_folder, open_store, upgrade
 from qualgate.store.health import health
 from qualgate.store.planned import planned_rows, put_cases, put_planned
 from qualgate.store.queries.service import service_state
 from qualgate.store.roles import ROLES, apply_roles, roles_sql
 from qualgate.store.schema import APPEND_ONLY, LET_GO, WRITTEN_ONCE, metadata
-from tests.postgresql import Server, server
+from tests.postgresql import Server
 from tests.store.made import make_plan, make_run
 
+pytestmark = pytest.mark.proof
 SMALL = make_plan(cases=2, wrong={"int8": 0.0})
 
 
-@pytest.fixture(scope="module")
-def pg() -> Server:
-    return server()
+@pytest.fixture
+def store(on_server):
+    return on_server
 
 
 @pytest.fixture
-def url(pg) -> str:
-    return pg.new_database()
-
-
-@pytest.fixture
-def store(url):
-    with open_store(url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def no_pause(monkeypatch):
-    """Tries again at once."""
-    monkeypatch.setattr(postgresql.persistently, "__defaults__", (lambda seconds: None,))
-
-
-def test_a_run_is_recorded_judged_and_decided_as_in_a_file(store):
-    run_id = make_run(store, SMALL)
-    assert runs.evidence(store, run_id).integrity == ()
-    seen = queries.run_summary(store, run_id).verdict("int8").sha256
-    decisions.append(store, run_id, "int8", "block", name="Ada", reason="no", verdict_sha256=seen)
-    assert decisions.check_chain(store) != decisions.GENESIS
-    before = store.written
-    assert store.written == before
-    runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="block", exit=10, reasons=("x",))], SMALL.policy)
-    assert store.written != before
+def url(on_server) -> str:
+    return on_server.url
 
 
 def test_a_new_database_is_brought_to_the_head_and_an_older_store_in_one_transaction(pg, monkeypatch):
@@ -120,13 +96,6 @@ def test_what_is_append_only_in_a_file_is_so_on_a_server(tmp_path, store):
         named = "select distinct tgrelid::regclass::text from pg_trigger where not tgisinternal"
         assert set(connection.scalars(text(named))) == APPEND_ONLY
     assert set(metadata.tables) > APPEND_ONLY | WRITTEN_ONCE
-
-
-@pytest.mark.parametrize("said", ["", "\0", "\1", "\1\0", "\0\1", "\0\0\1\1\2\1", "a\0b", "\1\1", "\1\2"])
-def test_text_that_a_server_cannot_hold_is_written_as_what_it_can(said):
-    assert "\0" not in without_nul(said)
-    assert with_nul(without_nul(said)) == said
-    assert (without_nul(said) < without_nul("\1")) == (said < "\1")
 
 
 # ------------------------------------------------------------------------------------------------------------ roles

@@ -5,28 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import pytest
-
 from qualgate.records import Submission
 from qualgate.store import leases, runs, submissions
-from qualgate.store.database import open_store
 from qualgate.store.nights import Night, add_digests, add_night
 from qualgate.store.queries.service import service_state
-from tests.postgresql import server
 from tests.store.made import make_plan, make_run
 
 NIGHT = Night(
     nightly="nightly.yaml", gate="support", model="", due_at="2026-11-25T02:00:00+00:00",
     began_at="2026-11-25T02:00:01Z", finished_at="2026-11-25T03:00:00Z", run_id=None, repeated=False, exit=13,
 )  # fmt: skip
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    """Both on every change: this is all SQL."""
-    url = f"sqlite:///{tmp_path / 'qualgate.db'}" if request.param == "sqlite" else server().new_database()
-    with open_store(url) as opened:
-        yield opened
 
 
 def hand_over(store) -> str:

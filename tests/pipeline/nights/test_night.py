@@ -236,6 +236,7 @@ def test_two_nights_never_overlap_and_the_second_is_told_who_is_first(nightly):
     assert path.read_text() == ""
 
 
+@pytest.mark.proof
 def test_two_machines_make_no_night_of_one_store_side_by_side(nightly):
     there = replace(nightly, store_url=server().new_database())
     judge = Judge()
