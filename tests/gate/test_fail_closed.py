@@ -82,10 +82,13 @@ INCOMPLETE: Faults = {
     "score absent": (lambda e: with_unit(e, "variant", 0, values={}), "without a score of exact_match, which"),
     "KL NaN": (lambda e: with_unit(e, "variant", 0, kl=(0.1, nan)), "range"),
     "KL negative": (lambda e: with_unit(e, "variant", 0, kl=(0.1, -0.2)), "range"),
-    "latency NaN": (
-        lambda e: with_unit(e, "variant", 0, values=e.variants[0].units[0].values | {"latency.e2e": nan}),
-        "range",
-    ),
+    **{
+        f"latency {seconds}": (
+            lambda e, t=seconds: with_unit(e, "variant", 0, values=e.variants[0].units[0].values | {"latency.e2e": t}),
+            "range",
+        )
+        for seconds in (nan, inf, -1.0)
+    },
     "no identity": (lambda e: with_variant(e, identity=None), "no job ever finished"),
     "no baseline identity": (lambda e: replace(e, baseline=replace(e.baseline, identity=None)), "no job"),
     "planned variant left nothing": (

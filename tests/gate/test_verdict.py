@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, nan
-from time import process_time
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from qualgate.gate.rules import check_policy
 from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import Policy, Rule, Verdict
 from qualgate.stats.multiplicity import holm
-from tests.gate.planted import METRICS, POLICY, identity, of, run, with_each, with_unit, with_units, with_variant
+from tests.gate.planted import METRICS, POLICY, identity, run, with_each, with_unit, with_units, with_variant
 
 TOOLS = ("tools", "tool_call.valid")
 
@@ -101,12 +100,6 @@ LOSSY, SMALL = run(n=400, lost={TOOLS: 0.25}), run(n=400, lost={TOOLS: 0.04})
 )
 def test_tiers_a_person_and_the_order_of_words_decide_the_word(evidence, policy, expected) -> None:
     assert word(evidence, policy) == expected
-
-
-@pytest.mark.parametrize("tier", ["supporting", "advisory"])
-def test_what_changes_no_word_is_shown_all_the_same(tier) -> None:
-    (verdict,) = decide_plain(SMALL, rules(CRITICAL, replace(ON_CALLS, tier=tier)))
-    assert (verdict.word, verdict.comparisons[1].reason in verdict.reasons) == ("approve", True)
 
 
 def test_same_weights_are_noted() -> None:
@@ -264,12 +257,6 @@ def test_of_answers_that_may_become_of_any_length_no_length_is_proven() -> None:
     assert word(replace(longer, budgets={}), policy) == "block", "what is too long is so whatever else it could be"
 
 
-def test_where_a_rule_stands_in_its_file_changes_nothing() -> None:
-    moved = replace(POLICY, rules=tuple(replace(rule, line=rule.line + 9) for rule in POLICY.rules))
-    assert moved == POLICY
-    assert repr(decide_plain(run(lost=0.02), moved)) == repr(decide_plain(run(lost=0.02), POLICY))
-
-
 @pytest.mark.parametrize("metric", ["drift.kl_mean", "drift.top1_agreement"])
 def test_drift_that_was_not_recorded_is_undecided(metric: str) -> None:
     bare = with_unit(run(), "variant", 0, kl=())
@@ -331,25 +318,6 @@ def test_the_order_of_units_changes_no_byte() -> None:
         closed = [evidence.expected[i] for i in generator.permutation(len(evidence.expected))]
         metrics = dict(reversed(evidence.metrics.items()))
         assert repr(decide_plain(replace(shuffled, expected=tuple(closed), metrics=metrics), policy)) == expected
-
-
-@pytest.mark.proof
-def test_fourteen_thousand_units_are_decided_quickly() -> None:
-    """Goal 1.5 s on an idle core; the limit here leaves room for a busy machine."""
-    metrics = {f"set{i}": ("exact_match", "json.valid") for i in range(7)}
-    evidence = run(n=400, lost=0.01, gained=0.02, metrics=metrics)
-    (arm,) = evidence.variants
-    others = [
-        replace(arm, name=name, units=tuple(replace(u, key=replace(u.key, arm=name)) for u in arm.units))
-        for name in ("v0", "v1", "v2")
-    ]
-    whole = of(evidence.baseline, arm, *others, metrics=metrics)
-    assert len(whole.expected) == 14_000
-    policy = rules(*(Rule(metric=m, scope=s, max_drop=0.05) for m in metrics["set0"] for s in ("pooled", "evalset")))
-    start = process_time()
-    verdicts = decide_plain(whole, policy)
-    assert [v.word for v in verdicts] == ["approve"] * 4
-    assert process_time() - start < 30
 
 
 def test_too_few_passages_for_the_margin_are_told_how_many_there_must_be_at_least() -> None:

@@ -45,10 +45,6 @@ def test_a_set_that_lies_there_is_not_external_by_other_letters_or_an_ending(fol
     assert (found, "set.yaml lies beside the gate file: name that file" in text) == (64, True), text
 
 
-def test_another_external_set_may_lie_near_one_that_is_like_it(folder):
-    assert code((gate_file(folder, "{name: set2, cases: external}"), *sides(folder, EVERY[:100]))) == 0
-
-
 @pytest.mark.parametrize("reason", ["''", "' '", '"\\t\\u00a0"'])
 def test_a_reason_of_blanks_is_none(folder, reason):
     settings = f"expected: few.jsonl, subset: {reason}, "

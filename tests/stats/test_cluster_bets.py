@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from math import comb
 
 import numpy as np
@@ -52,30 +51,6 @@ def test_the_error_is_at_most_alpha_whatever_a_clusters_losses_are(k, margin, lo
             truth = np.array([first, *((1 - first) * rest)])
             worst = max(worst, float((many * np.prod(truth**each, axis=1)).sum()))
     assert 0.005 < worst <= 0.05
-
-
-@pytest.mark.parametrize(("counts", "margin"), [({1: 90, 12: 30}, 0.10)])
-def test_nor_whichever_sizes_fail(counts, margin) -> None:
-    """Clusters of each size fail as a whole with a chance of its own; how many do is summed over exactly."""
-    sizes = np.repeat(list(counts), list(counts.values()))
-    assert bets_serve(sizes, margin)
-    seen = {}
-    for failing in product(*(range(min(many, 12) + 1) for many in counts.values())):
-        loss = np.concatenate([np.repeat([size, 0], [bad, many - bad])
-                               for (size, many), bad in zip(counts.items(), failing, strict=True)])  # fmt: skip
-        seen[failing] = proof_by_bets(loss, sizes, margin)[0] <= 0.05
-    assert not any(said for failing, said in seen.items() if 12 in failing)  # so no more of them need be summed
-    worst, generator = 0.0, np.random.default_rng(1)
-    for shares in [*np.eye(len(counts)), *generator.dirichlet([0.5] * len(counts), 300)]:
-        chances = [share * margin * sizes.sum() / (size * many)
-                   for share, (size, many) in zip(shares, counts.items(), strict=True)]  # fmt: skip
-        if max(chances) <= 1:
-            worst = max(worst, sum(
-                float(np.prod([comb(many, bad) * p**bad * (1 - p) ** (many - bad)
-                               for many, bad, p in zip(counts.values(), failing, chances, strict=True)]))
-                for failing, said in seen.items() if said
-            ))  # fmt: skip
-    assert 0.01 < worst <= 0.05
 
 
 @given(st.data())

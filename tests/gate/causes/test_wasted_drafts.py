@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import comb
 
-import pytest
-
 from qualgate.gate.causes.wasted_drafts import ALPHA, FEWEST, NEVER, wasted_drafts
 from qualgate.records import DraftLevel, Gain, Rate
 
@@ -37,19 +35,9 @@ def named(tested: int, accepted: int) -> str:
     return "".join(said)
 
 
-@pytest.mark.parametrize("tested", [22, 60, 116, 5000])
-def test_a_draft_whose_length_is_chosen_stops_early_and_is_named_for_all_that(tested: int) -> None:
-    assert named(tested, 0).startswith(f"int4 draft is always rejected: 0 of {tested:,} tested tokens accepted.")
-
-
 def test_it_is_named_exactly_where_a_draft_of_the_target_would_hardly_ever_fare_so() -> None:
     for tested in range(200):
         for accepted in range(min(tested + 1, 6)):
             chances = [comb(tested, k) * FEWEST**k * (1 - FEWEST) ** (tested - k) for k in range(accepted + 1)]
             expected = accepted < NEVER * tested and sum(chances) < ALPHA
             assert bool(named(tested, accepted)) == expected, (tested, accepted)
-
-
-def test_a_few_that_were_kept_are_told() -> None:
-    assert named(300, 3).startswith("int4 draft is all but always rejected: 3 of 300 tested tokens accepted.")
-    assert not named(300, 30), "short drafts that are kept now and then are another matter"

@@ -165,37 +165,10 @@ def test_arms_are_compared_over_answers_that_users_were_heard_on_in_both(shares,
         assert found.n == 400 * shares.get("int4", 1.0)
 
 
-def stalled(given, arm, job, times=20.0):
-    """One batch of an arm took that many times as long."""
-
-    def slow(unit):
-        if unit.job != job:
-            return unit
-        tried = tuple(replace(one, seconds=times * one.seconds) for one in unit.attempts)
-        return replace(unit, attempts=tried, values=unit.values | {"latency.e2e": times * unit.values["latency.e2e"]})
-
-    return with_units(given, arm, slow)
-
-
 def in_batches(given, rows):
     for arm in (given.baseline, *given.variants):
         given = with_units(given, arm.name, lambda u: replace(u, job=int(u.key.case_id[2:]) // rows))
     return given
-
-
-@pytest.mark.parametrize(
-    "rule", [replace(COST, max_ratio=0.95), Rule(metric="latency.e2e", max_ratio=0.95)], ids=["cost", "latency"]
-)
-def test_one_stalled_batch_of_the_baseline_makes_no_equal_variant_cheaper_or_faster(rule):
-    same = dict.fromkeys(SECONDS, 10.0)
-    policy = replace(POLICY, rules=(POLICY.rules[0], rule), prices=replace(TOKENS, device_second=1.0))
-    alone = judged(stalled(evidence(alike(400, 1.0), same), "baseline", 3), policy)["int4"]
-    given = stalled(in_batches(evidence(alike(400, 1.0), same), 10), "baseline", 3)
-    found = judged(given, policy)["int4"]
-    assert found.word != "approve"
-    assert found.comparisons[-1].status == "undecided"
-    assert found.comparisons[-1].clusters == 40
-    assert alone.comparisons[-1].clusters is None
 
 
 @pytest.mark.parametrize("rule", [COST, Rule(metric="latency.e2e", max_ratio=1.5), Rule(metric="goodput", min=0.5)])

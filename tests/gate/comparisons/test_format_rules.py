@@ -7,7 +7,7 @@ from dataclasses import replace
 from qualgate.errors import Exit
 from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import Policy, Rule, RunEvidence
-from tests.gate.planted import POLICY, run, with_unit
+from tests.gate.planted import POLICY, run
 
 RULE = Rule(metric="format.finished", max_drop=0.05)
 ASKED = Policy(rules=(*POLICY.rules, RULE))
@@ -47,10 +47,3 @@ def test_answers_stored_before_the_rule_was_written_decide_nothing():
     verdicts = decide_plain(run(), ASKED)
     assert overall_exit(verdicts) == Exit.UNDECIDED
     assert "240 of 240 cases were not scored by it: run again" in " ".join(verdicts[0].reasons)
-
-
-def test_two_versions_of_the_scorer_are_not_compared():
-    evidence = with_finished(0)
-    unit = evidence.variants[0].units[3]
-    other = with_unit(evidence, "variant", 3, scorers=unit.scorers | {RULE.metric: "format/0"})
-    assert overall_exit(decide_plain(other, ASKED)) == Exit.UNDECIDED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from qualgate.records import (
     Speculation,
     UnitEvidence,
     UnitKey,
-    Verdict,
 )
 from qualgate.store import plain
 from tests.drafts import steps_of
@@ -123,26 +121,6 @@ def test_a_task_with_few_tested_tokens_says_so_instead_of_a_rate():
     assert 0 < count < 200
     assert (rate.value, rate.denominator) == (None, count)
     assert rate.reason == f"insufficient: {count} tokens tested, 200 needed"
-
-
-def test_the_predicted_gain_is_the_law_of_section_one_where_all_drafts_have_one_length():
-    found = speculating(n=60, tokens=59)
-    arm = found.variants[1]
-    # Every answer is said to be endless, so that all drafts have four tokens.
-    steps = [tuple(step for step in unit.draft_steps if step.proposed == 4) for unit in arm.units]
-    units = tuple(replace(unit, draft_steps=one) for unit, one in zip(arm.units, steps, strict=True))
-    facts = {"speculation.draft_cost.1": 0.3, "speculation.verify_cost.5": 1.25}
-    arm = replace(arm, units=units, facts=facts)
-    told = speculated(replace(found, variants=(found.variants[0], arm)), arm, 0.05)
-    flat = [step for one in steps for step in one]
-    tau = 1 + sum(step.accepted for step in flat) / len(flat)
-    assert told.gain.predicted == pytest.approx(tau / (1.25 + 4 * 0.3))
-    assert told.gain.best_tokens is not None
-    chances = [place.conditional.value for place in told.levels[0].positions]
-    taus = [1 + sum(prod(chances[:upto]) for upto in range(1, length + 1)) for length in range(1, 5)]
-    gains = [tau / (1 + 0.25 * length / 4 + 0.3 * length) for length, tau in enumerate(taus, 1)]
-    assert told.gain.best == pytest.approx(max(1.0, *gains))
-    assert told.gain.best_tokens == 1 + int(np.argmax(gains))
 
 
 @pytest.mark.parametrize(
@@ -301,15 +279,6 @@ def test_only_arms_whose_steps_were_told_say_it_and_the_alert_is_a_reason_of_the
     assert verdicts[1].reasons[-1].startswith("mxfp4 draft is always rejected")
     broken = replace(found, integrity=("a unit was changed",))
     assert all(one.speculated is None for one in decide(broken, POLICY).verdicts)
-
-
-def test_the_same_evidence_in_another_order_says_the_same_and_comes_back_from_json():
-    found = speculating(n=60, under=(0.5, 0.4))
-    baseline, *variants = (replace(arm, units=arm.units[::-1]) for arm in (found.baseline, *found.variants))
-    other = replace(found, baseline=baseline, variants=tuple(variants[::-1]))
-    verdicts = decide(found, POLICY).verdicts
     texts = [plain.verdict_to_json(one) for one in verdicts]
-    assert texts == [plain.verdict_to_json(one) for one in decide(other, POLICY).verdicts]
     assert tuple(map(plain.verdict, texts)) == verdicts
-    silent = Verdict(variant="int4", word="approve", exit=0, reasons=("x",))
-    assert "speculated" not in json.loads(plain.verdict_to_json(silent))
+    assert ["speculated" in json.loads(one) for one in texts] == [False, True, False]

@@ -31,6 +31,9 @@ def test_a_quarantined_case_does_not_count_and_every_verdict_names_it():
     verdict = judged(run(), entry(3), entry(5))
     assert (verdict.word, verdict.comparisons[0].n) == ("approve", 238)
     assert "code-3 does not count until 2026-12-01: the reference is wrong (ana)" in verdict.reasons
+    broken = with_units(run(), "int4", lambda us: us[1:])
+    assert judged(broken, entry(0)).exit == 13, "it is run and checked"
+    assert "code-777: quarantined, and no case of this run" in judged(run(), entry(777)).reasons
 
 
 @pytest.mark.parametrize("now", ["2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z", ""])
@@ -102,12 +105,6 @@ def test_a_set_whose_cases_are_all_in_quarantine_decides_nothing_and_the_plan_sa
     assert plan_policy(sets[:1], Policy(rules=RULES), draws=200).approve > 0.8
 
 
-def test_quarantined_cases_still_run_and_are_still_checked():
-    broken = with_units(run(), "int4", lambda us: us[1:])
-    assert judged(broken, entry(0)).exit == 13
-    assert "code-777: quarantined, and no case of this run" in judged(run(), entry(777)).reasons
-
-
 @pytest.mark.parametrize(
     ("made", "now", "code"),
     [
@@ -127,18 +124,6 @@ def test_a_policy_with_quarantine_is_stored_whole_and_one_without_as_before():
     assert plain.policy(stored) == policy
     assert stored.count("evalset") == 1 + len(RULES), "an entry of every evalset keeps the text it always had"
     assert "quarantine" not in plain.policy_to_json(Policy(rules=RULES))
-
-
-def test_cases_whose_repeats_differ_are_shown():
-    def twice(units):
-        for i, unit in enumerate(units):
-            yield unit
-            other = {k: 1.0 - v if i == 7 and k == "exact_match" else v for k, v in unit.values.items()}
-            yield replace(unit, key=replace(unit.key, repeat=1), values=other)
-
-    doubled = with_units(with_units(run(n=120), "baseline", twice), "int4", twice)
-    verdict = judged(of(doubled.baseline, *doubled.variants))
-    assert "baseline: 1 of 240 cases differ between their repeats: code/code-7" in verdict.reasons
 
 
 @pytest.mark.parametrize(("lost", "word"), [(10, "approve"), (17, "review"), (60, "block")])

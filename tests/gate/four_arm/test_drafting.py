@@ -68,12 +68,6 @@ def test_a_second_copy_of_its_target_is_never_proven_and_nothing_is_chosen(parit
     assert verdicts[1].reasons[0] == f"drafting undecided: {why}"
 
 
-def test_one_silent_arm_of_the_two_is_enough_to_choose_nothing():
-    verdicts = judged(drafting(evidence(alike(200), CHEAPER), "int4+drafted", None, None))
-    assert [one.word for one in verdicts] == ["approve", "approve", "undecided"]
-    assert (answer(verdicts).choice, exit_of(verdicts)) == ("", Exit.UNDECIDED)
-
-
 def test_what_is_proven_broken_blocks_an_arm_whether_or_not_it_drafted():
     given = evidence(alike(300) | {"int4+drafted": worse(300, 60)}, CHEAPER)
     given = drafting(given, "int4+drafted", None, None)

@@ -39,32 +39,31 @@ def worse(n: int, lost: int) -> np.ndarray:
     return scores
 
 
-def test_both_is_chosen_where_it_surely_beats_each_alone():
-    verdicts = decide_four(evidence(alike(200), CHEAPER), POLICY)
-    assert answer(verdicts).choice == "int4+drafted"
-    assert set(words(verdicts).values()) == {"approve"}
-    assert exit_of(verdicts) == Exit.APPROVE
-    assert [one.found for one in answer(verdicts).interactions] == [False, False]
-
-
 LOSSES = {"int4": worse(2000, 40), "int4+drafted": worse(2000, 40)}  # two points lost, three more allowed
 
 
 @pytest.mark.parametrize(
     ("right", "seconds", "choice", "word"),
     [
+        (alike(200), {}, "int4+drafted", "approve"),
         (alike(200), {"int4+drafted": 7.0}, "drafted", "undecided"),
         (alike(400), {"int4+drafted": 7.5}, "drafted", "block"),
         (alike(200), {"drafted": 8.0, "int4+drafted": 8.0}, "int4", "undecided"),
         (alike(2000) | LOSSES, {"drafted": 8.0, "int4+drafted": 8.0}, "drafted", "undecided"),
     ],
-    ids=["both as dear as the better", "both dearer", "a tie: fewer parts", "a tie: a loss is proven of int4"],
+    ids=[
+        "both is best",
+        "both as dear as the better",
+        "both dearer",
+        "a tie: fewer parts",
+        "a tie: a loss is proven of int4",
+    ],
 )
 def test_both_that_does_not_beat_the_better_single_arm_gives_way_to_it(right, seconds, choice, word):
     verdicts = decide_four(evidence(right, CHEAPER | seconds), POLICY)
     assert answer(verdicts).choice == choice
     assert (words(verdicts)["int4"], words(verdicts)["int4+drafted"]) == ("approve", word)
-    assert "simpler" in step(verdicts, "int4+drafted", "value").reason
+    assert ("simpler" in step(verdicts, "int4+drafted", "value").reason) == (word != "approve")
 
 
 def test_no_arm_replaces_a_baseline_that_none_is_worth_leaving():
@@ -74,29 +73,16 @@ def test_no_arm_replaces_a_baseline_that_none_is_worth_leaving():
     assert exit_of(verdicts) == Exit.BLOCK
 
 
-def test_a_draft_that_changes_an_answer_is_defective_and_its_saving_is_not_looked_at():
-    given = evidence(alike(200), CHEAPER)
-    wrong = np.array([0, 1, 2, 99], "<i4").tobytes()
-    given = with_units(given, "drafted", lambda u: replace(u, answer=wrong) if u.key.case_id == "c-0007" else u)
-    verdicts = decide_four(given, POLICY)
-    assert words(verdicts) == {"int4": "approve", "drafted": "block", "int4+drafted": "approve"}
-    assert "first at token 3 of code/c-0007" in verdicts[1].reasons[0]
-
-
-def test_both_is_held_against_quantization_not_against_the_baseline():
-    given = evidence(alike(200), CHEAPER)
-    answers = {unit.key.case_id: unit.answer for unit in given.baseline.units}
-    given = with_units(given, "int4+drafted", lambda u: replace(u, answer=answers[u.key.case_id]))
-    verdicts = decide_four(given, POLICY)
-    assert step(verdicts, "int4+drafted", "parity").status == "broken"
-    assert answer(verdicts).choice == "drafted"
+def lengthy(margins: float) -> RunEvidence:
+    """60 answers of 200 tokens, so many that one near tie of them is no defect."""
+    return evidence(alike(60), CHEAPER, answers=dict.fromkeys(NAMES, [tuple(range(200))] * 60), margins=margins)
 
 
 @pytest.mark.parametrize(
     ("gap", "status"), [(1e-6, "proven"), (1e-3, "broken"), (nan, "broken"), (-1.0, "broken"), (None, "broken")]
 )
 def test_a_difference_is_excused_by_a_near_tie_of_the_targets_own_logits(gap, status):
-    given = evidence(alike(600), CHEAPER, margins=gap or 0.0)
+    given = lengthy(gap or 0.0)
     given = with_units(given, "baseline", lambda u: replace(u, margins=None) if gap is None else u)
     other = np.array([0, 1, 99], "<i4").tobytes()
     given = with_units(given, "drafted", lambda u: replace(u, answer=other) if u.key.case_id == "c-0001" else u)
@@ -118,16 +104,6 @@ def test_a_planted_interaction_is_found_and_named_though_sampled_answers_may_dif
     assert words(verdicts) == {"int4": "approve", "drafted": "approve", "int4+drafted": "block"}
     assert "loses 2.0 points beyond what int4 and drafted lose" in verdicts[-1].reasons[0]
     assert answer(verdicts).choice == "drafted"
-
-
-def test_the_interaction_of_a_rule_by_tag_is_that_of_its_own_cases():
-    given = evidence(alike(400), CHEAPER)
-    marks = {(key.evalset, key.case_id): ("tag:short",) if key.case_id < "c-0150" else () for key in given.expected}
-    rules = (*POLICY.rules, Rule(metric="exact_match", max_drop=0.1, where="tag:short"))
-    verdicts = decide_four(replace(given, labels=marks), replace(POLICY, rules=rules))
-    assert {one.slice: one.n for one in answer(verdicts).interactions if one.metric == "exact_match"} == {
-        "pooled": 400, "tag:short": 150,
-    }  # fmt: skip
 
 
 def test_quality_lost_by_quantization_blocks_it_and_both_but_not_speculation():
@@ -184,17 +160,6 @@ def test_equal_answers_of_speculation_prove_no_more_than_the_same_answers_of_any
     assert step(verdicts, "drafted", "parity").status == "proven"
     assert step(verdicts, "drafted", "quality").status == "undecided"
     assert exit_of(verdicts) == Exit.UNDECIDED
-
-
-def test_the_same_evidence_in_another_order_gives_the_same_bytes():
-    given = evidence(alike(60), CHEAPER)
-    other = replace(
-        given,
-        baseline=replace(given.baseline, units=given.baseline.units[::-1]),
-        variants=tuple(replace(arm, units=arm.units[::-1]) for arm in given.variants[::-1]),
-    )
-    texts = [[plain.verdict_to_json(v) for v in decide_four(e, POLICY)] for e in (given, other)]
-    assert texts[0] == texts[1]
 
 
 def test_a_stored_verdict_and_policy_come_back_whole():
@@ -257,13 +222,6 @@ def test_memory_is_full_by_what_was_measured_of_weights_cache_and_device(device,
     assert found.first == first, found.first_why
     declared = replace(POLICY, prices=prices, four_arm=replace(ARMS, memory_share=0.2))
     assert answer(decide_four(given, declared)).first == "neither"
-
-
-def test_an_advice_that_seems_to_contradict_the_choice_says_which_of_them_decides():
-    found = answer(decide_four(evidence(alike(200), CHEAPER), POLICY))
-    assert (found.choice, found.first) == ("int4+drafted", "neither")
-    assert "answers of 20 tokens are short" in found.first_why
-    assert found.first_why.endswith("the measured arms say int4+drafted")
 
 
 def test_drift_measured_from_the_baseline_contradicts_no_answer_of_the_quantized_arm():
@@ -353,13 +311,6 @@ def test_the_baseline_against_itself_is_judged_beside_four_arms(differing, choic
     assert answer(decide_four(against_itself(differing), without)).choice == "int4+drafted", (
         "it decides by a rule alone"
     )
-
-
-def test_without_the_baseline_against_itself_a_rule_on_it_chooses_nothing():
-    policy = replace(POLICY, rules=(*POLICY.rules, Rule(metric="stability.rerun", min=1.0)))
-    verdicts = decide_four(evidence(alike(200), CHEAPER), policy)
-    assert (exit_of(verdicts), set(words(verdicts).values())) == (Exit.UNDECIDED, {"undecided"})
-    assert "noise_floor: true" in verdicts[1].reasons[0]
 
 
 def test_a_person_is_asked_before_an_arm_is_served_as_before_any_variant():

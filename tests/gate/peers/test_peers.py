@@ -109,12 +109,6 @@ def test_statgate_ships_ten_cases_without_a_flip_a_baseline_right_on_nothing_and
     assert "unpaired" in statgate.judge(few).why
 
 
-def test_model_optimizer_calls_a_large_gain_an_anomaly_and_asks_for_no_number_of_cases():
-    assert "ANOMALOUS" in modelopt_day0.judge(many(10, 5, 0, 1)).why
-    assert "REGRESSION" in modelopt_day0.judge(many(10, 5, 1)).why
-    assert modelopt_day0.judge(many(1, 1, 0)).says == "pass"
-
-
 def test_kimi_s_check_is_about_tool_calls_alone():
     assert kimi_vendor.judge(many(100, 80, 0)).says == "cannot"
     assert kimi_vendor.judge(calls(100, 0, 0)).says == "cannot"

@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 import yaml
 
-from qualgate.gate.early import lay_out
 from qualgate.gate.planning.assumed import REPEAT_CORRELATION, Assumed, seen_in
-from qualgate.gate.planning.early_stop import until_settled
 from qualgate.gate.planning.outcomes import Drawn, decide_relative, draw
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import foreseeable, plan_policy
 from qualgate.gate.planning.rule_lines import as_line
-from qualgate.records import Case, EarlyStop, Evalset, Policy, Rule, UnitEvidence, UnitKey
+from qualgate.records import Case, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats.paired import compare
 from qualgate.stats.relative import compare_relative
 from tests.gate.planted import arm, of, with_units
@@ -176,26 +174,6 @@ def test_lines_of_such_rules_are_read_back_as_they_are_meant(rule: Rule) -> None
     (label, value), *_ = found.pop("where", {"": ""}).items()
     where = f"{label}:{value}" if label else None
     assert Rule(scope=found.pop("per", "pooled"), where=where, **found) == rule
-
-
-@pytest.mark.proof
-def test_looks_at_a_tag_see_its_own_cases_and_a_relative_drop_waits_for_all() -> None:
-    one = labelled(200, 200)
-    cases = [Case(evalset="a", body={"id": str(n)}) for n in range(400)]
-    tag = Rule(metric="exact_match", where="tag:odd", max_drop=0.1)
-    stop, _ = lay_out(Policy(rules=(tag,), stop=EarlyStop(seed=0)), cases)
-    alone, _ = lay_out(Policy(rules=(tag,), stop=EarlyStop(seed=0)), cases[:200])
-    found = until_settled([one], Policy(rules=(tag,), stop=stop))
-    plain = PlannedSet(name="a", metrics=METRIC, cases=200)
-    half = until_settled([plain], Policy(rules=(Rule(metric="exact_match", max_drop=0.1),), stop=alone))
-    assert found.approve == pytest.approx(half.approve, abs=0.15)
-    assert found.identical == pytest.approx(2 * half.identical, abs=60)
-    relative = Rule(metric="exact_match", max_relative_drop=0.1)
-    waits = until_settled([one], Policy(rules=(tag, relative), stop=stop))
-    assert (waits.identical, waits.waiting) == (400, (relative.id,))
-    assert waits.twice < 400, "a block comes from the tag alone"
-    only = until_settled([one], Policy(rules=(relative,), stop=stop))
-    assert only.approve == pytest.approx(plan_policy([one], Policy(rules=(relative,)), search=False).approve, abs=0.04)
 
 
 # ---------------------------------------------------------------------------------------- what an earlier run tells

@@ -14,10 +14,7 @@ from qualgate.gate.planning.outcomes import (
     Columns,
     Drawn,
     decide_clusters,
-    draw,
-    drawn_singly,
     shape_of,
-    shapes_of,
 )
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
@@ -25,8 +22,8 @@ from qualgate.gate.planning.power import Prediction
 from qualgate.metrics import TURNS
 from qualgate.records import ArmEvidence, Case, Evalset, Policy, Rule, UnitEvidence, UnitKey
 from qualgate.stats.cluster_bets import log_bets
-from qualgate.stats.paired.compare import compare_clustered_pairs, compare_pairs
-from qualgate.stats.power import approved, blocked, chance_to_approve, chance_to_block, pairs_to_approve
+from qualgate.stats.paired.compare import compare_clustered_pairs
+from qualgate.stats.power import chance_to_approve, chance_to_block, pairs_to_approve
 from tests.gate.planted import identity, of, run
 
 METRIC = ("exact_match",)
@@ -87,18 +84,6 @@ def test_what_an_earlier_run_tells_of_trajectories_is_told_of_whole_ones() -> No
     assert found.flips(TURNS, "shop") == (1 + 1) / (20 + 1)  # t0 is wrong in both, and t1 once
 
 
-@pytest.mark.parametrize(("n", "margin", "alpha"), [(60, 0.05, 0.05), (700, 0.02, 0.01), (1_500, 0.03, 0.05)])
-def test_tables_are_decided_as_their_p_values_decide(n: int, margin: float, alpha: float) -> None:
-    rng = np.random.default_rng(0)
-    lost, gained, _ = rng.multinomial(n, [0.03 + margin, 0.03, 0.94 - margin], 8).T
-    within, beyond = approved(lost, gained, n, margin, alpha), blocked(lost, gained, n, margin, alpha)
-    for index in range(8):
-        result = compare_pairs(int(lost[index]), int(gained[index]), n, margin, alpha)
-        if min(abs(result.p_within - alpha), abs(result.p_beyond - alpha)) > 1e-3:
-            assert (result.p_within <= alpha) == within[index]
-            assert (result.p_beyond <= alpha) == beyond[index]
-
-
 def test_the_cases_said_to_suffice_do_and_a_tenth_fewer_do_not() -> None:
     needed = pairs_to_approve(0.03, 0.06, 0.9)
     assert needed is not None
@@ -155,22 +140,6 @@ def test_draws_by_bets_are_decided_as_the_gate_decides_them() -> None:
         result = compare_clustered_pairs(before, after, np.repeat(np.arange(70), sizes), 0.06)
         assert (within[row], beyond[row]) == (result.p_within <= 0.05, result.p_beyond <= 0.05)
     assert 5 < within.sum() < 30
-
-
-def test_clusters_drawn_by_kind_are_spread_as_those_drawn_one_by_one() -> None:
-    one = PlannedSet(name="a", metrics=METRIC, cases=400, clusters=(4,) * 100)
-    cells = np.array([0.08, 0.04, 0.68, 0.2])
-    (shape,) = shapes = shapes_of(one, [None], 1)
-    assert drawn_singly(shapes) == 0
-    (kinds,) = draw(one, [None], cells, Assumed(), 20_000, np.random.default_rng(1))
-    lost, gained, right = Columns.of([shape] * 100, Assumed(), 1).draw(cells, 20_000, np.random.default_rng(2))
-    d = gained - lost
-    singly = [x.sum(axis=1) for x in (lost, gained, right, d * d, 4 * d, lost + gained > 0)]
-    for a, b in zip((kinds.lost, kinds.gained, kinds.right, kinds.squares, kinds.weighted, kinds.flipped), singly,
-                    strict=True):  # fmt: skip
-        error = b.std() * (2 / 20_000) ** 0.5
-        assert a.mean() == pytest.approx(b.mean(), abs=4 * error)
-        assert a.std() == pytest.approx(b.std(), rel=0.03)
 
 
 def test_rules_that_no_change_saves_are_refused() -> None:
