@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from qualgate import refmodel
-from qualgate.bench import bits, ours
+from qualgate.bench import bits
 from qualgate.bench.bits import Fared
-from qualgate.bench.questions import asked_of
 from qualgate.bench.speedup import Accepted
 from qualgate.quant.recipes import parse_recipe
 
@@ -33,17 +31,3 @@ def test_keeping_layers_is_held_against_the_same_format_without():
     found = {"mxfp4": of(2.0), "int3_g32": of(1.0), "int2_g32": of(1.0)}
     name = next(iter(bits.KEPT))
     assert bits.keeping(found | {name: of(1.5)}) == {name: 0.75}
-
-
-@pytest.mark.proof
-def test_eight_bits_are_accepted_and_two_are_not(tmp_path):
-    target = ours.load("baseline", refmodel.PATH, tmp_path)
-    prompts = asked_of({"code": ("code",)}, 3)
-    fared = {
-        name: bits.fared(target, ours.load(name, refmodel.PATH, tmp_path, bits.FORMATS[name]), prompts)
-        for name in ("int8", "int2_g32")
-    }
-    assert fared["int8"].share["code"] > 0.95
-    assert fared["int2_g32"].share["code"] < 0.6
-    assert fared["int8"].bits > fared["int2_g32"].bits
-    assert 1.5 < fared["int8"].worth < 2
