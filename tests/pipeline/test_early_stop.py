@@ -31,6 +31,7 @@ from qualgate.report.summary import load_report
 from qualgate.store import queries, runs, stoppings
 from qualgate.store.database import open_store
 from qualgate.workers.pool import Queue
+from tests.depth import with_proofs
 from tests.store.made import make_plan, make_result
 
 WRONG = {"int8": 0.0, "mxfp4": 0.05, "int2-g32": 0.4}
@@ -101,21 +102,9 @@ def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     """As `qualgate run`, from the plan on."""
     ours = SimpleNamespace(served=None)
     gate = SimpleNamespace(
-        baseline=ours,
-        variants=(ours,),
-        budget=None,
-        recording="",
-        replayed=False,
-        store_url=url,
-        seed=0,
-        sampling=Sampling(),
-        repeats=1,
-        devices="cpu",
-        workers=2,
-        job_timeout=60.0,
-        ray=None,
-        path=Path("gate.yaml"),
-    )
+        baseline=ours, variants=(ours,), budget=None, recording="", replayed=False, store_url=url, seed=0,
+        sampling=Sampling(), repeats=1, devices="cpu", workers=2, job_timeout=60.0, ray=None, path=Path("gate.yaml"),
+    )  # fmt: skip
     with open_store(url) as store:
         record = runs.begin(store, plan)
         failures = main_path.generate(plan, record, store, gate, lambda *said: None, lambda: None)  # type: ignore[arg-type]
@@ -163,7 +152,7 @@ def test_an_equal_variant_and_a_collapse_are_settled_before_the_end_and_cost_no_
     assert any(f"stopped early: {early.seen.questions} of 300 cases seen" in why for why in early.reasons)
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", with_proofs((2, 3), {2}))
 def test_the_same_answers_give_the_same_verdicts_whichever_came_first(monkeypatch, url, stopped, seed):
     workers(monkeypatch, seed, greedy=seed == 3)
     assert run(url)[1] == stopped[2]
@@ -177,7 +166,7 @@ def test_the_stored_run_gives_the_same_verdicts_and_the_same_report_again(stoppe
     assert rendered(load_report(url, run_id), "json") == before
 
 
-@pytest.mark.parametrize("after", [2, 12])
+@pytest.mark.parametrize("after", with_proofs((2, 12), {2}))
 def test_a_crash_loses_no_look_and_resuming_ends_where_an_unbroken_run_does(monkeypatch, url, stopped, after):
     workers(monkeypatch, dies_after=after)
     with pytest.raises(Broken):
@@ -314,12 +303,6 @@ def test_a_record_that_was_changed_without_its_seal_is_found(copied):
     assert "why 'int2-g32' was stopped" in " ".join(found.verdicts[0].reasons)
 
 
-@pytest.mark.parametrize("verb", ["update stoppings set look = 1", "delete from stoppings"])
-def test_the_database_itself_refuses_to_change_a_stopping_record(copied, verb):
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-        query(copied[0], verb)
-
-
 def test_units_called_settled_without_a_record_are_missing(copied):
     url, run_id = copied
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
@@ -337,11 +320,6 @@ def test_an_early_run_is_scored_again_on_the_answers_that_there_are(copied):
     found = rescore(url, run_id, None)
     assert (found.scorers, before[0] > 0) == ({}, True)
     assert all(change.before == change.after for change in found.verdicts)
-
-
-def test_a_second_run_of_the_same_gate_file_begins_anew(monkeypatch, copied):
-    workers(monkeypatch)
-    assert run(copied[0])[0] != copied[1]
 
 
 def test_stopping_by_another_policy_than_the_run_s_is_refused(url):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import struct
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -20,33 +18,8 @@ from qualgate.config import load_gate_file
 from qualgate.pipeline.plan import make_plan
 from qualgate.refmodel import PATH
 
-DEMO = Path(__file__).resolve().parents[2] / "qualgate" / "refmodel" / "demo.yaml"
-FILES = sorted(path.name for path in PATH.iterdir() if path.name != "README.md")
-COUNTED = """
-import json, sys
-from collections import Counter
-from pathlib import Path
-from qualgate.config import load_gate_file
-from qualgate.pipeline.plan import make_plan
-
-counts = Counter()
-gate = load_gate_file(Path(sys.argv[1]))
-sys.addaudithook(lambda event, what: counts.update([str(what[0])]) if event == "open" else None)
-make_plan(gate)
-print(json.dumps(counts))
-"""
-
-
-def test_a_plan_of_the_demo_opens_every_file_once():
-    done = subprocess.run([sys.executable, "-c", COUNTED, str(DEMO)], capture_output=True, text=True, check=True)
-    opened = {
-        Path(file).name: times
-        for file, times in json.loads(done.stdout).items()
-        if file.endswith((".json", ".jsonl", ".yaml", ".safetensors", ".jinja")) and "site-packages" not in file
-    }
-    sets = ("arithmetic", "code", "grounded_qa", "json_extract", "reformat", "tool_calls", "transform")
-    read = set(FILES) | {f"{name}.{end}" for name in sets for end in ("yaml", "jsonl")}
-    assert opened == dict.fromkeys(read, 1)
+ROOT = Path(__file__).resolve().parents[2]
+SETS = ("arithmetic", "code", "grounded_qa", "json_extract", "reformat", "tool_calls", "transform")
 
 
 @contextmanager
@@ -68,10 +41,19 @@ def opens_of(folder: Path) -> Iterator[Counter[str]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-def test_no_compiled_library_opens_a_models_file_again(tmp_path):
+def test_a_plan_of_the_demo_opens_every_file_of_its_model_and_sets_once(tmp_path):
     copytree(PATH, tmp_path / "model")
-    (tmp_path / "gate.yaml").write_text(DEMO.read_text().replace("model: reference", "model: ./model"))
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    for name in (f"{name}.{end}" for name in SETS for end in ("yaml", "jsonl")):
+        (sets / name).write_bytes((ROOT / "evalsets" / name).read_bytes())
+    text = (ROOT / "qualgate" / "refmodel" / "demo.yaml").read_text().replace("model: reference", "model: ./model")
+    start = text.index("evalsets:")
+    named = ", ".join(f"./sets/{name}.yaml" for name in SETS)
+    text = text[:start] + f"evalsets: [{named}]\n" + text[text.index("\n", start) + 1 :]
+    (tmp_path / "gate.yaml").write_text(text)
     gate = load_gate_file(tmp_path / "gate.yaml")
-    with opens_of(tmp_path / "model") as opened:
+    with opens_of(tmp_path / "model") as opened, opens_of(sets) as read:
         make_plan(gate)
-    assert opened == dict.fromkeys(FILES, 1)
+    assert opened == dict.fromkeys((path.name for path in PATH.iterdir() if path.name != "README.md"), 1)
+    assert read == dict.fromkeys((path.name for path in sets.iterdir()), 1)

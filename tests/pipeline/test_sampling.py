@@ -226,6 +226,7 @@ def test_the_plan_counts_every_answer(made, tmp_path):
     assert len(plan.expected) == REPEATS * len(once.expected) == 3 * CASES * REPEATS
     assert len(set(plan.expected)) == len(plan.expected)
     assert plan.key != once.key
+    assert plan.identities == once.identities, "of the same arms"
     takes, single, held = forecast(plan, 1), forecast(once, 1), hold(plan.policy, plan.expected, "2026-01-01")
     assert [row.answer_tokens for row in takes.arms] == [REPEATS * row.answer_tokens for row in single.arms]
     assert "3 answers to each" in plan_as_text(plan, takes, 1, held)
@@ -264,6 +265,7 @@ def test_what_a_draw_is_cut_by_is_in_every_prompt_that_is_drawn_and_in_the_runs_
     assert len({plain.key, plan.key, other.key}) == 3
 
 
+@pytest.mark.proof
 def test_generation_that_stops_early_asks_all_repeats_of_a_case_together(made, tmp_path, monkeypatch):
     """A look never has a part of a case's answers, and a stopped run's verdict is decided again alike."""
     monkeypatch.setattr("qualgate.gate.early.LEAST_BETWEEN", 6)
