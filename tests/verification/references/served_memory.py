@@ -69,7 +69,7 @@ def main() -> None:
     prompts = [replace(one, max_new_tokens=NEW_TOKENS) for one in every]
     answered(MODEL, prompts)
     gc.collect()
-    floor = resident("VmRSS")
+    floor = peaks._resident("VmRSS")
     loading, answering, counted = answered(Path(sys.argv[1]), prompts)
     print(json.dumps(asdict(Held(loading=loading - floor, answering=answering - floor, counted=counted))))
 
@@ -79,26 +79,16 @@ def answered(folder: Path, prompts: Sequence[Prompt]) -> tuple[int, int, int]:
     from qualgate.bench.ours import plain
     from qualgate.engine.load import load_arm
 
-    forget_peak()
+    peaks._forget_peak()
     spec = ArmSpec(name="baseline", model=str(folder), arithmetic="served")
     with tempfile.TemporaryDirectory() as cache:
         arm = load_arm(spec, cache, {}, device="cpu")
-        loading = resident("VmHWM")
-        forget_peak()
+        loading = peaks._resident("VmHWM")
+        peaks._forget_peak()
         plain(arm, {"all": prompts}).answer("all")
     tokens = sum(len(one.token_ids) + one.max_new_tokens for one in prompts)
-    return loading, resident("VmHWM"), int(arm.footprint.facts["memory.weights"]) + tokens * arm.choice.position_bytes
-
-
-def resident(key: str) -> int:
-    """Bytes that this process holds ("VmRSS"), or held at most ("VmHWM")."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status[key].split()[0]) * 1024
-
-
-def forget_peak() -> None:
-    """VmHWM begins at what is resident now."""
-    Path("/proc/self/clear_refs").write_text("5")
+    counted = int(arm.footprint.facts["memory.weights"]) + tokens * arm.choice.position_bytes
+    return loading, peaks._resident("VmHWM"), counted
 
 
 if __name__ == "__main__":
