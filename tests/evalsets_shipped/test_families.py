@@ -8,12 +8,10 @@ import re
 
 import pytest
 from jsonschema import Draft202012Validator
-from qualgate_evalsets.families import FAMILIES, draw_case, family
+from qualgate_evalsets.families import FAMILIES, family
 from qualgate_evalsets.families.grounded_qa import NOT_STATED
 from qualgate_evalsets.families.tool_calls import NO_TOOL
 from qualgate_evalsets.making.values import Values
-
-from qualgate.identity import case_hash
 
 
 def draw(name: str, split: str, count: int, seed: int = 0) -> tuple[list[dict], set[str]]:
@@ -44,25 +42,11 @@ def test_family_has_at_least_25_templates_with_wordings_of_their_own(name: str):
         assert len(shapes) >= 25
 
 
-def test_same_seed_same_cases_and_another_seed_others(name: str):
-    first, again, other = (draw(name, "eval", 60, seed)[0] for seed in (1, 1, 2))
-    assert first == again
-    assert not {case_hash(case) for case in first} & {case_hash(case) for case in other}
-
-
 def test_no_value_of_an_eval_case_is_ever_drawn_for_training(name: str):
     _, train = draw(name, "train", 1500)
     _, held_out = draw(name, "eval", 400)
     assert held_out
     assert not train & held_out
-
-
-def test_train_and_eval_cases_are_disjoint_by_hash(name: str):
-    def hashes(split: str, count: int) -> set[str]:
-        rng = random.Random(split)
-        return {case_hash(draw_case(name, rng, split, rng.random())) for _ in range(count)}
-
-    assert not hashes("train", 3000) & hashes("eval", 800)
 
 
 def test_every_case_has_one_canonical_answer_and_names_its_template(name: str):
@@ -149,10 +133,6 @@ def test_code_references_define_the_entry_point_and_pass_their_tests():
         exec(case["answer"] + "\n" + case["tests"], scope)  # our own generated reference, not a model's text
         assert callable(scope[case["entry_point"]])
         assert case["tests"].count("assert ") >= 3
-
-
-def test_code_wordings_leave_no_slot_unfilled():
-    for case in draw("code", "eval", 300)[0]:
         assert not re.search(r"@|KEEP|CHANGE|RETURN", case["messages"][0]["content"] + case["answer"])
 
 
@@ -182,13 +162,7 @@ def test_a_grounded_answer_quotes_the_passage_and_what_is_not_stated_says_so():
             for sentence in re.findall(r"[^.]+\.", quote):
                 assert sentence.strip() in passage
             assert answer in quote
-    assert len(forms) == 4
-
-
-def test_a_question_about_who_has_only_one_right_answer():
-    for case in draw("grounded_qa", "eval", 500)[0]:
-        if "form:back" in case["tags"]:
-            passage, _ = case["messages"][0]["content"].split("\n")
-            quote, _ = case["answer"].split(" Answer: ")
-            said = quote.split(" ", 1)[1]  # the sentence after its subject
+        if form == "form:back":  # who did it: only one
+            said = case["answer"].split(" Answer: ")[0].split(" ", 1)[1]  # the sentence after its subject
             assert sum(sentence.endswith(said) for sentence in re.findall(r"\w+ [^.]+\.", passage)) == 1
+    assert len(forms) == 4

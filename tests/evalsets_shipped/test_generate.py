@@ -140,13 +140,10 @@ def test_the_generator_writes_the_shipped_calibration_set_again(calibration: lis
         )
 
 
-def test_the_calibration_set_holds_every_family_alike(calibration: list[dict]):
+def test_the_calibration_set_holds_every_family_alike_and_every_template(calibration: list[dict]):
     counts = Counter(case["task"] for case in calibration)
     assert set(counts) == set(FAMILIES)
     assert len(set(counts.values())) == 1
-
-
-def test_the_calibration_set_holds_every_template(calibration: list[dict]):
     used = {tag for case in calibration for tag in case["tags"] if tag.startswith("template:")}
     assert used == {f"template:{template}" for name in FAMILIES for template in family(name).TEMPLATES}
 

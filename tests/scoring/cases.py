@@ -1,8 +1,11 @@
-"""Cases and sets for the scorers' tests."""
+"""Cases, sets and tables for the scorers' tests."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring import score
@@ -16,3 +19,8 @@ def scored(
     found = score(case, Evalset(name="set", version="1", sha256="", metrics=metrics, **evalset), text, finish_reason)
     assert tuple(item.metric for item in found) == metrics
     return {item.metric: item for item in found}
+
+
+def table(name: str) -> Any:
+    """The rows of NAME.yaml in this folder; what its columns are stands at its top."""
+    return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qualgate.records import Case
 from qualgate.scoring.answer_format import METRICS, length_ratio, looping_block, score_format, stop_reasons
 from tests.depth import examples
-from tests.scoring.cases import scored
+from tests.scoring.cases import scored, table
 
 
 def wrong(text: str, finish_reason: str = "eos", **body) -> dict[str, str]:
@@ -94,33 +94,12 @@ def test_what_ends_otherwise_is_none(text):
 # ------------------------------------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'm sorry, but I can't help with that.", "I’m sorry, but I cannot assist you.", "**Sorry**, I can't do that",
-        "Sorry, I cannot answer that.", "  I'm unable to provide this.", "I cannot fulfill this request.",
-        "As an AI language model, I do not", "Unfortunately, I am not able to", "I must respectfully decline.",
-        "Es tut mir leid, aber ich kann dabei nicht helfen.", "Leider, ich kann das nicht.", "Als KI-Sprachmodell",
-        "Je suis désolé, mais je ne peux pas", "Désolée, je ne peux pas", "Lo siento, pero no puedo ayudarte",
-        "Mi dispiace, ma non posso", "Desculpe, mas não posso", "Извините, но я не могу помочь",
-        "很抱歉，我无法提供", "对不起，我不能", "申し訳ありませんが、その質問にはお答えできません。",
-        "죄송하지만 도와드릴 수 없습니다.",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", table("refusals")["refusals"])
 def test_a_refusal_is_seen(text):
     assert wrong(text, prompt=text) == {"no_refusal": "refusal"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'm sorry, but I can see only one.", "It says: I'm sorry, but I can't help.", "I can help with that.",
-        "I cannot find a larger one: 7.", "Sorry for the delay: 4", "Unfortunately, the shop is closed.", "I'm unable",
-        "Es tut mir leid, das zu hören.", "Je ne peux que dire oui.", "No puedo más, dijo.", "Извините за опоздание",
-        "抱歉，我们关门了", "申し訳ありませんが、少々お待ちください。", "죄송하지만 내일 오세요.",
-        '{"text": "I\'m sorry, but I can\'t help with that."}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", table("refusals")["others"])
 def test_what_only_sounds_like_one_is_not(text):
     assert wrong(text, prompt=text) == {}
 

@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
-import yaml
 
 from qualgate.sandbox.inside.asserting import all_close
 from qualgate.sandbox.process import Interpreter
 from qualgate.scoring.code import METRIC, judge, score_code
+from tests.scoring.cases import table
 
 EXAMS = {
     name: {"entry_point": "f", **exam}
     for kind in ("verdicts", "values", "together")
-    for name, exam in yaml.safe_load((Path(__file__).parent / "exams" / f"{kind}.yaml").read_text("utf-8")).items()
+    for name, exam in table(f"exams/{kind}").items()
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from qualgate.scoring.ifeval import INSTRUCTIONS, faults, language, loosened, score_ifeval
 from qualgate.scoring.ifeval.checks import Instruction
 from qualgate.scoring.ifeval.words import capital_words, sentences
+from tests.scoring.cases import table
 
 
 def body(*instructions: tuple[str, dict]) -> dict:
@@ -21,39 +22,7 @@ def follows(name: str, text: str, **arguments) -> bool | None:
     return score_ifeval(body((name, arguments)), text)["ifeval.inst_strict"].verdict
 
 
-BY_HAND = [
-    ("keywords:existence", {"keywords": ["cat", "dog"]}, "A CATALOG of dogs", "a cat"),
-    ("keywords:existence", {"keywords": ["c.t"]}, "a cot", "ct"),
-    ("keywords:frequency", {"keyword": "a", "frequency": 3, "relation": "at least"}, "banana", "ban"),
-    ("keywords:frequency", {"keyword": "aa", "frequency": 2, "relation": "less than"}, "aaa", "aaaa"),
-    ("keywords:forbidden_words", {"forbidden_words": ["cat"]}, "catalog", "a Cat."),
-    ("keywords:letter_frequency", {"letter": "E", "let_frequency": 2, "let_relation": "at least"}, "Ee", "e"),
-    ("length_constraints:number_sentences", {"num_sentences": 2, "relation": "at least"}, "One. Two.", "One, two."),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "less than"}, "two words", "it's me"),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "a\n***\nb", "a *** *** b"),
-    ("length_constraints:number_paragraphs", {"num_paragraphs": 1}, "***a***", "a***b"),
-    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "so"},
-     "a\n\n'So', b", "a\n\nb"),
-    ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 2, "nth_paragraph": 1, "first_word": "a"},
-     "A\n\nb", "\n\na\n\nb"),
-    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[a] [[b]]", "[a\n] [b]"),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "so p. s. bye", "PS: bye"),
-    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.P.S", "P.S."),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n - b\n** c", "* a\n*\n- b\n* c"),
-    ("detectable_format:constrained_response", {}, "Well, My answer is no.", "My answer is No."),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* and *b*", "*a* ** **"),
-    ("detectable_format:multiple_sections", {"section_spliter": "Section", "num_sections": 2},
-    "Section 1 a Section2", "Section 1"),
-    ("detectable_format:json_format", {}, "```json\n{\"a\": NaN}\n```", "{'a': 1}"),
-    ("detectable_format:title", {}, "x <<a>> y", "<< >> <<\n>>"),
-    ("combination:two_responses", {}, "a ****** b", "a ****** a"),
-    ("combination:two_responses", {}, "******a******b", "a****** ******b"),
-    ("combination:repeat_prompt", {"prompt_to_repeat": "Say hi. "}, " say HI. Hi", "Hi"),
-    ("startend:end_checker", {"end_phrase": "Bye."}, "so \"BYE.\"", "Bye. x"),
-    ("startend:quotation", {}, " \"a\" ", "\""),
-    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "at least"}, "I CAN", "I can"),
-    ("punctuation:no_comma", {}, "a; b", "a, b"),
-]  # fmt: skip
+BY_HAND = table("ifeval")
 
 
 @pytest.mark.parametrize(("name", "arguments", "good", "bad"), BY_HAND)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import MAX_ANSWER, reasoning, registry, scorer_versions
 from qualgate.scoring.reasoning import Said, apart, of_template, parted, split, today, way_of, written
 from qualgate.scoring.reasoning_forms import FORMS
-from tests.scoring.cases import scored
+from tests.scoring.cases import scored, table
 
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 CALL = '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 5}<|call|>'
-SPLIT = yaml.safe_load((Path(__file__).parent / "splits.yaml").read_text(encoding="utf-8"))
+SPLIT = table("splits")
 
 
 @pytest.mark.parametrize("what", SPLIT)

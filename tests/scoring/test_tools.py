@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from qualgate.scoring.tools.dialects import BadCall, Call, hermes
 from qualgate.scoring.tools.strict import FLAGS
 from tests.scoring.cases import scored
 
@@ -104,14 +99,6 @@ def test_a_call_in_the_text_of_an_argument_is_not_a_second_call():
     assert judged(call("book", n=2, who="</tool_call>"), BOOK)[0] == 0
 
 
-def test_parallel_calls_have_no_order():
-    expected = [("book", {"n": 1}), ("book", {"n": 2}), ("cancel", {"id": [1, {"a": None}]})]
-    for order in itertools.permutations(expected):
-        assert judged("\n".join(call(name, **arguments) for name, arguments in order), *expected)[0] == 6
-    doubled = [expected[0], expected[0], expected[2]]
-    assert judged("".join(call(name, **arguments) for name, arguments in doubled), *expected)[0] == 5
-
-
 def test_what_was_called_is_kept():
     found = scored({"tools": TOOLS, "expected_calls": []}, ("tool_call.parses",), call("book", n=2))
     assert found["tool_call.parses"].extracted == '[{"name": "book", "arguments": {"n": 2}}]'
@@ -121,12 +108,3 @@ def test_a_tool_whose_schema_cannot_be_used_gives_no_verdict():
     body = {"tools": [{"name": "f", "parameters": {"$ref": "#"}}], "expected_calls": []}
     found = scored(body, FLAGS, call("f"))
     assert [found[flag].verdict for flag in FLAGS] == [True, None, None, None, None, None]
-
-
-@given(
-    st.text(st.characters(), max_size=30), st.text(st.characters(), max_size=30), st.text('<tol_ca>/{}":,', max_size=60)
-)
-def test_parsing_gives_calls_or_a_named_fault_whatever_the_text(before, after, inside):
-    for text in (inside, f"{before}<tool_call>{inside}</tool_call>{after}", before + call("f", a=after) + inside):
-        with contextlib.suppress(BadCall):
-            assert all(isinstance(item, Call) for item in hermes(text))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect
+from tests.scoring.cases import table
 
 
 class Published(NamedTuple):
@@ -21,11 +20,7 @@ class Published(NamedTuple):
     template: str = ""
 
 
-def table(name: str) -> Any:
-    return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
-
-
-PUBLISHED = {name: Published(**row) for name, row in table("published").items()}
+PUBLISHED = {name: Published(**row) for name, row in table("tools/published").items()}
 SAME = {  # dialects that write as another does
     "qwen25": "hermes", "granite4": "hermes", "ernie45": "hermes", "qwen3_xml": "qwen3_coder", "step5": "qwen3_coder",
     "nemotron_v3": "qwen3_coder", "step3p5": "qwen3_coder", "ling3": "glm47", "poolside_v1": "glm47",
@@ -50,7 +45,7 @@ NO_ARGUMENTS = '{"name": "ping", "arguments": {}}'
 
 def executed(server: str) -> list[tuple[str, str, tuple[Call, ...]]]:
     """Dialect, answer, and the calls of f that the server's own parser executes: see `served.yaml`."""
-    rows = table("served")[server]
+    rows = table("tools/served")[server]
     return [
         (row["dialect"], row["text"], tuple(Call("f", given) for given in [row["executes"]] if given is not None))
         for row in rows

@@ -277,17 +277,6 @@ def test_compat_and_the_independent_rules_agree_on_mutated_calls(rows):
     assert max(found.words.values()) < 750  # no rule alone decides
 
 
-def test_a_checker_with_a_bug_is_found_out(monkeypatch):
-    def folds_too_much(*arguments):
-        found = check(*arguments)
-        return Checked(True) if found.error_type == STRING and "\\t" in found.reason else found
-
-    monkeypatch.setattr(bfcl_agreement, "check", folds_too_much)
-    found = bfcl_agreement.differential(1500, seed=20)
-    assert 0 < found.calls - found.same < 100
-    assert found.differences
-
-
 def test_folding():
     assert fold("It's a, b./-_*^ C!") == 'it"sabc!'
 

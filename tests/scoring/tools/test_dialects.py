@@ -13,6 +13,7 @@ import pytest
 from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall
 from qualgate.scoring.tools.dialects.registry import dialect, names
 from qualgate.scoring.tools.served_values import json_or_literal
+from tests.scoring.cases import table
 from tests.scoring.tools.published import (
     ANSWERS,
     ARGUMENTS,
@@ -24,7 +25,6 @@ from tests.scoring.tools.published import (
     TOOLS,
     WEATHER,
     fault,
-    table,
 )
 
 PAIRS = PUBLISHED["glm45"].one.removeprefix("<tool_call>get_weather\n").removesuffix("</tool_call>")
@@ -62,7 +62,7 @@ HERMES = f"<tool_call>{CALL}</tool_call>"
 
 
 FAULTS = [
-    *map(dict.values, table("faults")),
+    *map(dict.values, table("tools/faults")),
     ("granite", f"<|tool_call|>[{','.join([NO_ARGUMENTS] * (MAX_CALLS + 1))}]", "too_many_calls"),
     ("minimax_m3", PUBLISHED["minimax_m3"].one.replace("Paulo", "]<]minimax[>[<a>" * 100), "too_deep"),
 ]

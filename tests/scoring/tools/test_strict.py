@@ -13,7 +13,6 @@ from qualgate.scoring.tools import strict as strict_module
 from qualgate.scoring.tools.dialects import Call
 from qualgate.scoring.tools.expected import as_schema, fits, read_expected
 from qualgate.scoring.tools.judge import category_of, compat_faults, judge, score_compat, score_compat_decoded
-from qualgate.scoring.tools.matching import perfect
 from qualgate.scoring.tools.strict import FLAGS, score_decoded
 from tests.verification.references import bfcl_calls, bfcl_mutations
 
@@ -144,21 +143,6 @@ def test_parallel_calls_find_every_assignment_the_reference_misses():
     assert (found.flags["tool_call.types"], found.flags["tool_call.correct"]) == (True, False)
 
 
-def test_matching_equals_trying_every_assignment():
-    rng = random.Random(1)
-    seen = set()
-    for _ in range(800):
-        size = rng.randint(0, 6)
-        edges = [rng.getrandbits(size) | rng.getrandbits(size) if size else 0 for _ in range(size)]
-        by_hand = any(
-            all(edges[row] >> column & 1 for row, column in enumerate(order))
-            for order in itertools.permutations(range(size))
-        )
-        assert perfect(edges) is by_hand
-        seen.add(by_hand)
-    assert seen == {True, False}
-
-
 def test_flags_of_parallel_calls_equal_those_of_the_best_assignment():
     rng = random.Random(2)
     seen = set()
@@ -184,18 +168,6 @@ def test_flags_of_parallel_calls_equal_those_of_the_best_assignment():
         assert found == ("required", "types", "correct", "")[best]
         seen.add(found)
     assert len(seen) == 4
-
-
-def test_flags_are_nested_whatever_is_called():
-    rng = random.Random(3)
-    for row in [bfcl_calls.made_row(rng) for _ in range(150)]:
-        changed, output = bfcl_mutations.mutated(rng, row, bfcl_calls.right_output(rng, row))
-        found = judge(row["functions"], row["answers"], output)
-        held = [flag for flag in found.flags.values() if flag is not None]
-        assert held == sorted(held, reverse=True)
-        compat = judge(changed["functions"], changed["answers"], output, mode="compat", category=changed["category"])
-        held = [flag for flag in compat.flags.values() if flag is not None]
-        assert held == sorted(held, reverse=True)
 
 
 @pytest.mark.parametrize(
