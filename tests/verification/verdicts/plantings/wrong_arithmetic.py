@@ -39,82 +39,78 @@ undrafted = within(nullcontext, drafted=False)
 # --------------------------------------------------------------------------------------------------------- products
 
 
-def laid_out(nth: int, wrong: Callable[[Any], Any]) -> Serve:
-    """The nth fused product, in the order of loading, is that of `wrong(packed)`: in C, and by its own layer. The
-    torch twin stays right."""
+@contextmanager
+def _fusing(nth: int, wrong: Callable[[Any, Callable[..., Any]], Any]) -> Iterator[list[Any]]:
+    """The nth fused product, in the order of loading, is what `wrong(found, again)` makes of it; `again(packed)` fuses
+    other weights as these were. Yielded: those that were fused."""
     from qualgate.quant import linear
 
-    real = linear.fuse
+    real, fused = linear.fuse, []
+
+    def fuse(packed: Any, activations: str = "", *, halves: bool = False) -> Any:
+        found = real(packed, activations, halves=halves)
+        if not isinstance(found, linear.Fused):
+            return found
+        fused.append(found)
+        again = lambda change: real(change(packed), activations, halves=halves)  # noqa: E731
+        return wrong(found, again) if len(fused) == nth else found
+
+    with patch.object(linear, "fuse", fuse):
+        yield fused
+
+
+def laid_out(nth: int, wrong: Callable[[Any], Any]) -> Serve:
+    """The nth fused product is that of `wrong(packed)`: in C, and by its own layer. The torch twin stays right."""
 
     def serve(worker: Worker, job: Job) -> Outcome:
-        count = 0
-
-        def fuse(packed: Any, activations: str = "", *, halves: bool = False) -> Any:
-            nonlocal count
-            found = real(packed, activations, halves=halves)
-            count += isinstance(found, linear.Fused)
-            return real(wrong(packed), activations, halves=halves) if count == nth else found
-
-        with patch.object(linear, "fuse", fuse):
+        with _fusing(nth, lambda found, again: again(wrong)):
             worker.load(job.arm)
         return worker.run(job)
 
     return serve
 
 
-def outputs_scaled(step: int, factor: float) -> Callable[[Any], Any]:
-    """Every `step`th output is `factor` times what it should be."""
+def _rescaled(change: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """change: of the scales [outputs, groups], in place."""
 
     def wrong(packed: Any) -> Any:
-        scales = packed.scales.clone()
-        scales[::step] *= factor
+        change(scales := packed.scales.clone())
         return replace(packed, scales=scales)
 
     return wrong
+
+
+def outputs_scaled(step: int, factor: float) -> Callable[[Any], Any]:
+    """Every `step`th output is `factor` times what it should be."""
+    return _rescaled(lambda scales: scales[::step].mul_(factor))
+
+
+last_segment_lost = _rescaled(lambda scales: scales[:, scales.shape[1] // 2 :].zero_())
+first_group_tripled = _rescaled(lambda scales: scales[:, 0].mul_(3.0))
 
 
 def nibbles_swapped(packed: Any) -> Any:
     return replace(packed, codes=packed.codes << 4 | packed.codes >> 4)
 
 
-def last_segment_lost(packed: Any) -> Any:
-    scales = packed.scales.clone()
-    scales[:, scales.shape[1] // 2 :] = 0
-    return replace(packed, scales=scales)
-
-
 def outputs_shifted(packed: Any) -> Any:
     return replace(packed, codes=packed.codes.roll(1, 0), scales=packed.scales.roll(1, 0))
-
-
-def first_group_tripled(packed: Any) -> Any:
-    scales = packed.scales.clone()
-    scales[:, 0] *= 3.0
-    return replace(packed, scales=scales)
 
 
 def rows_shifted(nth: int) -> Serve:
     """Each row of the nth fused product gets the result of the row before it. A layer by itself can have that, not a
     plain decoder in C."""
-    from qualgate.quant import linear
-
-    real = linear.fuse
 
     def serve(worker: Worker, job: Job) -> Outcome:
-        count, loading = 0, True
+        loading = True
 
-        def fuse(packed: Any, activations: str = "", *, halves: bool = False) -> Any:
-            nonlocal count
-            found = real(packed, activations, halves=halves)
-            count += isinstance(found, linear.Fused)
-            if isinstance(found, str) or count != nth:
-                return found
+        def shifted(found: Any, again: Any) -> Any:
             return replace(found, multiply=lambda x: found.multiply(x if loading else x.roll(1, 0).contiguous()))
 
-        with patch.object(linear, "fuse", fuse):
+        with _fusing(nth, shifted) as fused:
             worker.load(job.arm)
         assert worker.arm is not None
-        if count:  # it is not the twin's arm
+        if fused:  # it is not the twin's arm
             worker.arm = under("packed", worker.arm)
         loading = False
         return worker.run(job)
