@@ -169,7 +169,6 @@ COMBINATIONS = Benchmark(
     goals={
         "combined.answers": "0 answers that are not the target's own without drafts, every combination",
         "combined.gains": "a table: of each combination what is accepted, what it gains a token, and its memory",
-        "combined.prefix": "a table: times as fast with drafts, of prompts that begin alike, four side by side",
     },
 )
 
@@ -244,8 +243,6 @@ SERVED = Benchmark(
         "verdict.same": "2,800 shipped cases of the baseline and an int4 through our own server: each answer as in "
         "process",
         "wire.drafted": "tokens said for an int8 / int4 arm <= .25 / .5 of plain decoding, the same answers",
-        "power": "samples at a temperature of 7 pairs, int8 among them: power >= Model Equality Testing's + .10 where "
-        "its is <= .85; size <= alpha",
         "kl.bounds": "the true KL inside the interval at each of >= 10,000 positions, by k; width reported",
     },
     in_parts=True,

@@ -1,36 +1,29 @@
-"""Benchmark `combinations`: what speculates may be quantized, hold keys and values in fewer bits, share prefixes or all
-at once: no answer changes, and what each combination accepts and gains is told.
+"""Benchmark `combinations`: what speculates may be quantized, hold keys and values in fewer bits or both: no answer
+changes, and what each combination accepts and gains is told.
 
 Each is a variant of a gate file, tried as `qualgate draft compare` tries it: every prompt answered plainly, drafted and
 plainly again, in turns, one sequence at a time. The target is the reference model widened (`bench.widened`): its
-answers, in weights that no cache holds. Prompts that begin alike are answered side by side, which drafted and plain
-runs share their blocks for.
+answers, in weights that no cache holds.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from qualgate import evalsets
-from qualgate.bench import ours, turns
-from qualgate.bench.questions import MODEL, asked_of
+from qualgate.bench.questions import MODEL
 from qualgate.bench.shape import told
-from qualgate.bench.speculating import Level, answered, drafted
-from qualgate.bench.turns import Turn, Turns
 from qualgate.bench.widened import LEAST, write_widened
 from qualgate.config import load_gate_file
 from qualgate.engine.draft_heads.making import HeadOrder, train_head
 from qualgate.engine.draft_heads.training import Lessons
-from qualgate.engine.load import LoadedArm
 from qualgate.pipeline.draft_trial import Tried, try_drafts
 from qualgate.quant.recipes import parse_recipe
-from qualgate.records import ArmSpec, Case, Prompt
+from qualgate.records import ArmSpec, Case
 from tests.verification.goals import COMBINATIONS
 
 TASKS = ("arithmetic", "code", "reformat", "tool_calls")
@@ -53,8 +46,6 @@ SERVED = {  # arithmetic: served
     "served: full target, KV bf16, MXFP4 draft": {"kv_cache": "bf16", "speculation": MXFP4},
     "served: int4 target, KV int8, n-grams": {"quantize": INT4, "kv_cache": "int8", "speculation": NGRAM},
 }
-PREFIX, SIDE_BY_SIDE = 384, 4  # tokens that prompts begin with alike, and how many of these
-DRAFTS = ("its own blocks", "blocks apart")  # of who drafts there: the target's, which it borrows, or others
 LEARNED_FROM = 300  # place of the first case that the head learns on: none that is tried
 
 # Cases of each task, of those that a head learns on, and its steps.
@@ -62,7 +53,7 @@ FULL, QUICK = (10, 30, 200), (1, 3, 8)
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Ten combinations and prompts that begin alike: some 20 minutes of two idle cores; quick: one minute."""
+    """Ten combinations: some 20 minutes of two idle cores; quick: one minute."""
     cases, lessons, steps = QUICK if quick else FULL
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work) / "model"
@@ -72,24 +63,17 @@ def run(quick: bool) -> dict[str, Any]:
             **dict(_tried(folder, "float32", EXACT, head, cases)),
             **dict(_tried(folder, "served", SERVED, head, cases)),
         }
-        shared = _prefixed(folder, Path(work), 4 * cases)
     few = f"{cases} cases a task only (--quick)" if quick else None
-    unlike = {name: one.unlike for name, one in tried.items()} | {
-        f"prompts that begin alike, {way}": turns.unlike(shared, way, "plain") for way in DRAFTS
-    }
-    answers = sum(one.prompts for one in tried.values()) + len(DRAFTS) * 4 * cases
+    unlike = {name: one.unlike for name, one in tried.items()}
+    answers = sum(one.prompts for one in tried.values())
     whole = len(tried) == len(EXACT) + len(SERVED) and all(one.prompts == 4 * cases for one in tried.values())
-    gains = {way: turns.gain(shared, way, "plain") for way in DRAFTS}
     return COMBINATIONS.result(
-        rounds=[{"combination": name} | one.as_json() for name, one in tried.items()] + turns.shown("prefix", shared),
+        rounds=[{"combination": name} | one.as_json() for name, one in tried.items()],
         rows=[
             COMBINATIONS.row("combined.answers", sum(unlike.values()), met=whole and not any(unlike.values()))
             | {"answers": answers, "unlike": unlike},
             COMBINATIONS.row(
                 "combined.gains", {name: _shown(one) for name, one in tried.items()}, met=whole, unmet_because=few
-            ),
-            COMBINATIONS.row(
-                "combined.prefix", {way: asdict(one) for way, one in gains.items()}, met=True, unmet_because=few
             ),
         ],
     )
@@ -139,28 +123,3 @@ def _tried(
         one = next(tried)
         assert names[one.name] == name, "in the order of the file"
         yield name, one
-
-
-def _prefixed(folder: Path, work: Path, count: int) -> Turns:
-    """Prompts that begin with the same tokens, four side by side: plainly, by a draft in the target's own blocks, and
-    by one that has blocks of its own."""
-    target, own = (ours.load("baseline", folder, work / "cache", recipe) for recipe in (None, "mxfp4"))
-    small = ours.load("baseline", MODEL, work / "cache", "mxfp4")
-    ways = {
-        "plain": target,
-        "its own blocks": drafted(target, Level(by=own, tokens=5)),
-        "blocks apart": drafted(target, Level(by=small, tokens=5)),
-    }
-    [prompts] = asked_of({"all": TASKS}, -(-count // len(TASKS))).values()
-    begins = tuple(token for one in prompts[: -(-PREFIX // 20)] for token in one.token_ids)[:PREFIX]
-    longer = [replace(one, token_ids=begins + one.token_ids) for one in prompts]
-    groups = [longer[at : at + SIDE_BY_SIDE] for at in range(0, len(longer), SIDE_BY_SIDE)]
-    for arm in ways.values():
-        answered(arm, groups[0], batch=SIDE_BY_SIDE)
-    return turns.in_turns("prefix", {name: partial(_together, arm) for name, arm in ways.items()}, {"prefixed": groups})
-
-
-def _together(arm: LoadedArm, prompts: Sequence[Prompt]) -> Turn:
-    """All of them, in one run: its tokens one after the other."""
-    one = answered(arm, prompts, batch=SIDE_BY_SIDE)
-    return Turn(tokens=tuple(token for tokens in one.tokens for token in tokens), seconds=max(one.last))

@@ -15,7 +15,6 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("faults", ("faults",)),
     ("client_cost", ("client",)),
     ("lists", ("verdict.same", "wire.drafted", "kl.bounds")),
-    ("laws", ("power",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
 
