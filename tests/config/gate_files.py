@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import yaml
+
+# What is no gate file, and a part of what is told of it.
+FAULTS = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text(encoding="utf-8"))
+
 WHOLE = """\
 version: 1
 baseline: {model: reference, dtype: bfloat16}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.records import Budget, Price
-from tests.config.gate_files import changed
+from tests.config.gate_files import FAULTS, changed
 
 FILE = """\
 version: 1
@@ -37,30 +37,7 @@ def test_without_a_budget_nothing_is_bounded(load):
     assert gate.baseline.served.price is None
 
 
-@pytest.mark.parametrize(
-    ("budget", "arm", "said"),
-    [
-        ("budget: {}", "", "`max_tokens_total`, `max_cost` or `price`, and here it has none"),
-        ("budget: {max_tokens_total: 0}", "", "max_tokens_total"),
-        ("budget: {max_tokens_total: -5}", "", "max_tokens_total"),
-        ("budget: {max_tokens_total: 1.5}", "", "max_tokens_total"),
-        ("budget: {max_tokens_total: 2M}", "", "max_tokens_total"),
-        ("budget: {max_cost: 0}", "", "max_cost"),
-        ("budget: {max_cost: .inf}", "", "max_cost"),
-        ("budget: {max_cost: .nan}", "", "max_cost"),
-        ("budget: {max_cost: 5 EUR}", "", "max_cost"),
-        ("budget: {max_cost: 5}", "", "needs the price of baseline, v: add `price: {prompt: …, answer: …}`"),
-        ("budget: {max_cost: 5}", ", price: {prompt: 1}", "needs the price of baseline: add"),
-        ("budget: {max_cost: 5, price: {answer: 0}}", "", "every price is 0"),
-        ("budget: {max_cost: 5, price: {prompt: -1}}", "", "price.prompt"),
-        ("budget: {max_cost: 5, price: {input: 1}}", "", "input"),
-        ("budget: {max_tokens: 5}", "", "did you mean 'max_tokens_total'"),
-        ("budget: 5", "", "budget"),
-        ('budget: {max_tokens_total: 5, currency: "E R"}', "", "currency"),
-        ("", ", requests_per_minute: 0", "requests_per_minute"),
-        ("", ", price: 3", "price"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("budget", "arm", "said"), FAULTS["budgets"])
 def test_what_no_budget_can_be_is_refused(faults, budget, arm, said):
     assert said in "".join(message for _, message in faults(FILE.format("", arm, budget)))
 

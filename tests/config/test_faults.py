@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.metrics import PLANNED
-from tests.config.gate_files import SMALL, WHOLE, changed, ruled
+from tests.config.gate_files import FAULTS, SMALL, WHOLE, changed, ruled
 
-FAULTS = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text(encoding="utf-8"))
 LINES = [*FAULTS["lines"], [2, f"baseline: {{model: ./{'a/' * 3000}}}", "cannot be a path"]]
 RULES = [*FAULTS["rules"], *([f"{{metric: {name}, max: 1}}", "not in this version"] for name in PLANNED)]
 

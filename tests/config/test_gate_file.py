@@ -16,7 +16,7 @@ from qualgate.errors import UsageError
 from qualgate.intake.feedback import read_feedback
 from qualgate.metrics import METRICS
 from qualgate.records import Adapter, Drafted, FourArms, Prices, QuantizeRecipe, Slo
-from tests.config.gate_files import SMALL, WHOLE, changed, ruled
+from tests.config.gate_files import FAULTS, SMALL, WHOLE, changed, ruled
 
 FOUR = """\
 version: 1
@@ -350,23 +350,7 @@ def test_what_servers_drafted_may_be_declared(load):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        ("{drafted: {proposed: 5, accepted: 6}}", "`accepted` is 6 of 5 `proposed`"),
-        ("{drafted: {proposed: 0, accepted: 0}}", "proposed.*over 0"),
-        ("{drafted: {proposed: -5, accepted: -6}}", "proposed.*over 0"),
-        ("{drafted: {proposed: 5, accepted: -1}}", "accepted.*from 0"),
-        ("{drafted: {proposed: 5}}", "`four_arm.drafting.drafted.accepted` is missing"),
-        ("{drafted: {proposed: 5.5, accepted: 1}}", "proposed"),
-        ("{drafted: {propsed: 5, accepted: 1}}", "did you mean 'proposed'"),
-        ("{drafted: 5}", "mapping"),
-        ("{}", "drafting"),
-        ("{int4: {proposed: 5, accepted: 1}}", "'int4' is the arm that is quantized alone, and only .*: drafted, two"),
-        ("{draftd: {proposed: 5, accepted: 1}}", "'draftd' is no variant.*did you mean 'drafted'"),
-        ("{baseline: {proposed: 5, accepted: 1}}", "'baseline' is no variant"),
-    ],
-)
+@pytest.mark.parametrize(("told", "message"), FAULTS["drafts"])
 def test_drafts_that_cannot_be_are_refused(load, told, message):
     with pytest.raises(UsageError, match=message) as refused:
         load(FOUR.replace("seed: 3", f"seed: 3,\n  drafting: {told}\n "))
@@ -382,38 +366,13 @@ def test_variants_may_say_themselves_which_arm_they_are(load):
     assert load(text).four_arm is None  # one role is nobody's
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("both: two", "both: tow", "no variant 'tow'; did you mean 'two'"),
-        ("both: two, ", "", "four_arm.both` is missing"),
-        ("both: two", "both: int4", "'int4' is quantization already"),
-        ("two: {", "two: {arm: speculation, ", "four_arm names 'drafted'"),
-        ("slo: {ttft: 0.5, e2e: 10}", "slo: {}", "limits nothing"),
-        ("slo: {ttft: 0.5", "slo: {ttft: -1", "from 0.000000001"),
-        ("prices: prices.yaml", "prices: gone.yaml", "no file"),
-        ("prices: prices.yaml\n", "", "needs a price table"),
-        ("feedback: said.jsonl", "feedback: gone.jsonl", "no file"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), FAULTS["terms"])
 def test_contradictory_arms_and_terms_are_refused(load, old, new, message):
     with pytest.raises(UsageError, match=message):
         load(FOUR.replace(old, new, 1))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("version: a\ncurrency: EUR\n", "every price is 0"),
-        ("version: a\ncurrency: EUR\ndevice_second: 1\n", "prices.yaml:3: .*needs `concurrency`"),
-        ("version: a\ncurrency: EUR\nprompt_token: 1\nconcurrency: 2\n", "says nothing without"),
-        ("version: a\ncurrency: EUR\nprompt_token: -1\n", "from 0 to"),
-        ("version: a\nprompt_token: 1\n", "`currency` is missing"),
-        ('version: ""\ncurrency: EUR\nprompt_token: 1\n', "1 to 64 printable"),
-        ("version: a\ncurrency: EUR\nprompt_tokens: 1\n", "did you mean 'prompt_token'"),
-        ("", "empty"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), FAULTS["prices"])
 def test_a_price_table_that_prices_nothing_or_unclearly_is_refused(load, tmp_path, write, text, message):
     path = write(FOUR)
     (tmp_path / "prices.yaml").write_text(text)

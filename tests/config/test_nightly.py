@@ -10,6 +10,7 @@ import pytest
 
 from qualgate.config.nightly import load_nightly
 from qualgate.errors import UsageError
+from tests.config.gate_files import FAULTS
 
 WHOLE = """\
 version: 1
@@ -47,28 +48,7 @@ def test_a_whole_file(load, tmp_path):
     assert found.digest.mail.port == 587
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
-    [
-        ("schedule:", "shedule:", 2, "did you mean 'schedule'"),
-        ('at: "02:00"', 'at: "25:00"', 2, "a time of day"),
-        ('at: "02:00"', "at: 2", 2, "should be a text"),
-        ("[mon, tue]", "[]", 2, "it would never fire"),
-        ("[mon, tue]", "[mon, teu]", 2, "did you mean 'tue'"),
-        ("Europe/Berlin", "Europe/Berln", 2, "did you mean 'Europe/Berlin'"),
-        ("days: [mon, tue]", "until: 2020-01-01", 2, "never fires again"),
-        ("days: [mon, tue]", "until: soon", 2, "a day, YYYY-MM-DD"),
-        ("./gate.yaml", "./gaet.yaml", 5, "no file"),
-        ("unchanged: run", "unchanged: rerun", 5, "did you mean 'run'"),
-        ("SLACK_URL", "https://hooks.example.com/secret", 8, "the name of an environment variable"),
-        (", password_env: SMTP_PASSWORD", "", 10, "both of `user_env` and `password_env`"),
-        ("user_env", "security: none, user_env", 10, "a password that anyone can read"),
-        ("owners: [team@example.com]", "owners: [team]", 3, "an address such as"),
-        ("owners: [team@example.com]\n", "", 9, ""),
-        ("sqlite:///nights.db", "nights.db", 6, "sqlite:///FILE"),
-        ("version: 1", "version: 2", 1, "`version`"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "line", "said"), FAULTS["nightly"])
 def test_faults_are_told_with_their_line(load, old, new, line, said):
     text = WHOLE.replace(old, new, 1)
     if not said:  # the gate's own owner is enough
