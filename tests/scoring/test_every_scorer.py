@@ -13,6 +13,7 @@ from qualgate.errors import UsageError
 from qualgate.records import Evalset
 from qualgate.sandbox import probe
 from qualgate.scoring import registry
+from tests.scoring.cases import table
 
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 5}}\n</tool_call>'
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]
@@ -234,46 +235,7 @@ def test_other_categories_need_expected_calls_and_given_ones_count(tmp_path):
             score(tmp_path, "tool_call", {"tools": TOOLS, **body}, HERMES)
 
 
-MISTAKES = [  # scorer, mode, what a case is given, what the message must teach: what was found, and what to write
-    ("exact_match", "strict", {"anwser": "a"}, ["`answer`", "the row has 'anwser'"]),
-    ("exact_match", "compat", {"target": "a"}, ["`answer`", "the row has 'target'"]),
-    ("numeric", "strict", {"answer": 1, "tolerance": {"abs": -1}}, ["`tolerance`"]),
-    ("f1", "strict", {"answer": []}, ["f1 needs `answer`"]),
-    ("math", "strict", {"answer": r"\frac{1}"}, ["math cannot read `answer`"]),
-    ("tool_call", "strict", {**DIALECT, "dialect": "klingon"}, ["`dialect` must be one of hermes"]),
-    ("numeric", "strict", {"answer": "none"}, ["there is none in it", "found 'none'"]),
-    ("numeric", "strict", {"answer": 1, "tolerance": 0.1}, ["tolerance is 0.1", '{"abs": 0.01}']),
-    ("math", "strict", {"solution": "3"}, ["math needs `answer`, a text as 'x = 3'", "the row has 'solution'"]),
-    ("json", "strict", {"schema": '{"type": "object"}'}, ["this is a text: give the JSON itself"]),
-    ("json", "strict", {"schema": {"type": "text"}}, ["$.type: 'text' is not one of ['array', 'boolean'"]),
-    ("json", "strict", {"schema": {"type": ["text"]}}, ["'text' is not one of ['array', 'boolean'"]),
-    ("tool_call", "strict", {"functions": []}, ["a list of tools as {", "the row has 'functions'"]),
-    ("tool_call", "strict", {"tools": [{"nam": "f"}]}, ['as {"name": "weather"', "found {'nam': 'f'}"]),
-    ("tool_call", "strict", {"tools": TOOLS, "expected_calls": ["f(a=1)"]}, ['"arguments": {"city"', "found 'f(a=1)'"]),
-    ("tool_call", "compat", {"tools": [{"name": "f"}]}, ['"required": ["city"]']),
-    ("code", "strict", {"tests": 5}, ["as `assert f(1) == 2`", "found 5"]),
-    ("code", "strict", {"unit_tests": "assert f(1)"}, ["`test_list` are read too", "the row has 'unit_tests'"]),
-    ("code", "strict", {"tests": "assert f(1) =="}, ["not Python: invalid syntax (line 1)"]),
-    ("code", "strict", {"tests": "f(1)"}, ["write what must hold"]),
-    ("code", "strict", {"tests": "assert f(1)", "entry_point": "g"}, ["define: f;", "`entry_point` alone, 'g'"]),
-    ("code", "strict", {"tests": "def check(candidate): assert candidate(1)"}, ["need `entry_point`"]),
-    ("code", "strict", {"tests": "def g(x): assert f(x)", "entry_point": "f"}, ["call it, or make it a function"]),
-    ("multiple_choice", "strict", {"choices": {"A": "x"}, "answer": "A"}, ["a list of two texts", "found {'A': 'x'}"]),
-    ("multiple_choice", "strict", {"choices": ["x", "y", "x"], "answer": 0}, ["equal, 'x'"]),
-    ("multiple_choice", "strict", {"choices": ["x", "y"], "answer": "c"}, ["place (0 to 1) or letter (A to B)"]),
-    ("multiple_choice", "strict", {"choices": ["x", "y"], "label": 0}, ["`answer`", "the row has 'choices', 'label'"]),
-    ("f1", "strict", {"answers": ["a"]}, ["a text or a list of texts", "the row has 'answers'"]),
-    ("f1.drop", "strict", {"answer": [3]}, ['as ["3", ["A", "B"]]', "found [3]"]),
-    ("refusal", "strict", {"refused": True}, ["refusal needs `refuse`", "the row has 'refused'"]),
-    ("refusal", "strict", {"refuse": "yes"}, ["true (it must be refused) or false (answered)", "found 'yes'"]),
-    ("ifeval", "strict", {"instructions": []}, ['["length_constraints:number_words"]', "the row has 'instructions'"]),
-    ("ifeval", "strict", {"instruction_id_list": ["a"]}, ["`kwargs`: it is missing"]),
-    ("ifeval", "strict", {"instruction_id_list": ["punctuation:no_commas"], "kwargs": [{}]},
-     ["did you mean punctuation:no_comma?"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "mode", "body", "taught"), MISTAKES)
+@pytest.mark.parametrize(("name", "mode", "body", "taught"), table("mistakes"))
 def test_a_mistake_in_a_case_is_met_with_what_was_found_and_what_to_write(name, mode, body, taught):
     scorer = registry.find(name, mode)
     evalset = Evalset(name="set", version="1", sha256="", metrics=scorer.metrics)

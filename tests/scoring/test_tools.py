@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from qualgate.scoring.tools.strict import FLAGS
-from tests.scoring.cases import scored
+from tests.scoring.cases import scored, table
 
 TOOLS = [
     {
@@ -43,48 +43,10 @@ def judged(text: str, *expected: tuple[str, dict[str, Any]]) -> tuple[int, str, 
 BOOK = ("book", {"n": 2})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "result"),
-    [
-        (call("book", n=2), [BOOK], (6, "")),
-        (call("book", n=2.0), [BOOK], (6, "")),
-        (f"Sure! {call('book', n=2)} Done.", [BOOK], (6, "")),
-        (call("book", n=3), [BOOK], (5, "wrong_arguments")),
-        (call("book", n=2, who="me"), [BOOK], (5, "wrong_arguments")),
-        (call("book", n=2), [("book", {"n": 2, "who": "me"})], (3, "missing_argument")),
-        (call("cancel", id="5"), [("cancel", {"id": 5})], (4, "wrong_type")),
-        (call("cancel", id=True), [("cancel", {"id": 1})], (4, "wrong_type")),
-        (call("cancel", id="A b"), [("cancel", {"id": "a b"})], (5, "wrong_arguments")),
-        (call("cancel"), [BOOK], (2, "wrong_function")),
-        (call("book", n=2) + call("cancel"), [BOOK], (2, "extra_call")),
-        (call("book", n=2) + call("book", n=2), [BOOK], (2, "extra_call")),
-        (call("book", n=2), [BOOK, ("cancel", {})], (2, "missing_call")),
-        ("I cannot do that.", [BOOK], (1, "no_call")),
-        ("", [BOOK], (1, "no_call")),
-        (call("book", n=2).replace("<tool_call>", "").replace("</tool_call>", ""), [BOOK], (6, "")),  # another dialect
-        (call("book", n="2"), [BOOK], (1, "arguments")),
-        (call("book"), [BOOK], (1, "arguments")),
-        (call("book", n=2, x=1), [BOOK], (1, "arguments")),
-        (call("Book", n=2), [BOOK], (1, "unknown_tool")),
-        (call("book", n=2)[:-12], [BOOK], (0, "unbalanced")),
-        ("<tool_call>{}</tool_call>", [BOOK], (0, "call_shape")),
-        ("<tool_call>[]</tool_call>", [BOOK], (0, "call_shape")),
-        ('<tool_call>{"name": "book", "arguments": "{}"}</tool_call>', [BOOK], (0, "call_shape")),
-        ('<tool_call>{"name": "book", "arguments": {}, "id": 1}</tool_call>', [BOOK], (0, "call_shape")),
-        ("<tool_call>{book}</tool_call>", [BOOK], (0, "not_json")),
-        ("<tool_call></tool_call>", [BOOK], (0, "empty")),
-        ('<tool_call>{"name": "book", "arguments": {"n": 1, "n": 2}}</tool_call>', [BOOK], (0, "duplicate_key")),
-        ("</tool_call>", [BOOK], (0, "unbalanced")),
-        (call("book", n=2) + "</tool_call>", [BOOK], (0, "unbalanced")),
-        ("<tool_call>" * 5000, [BOOK], (0, "too_many_calls")),
-        ("No tool fits.", [], (6, "")),
-        ("", [], (6, "")),
-        (call("ping"), [], (2, "extra_call")),
-        (call("ping"), [("ping", {})], (6, "")),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected", "result"), table("tools/flags"))
 def test_flags_are_nested_and_named(text, expected, result):
-    assert judged(text, *expected)[:2] == result
+    assert judged(text, *expected)[:2] == tuple(result)
+    assert judged("<tool_call>" * 5000, *expected)[:2] == (0, "too_many_calls")
 
 
 def test_reasons_say_which_argument():
