@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from collections import Counter
 from dataclasses import replace
+from math import comb
+from pathlib import Path
 
 import pytest
 from scipy.stats import binomtest
 
-from qualgate.config import load_gate_file
+from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import Exit, UsageError
 from qualgate.identity import sha256_text
 from qualgate.load.counters import Counted
@@ -21,8 +23,8 @@ from qualgate.load.sent import Sent, Stage
 from qualgate.records import ArmSpec, Load, LoadRule, Slo
 from qualgate.records.load import LOAD_METRICS
 from tests.command_line import qualgate
-from tests.load.test_run import answers, at, gate_file
-from tests.served.scripted import scripted
+from tests.load.conftest import answers
+from tests.load.test_run import at, gate_file
 
 LEVELS = (Level(kind="concurrency", value=4), Level(kind="concurrency", value=16))
 DROP = LoadRule(metric="throughput.answers", max_drop=0.05)
@@ -30,15 +32,12 @@ DROP = LoadRule(metric="throughput.answers", max_drop=0.05)
 
 def stage(answered: int, *, failed: int = 0, ttft: float = 0.1) -> Stage:
     """So many answers in 10 s, as evenly as can be."""
-    sent = [
-        Sent(
-            prompt=0, due=at, began=at, ended=at + 2 * ttft, how="answered", pieces=(at + ttft, at + 2 * ttft), tokens=2
-        )
-        for at in (number * 9 / answered for number in range(answered))
-    ]
-    sent += [
-        Sent(prompt=0, due=1.0, began=1.0, ended=2.0, how="failed", failures=("status 503",)) for _ in range(failed)
-    ]
+    fine = Sent(prompt=0, due=0.0, began=0.0, ended=2 * ttft, how="answered", pieces=(ttft, 2 * ttft), tokens=2)
+    bad = Sent(prompt=0, due=1.0, began=1.0, ended=2.0, how="failed", failures=("status 503",))
+    sent = [bad] * failed
+    for due in (number * 9 / answered for number in range(answered)):
+        pieces = (due + ttft, due + 2 * ttft)
+        sent.append(replace(fine, due=due, began=due, ended=pieces[-1], pieces=pieces))
     return Stage(start=0.0, opens=0.0, closes=10.0, end=10.0, sent=tuple(sent))
 
 
@@ -70,13 +69,12 @@ def test_the_sign_test_is_the_binomial_one(of):
 def test_a_server_at_the_limit_is_approved_and_blocked_at_most_as_often_as_alpha():
     """Every way that rounds can fall, each as likely as any: the least sound case."""
     rules = [DROP, LoadRule(metric="e2e.p95", max=10.0)]
-    blocked = approved = 0
-    ways = list(itertools.product((stage(95), stage(94)), repeat=8))
-    for way in ways:
-        found = said(loaded(rules, list(way)))
-        blocked, approved = blocked + (found == "block"), approved + (found == "approve")
-    assert 0 < blocked <= 0.05 * len(ways)
-    assert 0 < approved <= 0.05 * len(ways)
+    ways = Counter()
+    for beyond in range(9):
+        ways[said(loaded(rules, [stage(94)] * beyond + [stage(95)] * (8 - beyond)))] += comb(8, beyond)
+    assert ways.total() == 256
+    assert 0 < ways["block"] <= 0.05 * 256
+    assert 0 < ways["approve"] <= 0.05 * 256
 
 
 @pytest.mark.parametrize(
@@ -137,6 +135,12 @@ def test_every_metric_has_its_words_and_its_value():
     assert list(VALUES) == list(LOAD_METRICS)
 
 
+def unasked(folder: Path, load: str, **more: str) -> GateFile:
+    """Of two arms of whose servers nobody is there."""
+    arms = (f'{{endpoint: "http://127.0.0.1:1/v1", model: {name}}}' for name in ("m", "other"))
+    return load_gate_file(gate_file(folder, *arms, load, **more))
+
+
 RULES = "{concurrency: [2], seconds: 1, warmup: 0, cooldown: 0, rounds: 5, rules: [SAID]}"
 
 
@@ -148,14 +152,13 @@ RULES = "{concurrency: [2], seconds: 1, warmup: 0, cooldown: 0, rounds: 5, rules
         ("{metric: throughput.tokens, min: 1}", 12, "not known of 5 of 5 rounds"),
     ],
 )
-def test_the_command_ends_as_a_run_does(tmp_path, monkeypatch, rule, code, said):
-    monkeypatch.setattr("qualgate.load.run._Turn.seconds", property(lambda turn: 0.05))
-
+def test_the_command_ends_as_a_run_does(tmp_path, servers, rule, code, said):
     def without_counts(body):
         return replace(answers(body), body=answers(body).body.replace(b'"completion_tokens": 2', b'"x": 2'))
 
-    with scripted(otherwise=without_counts) as one, scripted(otherwise=without_counts) as other:
-        done = qualgate("load", str(gate_file(tmp_path, at(one), at(other), RULES.replace("SAID", rule))))
+    for server in servers:
+        server.otherwise = without_counts
+    done = qualgate("load", str(gate_file(tmp_path, *map(at, servers), RULES.replace("SAID", rule))))
     assert done.returncode == code, done.stdout + done.stderr
     assert said in " ".join(done.stdout.split())
     [kept] = json.loads(qualgate("runs", str(tmp_path / "gate.yaml"), "--loads", "--json").stdout)
@@ -166,26 +169,21 @@ def test_the_command_ends_as_a_run_does(tmp_path, monkeypatch, rule, code, said)
     assert len(finding["rounds"]) == 5
 
 
-def test_where_a_load_cannot_be_kept_nothing_is_asked_and_without_rules_nothing_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("qualgate.load.run._Turn.seconds", property(lambda turn: 0.05))
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        path = gate_file(tmp_path, at(one), at(other), RULES.replace("SAID", "{metric: failed.share, max: 0.5}"))
-        (tmp_path / "qualgate.db").write_bytes(b"no database, but longer than the head of one" * 9)
-        assert qualgate("load", str(path)).returncode not in (0, 10)
-        assert one.asked == other.asked == []
-        (tmp_path / "qualgate.db").unlink()
-        assert qualgate("load", str(gate_file(tmp_path, at(one), at(other)))).returncode == Exit.APPROVE
+def test_where_a_load_cannot_be_kept_nothing_is_asked_and_without_rules_nothing_is_kept(tmp_path, servers):
+    path = gate_file(tmp_path, *map(at, servers), RULES.replace("SAID", "{metric: failed.share, max: 0.5}"))
+    (tmp_path / "qualgate.db").write_bytes(b"no database, but longer than the head of one" * 9)
+    assert qualgate("load", str(path)).returncode not in (0, 10)
+    assert servers[0].asked == servers[1].asked == []
+    (tmp_path / "qualgate.db").unlink()
+    assert qualgate("load", str(gate_file(tmp_path, *map(at, servers)))).returncode == Exit.APPROVE
     assert not (tmp_path / "qualgate.db").exists()
 
 
 def test_what_its_words_depend_on_is_in_the_hash_of_the_policy(tmp_path):
-    served = '{endpoint: "http://127.0.0.1:1/v1", model: m}'
     rule = RULES.replace("SAID", "{metric: e2e.p95, max: 1}")
 
     def of(load: str = rule, by: str = "qualgate", **more: str) -> str:
-        return policy_sha256(
-            load_gate_file(gate_file(tmp_path, served, served.replace("m}", "other}"), load, **more)), by
-        )
+        return policy_sha256(unasked(tmp_path, load, **more), by)
 
     assert of() == of(workers="{count: 1}")
     others = [of(rule.replace("max: 1", "max: 2")), of(rule.replace("rounds: 5", "rounds: 6")), of(by="vllm"),
@@ -206,27 +204,15 @@ def test_what_its_words_depend_on_is_in_the_hash_of_the_policy(tmp_path):
     ],
 )
 def test_rules_that_cannot_be_are_refused_with_what_to_write(tmp_path, rule, said):
-    served = '{endpoint: "http://127.0.0.1:1/v1", model: m}'
     with pytest.raises(UsageError, match=r"gate\.yaml:6") as error:
-        load_gate_file(
-            gate_file(tmp_path, served, served.replace("model: m", "model: other"), RULES.replace("SAID", rule))
-        )
+        unasked(tmp_path, RULES.replace("SAID", rule))
     assert said in str(error.value)
 
 
 def test_rounds_that_can_show_nothing_are_told_and_goodness_needs_limits(tmp_path):
-    served = '{endpoint: "http://127.0.0.1:1/v1", model: m}'
-    few = RULES.replace("rounds: 5", "rounds: 3")
-    path = gate_file(
-        tmp_path, served, served.replace("model: m", "model: other"), few.replace("SAID", "{metric: e2e.p95, max: 1}")
-    )
-    [line] = check_rules(load_gate_file(path))
+    few = RULES.replace("rounds: 5", "rounds: 3").replace("SAID", "{metric: e2e.p95, max: 1}")
+    [line] = check_rules(unasked(tmp_path, few))
     assert "3 rounds can approve nothing at alpha 0.05; `rounds: 5` can" in line
-    path = gate_file(
-        tmp_path,
-        served,
-        served.replace("model: m", "model: other"),
-        RULES.replace("SAID", "{metric: throughput.good, min: 1}"),
-    )
+    good = unasked(tmp_path, RULES.replace("SAID", "{metric: throughput.good, min: 1}"))
     with pytest.raises(UsageError, match="no limits say what is good"):
-        list(check_rules(load_gate_file(path)))
+        list(check_rules(good))

@@ -6,7 +6,6 @@ import json
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,12 @@ from qualgate.load.definitions import QUALGATE, VLLM
 from qualgate.load.run import Loaded, measure
 from qualgate.load.summary import summarised
 from tests.command_line import qualgate
-from tests.served.scripted import MODELS, Reply, Scripted, as_json, as_stream, scripted, text_piece
+from tests.load.conftest import SHORT, answers
+from tests.served.scripted import MODELS, Reply, Scripted, as_json, scripted
 from tests.tiny_sets import write_set
 
 PROMPTS = [f"say {n}" for n in range(6)]
 QUICK = "{concurrency: [2], seconds: 1, warmup: 0, cooldown: 0, rounds: 1}"
-SHORT = 0.2
-USAGE = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
-
-
-def answers(body: dict[str, Any]) -> Reply:
-    return as_stream(text_piece("a"), text_piece("b", "stop"), USAGE)
 
 
 def gate_file(folder: Path, baseline: str, variant: str, load: str = QUICK, **more: str) -> Path:
@@ -53,18 +47,14 @@ def at(server: Scripted, **more: str) -> str:
 
 
 def loaded(path: Path) -> Loaded:
-    """In less time than a gate file may say."""
-    gate = load_gate_file(path)
-    return measure(replace(gate, load=replace(gate.load, seconds=SHORT)))
+    return measure(load_gate_file(path))
 
 
-def test_two_arms_are_measured_shown_and_kept(tmp_path):
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        path = gate_file(tmp_path, at(one), at(other), slo="{ttft: 10, e2e: 10}")
-        done = qualgate("load", str(path))
-        asked = {body["prompt"] for _, _, body in one.asked}
+def test_two_arms_are_measured_shown_and_kept(tmp_path, servers):
+    one, other = servers
+    done = qualgate("load", str(gate_file(tmp_path, at(one), at(other), slo="{ttft: 10, e2e: 10}")))
     assert done.returncode == Exit.APPROVE, done.stderr
-    assert asked == set(PROMPTS)
+    assert {body["prompt"] for _, _, body in one.asked} == set(PROMPTS)
     for said in ("2 at once", "baseline", "awq", "TTFT", "TPOT", "end to end", "100.0 % [", "each prompt was asked"):
         assert said in done.stdout
     assert "round 1 of 1: awq, 2 at once" in done.stderr
@@ -73,7 +63,7 @@ def test_two_arms_are_measured_shown_and_kept(tmp_path):
     assert [(row["arm"], row["label"]) for row in result["rows"]] == [("baseline", "2 at once"), ("awq", "2 at once")]
     requests = [json.loads(line) for line in (kept / "load.jsonl").read_text().splitlines()]
     for row in result["rows"]:
-        mine = [one for one in requests if one["arm"] == row["arm"] and one["due"] < 1.0]
+        mine = [one for one in requests if one["arm"] == row["arm"] and one["due"] < SHORT]
         assert row["requests"] == row["answered"] == len(mine) > 0
         assert row["times"]["tpot"]["p50"]["count"] == len(mine)
         assert row["good"]["share"] == 1.0
@@ -83,9 +73,10 @@ def test_two_arms_are_measured_shown_and_kept(tmp_path):
         assert said in texts
 
 
-def test_an_arm_that_never_answers_is_not_measured(tmp_path):
-    with scripted(otherwise=answers) as one, scripted(otherwise=lambda body: as_json({}, 503)) as other:
-        done = qualgate("load", str(gate_file(tmp_path, at(one), at(other))), "--json")
+def test_an_arm_that_never_answers_is_not_measured(tmp_path, servers):
+    one, other = servers
+    other.otherwise = lambda body: as_json({}, 503)
+    done = qualgate("load", str(gate_file(tmp_path, at(one), at(other))), "--json")
     assert done.returncode == Exit.INFRASTRUCTURE
     assert "not one answer counts of awq at 2 at once" in done.stderr
     row = json.loads(done.stdout)["rows"][1]
@@ -94,9 +85,8 @@ def test_an_arm_that_never_answers_is_not_measured(tmp_path):
     assert all(not found for found in row["times"].values())
 
 
-def test_one_measurement_is_told_by_whose_definitions_are_asked(tmp_path):
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        found = loaded(gate_file(tmp_path, at(one), at(other)))
+def test_one_measurement_is_told_by_whose_definitions_are_asked(tmp_path, servers):
+    found = loaded(gate_file(tmp_path, *map(at, servers)))
     ours, theirs = (summarised(found, by, None, 0.05).rows[0].numbers for by in (QUALGATE, VLLM))
     stage = found.stages["baseline", found.levels[0]][0]
     assert ours.seconds == pytest.approx(SHORT)
@@ -104,11 +94,10 @@ def test_one_measurement_is_told_by_whose_definitions_are_asked(tmp_path):
     assert theirs.requests == len(stage.sent)
 
 
-def test_arms_are_asked_the_same_at_the_same_times_in_an_open_loop(tmp_path):
+def test_arms_are_asked_the_same_at_the_same_times_in_an_open_loop(tmp_path, servers):
     load = "{rate: [60], burstiness: 0.5, seconds: 1, warmup: 0, cooldown: 0, rounds: 1}"
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        found = loaded(gate_file(tmp_path, at(one), at(other), load))
-        bodies = [Counter(body["prompt"] for _, _, body in server.asked) for server in (one, other)]
+    found = loaded(gate_file(tmp_path, *map(at, servers), load))
+    bodies = [Counter(body["prompt"] for _, _, body in server.asked) for server in servers]
     stages = [found.stages[arm, found.levels[0]][0] for arm in ("baseline", "awq")]
     dues = [[sent.due - stage.start for sent in stage.sent] for stage in stages]
     assert dues[0] == pytest.approx(dues[1])
@@ -116,41 +105,37 @@ def test_arms_are_asked_the_same_at_the_same_times_in_an_open_loop(tmp_path):
     assert bodies[0] == bodies[1]
 
 
-def test_a_trace_asks_its_cases_and_bounds_their_answers(tmp_path):
+def test_a_trace_asks_its_cases_and_bounds_their_answers(tmp_path, servers):
     rows = {"at": 0, "case": "c-3", "max_tokens": 2}, {"at": 5}, {"at": 10, "case": "c-5", "evalset": "c"}
     (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     load = "{trace: t.jsonl, speed: 100, warmup: 0, cooldown: 0, rounds: 1}"
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        found = loaded(gate_file(tmp_path, at(one), at(other), load))
-        asked = sorted((body["prompt"], body["max_tokens"]) for _, _, body in one.asked)
+    found = loaded(gate_file(tmp_path, *map(at, servers), load))
+    asked = sorted((body["prompt"], body["max_tokens"]) for _, _, body in servers[0].asked)
     assert len(asked) == 3
     assert {("say 3", 2), ("say 5", 4)} <= set(asked)
     assert [level.label for level in found.levels] == ["trace x100"]
 
 
-def test_requests_that_are_closed_are_told_apart_and_a_server_without_counters_says_so(tmp_path):
+def test_requests_that_are_closed_are_told_apart_and_a_server_without_counters_says_so(tmp_path, servers):
     load = "{concurrency: [2], seconds: 1, warmup: 0, cooldown: 0, rounds: 1, cancel: 0.5}"
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        summary = summarised(loaded(gate_file(tmp_path, at(one), at(other), load)), QUALGATE, None, 0.05)
+    summary = summarised(loaded(gate_file(tmp_path, *map(at, servers), load)), QUALGATE, None, 0.05)
     numbers = summary.rows[0].numbers
     assert numbers.closed > 0
     assert numbers.requests == numbers.answered + numbers.closed
     assert any("whether its server goes on is not known" in note for note in summary.notes)
 
 
-def test_a_server_that_changes_meanwhile_spoils_what_was_measured(tmp_path):
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
+def test_a_server_that_changes_meanwhile_spoils_what_was_measured(tmp_path, servers):
+    def change(body: dict[str, Any]) -> Reply:
+        servers[1].models = as_json({"data": [{**MODELS["data"][0], "root": "./other"}]})
+        return answers(body)
 
-        def change(body: dict[str, Any]) -> Reply:
-            other.models = as_json({"data": [{**MODELS["data"][0], "root": "./other"}]})
-            return answers(body)
-
-        other.otherwise = change
-        with pytest.raises(IntegrityError, match=r"awq: its server declared .* it changed"):
-            loaded(gate_file(tmp_path, at(one), at(other)))
+    servers[1].otherwise = change
+    with pytest.raises(IntegrityError, match=r"awq: its server declared .* it changed"):
+        loaded(gate_file(tmp_path, *map(at, servers)))
 
 
-def test_servers_that_are_started_run_one_after_the_other_for_all_their_levels(tmp_path):
+def test_servers_that_are_started_run_one_after_the_other_for_all_their_levels(tmp_path, servers):
     (tmp_path / "server.py").write_text(STARTED)
     command = f"{sys.executable} server.py {{port}}"
     arms = [f'{{serve: "{command} {name}", model: m}}' for name in ("a", "b")]
@@ -191,35 +176,31 @@ http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 
 
-def test_what_cannot_be_loaded_is_refused_before_anything_is_asked(tmp_path):
+def test_what_cannot_be_loaded_is_refused_before_anything_is_asked(tmp_path, servers):
     with pytest.raises(UsageError, match="no arm is served"):
         loaded(gate_file(tmp_path, "{model: reference}", "{quantize: int8}"))
-    with scripted(otherwise=answers) as one, scripted(otherwise=answers) as other:
-        gone = at(other)
-        path = gate_file(tmp_path, at(one), at(other))
-        refused = qualgate("load", str(path), "--as", "theirs")
-        assert refused.returncode == Exit.USAGE
-        assert "qualgate, vllm, guidellm" in refused.stderr
-        (tmp_path / "taken").touch()
-        unwritable = qualgate("load", str(path), "--out", str(tmp_path / "taken"))
-        assert unwritable.returncode == Exit.USAGE
-        assert f"{tmp_path}/taken: it is a file, and a folder is needed" in unwritable.stderr
-        (tmp_path / "t.jsonl").write_text('{"at": 0}\n{"at": 3}\n')
-        short = gate_file(tmp_path, at(one), at(other), "{trace: t.jsonl}")
-        with pytest.raises(UsageError, match="it lasts 3 s, of which 5 s are warm-up"):
-            loaded(short)
-        with pytest.raises(UsageError, match="SUPPORT_KEY, which is not set"):
-            loaded(gate_file(tmp_path, at(one, api_key_env="SUPPORT_KEY"), at(other)))
-        assert one.asked == other.asked == []
-    with scripted(otherwise=answers) as one, pytest.raises(InfrastructureError):
-        loaded(gate_file(tmp_path, gone, at(one)))
-
-
-def test_a_case_that_a_server_refuses_is_named(tmp_path):
-    refusing = as_json({"error": "too long"}, 400)
-    with (
-        scripted(otherwise=answers) as one,
-        scripted(otherwise=lambda body: refusing) as other,
-        pytest.raises(UsageError, match=r"too long.*That is of c/c-"),
+    one, other = servers
+    path = str(gate_file(tmp_path, at(one), at(other)))
+    (tmp_path / "taken").touch()
+    for words, said in (
+        (("--as", "theirs"), "qualgate, vllm, guidellm"),
+        (("--out", str(tmp_path / "taken")), f"{tmp_path}/taken: it is a file, and a folder is needed"),
     ):
-        loaded(gate_file(tmp_path, at(one), at(other)))
+        refused = qualgate("load", path, *words)
+        assert (refused.returncode, said in refused.stderr) == (Exit.USAGE, True), refused.stderr
+    (tmp_path / "t.jsonl").write_text('{"at": 0}\n{"at": 3}\n')
+    with pytest.raises(UsageError, match="it lasts 3 s, of which 5 s are warm-up"):
+        loaded(gate_file(tmp_path, at(one), at(other), "{trace: t.jsonl}"))
+    with pytest.raises(UsageError, match="SUPPORT_KEY, which is not set"):
+        loaded(gate_file(tmp_path, at(one, api_key_env="SUPPORT_KEY"), at(other)))
+    assert one.asked == other.asked == []
+    with scripted() as gone:
+        away = at(gone)
+    with pytest.raises(InfrastructureError):
+        loaded(gate_file(tmp_path, away, at(one)))
+
+
+def test_a_case_that_a_server_refuses_is_named(tmp_path, servers):
+    servers[1].otherwise = lambda body: as_json({"error": "too long"}, 400)
+    with pytest.raises(UsageError, match=r"too long.*That is of c/c-"):
+        loaded(gate_file(tmp_path, *map(at, servers)))

@@ -8,16 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qualgate.errors import InfrastructureError, UsageError
-from qualgate.workers import pool, ray_pool
+from qualgate.errors import UsageError
+from qualgate.workers import pool
 from qualgate.workers.pool import run_jobs
-from qualgate.workers.ray_node import Engine
 from qualgate.workers.ray_pool import OnRay, nodes_of
 from tests.workers import fake_worker
 from tests.workers.test_pool import (  # noqa: F401  # the promises, kept by whoever is hired
@@ -90,16 +89,6 @@ def test_a_node_that_is_lost_in_the_middle_of_a_job_loses_and_doubles_nothing(cl
         cluster.remove_node(node)
 
 
-def test_an_engine_for_each_node_is_hired_whatever_the_pools_count(cluster, tmp_path, monkeypatch):
-    hired, plain = list[object](), ray_pool.Engines._arrived
-    monkeypatch.setattr(ray_pool.Engines, "_arrived", lambda self: [hired.append(one) or one for one in plain(self)])
-    where = replace(on(cluster.address, tmp_path), each=True)
-    outcomes = list(run_jobs(jobs(tmp_path), replace(told(tmp_path), place=where), 1, body=fake_worker.answering))
-    assert units(outcomes) == every_unit(tmp_path)
-    nodes = len(nodes_of(where))
-    assert len(hired) == nodes >= 1
-
-
 def test_engines_too_large_for_any_node_are_refused_before_anything_runs(cluster, tmp_path):
     with pytest.raises(UsageError, match="no node of the Ray cluster offers that"):
         list(run_jobs(jobs(tmp_path), replace(told(tmp_path), place=on(cluster.address, tmp_path, 2**50)), 2))
@@ -153,54 +142,3 @@ def test_engines_and_the_cluster_of_its_own_end_with_a_coordinator_that_is_kille
         coordinator.kill()
     for pid in (engine, re.findall(r"RAY_RAYLET_PID=(\d+)", place)[0]):
         until(lambda pid=pid: ended(pid))
-
-
-HOLDER = """
-import sys, time
-import ray
-ray.init(address=sys.argv[1], logging_level=40, log_to_driver=False)
-class Held:
-    def here(self): ...
-held = [ray.remote(Held).options(num_cpus=1).remote() for _ in range(int(sys.argv[2]))]
-ray.get([one.here.remote() for one in held])
-print("held", flush=True)
-time.sleep(600)
-"""
-
-
-@contextmanager
-def others_holding(cluster, cores: int):
-    order = [sys.executable, "-c", HOLDER, cluster.address, str(cores)]
-    with subprocess.Popen(order, env=THERE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "held\n"  # pyright: ignore[reportOptionalMemberAccess]
-        try:
-            yield other
-        finally:
-            other.kill()
-
-
-def test_a_cluster_that_others_have_filled_in_part_is_worked_on_with_what_is_left(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_pool, "PLACE_SECONDS", 3600)
-    with others_holding(cluster, 1):
-        outcomes = run(tmp_path, fake_worker.answering)
-    assert units(outcomes) == every_unit(tmp_path)
-
-
-def test_a_stop_request_is_heard_while_others_have_all_places(cluster, tmp_path):
-    asked = []
-    with others_holding(cluster, 2):
-        outcomes = run(tmp_path, fake_worker.answering, stop=lambda: bool(asked.append(0) or len(asked) > 5))
-    assert outcomes == []
-
-
-class Unable(Engine):
-    """Has no room where it is placed."""
-
-    def __init__(self, body, settings) -> None:
-        raise OSError(28, "No space left on device")
-
-
-def test_engines_that_cannot_begin_end_the_run_with_their_node_and_the_reason(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_pool, "Engine", Unable)
-    with pytest.raises(InfrastructureError, match=r"3 in a row .*node \S+: it could not begin: .*No space left"):
-        run(tmp_path, fake_worker.answering)
