@@ -4,7 +4,7 @@ import pytest
 
 from qualgate import refmodel
 from qualgate.bench import ours, pass_times
-from qualgate.bench.pass_times import Wrong, pass_seconds
+from qualgate.bench.pass_times import Wrong
 from qualgate.bench.speculating import answered, fates
 from qualgate.speculation.steps import Drafts
 
@@ -27,16 +27,3 @@ def test_wrong_drafts_are_verified_and_never_accepted(arm):
 def test_a_run_ends_after_as_many_passes_as_are_wanted(arm):
     told = answered(arm, pass_times._prompts(arm, 3, 10, 50), batch=3, most=7)
     assert len(told.passes) == 7
-
-
-def test_passes_take_time_and_rows_cost_some(arm):
-    assert 0 < pass_seconds(arm, 1, 0) < pass_seconds(arm, 16, 8)
-
-
-def test_times_are_of_every_batch_and_length(arm, tmp_path):
-    draft = ours.load("draft", refmodel.PATH, tmp_path, "mxfp4")
-    found = pass_times.pass_times(arm, draft, (1, 2), (0, 2, 4))
-    assert set(found.target) == {(count, length) for count in (1, 2) for length in (0, 2, 4)}
-    assert set(found.draft) == {1, 2}
-    assert found.drafting(1, 4) > 0
-    assert pass_times.pass_times(arm, None, (1,), (0,)).drafting(1, 4) == 0
