@@ -172,7 +172,7 @@ def test_keys_and_values_take_half_of_the_memory_and_keep_their_bits(arms):
     arm = arms(arithmetic="served")
     assert arm.choice.kept == "bfloat16"
     wide = replace(arm, choice=replace(arm.choice, kept="float32"))
-    assert said(run_job(arm, job(arm, ""))) == said(run_job(wide, job(wide, "")))
+    assert said(run_job(arm, job(arm, "", count=8))) == said(run_job(wide, job(wide, "", count=8)))
     assert arms("v", arithmetic="served", kv_cache="int8").choice.kept == "int8"
 
 
@@ -183,7 +183,7 @@ def test_a_run_that_computes_so_is_another_engines_and_one_in_float32_is_what_it
     assert replace(arm.identity, engine="") == replace(plain.identity, engine="")
     assert arm.spec.weights_label == "bfloat16, served"
     assert arms("v", INT4, arithmetic="served", kv_cache="int8").spec.weights_label == "int4 g32, KV int8, served"
-    assert said(run_job(arm, job(arm, ""))) != said(run_job(plain, job(plain, "")))
+    assert said(run_job(arm, job(arm, "", count=8))) != said(run_job(plain, job(plain, "", count=8)))
 
 
 def test_a_model_is_afterwards_what_it_was(arms):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,85 +13,6 @@ from qualgate_kernels.slots import SLOTS
 TEXTS = st.tuples(st.lists(st.integers(0, 2), max_size=4), st.integers(0, SLOTS - 1)).map(
     lambda made: tuple(letter for letter in made[0] for _ in range(SLOTS)) + (9,) * made[1]
 )
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("open"), TEXTS, st.integers(0, 5)),
-        st.tuples(st.sampled_from(["close", "know"]), st.integers(0, 9), st.just(0)),
-    ),
-    max_size=40,
-)
-
-
-@dataclass(eq=False)
-class Chain:
-    """A sequence that holds blocks."""
-
-    tokens: tuple[int, ...]
-    blocks: list[int]
-
-
-class Holders:
-    """Sequences that share a pool, and what each block holds: of every position all tokens up to it."""
-
-    def __init__(self, count: int) -> None:
-        self.pool = BlockPool(count)
-        self.open: list[Chain] = []
-        self.content: dict[int, tuple[tuple[int, ...], ...]] = {}
-
-    def begin(self, tokens: tuple[int, ...], most: int) -> None:
-        """A sequence finds what it can, takes the rest, writes it and makes it known; or does without."""
-        before = [block for chain in self.open for block in chain.blocks]
-        blocks = self.pool.shared(tokens, most)
-        assert len(blocks) <= min(most, len(tokens) // SLOTS)
-        for place, block in enumerate(blocks):
-            assert self.content[block] == held(tokens, place), "what was found is not what was looked for"
-        own = []
-        while len(blocks) + len(own) < -(-len(tokens) // SLOTS):
-            if not self.pool.free:
-                self.pool.release([*blocks, *own])
-                return
-            own.append(self.pool.take())
-            assert own[-1] not in {*before, *blocks, *own[:-1]}, "two would write to it"
-        for block, place in zip(own, range(len(blocks), len(blocks) + len(own)), strict=True):
-            self.content[block] = held(tokens, place)
-        chain = Chain(tokens, [*blocks, *own])
-        self.pool.know(chain.blocks, tokens)
-        self.open.append(chain)
-
-    def know(self, which: int) -> None:
-        """As a sequence does at every chunk; others that held the same may be gone by then."""
-        if self.open:
-            chain = self.open[which % len(self.open)]
-            self.pool.know(chain.blocks, chain.tokens)
-
-    def close(self, which: int) -> None:
-        if self.open:
-            self.pool.release(self.open.pop(which % len(self.open)).blocks)
-
-
-def held(tokens: tuple[int, ...], place: int) -> tuple[tuple[int, ...], ...]:
-    """What block number `place` of a text holds."""
-    return tuple(tokens[: at + 1] for at in range(place * SLOTS, min(len(tokens), (place + 1) * SLOTS)))
-
-
-@given(count=st.integers(1, 12), steps=STEPS)
-def test_blocks_are_counted_found_by_all_before_them_and_never_written_by_two(count, steps):
-    holders = Holders(count)
-    pool = holders.pool
-    for step, what, most in steps:
-        if step == "open":
-            holders.begin(what, most)
-        else:
-            holders.know(what) if step == "know" else holders.close(what)
-        inside = {block for chain in holders.open for block in chain.blocks}
-        assert (pool.used, pool.free) == (len(inside), count - len(inside))
-        for chain in holders.open:
-            for place, block in enumerate(chain.blocks):
-                assert holders.content[block] == held(chain.tokens, place), "somebody else wrote to it"
-    while holders.open:
-        holders.close(0)
-    assert (pool.used, pool.free) == (0, count)
-    assert sorted(pool.take() for _ in range(count)) == list(range(count))
 
 
 @given(tokens=TEXTS, most=st.integers(0, 5))
@@ -104,6 +23,26 @@ def test_all_of_a_beginning_is_found_that_is_known_and_asked_for(tokens, most):
     whole = len(tokens) // SLOTS
     assert pool.shared((*tokens, 7, 8), most) == blocks[: min(whole, most)]
     assert pool.shared((5, *tokens), 5) == []  # the same tokens behind others are others
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 9), TEXTS), max_size=30), count=st.integers(1, 12))
+def test_blocks_are_counted_and_none_is_lent_twice(steps, count):
+    """What lies in them, `test_schedule` looks at."""
+    pool, chains = BlockPool(count), list[list[int]]()
+    for which, tokens in steps:
+        if which > 6 and chains:
+            pool.release(chains.pop(which % len(chains)))
+            continue
+        blocks = pool.shared(tokens, 5)
+        while pool.free and len(blocks) < -(-len(tokens) // SLOTS):
+            blocks.append(pool.take())
+        pool.know(blocks, tokens[: len(blocks) * SLOTS])
+        chains.append(blocks)
+        inside = {block for chain in chains for block in chain}
+        assert (pool.used, pool.free) == (len(inside), count - len(inside))
+    for chain in chains:
+        pool.release(chain)
+    assert sorted(pool.take() for _ in range(count)) == list(range(count))
 
 
 def known(pool: BlockPool, *letters: int) -> list[int]:

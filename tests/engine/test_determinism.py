@@ -13,8 +13,6 @@ from qualgate.engine.determinism import (
     read_batch,
     read_stepwise,
 )
-from qualgate.engine.packed import PackedEngine
-from qualgate.engine.padded.forward import Decoder
 from qualgate.records import Case
 from tests.engine.engines import load
 from tests.engine.jobs import loaded, under
@@ -63,27 +61,6 @@ def test_reading_in_a_batch_and_step_by_step_gives_the_logits_of_every_position(
             torch.testing.assert_close(one, theirs(torch.tensor([text])).logits[0], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(three, one, atol=1e-4, rtol=1e-4)
-
-
-def test_step_by_step_is_a_pass_a_token(arm, monkeypatch):
-    """The padded engine's decoder and the packed engine's are each asked for one row at a time."""
-    rows = []
-    states_of, step = PackedEngine.states_of, Decoder.step
-    monkeypatch.setattr(
-        PackedEngine,
-        "states_of",
-        lambda self, parts: rows.append(sum(len(part.tokens) for part in parts)) or states_of(self, parts),
-    )
-    monkeypatch.setattr(
-        Decoder,
-        "step",
-        lambda self, ids, mask, cache, keep, **more: (
-            rows.append(ids.numel() if cache is not None else 1) or step(self, ids, mask, cache, keep, **more)
-        ),
-    )
-    read_stepwise(arm.model, arm.choice, TEXTS[0])
-    assert set(rows) == {1}
-    assert len(rows) - (arm.choice.kind == "padded") == len(TEXTS[0])  # where its head is tried first
 
 
 def test_a_model_that_answers_differently_each_time_is_not_repeatable(arm):

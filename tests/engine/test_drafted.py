@@ -131,13 +131,13 @@ def test_some_of_a_batchs_cases_are_read_from_its_artifact_as_all_are(arms, tmp_
         work = replace(work, prompts=prompts, artifact=str(tmp_path / "artifacts" / "windows.safetensors"))
         run_job(baseline, replace(work, arm=baseline.spec))
     whole = run_job(variant, work)
-    for some in ([3], [4, 0], [1, 2, 4]):
+    for some in ([3], [4, 0], [1, 2, 4]) if likelihoods else ([7, 0, 5, 11],):
         part = run_job(variant, replace(work, prompts=tuple(work.prompts[row] for row in some)))
         for row, said, drift in zip(some, part.completions, part.drifts, strict=True):
             assert said.token_ids == whole.completions[row].token_ids
             assert drift.top1_differs == whole.drifts[row].top1_differs
             assert variant.choice.kind == "padded" or likelihoods or drift == whole.drifts[row]
-            np.testing.assert_allclose(drift.kl, whole.drifts[row].kl, atol=1e-6)
+            np.testing.assert_allclose(drift.kl, whole.drifts[row].kl, atol=1e-6 if likelihoods else 1e-9)
             assert not likelihoods or max(drift.kl) > 0
 
 

@@ -9,11 +9,9 @@ import torch
 
 from qualgate.engine.job import run_job
 from qualgate.engine.kernels import choose_kernels
-from qualgate.quant.activations import PER_TOKEN
 from qualgate.quant.linear import QuantizedLinear
-from qualgate.quant.packing import quantize_weight
 from qualgate_kernels import cpu
-from tests.engine.jobs import INT4, INT8, job, loaded, under
+from tests.engine.jobs import INT4, job, loaded, under
 
 pytestmark = pytest.mark.skipif(not cpu.path(), reason=cpu.available())
 
@@ -80,15 +78,3 @@ def test_layers_that_no_kernel_covers_are_counted_with_the_reason(monkeypatch):
     monkeypatch.setattr(QuantizedLinear, "__init__", lambda self: torch.nn.Module.__init__(self))
     model.one, model.two = QuantizedLinear(), QuantizedLinear()
     assert choose_kernels(model, "fused") == "c avx2 (1), torch twin: nf4 (1)"
-
-
-def test_int8_tokens_times_int8_weights_are_summed_as_integers():
-    torch.manual_seed(0)
-    weight = quantize_weight(torch.randn(96, 100), INT8)
-    layer = QuantizedLinear(weight, torch.randn(96), PER_TOKEN["int8"])
-    x = torch.randn(3, 7, 100)
-    twin = layer(x)
-    assert layer.fuse() == "c int8"
-    torch.testing.assert_close(layer(x), twin, rtol=1e-5, atol=1e-4)
-    alone = torch.stack([layer(row[None])[0] for row in x.flatten(0, 1)]).view_as(twin)
-    assert torch.equal(layer(x), alone)  # no row depends on its neighbours

@@ -155,13 +155,6 @@ def test_a_pass_that_memory_does_not_hold_is_made_in_two(kind, when, error, mixt
             answered(engine, mixture)
 
 
-def test_c_and_the_models_own_modules_answer_alike(at_once):
-    plain, own = at_once["plain"], at_once["packed"]
-    assert plain.tokens == own.tokens
-    for one, two in zip(plain.logprobs, own.logprobs, strict=True):
-        assert one == pytest.approx(two, abs=1e-4)
-
-
 def test_a_request_of_exactly_the_positions_that_fit_runs_and_one_more_is_refused():
     request = asked(questions()[:1])[0]
     fits = replace(request, max_new_tokens=4 * SLOTS + 1 - len(request.prompt))

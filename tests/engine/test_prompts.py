@@ -15,6 +15,7 @@ from qualgate.engine.prompts import Renderer, _of_files, load_tokenizer
 from qualgate.errors import UsageError
 from qualgate.quant.model_files import read_files
 from qualgate.records import Case
+from tests.depth import with_proofs
 
 
 @pytest.fixture
@@ -69,26 +70,26 @@ def test_messages_without_a_chat_template_and_an_empty_prompt_are_refused(folder
         Renderer(read_files(folder)).render([case(prompt="")])
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{{ raise_exception('no system messages') }}", "no system messages"),
-        ("{% for %}", "TemplateSyntaxError"),
-        ("{{ messages[9].content.x }}", "UndefinedError"),
-        ("{{ ''.__class__.__mro__ }}", "SecurityError"),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "loop without end"),
-        ("{{ 'x' * 3000000000 }}", "more than 512 MiB"),
-        ("{{ '%03000000000d' % 1 }}", "more than 512 MiB"),
-        ("{{ 'x' * 17000000 }}", "more than 16,777,216 characters"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError"),
-        ("{{ range(10 ** 9) | list }}", "OverflowError"),
-    ],
-)
-def test_a_template_that_fails_names_the_case(folder, monkeypatch, template, message):
-    bounds = replace(chat_template.BOUNDS, cpu_seconds=0.5)
+FAILING = {
+    "{{ raise_exception('no system messages') }}": "no system messages",
+    "{{ messages[9].content.x }}": "UndefinedError",
+    "{{ ''.__class__.__mro__ }}": "SecurityError",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "loop without end",
+    "{{ 'x' * 3000000000 }}": "more than 512 MiB",
+    "{% for %}": "TemplateSyntaxError",
+    "{{ '%03000000000d' % 1 }}": "more than 512 MiB",
+    "{{ 'x' * 17000000 }}": "more than 16,777,216 characters",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "RecursionError",
+    "{{ range(10 ** 9) | list }}": "OverflowError",
+}
+
+
+@pytest.mark.parametrize("template", with_proofs(FAILING, list(FAILING)[5:]))  # a process each
+def test_a_template_that_fails_names_the_case(folder, monkeypatch, template):
+    bounds = replace(chat_template.BOUNDS, cpu_seconds=1.5)
     monkeypatch.setattr(chat_template, "BOUNDS", bounds)
     (folder / "chat_template.jinja").write_text(template)
-    with pytest.raises(UsageError, match=f"set/1: the chat template .*{message}"):
+    with pytest.raises(UsageError, match=f"set/1: the chat template .*{FAILING[template]}"):
         Renderer(read_files(folder)).render([case(messages=MESSAGES)])
 
 

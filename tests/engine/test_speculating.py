@@ -96,7 +96,7 @@ def by_head(folder: Path, target: LoadedArm, layout: Layout, tokens: int) -> Spe
 in_c = pytest.mark.parametrize("arms", ["plain"], indirect=True)
 NOW = {("packed", "three levels"), *product(["plain"], ["self-draft", "as many as pay", "n-gram", "three levels",
        "head", "medusa heads", "parallel head", "early exit"])}  # fmt: skip
-EVERY = [*product(PACKED, [*WAYS, *HEADS]), *product(["plain"], EARLY_EXITS)]
+EVERY = [*product(["plain"], [*WAYS, *HEADS, *EARLY_EXITS]), *product(["packed"], ["three levels", "suffix", "head"])]
 
 
 def by_depth(cases: Iterable[tuple[str, ...]], now: Collection[tuple[str, ...]]):
@@ -227,12 +227,13 @@ RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
 
 
 RULED = ("self-draft", "bad draft", "n-gram", "three levels", "head", "medusa heads", "parallel head")
+RULED_NOW = set(product(["plain"], ["three levels", "parallel head"]))
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
     ("arms", "way"),
-    by_depth(product(PACKED, RULED), set(product(["plain"], ["self-draft", "three levels", "parallel head"]))),
+    by_depth([*product(["plain"], RULED), ("packed", "three levels")], RULED_NOW),
     indirect=["arms"],
 )
 def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, plainly, way, rule, heads):

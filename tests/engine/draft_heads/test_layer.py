@@ -60,24 +60,6 @@ def test_what_is_read_behind_a_text_in_the_place_of_outputs_is_what_training_rea
     assert torch.allclose(found, expected, atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_bits_do_not_depend_on_how_a_text_is_cut_or_who_rides_along(threads):
-    shape = tiny_shape()
-    layer = HeadLayer(random_tensors(layer_tensors(shape)), shape)
-    embedded, states = torch.randn(40, shape.width), torch.randn(40, shape.width)
-    mine, other = Row(0, (), blocks=[0, 1, 2]), Row(1, (), blocks=[3, 4, 5])
-    x = layer.joined(embedded, states)
-    whole = layer.forward(x.clone(), batch([part(mine, 0, 40, 40)], 6), KeysValues(), 1)
-    kept, found = KeysValues(), list[torch.Tensor]()
-    for first, last in ((0, 17), (17, 18), (18, 40)):
-        beside = torch.randn(last - first, shape.width)
-        rows = torch.cat([beside, layer.joined(embedded[first:last], states[first:last])])
-        count = last - first
-        passed = batch([part(other, first, count, 0), part(mine, first, count, count)], 6)
-        found.append(layer.forward(rows, passed, kept, threads))
-    assert torch.equal(torch.cat(found), whole)
-
-
 def test_positions_beyond_the_first_table_are_turned_too():
     shape = tiny_shape()
     layer, row = HeadLayer(random_tensors(layer_tensors(shape)), shape), Row(0, (), blocks=list(range(65)))

@@ -13,20 +13,6 @@ def numbered(first: int, last: int) -> torch.Tensor:
     return torch.arange(first, last, dtype=torch.float32)[:, None]
 
 
-def test_what_is_read_next_takes_the_place_of_a_draft_that_was_not_accepted():
-    row = Row(0, (1, 2, 3))
-    assert row.add(0, numbered(0, 3))
-    assert row.add(3, numbered(3, 9))  # a token said and five of a draft, of which two are accepted
-    assert row.add(6, 100 + numbered(6, 8))
-    assert row.end == 8
-    row.text = list(range(8))
-    assert row.pending == 7
-    assert row.take(7)[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 106]
-    assert (row.kept, row.next, row.end) == (7, 7, 8)
-    assert row.add(6, numbered(6, 9)), "what was read already is not read again"
-    assert row.take(2)[:, 0].tolist() == [7, 8]
-
-
 def test_states_with_a_gap_before_them_are_not_taken():
     row = Row(0, (1, 2, 3))
     row.add(0, numbered(0, 3))

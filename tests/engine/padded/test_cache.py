@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from transformers import AutoConfig, LlamaConfig
+from transformers import LlamaConfig
 from transformers.cache_utils import Cache
 
-from qualgate.engine.padded.cache import ROOM, CachedRow, KVLayer, compacted, new_cache, regroup
-from qualgate.errors import NotInThisVersion
+from qualgate.engine.padded.cache import ROOM, CachedRow, KVLayer, new_cache, regroup
 
 CONFIG = LlamaConfig(num_hidden_layers=2, hidden_size=16, num_attention_heads=4, num_key_value_heads=2)
 
@@ -63,21 +61,3 @@ def test_rows_of_several_caches_stand_side_by_side_with_nothing_but_zeros_beside
             assert not side[at, :, : 7 - slots].any()
             assert not side[at, :, 7:].any()
     assert (one.get_seq_length(), other.get_seq_length()) == (0, 0)  # given up, layer by layer
-
-
-def test_rows_in_a_cache_of_their_own_are_the_same_rows():
-    cache = filled(4, 10, 3)
-    rows = [CachedRow(cache, 3, 2, 9), CachedRow(cache, 1, 5, 8)]
-    expected = [[side[row.row, :, row.start : row.stop].clone() for side in sides(cache)] for row in rows]
-    found = compacted(rows, CONFIG)
-    assert len(found) == 2
-    for row, kept in zip(found, expected, strict=True):
-        for side, old in zip(sides(row.cache), kept, strict=True):
-            assert torch.equal(side[row.row, :, row.start : row.stop], old)
-    assert compacted([], CONFIG) == []
-
-
-@pytest.mark.parametrize("arch", ["mamba", "jamba"])
-def test_a_state_that_is_not_keys_and_values_is_refused_by_name(arch):
-    with pytest.raises(NotInThisVersion, match=f"{arch} keeps a .* state; this version runs attention layers only"):
-        new_cache(AutoConfig.for_model(arch))

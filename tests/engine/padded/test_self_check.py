@@ -10,9 +10,8 @@ from qualgate.engine.padded.self_check import check_runs_right
 from qualgate.engine.request import Request
 from qualgate.errors import NotInThisVersion, UsageError
 from tests.depth import with_proofs
-from tests.engine.decoders import EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS
 from tests.engine.jobs import loaded
-from tests.engine.tiny_architectures import tiny
+from tests.engine.tiny_architectures import EXPERTS, MLA, NAMED_OTHERWISE, NO_DECODERS, tiny
 from tests.tiny_models import save_byte_tokenizer
 
 DECODERS = {"gptj": NAMED_OTHERWISE | {"rotary_dim": 4}, "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32},
