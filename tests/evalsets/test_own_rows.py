@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from qualgate import evalsets
 from qualgate.errors import UsageError
@@ -14,41 +16,8 @@ ASK = [{"role": "user", "content": "Which order?"}]
 CALL = {"name": "weather", "arguments": {"city": "Rome"}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 SCHEMA = {"type": "object", "required": ["order"]}
-ROWS = {  # what a row says → metrics, the case but for its id and length
-    "question, answer": ({"question": "Which order?", "answer": "A17"}, ["exact_match"], {"answer": "A17"}),
-    "input, expected": ({"input": "Which order?", "expected": "A17"}, ["exact_match"], {"answer": "A17"}),
-    "prompt, completion": ({"prompt": "Which order?", "completion": "A17"}, ["exact_match"], {"answer": "A17"}),
-    "a conversation that ends": (
-        {"messages": [*ASK, {"role": "assistant", "content": "A17"}]}, ["exact_match"], {"answer": "A17"},
-    ),
-    "speakers by `from`": (
-        {"conversations": [{"from": "human", "value": "Which order?"}, {"from": "gpt", "value": "A17"}]},
-        ["exact_match"], {"answer": "A17"},
-    ),
-    "a number": ({"question": "Which order?", "answer": 17}, ["numeric"], {"answer": "17"}),
-    "a number as text": ({"question": "Which order?", "output": "$1,200"}, ["numeric"], {"answer": "$1,200"}),
-    "several references": ({"question": "Which order?", "gold": ["A17", "a17"]}, ["f1"], {"answer": ["A17", "a17"]}),
-    "a JSON object": ({"question": "Which order?", "ideal": {"order": 1}}, ["exact_match"], {"answer": '{"order":1}'}),
-    "a schema": ({"question": "Which order?", "json_schema": SCHEMA}, ["json.schema"], {"schema": SCHEMA}),
-    "tools": (
-        {"query": "Which order?", "tools": TOOLS, "expected_calls": [CALL]}, ["tool_call.valid", "tool_call.correct"],
-        {"tools": TOOLS, "expected_calls": [CALL]},
-    ),
-    "tool calls as OpenAI writes them": (
-        {"messages": [*ASK, {"role": "assistant", "content": None, "tool_calls": [
-            {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}]}],
-         "functions": TOOLS},
-        ["tool_call.valid", "tool_call.correct"], {"tools": TOOLS, "expected_calls": [CALL]},
-    ),
-    "tests": (
-        {"problem": "Which order?", "test_list": ["assert f(1) == 2"], "entry_point": "f"}, ["code.pass"],
-        {"tests": ["assert f(1) == 2"], "entry_point": "f"},
-    ),
-    "choices": (
-        {"question": "Which order?", "options": ["A17", "B2"], "answer": "A17"}, ["multiple_choice"],
-        {"choices": ["A17", "B2"], "answer": "A17"},
-    ),
-}  # fmt: skip
+# What a row says → the row, metrics, the case but for its id and length.
+ROWS = yaml.safe_load(Path(__file__).with_name("own_rows.yaml").read_text(encoding="utf-8"))
 
 
 def written(tmp_path, rows) -> object:

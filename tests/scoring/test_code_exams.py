@@ -14,7 +14,7 @@ from tests.scoring.cases import table
 
 EXAMS = {
     name: {"entry_point": "f", **exam}
-    for kind in ("verdicts", "values", "together")
+    for kind in ("verdicts", "values", "together", "programs")
     for name, exam in table(f"exams/{kind}").items()
 }
 

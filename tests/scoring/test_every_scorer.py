@@ -36,38 +36,7 @@ def score(tmp_path, scorer: str, body: dict[str, Any], output: Any, *options: st
     return row
 
 
-RIGHT_AND_WRONG = {
-    "exact_match": ({"answer": "Paris"}, "Paris", "paris", ()),
-    "exact_match, compat": ({"answer": "Paris"}, "Paris", "PARIS.", ("--mode", "compat")),
-    "exact_match, compat, filter": (
-        {"answer": "18"}, "so 9\n#### 18", "18", ("--mode", "compat", "--filter", "strict-match"),
-    ),
-    "exact_match, filter": ({"answer": "18"}, "9 + 9 = 18", "18 or 19", ("--filter", "flexible-extract")),
-    "numeric": ({"answer": 3.14, "tolerance": {"abs": 0.01}}, "it is 3.141", "it is 3.2", ()),
-    "json": ({"schema": {"type": "object"}}, "{}", "[]", ()),
-    "tool_call": ({"tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 5}}]}, HERMES, "no", ()),
-    "tool_call, BFCL's shapes": (BFCL, HERMES, HERMES.replace("5", "6"), ()),
-    "tool_call, decoded": (BFCL, [{"name": "f", "arguments": {"a": 5}}], [{"f": {"a": 6}}], ()),
-    "tool_call, compat": (BFCL, "[f(a=5.0)]", "[f(a=6.0)]", ("--mode", "compat")),
-    "tool_call, compat, category": ({**BFCL, "category": "irrelevance"}, "no", "[f(a=5)]", ("--mode", "compat")),
-    "turns": (
-        {"id": "1/1", "tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 5}}]}, HERMES, "no", (),
-    ),
-    "turns, decoded": (BFCL | {"id": "1/1"}, [{"name": "f", "arguments": {"a": 5}}], [{"f": {"a": 6}}], ()),
-    "multiple_choice": ({"choices": ["red", "blue"], "answer": "blue"}, "(B)", "A", ()),
-    "multiple_choice.likelihood": (
-        {"choices": ["red", "blue"], "answer": "blue"}, "[[-2.5, false], [-2.0, true]]", "[-2.0, -2.5]", (),
-    ),
-    "f1": ({"answer": ["the red house", "a home"]}, "red house", "red car", ()),
-    "f1.drop": ({"answer": [["Jones", "Smith"], "3.0"]}, "3", "Smith", ()),
-    "refusal": ({"refuse": True}, "I'm sorry, but I can't help with that.", "Sure: first, cut the red wire.", ()),
-    "math": ({"answer": r"\frac{1}{2}"}, r"so $\boxed{0.5}$", r"so $\boxed{2}$", ()),
-    "refusal, of what must be answered": ({"refuse": False}, "Cut the red wire.", "I cannot help with that.", ()),
-    "reasoning": ({"reasoning": "think"}, "<think>x</think>A", "<think>x", ()),
-    "ifeval": (
-        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "no comma here", "one, two", (),
-    ),
-}  # fmt: skip
+RIGHT_AND_WRONG = table("right_and_wrong")
 
 
 @pytest.mark.parametrize("what", RIGHT_AND_WRONG)

@@ -12,6 +12,7 @@ import pytest
 from qualgate.scoring import filters
 from qualgate.scoring.filters import FilterFault, build
 from qualgate.scoring.lm_eval_match import GSM8K, Options, compared, score_exact_match
+from tests.scoring.cases import table
 from tests.verification.shared import DATA
 
 GSM8K_ROWS = DATA / "gsm8k"
@@ -25,32 +26,12 @@ def applied(name: str, text: str, **parameters) -> str:
 # --------------------------------------------------------------------------------------------------------- gsm8k
 
 
-@pytest.mark.parametrize(
-    ("text", "strict", "flexible"),
-    [
-        ("so #### 18", "18", "18"), ("####18", "[invalid]", "18"), ("####  18", "[invalid]", "18"),
-        ("#### $18", "[invalid]", "$18"), ("#### +18", "[invalid]", "18"), ("#### **18**", "[invalid]", "18"),
-        ("####\n18", "[invalid]", "18"), ("#### 1 #### 2", "1", "2"), ("#### -1,234.50", "-1,234.50", "-1,234.50"),
-        ("#### 18/1", "18", "1"), ("#### 18%", "18", "18"), ("#### \u0661\u0668", "[invalid]", "[invalid]"),
-        ("it is 18.", "[invalid]", "18."), ("18 ...", "[invalid]", "..."), ("\u221218", "[invalid]", "18"),
-        ("7", "[invalid]", "7"), ("", "[invalid]", "[invalid]"), ("#### .", ".", "[invalid]"),
-        ("-$5", "[invalid]", "-$5"),
-        ("#### --5", "[invalid]", "-5"), ("1 apple, 2", "[invalid]", "2"), ("#### ,,,", ",,,", ",,,"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "strict", "flexible"), table("gsm8k")["extracts"])
 def test_gsm8k_extracts(text, strict, flexible):
     assert (applied("strict-match", text), applied("flexible-extract", text)) == (strict, flexible)
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "strict"),
-    [
-        ("#### 18", "x\n#### 18", True), ("#### 18.0", "#### 18", False), ("#### 018", "#### 18", False),
-        ("#### 18.", "#### 18", True), ("#### 18..", "#### 18", False), ("#### 1,8", "#### 18", True),
-        ("#### 18e0", "#### 18", True), ("#### 18/1", "#### 18", True), ("18", "#### 18", False),
-        ("#### 1,234", "#### 1234", True), ("#### 1234", "#### 1,234", True), ("#### -3", "#### -3", True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "answer", "strict"), table("gsm8k")["compares"])
 def test_gsm8k_compares_as_text(text, answer, strict):
     found = score_exact_match({"answer": answer}, text)["exact_match"]
     assert found.verdict is strict

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qualgate.scoring import strict_json
 from qualgate.scoring.structure import json_scores
-from tests.scoring.cases import scored
+from tests.scoring.cases import scored, table
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 BOTH = ("json.valid", "json.schema")
@@ -19,40 +19,9 @@ def verdicts(text: str, *lenient: str) -> tuple[bool | None, ...]:
     return tuple(found.verdict for found in scored({"schema": SCHEMA}, BOTH, text, lenient=lenient).values())
 
 
-@pytest.mark.parametrize(
-    ("text", "lenient", "expected"),
-    [
-        ('{"n": 1}', (), (True, True)),
-        (' {"n": 1}\n', (), (True, True)),
-        ('{"n": 1.0}', (), (True, True)),
-        ('{"n": true}', (), (True, False)),
-        ('{"n": "1"}', (), (True, False)),
-        ('{"n": 1, "m": 2}', (), (True, False)),
-        ("[]", (), (True, False)),
-        ("not json", (), (False, False)),
-        ("", (), (False, False)),
-        ('```json\n{"n": 1}\n```', (), (False, False)),
-        ('```json\n{"n": 1}\n```', ("code_fence",), (True, True)),
-        ('```json\r\n{"n": 1}\r\n```', ("code_fence",), (True, True)),
-        ('{"n": 1} I hope this helps', (), (False, False)),
-        ('{"n": 1} I hope this helps', ("trailing_text",), (True, True)),
-        ('{"n": 1} [[[[' + "[" * 200, ("trailing_text",), (True, True)),
-        ('```\n{"n": 1} ok\n```', ("code_fence", "trailing_text"), (True, True)),
-        ('```\n{"n": 1} ok\n```', ("trailing_text", "code_fence"), (True, True)),
-        ('{"n": 1', ("trailing_text", "code_fence"), (False, False)),
-        ('```json {"n": 1}```', ("code_fence",), (True, True)),
-        ('Sure: ```json {"n": 1}``` Hope this helps', ("trailing_text", "code_fence"), (True, True)),
-        ('Sure: ```json {"n": 1}``` Hope this helps', ("code_fence",), (False, False)),
-        ('Sure: ```json {"n": 1}``` Hope this helps', ("trailing_text",), (False, False)),
-        ('Sure: {"n": 1}', ("trailing_text", "code_fence"), (False, False)),
-        ('Use `x` as in ```y```:\n```json\n{"n": 1}\n```\n', ("trailing_text", "code_fence"), (True, True)),
-        ('```json\n{"n": 1}\n```\nor\n```json\n{"n": "2"}\n```', ("trailing_text", "code_fence"), (True, True)),
-        ('{"n": 1}\nin a fence: ```json\n{"n": "2"}\n```', ("trailing_text", "code_fence"), (True, True)),
-        ('Sure:\n```json\n{"n": 1}', ("trailing_text", "code_fence"), (False, False)),  # cut off in the fence
-    ],
-)
+@pytest.mark.parametrize(("text", "lenient", "expected"), table("structure"))
 def test_an_answer_is_valid_first_and_then_held_against_the_schema(text, lenient, expected):
-    assert verdicts(text, *lenient) == expected
+    assert verdicts(text, *lenient) == tuple(expected)
 
 
 MODES = ("code_fence", "trailing_text")

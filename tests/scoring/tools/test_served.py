@@ -18,6 +18,7 @@ from qualgate.scoring.tools.dialects.shipped import SHIPPED
 from qualgate.scoring.tools.served import METRIC, SERVERS, read_served, score_served
 from qualgate.scoring.tools.served_parsers import PARSERS, UNREAD
 from tests.depth import examples
+from tests.scoring.cases import table
 from tests.scoring.tools.published import ANSWERS, CALL, TOOLS, executed
 
 F = '{"name": "f", "arguments": {"a": 1}}'
@@ -197,24 +198,7 @@ def test_what_is_executed_and_no_json_is_no_plain_answer(value):
             read_served(text, name, NUMBER)
 
 
-@pytest.mark.parametrize(
-    ("schema", "text", "value"),
-    [
-        ({"type": "integer"}, "1_000", 1000),
-        ({"type": "integer"}, "\u0663", 3),
-        ({"type": "number"}, "1e999", "1e999"),
-        ({"type": "number"}, "9" * 25, 9999999999999999999999999),
-        ({"const": 5}, "5", "5"),
-        ({"$ref": "#/$defs/n"}, "5", "5"),
-        ({"anyOf": [{"type": "string"}, {"type": "object"}]}, "true", True),
-        ({"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/n"}]}, "x", "x"),
-        ({"type": "object"}, '{"x": 1, "x": "2"}', {"x": "2"}),
-        ({"type": "boolean"}, " TRUE ", True),
-        ({"type": ["integer", "null"]}, "NULL", None),
-        ({"type": "array"}, "[NaN]", "[NaN]"),
-        (True, "5", "5"),
-    ],
-)
+@pytest.mark.parametrize(("schema", "text", "value"), table("tools/values")["vllm"])
 def test_values_are_what_the_server_makes_of_them_and_not_what_the_schema_says(schema, text, value):
     tools = [{"name": "f", "parameters": {"properties": {"a": schema}}}]
     assert read_served(f"<function=f><parameter=a>{text}</parameter></function>", "qwen3_coder", tools) == (

@@ -11,6 +11,7 @@ from qualgate.records import Case, Evalset
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.served import METRIC, SERVERS, read_served, score_served
 from qualgate.scoring.tools.served_sglang_list import listed
+from tests.scoring.cases import table
 from tests.scoring.tools.published import executed
 
 SGLANG = SERVERS["sglang"]
@@ -52,35 +53,7 @@ MINIMAX = '<minimax:tool_call><invoke name="f"><parameter name="{}">{}</paramete
 POOLSIDE = "<tool_call>f<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_call>"
 
 
-@pytest.mark.parametrize(
-    ("name", "form", "key", "text", "value"),
-    [
-        ("qwen3_coder", QWEN3, "i", "1_000", 1000),
-        ("qwen3_coder", QWEN3, "t", "yes", False),
-        ("qwen3_coder", QWEN3, "s", "NULL", None),
-        ("qwen3_coder", QWEN3, "o", "{'a': (1,)}", {"a": [1]}),
-        ("qwen3_coder", QWEN3, "w", "5", "5"),
-        ("qwen3_coder", QWEN3, "n", "1e999", "call_shape"),
-        ("glm47", GLM47, "i", '"5"', 5),
-        ("glm47", GLM47, "s", "'5'", "5"),
-        ("glm47", GLM47, "s", "5", "5"),
-        ("glm47", GLM47, "u", "null", None),
-        ("glm47", GLM47, "x", "5", 5),
-        ("glm45", GLM45, "s", "true", "True"),
-        ("glm45", GLM45, "s", '{"a": 1}', '{"a": 1}'),
-        ("glm45", GLM45, "i", '{\\"a\\": 1}', {"a": 1}),
-        ("minimax_m2", MINIMAX, "t", "on", True),
-        ("minimax_m2", MINIMAX, "u", "7", None),
-        ("poolside_v1", POOLSIDE, "i", "(1, 2)", [1, 2]),
-        ("poolside_v1", POOLSIDE, "x", "(1, 2)", "(1, 2)"),
-        ("minicpm5", CPM, "s", " 5 ", "5"),
-        ("minicpm5", CPM, "o", "{'a': (1,)}", {"a": [1]}),
-        ("k2_horizon", K2, "s", "5", "5"),
-        ("k2_horizon", K2, "x", "true", True),
-        ("k2_horizon", K2, "i", "x", "x"),
-        ("k2_horizon", K2, "n", "NaN", "call_shape"),
-    ],
-)
+@pytest.mark.parametrize(("name", "form", "key", "text", "value"), table("tools/values")["sglang"])
 def test_values_are_what_its_parsers_make_of_them(name, form, key, text, value):
     if value == "call_shape":
         with pytest.raises(BadCall, match=r"SGLang 0\.5\.23 executes arguments that are no JSON"):
