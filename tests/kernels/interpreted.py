@@ -131,34 +131,6 @@ def test_a_bias_is_added_in_float32_before_the_result_is_rounded():
         assert torch.allclose(few.float(), (x[:2].float() @ dequantize_torch(packed).T + bias.float()), atol=2e-3)
 
 
-@pytest.mark.proof
-def test_three_bfloat16_terms_add_up_to_a_float32():
-    from qualgate_kernels.launch import terms
-
-    x = torch.cat([activations(2, 100) * 1e4, torch.tensor([[0.0, 1.0, -3e38, 1e-30] * 25])])
-    made = terms(x)
-    assert made.dtype == torch.bfloat16
-    assert torch.equal(made.double().sum(0), x.double())
-
-
-@pytest.mark.proof
-def test_rows_may_lie_any_distance_apart():
-    packed = weight("int4 g32", 4, 64)
-    x = activations(6, 96)[::2, 16:80]
-    close(matmul(x, lay_out(packed)), x, packed)
-
-
-@pytest.mark.proof
-def test_each_kernel_says_when_it_is_launched():
-    from qualgate_kernels import launch
-
-    seen: list[str] = []
-    launch.LAUNCHES.append(seen.append)
-    matmul(activations(1, 256), lay_out(weight("int8", 2, 256), "int8", splits=2))
-    launch.LAUNCHES.remove(seen.append)
-    assert seen == ["round_tokens_kernel", "eight_bit_kernel", "reduce_kernel"]
-
-
 def test_dispatch_lays_a_weight_out_and_keeps_nothing_else():
     packed, x = weight("int8", 33, 200), activations(3, 200)
     found = dispatch._on_gpu(packed, "int8")

@@ -136,16 +136,6 @@ def test_keys_and_values_are_kept_in_the_blocks_format_and_seen_as_they_are_kept
     assert len(states) == sum(LENGTHS)
 
 
-def test_keys_and_values_are_kept_of_rows_that_nobody_wants():
-    made = drawn(WIDE)
-    one, two = Texts(made, LENGTHS), Texts(made, LENGTHS)
-    one.passed(one.rows)
-    assert two.passed(two.rows, []).shape == (0, WIDE.width)
-    for ours, theirs in zip(one.blocks, two.blocks, strict=True):
-        assert same(ours.keys, theirs.keys)
-        assert same(ours.values, theirs.values)
-
-
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("form", ["bfloat16", "int4 g16", W8A8])
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
