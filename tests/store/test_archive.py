@@ -24,12 +24,12 @@ from qualgate.store.database import Store, open_store
 from qualgate.store.schema import APPEND_ONLY, metadata
 from qualgate.store.tables import archives, scores, units
 from tests.command_line import qualgate
+from tests.store.conftest import HOSTILE
 from tests.store.made import make_plan, make_results, make_run
 from tests.store.tampering import tamper
 from tests.store.test_scorings import turned
 
 PLAN = make_plan(cases=4, wrong={"int8": 0.0})
-HOSTILE = "NUL \0, its stand-in \1 \1\1 \1\2, bidi \u202e, 漢字 🙂, a'\"; drop table runs; --\r\n\x7f\uffff"
 FORMS = ("json", "markdown", "html", "sarif", "junit")
 
 
@@ -150,10 +150,9 @@ def test_only_an_archive_that_is_the_store_s_own_lets_anything_go_or_come_back(s
     made = archive.archive_run(store, run_id, tmp_path)
     if act is archive.restore_run:
         archive.prune_run(store, run_id, tmp_path)
-    before, file, manifest = (
+    before, (file, manifest) = (
         everything(store),
-        tmp_path / run_id / "scores.parquet",
-        tmp_path / run_id / "manifest.json",
+        (tmp_path / run_id / name for name in ("scores.parquet", "manifest.json")),
     )
     whole, said = file.read_bytes(), manifest.read_text()
     for damage in (whole[:-1], whole[:-200] + bytes(200), b""):
@@ -243,7 +242,7 @@ def stopped_after(turns, act):
 def test_a_run_of_which_a_part_went_or_came_back_does_not_count_and_goes_on_either_way(
     store, run_id, tmp_path, monkeypatch, act, other
 ):
-    monkeypatch.setattr(archive, "TURN", 5)
+    monkeypatch.setattr(archive, "TURN", 7)
     kept = everything(store)["verdicts"]
     archive.archive_run(store, run_id, tmp_path)
     archive.prune_run(store, run_id, tmp_path)
@@ -389,9 +388,8 @@ def test_the_commands_archive_prune_and_restore(tmp_path):
     assert f"until `qualgate db restore {folder}`" in said
     assert re.search(r"q\.db: \d\.\d\d MiB came back to the disk\n$", said)
     assert qualgate("gate", "--run", first, "--store", url).returncode == Exit.INFRASTRUCTURE
-    assert f"{folder}/{first}" in qualgate(
-        "report", "--run", first, "--format", "markdown", "--store", url
-    ).stdout.replace("\\", "")
+    shown = qualgate("report", "--run", first, "--format", "markdown", "--store", url).stdout
+    assert f"{folder}/{first}" in shown.replace("\\", "")
     assert db("restore", folder) == (0, f"{first}: is whole again, its seals hold\n")
     assert "No run to restore" in db("restore", folder)[1]
 

@@ -16,6 +16,7 @@ from qualgate.errors import InfrastructureError, IntegrityError, StoreVersionErr
 from qualgate.gate.verdict import decide_plain
 from qualgate.store import archive, database, decisions, postgresql, queries, runs, sqlite
 from qualgate.store.address import file_of
+from qualgate.store.archived import EvidenceArchived
 from qualgate.store.copy import copy_store
 from qualgate.store.database import REVISIONS, Store, open_store, upgrade
 from qualgate.store.queries.service import service_state
@@ -173,7 +174,6 @@ def test_a_damaged_store_is_an_integrity_failure(tmp_path):
         with store.write() as connection:
             page = connection.exec_driver_sql("select rootpage from sqlite_master where name = 'units'").scalar_one()
     path = file_of(url)
-    assert path is not None
     data = bytearray(path.read_bytes())
     data[4096 * (page - 1) : 4096 * page] = os.urandom(4096)
     path.write_bytes(data)
@@ -279,7 +279,9 @@ def test_a_server_keeps_roles_leases_and_copies_as_a_file_does(on_server, pg, no
         assert a_submission(writer, old) == (True, "queued")
         with writer.sole("a run"), pytest.raises(InfrastructureError, match="this very run"), store.sole("a run"):
             pass
-    archive.prune_run(store, old, tmp_path)
-    archive.restore_run(store, old, tmp_path)
-    assert runs.evidence(store, old, answers=True) == before
+        archive.prune_run(store, old, tmp_path)
+        with pytest.raises(EvidenceArchived):
+            runs.evidence(writer, old)
+        archive.restore_run(writer, old, tmp_path)
+        assert runs.evidence(writer, old, answers=True) == before
     assert service_state(store).runs == {"complete": 2}

@@ -54,29 +54,21 @@ def test_a_decision_without_a_name_or_a_reason_that_can_be_read_is_refused(store
     decide(store, run_id, **{missing: "漢"})
 
 
-def test_a_verdict_that_changed_since_it_was_seen_is_not_decided(store, run_id):
+def test_a_new_verdict_puts_a_decided_variant_back_into_the_queue_and_the_old_one_is_not_decided(store, run_id):
     old = seen(store, run_id)
-    runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="block", exit=10, reasons=("x",))], SMALL.policy)
-    with pytest.raises(UsageError, match="changed since you opened it"):
-        decide(store, run_id, verdict_sha256=old)
-
-
-def test_a_new_verdict_puts_a_decided_variant_back_into_the_queue(store, run_id):
     decide(store, run_id)
     runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="block", exit=10, reasons=("x",))], SMALL.policy)
     assert "int8" in [line.variant for line in queries.queue(store)]
     assert queries.run_summary(store, run_id).verdict("int8").decision is None
+    with pytest.raises(UsageError, match="changed since you opened it"):
+        decide(store, run_id, verdict_sha256=old)
 
 
-def test_an_invalid_run_can_be_blocked_but_not_approved(store, run_id):
+def test_an_invalid_run_can_be_blocked_but_not_approved_whatever_word_its_verdict_is_given(store, run_id):
     runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="invalid", exit=13, reasons=("x",))], SMALL.policy)
     with pytest.raises(UsageError, match="invalid"):
         decide(store, run_id)
     assert decide(store, run_id, action="block").action == "block"
-
-
-def test_an_invalid_run_whose_verdict_was_given_another_word_is_not_approved(store, run_id):
-    runs.add_verdicts(store, run_id, [Verdict(variant="int8", word="invalid", exit=13, reasons=("x",))], SMALL.policy)
     sha256 = seen(store, run_id)
     tamper(store, "update verdicts set word = 'approve' where word = 'invalid'")
     with pytest.raises(IntegrityError, match="verdict on 'int8'"):

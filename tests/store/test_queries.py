@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, text, update
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.gate.causes.noise_floor import flips as flips_of
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import CALL_UNREAD, Policy, Trial
 from qualgate.store import decisions, queries, runs
+from qualgate.store.database import open_store
 from qualgate.store.tables import runs as runs_table
 from tests.store.conftest import JUDGED
 from tests.store.made import RULES, make_plan, make_results, make_run
@@ -69,16 +70,12 @@ def test_what_the_noise_arm_changes_too_is_looked_at_last(store):
     assert [flip for page in every for flip in page] == list(flips)
 
 
-def test_a_run_without_a_noise_arm_calls_nothing_noise(judged):
-    store, run_id = judged
-    assert {flip.noisy for flip in queries.flips(store, run_id, "int2-g32")} == {None}
-
-
 def test_flips_are_filtered_and_paged(judged):
     store, run_id = judged
     every = queries.flips(store, run_id, "int2-g32", limit=1000)
     paged = [f for page in range(20) for f in queries.flips(store, run_id, "int2-g32", limit=7, offset=7 * page)]
     assert tuple(paged) == every
+    assert {flip.noisy for flip in every} == {None}, "without a noise arm"
     some = queries.flips(store, run_id, "int2-g32", metric="exact_match", evalset="tool_calls", direction="lost")
     assert some
     assert {(f.metric, f.evalset, f.direction) for f in some} == {("exact_match", "tool_calls", "lost")}
@@ -177,7 +174,6 @@ def test_of_a_nightly_gate_file_only_the_last_night_waits_and_others_wait_beside
     assert (queries.count_queue(store), queries.count_superseded(store)) == (12, 8)
     last = next(line for line in queries.queue(store) if line.run_id == support[2])
     verdict = queries.run_summary(store, last.run_id).verdict(last.variant)
-    assert verdict is not None
     decisions.append(
         store, last.run_id, last.variant, "block", name="Ana", reason="no", verdict_sha256=verdict.sha256, after=None
     )
@@ -188,6 +184,8 @@ def test_of_a_nightly_gate_file_only_the_last_night_waits_and_others_wait_beside
 def test_the_latest_run_of_a_gate_file_has_its_arms_and_sets_and_no_others(store):
     arms, sets = ["baseline", "int8"], ["arithmetic", "json_extract"]
     options = {"cases": 3, "policy": Policy(rules=RULES[:1])}
+    with pytest.raises(UsageError, match="no run yet"):
+        queries.latest_run(store)
     mine = make_plan(wrong={"int8": 0.0}, families=("arithmetic", "json_extract"), **options)
     assert queries.latest_run_of(store, arms, sets) is None
     make_run(store, mine)
@@ -220,12 +218,6 @@ def test_drift_by_position_is_the_mean_over_the_answers_that_long(judged):
         values = [unit.kl[point.position] for unit in units if len(unit.kl) > point.position]
         assert point.answers == len(values)
         assert point.mean == pytest.approx(sum(values) / len(values))
-
-
-def test_an_empty_store_has_no_latest_run(store):
-    assert queries.list_runs(store) == queries.queue(store) == ()
-    with pytest.raises(UsageError, match="no run yet"):
-        queries.latest_run(store)
 
 
 def test_answer_times_are_those_of_every_unit_that_is_done(judged):
@@ -275,3 +267,19 @@ def test_the_flips_of_a_verdict_are_those_of_the_rules_that_broke(judged):
     whole = replace(blocked, comparisons=tuple(replace(one, status="proven") for one in blocked.comparisons))
     assert len(queries.judged_by(whole, sets)) >= len(queries.judged_by(blocked, sets))
     assert queries.judged_by(replace(blocked, comparisons=()), sets) == ()
+
+
+def test_what_a_run_s_page_counts_is_read_from_indices_alone(file):
+    with open_store(file) as store:
+        run_id, asked = make_run(store, make_plan(cases=3)), []
+        with store.write() as connection:
+            connection.execute(text("update units set kernel = 'cpu int4' where arm = 'int8'"))
+        event.listen(store.engine, "before_cursor_execute", lambda *of: asked.append((of[2], of[3])))
+        arms = {arm.name: arm.kernels for arm in queries.run_summary(store, run_id).arms}
+        assert arms["int8"] == ("cpu int4",)
+        of_units = [one for one in asked if "FROM units" in one[0] and "units.error" not in one[0]]
+        assert len(of_units) == 3
+        with store.read() as connection:
+            for statement, values in of_units:
+                steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]
+                assert "USING COVERING INDEX" in steps[0], steps
