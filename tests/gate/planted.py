@@ -101,6 +101,13 @@ def of(baseline: ArmEvidence, *variants: ArmEvidence, metrics=METRICS) -> RunEvi
     )
 
 
+def witness(evidence: RunEvidence, suffix: str) -> ArmEvidence:
+    """The variant's answers as those of the arm that is to tell of one part."""
+    arm, name = evidence.variants[0], evidence.variants[0].name + suffix
+    units = tuple(replace(unit, key=replace(unit.key, arm=name)) for unit in arm.units)
+    return replace(arm, name=name, units=units)
+
+
 def with_variant(evidence: RunEvidence, **changes) -> RunEvidence:
     return replace(evidence, variants=(replace(evidence.variants[0], **changes), *evidence.variants[1:]))
 

@@ -8,17 +8,12 @@ import pytest
 
 from qualgate.gate.verdict import decide_plain, overall_exit
 from qualgate.records import PLAIN, TWIN, WIDE, RunEvidence, UnitKey
-from tests.gate.planted import POLICY, of, run
+from tests.gate.planted import POLICY, of, run, witness
 
 
 def beside(whole: RunEvidence, witnesses: dict[str, RunEvidence]) -> RunEvidence:
     """The evidence of `whole`, and the variants of others as its int4's witnesses, by what ends their names."""
-    arms = []
-    for end, other in witnesses.items():
-        arm, name = other.variants[0], other.variants[0].name + end
-        units = tuple(replace(unit, key=replace(unit.key, arm=name)) for unit in arm.units)
-        arms.append(replace(arm, name=name, units=units))
-    return of(whole.baseline, whole.variants[0], *arms)
+    return of(whole.baseline, whole.variants[0], *(witness(other, end) for end, other in witnesses.items()))
 
 
 TOOLS, CODE = ("tools", "tool_call.valid"), ("code", "exact_match")

@@ -10,7 +10,7 @@ import pytest
 from qualgate.gate.causes.blame import WITNESSES
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import TWIN, WIDE, ArmEvidence, RunEvidence, UnitEvidence
-from tests.gate.planted import POLICY, identity, of, run, with_each, with_unit, with_units, with_variant
+from tests.gate.planted import POLICY, identity, of, run, with_each, with_unit, with_units, with_variant, witness
 
 END = 9
 
@@ -191,13 +191,6 @@ def test_what_a_witness_breaks_too_may_be_its_adapter_s():
     assert cause(lora) == "adapter"
     assert cause(replace(lora, adapted="int4 of them")) == "recipe or adapter"
     assert cause(replace(lora, adapter="", adapted="")) == "recipe"
-
-
-def witness(evidence: RunEvidence, suffix: str) -> ArmEvidence:
-    """The variant as the arm that is to tell of one part."""
-    arm, name = evidence.variants[0], f"int4{suffix}"
-    units = tuple(replace(unit, key=replace(unit.key, arm=name)) for unit in arm.units)
-    return replace(arm, name=name, units=units)
 
 
 def test_the_end_of_an_answer_goes_before_what_a_twin_tells():

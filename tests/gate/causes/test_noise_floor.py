@@ -9,14 +9,13 @@ from qualgate.gate.causes.noise_floor import UNMEASURED
 from qualgate.gate.verdict import decide_plain
 from qualgate.pipeline.stored import Standing
 from qualgate.records import NOISE, RunEvidence
-from tests.gate.planted import POLICY, of, run
+from tests.gate.planted import POLICY, of, run, witness
 from tests.intake.score_files import exported, gated
 
 
 def with_floor(evidence: RunEvidence, floor: RunEvidence, drop: int = 0) -> RunEvidence:
-    arm = floor.variants[0]
-    units = tuple(replace(u, key=replace(u.key, arm="baseline" + NOISE)) for u in arm.units)
-    aa = replace(arm, name="baseline" + NOISE, units=units, identity=evidence.baseline.identity)
+    again = witness(replace(floor, variants=(replace(floor.variants[0], name="baseline"),)), NOISE)
+    aa, units = replace(again, identity=evidence.baseline.identity), again.units
     whole = of(evidence.baseline, *evidence.variants, aa)
     return replace(whole, variants=(*evidence.variants, replace(aa, units=units[drop:])))
 

@@ -97,7 +97,8 @@ def test_a_verdict_is_what_every_way_the_nulls_may_have_come_out_gives(name):
 @pytest.mark.proof
 @pytest.mark.parametrize("name", POLICIES)
 def test_so_it_is_of_many_runs(name):
-    words = [check(name, seed, 2 + seed % 4) for seed in range(30)]
+    many = 60 if name == "any repeat" else 30  # one of whose answers is right is rarely lost
+    words = [check(name, seed, 2 + seed % 4) for seed in range(many)]
     seen = {"block", "undecided"} if name == "every repeat" else {"approve", "block", "undecided"}
     assert seen <= set(words), words  # so few cases, answered alike each time, prove no absence of a loss
 
