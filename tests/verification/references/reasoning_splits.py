@@ -2,24 +2,18 @@
 
 The oracle is written from the definition in `qualgate.scoring.reasoning`, without its patterns. Some texts are planted:
 what they were put together from is the truth for both. Of those, verdicts with the thought and without it are compared.
-
-    python -m tests.verification.references.reasoning_splits INTERPRETER      # one that has vLLM
-
-says in how many of them vLLM's own parsers of thoughts find thought and answer as they were planted.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import sys
-from collections import Counter
 from collections.abc import Callable
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import score
 from qualgate.scoring.reasoning import Said, split
-from tests.verification.references.agreement import Tally, ask_peer
+from tests.verification.references.agreement import Tally
 
 Split = tuple[str, str, str]  # thought, answer, state
 # By way: how its opening and its closing marker may be spelled, the plain one first. *: a checkpoint's part.
@@ -288,32 +282,3 @@ def _compare_verdicts(tally: Tally, way: str, text: str, answer: str) -> None:
     behind = score(Case(evalset="s", body={**body, "reasoning": way}), evalset, text, "eos")
     for one, other in zip(alone, behind, strict=True):
         tally.take(f"{way}: verdicts", one.verdict, other.verdict, text)
-
-
-# By way: vLLM's parser of its thoughts. ERNIE's knows `<response>` alone, not `<answer>`; Cohere's is not in vLLM.
-VLLM = {
-    "think": "qwen3", "mistral": "mistral", "minimax_m3": "minimax_m3", "gemma4": "gemma4", "kimi_k3": "kimi_k3",
-    "plamo3": "plamo3", "k2_horizon": "k2_horizon", "granite": "granite", "inkling": "inkling", "seed": "seed_oss",
-    "think_answer": "ernie45",
-}  # fmt: skip
-EFFORTS = {"<ifm|think_faster>": "low", "<ifm|think_fast>": "medium"}
-
-
-def as_vllm(interpreter: str, count: int = 100) -> dict[str, int]:
-    """By way: of `count` planted texts, how many vLLM splits as they were planted, blanks around the two aside."""
-    rows = [(way, *planted(draw, way)) for way in VLLM for draw in [random.Random(way)] for _ in range(count)]
-    asked = [
-        {"parser": VLLM[way], "text": text.lstrip(), "tools": [],
-         "thought": {"reasoning_effort": next((EFFORTS[one] for one in EFFORTS if one in text), "high")}}
-        for way, text, _, _ in rows
-    ]  # fmt: skip
-    _, found = ask_peer(interpreter, "vllm_parsers.py", asked)
-    return Counter(
-        way
-        for (way, _, *meant), read in zip(rows, found, strict=True)
-        if isinstance(read, list) and [(part or "").strip() for part in read] == [part.strip() for part in meant]
-    )
-
-
-if __name__ == "__main__":
-    print(dict(as_vllm(sys.argv[1])))

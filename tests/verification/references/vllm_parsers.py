@@ -1,11 +1,10 @@
-"""What vLLM's parsers of tool calls and of thoughts read. Run by an interpreter that has vLLM and nothing of ours:
+"""What vLLM's parsers of tool calls read. Run by an interpreter that has vLLM and nothing of ours:
 
     INTERPRETER vllm_parsers.py < questions > answers
 
 A question is a JSON line {parser, text, tools, without}, the last a token that the model's tokenizer lacks, or "". An
 answer is vLLM's version in the first line, then a line for each: a list of {name, arguments}, null where the parser
-calls no tool, or {"raised": …}. With `thought`, what its template was given, the parser is one of thoughts, and the
-answer is a pair: thought and rest.
+calls no tool, or {"raised": …}.
 """
 
 from __future__ import annotations
@@ -82,12 +81,9 @@ class Characters:
         return self.vocab.get(token, len(SPECIAL) + ord(token) if len(token) == 1 else None)
 
 
-def answer(parsers: Any, thoughts: Any, protocol: Any, question: dict[str, Any]) -> Any:
+def answer(parsers: Any, protocol: Any, question: dict[str, Any]) -> Any:
     offered = {"tools": question["tools"], "tool_choice": "auto"} if question["tools"] else {}
     asked = protocol.ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "?"}], **offered)
-    if "thought" in question:
-        split = thoughts.ReasoningParserManager.get_reasoning_parser(question["parser"])
-        return split(Characters(), chat_template_kwargs=question["thought"]).extract_reasoning(question["text"], asked)
     parser = parsers.ToolParserManager.get_tool_parser(question["parser"])
     tokenizer = Characters(question["without"])
     try:
@@ -112,12 +108,11 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what vLLM prints is no answer
     parsers = importlib.import_module("vllm.tool_parsers")
-    thoughts = importlib.import_module("vllm.reasoning")
     protocol = importlib.import_module("vllm.entrypoints.openai.chat_completion.protocol")
     print(json.dumps(importlib.import_module("vllm").__version__), file=answers)
     for line in sys.stdin:
         try:
-            found = answer(parsers, thoughts, protocol, json.loads(line))
+            found = answer(parsers, protocol, json.loads(line))
         except Exception as error:  # theirs, so anything
             found = {"raised": f"{type(error).__name__}: {error}"[:200]}
         print(json.dumps(found, ensure_ascii=False), file=answers, flush=True)
