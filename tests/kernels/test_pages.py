@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from qualgate_kernels import pages
-from qualgate_kernels.cpu import layout
-from qualgate_kernels.packed import PackedWeight
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -63,11 +61,3 @@ def test_a_large_tensor_lies_in_large_pages_takes_no_more_than_its_bytes_and_giv
     del tensor
     gc.collect()
     assert held("Rss") - before < pages.LARGE
-
-
-def test_a_prepared_weights_codes_begin_at_a_large_page():
-    codes = torch.zeros((4096, 1024), dtype=torch.uint8)
-    packed = PackedWeight(
-        code="int", bits=4, shape=(4096, 2048), codes=codes, scales=torch.ones(4096, 16), group_size=128
-    )
-    assert layout.arrange(packed).codes.data_ptr() % pages.LARGE == 0

@@ -116,16 +116,18 @@ def _side_by_side(cases: Sequence[Trying]) -> list[Outcome]:
         return [outcome for outcomes in both for outcome in outcomes]
 
 
+@dataclass(frozen=True, slots=True)
 class Trying:
     """One misbehaviour tried on one kind of question."""
 
-    def __init__(self, folder: str, kind: Kind, what: str, act: Act) -> None:
-        self._folder, self._what, self._act = folder, what, act
-        self._kind: Kind = kind
+    folder: str
+    kind: Kind
+    what: str
+    act: Act
 
     def outcome(self, lasts: Lasts) -> Outcome:
-        right = right_answers(self._folder, self._kind)
-        server = Striking(self._answer, self._act, WHILE if lasts == "for a while" else float("inf"))
+        right = right_answers(self.folder, self.kind)
+        server = Striking(self._answer, self.act, WHILE if lasts == "for a while" else float("inf"))
         with running(server):
             came, texts = self._asked(server.address)
             if lasts == "for a while" and not texts:
@@ -136,8 +138,8 @@ class Trying:
                 came = came if again == "answered" else f"! not answered when it was mended: {again}"
         lost = [name for name in right if name not in texts]
         return Outcome(
-            kind=self._kind,
-            what=self._what,
+            kind=self.kind,
+            what=self.what,
             lasts=lasts,
             came=came,
             lost=len(lost),
@@ -146,7 +148,7 @@ class Trying:
         )
 
     def _answer(self, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]], dict[str, Any]]:
-        return answer(self._folder, self._kind, body)
+        return answer(self.folder, self.kind, body)
 
     def _asked(self, address: str) -> tuple[str, dict[str, tuple[Any, ...]]]:
         """What came of a job, "!" before what should not have; and its answers by case, {} where it failed."""
@@ -154,7 +156,7 @@ class Trying:
 
         def work() -> None:
             try:
-                came.append(ask(self._folder, self._kind, address))
+                came.append(ask(self.folder, self.kind, address))
             except Exception as error:
                 came.append(error)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import suppress
 
 ANSWER = json.dumps(
     {
@@ -23,47 +24,31 @@ OPENED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: clo
 ENDED = b'data: {"choices": [{"index": 0, "text": "es", "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
-class Serving(asyncio.Protocol):
+OPEN = set[asyncio.StreamWriter]()  # streams that have not ended
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection."""
-
-    open: set[asyncio.Transport] = set()  # streams that have not ended
-
-    def __init__(self) -> None:
-        self._got = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.open.discard(self._transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._got += data
-        head, found, body = self._got.partition(b"\r\n\r\n")
-        if not found:
-            return
-        size = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
-        if len(body) < size:
-            return
-        self._got = body[size:]
-        if b'"stream": true' in body:
-            self.open.add(self._transport)
-            self._transport.write(OPENED)
-        elif head.startswith(b"GET /end"):
-            for stream in [*self.open]:
-                stream.write(ENDED)
-                stream.close()
-            self._transport.write(WHOLE)
-        else:
-            self._transport.write(WHOLE)
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            sizes = [int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")]
+            if b'"stream": true' in await reader.readexactly(sum(sizes)):
+                OPEN.add(writer)
+                return writer.write(OPENED)
+            if head.startswith(b"get /end"):
+                for stream in OPEN:
+                    stream.write(ENDED)
+                    stream.close()
+                OPEN.clear()
+            writer.write(WHOLE)
+    writer.close()
 
 
 async def main() -> None:
-    loop = asyncio.get_running_loop()
-    listening = await loop.create_server(Serving, "127.0.0.1", 0, backlog=20_000)
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=20_000)
     print(listening.sockets[0].getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
