@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from qualgate import evalsets
 from qualgate.errors import UsageError
@@ -79,41 +80,10 @@ def test_the_shipped_sets_are_fine_and_read_at_once():
     assert elapsed < 20 * cases / 2800, f"{cases} cases in {elapsed:.2f} s"  # a collapse, not the goal
 
 
-@pytest.mark.parametrize(
-    ("header", "line", "message"),
-    [
-        ("metrics: [exact_mach]", 3, "did you mean 'exact_match'?"),
-        ("metrics: [drift.kl_mean]", 3, "'drift.kl_mean' is measured for rules"),
-        ("metrics: [acceptance_rate]", 3, "not in this version"),
-        ("metrics: []", 3, "at least 1 item"),
-        ("metrics: [exact_match, exact_match]", 3, "'exact_match' twice"),
-        ("metric: [exact_match]", 3, "did you mean 'metrics'?"),
-        ("metrics: [exact_match]\nlenient: [code_fences]", 4, "did you mean 'code_fence'?"),
-        ("metrics: [exact_match]\nnormalizers: [lower]", 4, "unknown normalizer 'lower'"),
-        ("metrics: [json.valid]\nlenient: [code_fence, code_fence]", 4, "the lenient mode 'code_fence' twice"),
-        (
-            "metrics: [numeric]\nnormalizers: [strip]",
-            4,
-            "no metric of this set reads `normalizers`; exact_match does: take it out, or add such a metric to `metr",
-        ),
-        (
-            "metrics: [exact_match]\nlenient:\n  - code_fence",
-            5,
-            "no metric of this set reads the lenient mode 'code_fence'; json.valid, json.schema, code.pass do: take it",
-        ),
-        ("metrics: [json.valid, exact_match]\nlenient: [trailing_text]\nnormalizers: [lower]", 5, "unknown normalizer"),
-        ("metrics: [exact_match]\nsha256: abc", 4, "sha256"),
-        ("metrics: [exact_match]\nmetrics: [numeric]", 4, "duplicate key"),
-        ("metrics: [exact_match]\ndialect: hermes", 4, "`dialect` is of tool calls, and the set has no metric of them"),
-        ("metrics: [tool_call.parses]\ndialect: mistrol", 4, "unknown dialect 'mistrol'; did you mean 'mistral'?"),
-        ("metrics: [exact_match]\nreasoning: thnk", 4, "unknown way of reasoning 'thnk'; did you mean 'think'?"),
-        ("kind: calibration\nmetrics: [exact_match]", 4, "unknown key 'metrics'"),
-        ("name: mine\nversion: 1.0\nmetrics: [exact_match]", 2, 'quote it: "1.0"'),
-        ("name: other\nversion: 1\nmetrics: [exact_match]", 1, "the file is called mine.yaml"),
-        ("name: ../mine\nversion: 1\nmetrics: [exact_match]", 1, "pattern"),
-        ("name: mine\nmetrics: [exact_match]", 1, "`version` is missing"),
-    ],
-)
+HEADERS = yaml.safe_load(Path(__file__).with_name("headers.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("header", "line", "message"), HEADERS)
 def test_a_wrong_header_is_named_with_its_line(write, header, line, message):
     assert any(
         found.startswith(f"mine.yaml:{line}: ") and message in found for found in messages(write([GOOD], header))

@@ -13,9 +13,7 @@ from qualgate.errors import UsageError
 from qualgate.evalsets.own_rows import read_rows
 
 ASK = [{"role": "user", "content": "Which order?"}]
-CALL = {"name": "weather", "arguments": {"city": "Rome"}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
-SCHEMA = {"type": "object", "required": ["order"]}
 # What a row says → the row, metrics, the case but for its id and length.
 ROWS = yaml.safe_load(Path(__file__).with_name("own_rows.yaml").read_text(encoding="utf-8"))
 

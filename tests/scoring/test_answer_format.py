@@ -113,24 +113,7 @@ def test_a_refusal_that_the_case_expects_is_right():
 # ------------------------------------------------------------------------------------------------ language
 
 
-@pytest.mark.parametrize(
-    ("prompt", "text", "switched"),
-    [
-        ("What is the capital?", "首都是北京，它很大。", True),
-        ("What is the capital?", "Столица это Москва", True),
-        ("Was ist die Hauptstadt?", "The capital is Berlin", False),  # one script: not seen
-        ("首都是哪里？", "The capital is Beijing", True),
-        ("首都是哪里？", "首都は東京です。それは大きいです。", True),
-        ("首都はどこですか", "首都は東京です", False),
-        ("Translate 'cat' into 日本語 like ねこ", "猫はねこです", False),
-        ("What is pi?", "π = 3.14, α, β", False),  # under five letters
-        ("What is the capital?", "Beijing (北京, 首都, 中国), a large city in the north", False),  # under a fifth
-        ("12 + 30 =", "сорок два", False),  # a question without letters
-        ("What is it?", "𝓑𝓮𝓻𝓵𝓲𝓷 𝐢𝐬 𝐢𝐭", False),  # Latin in other clothes
-        ("What is it?", "١٢٣٤٥٦٧٨", False),  # digits are no letters
-        ("サーバーは?", "ｻｰﾊﾞｰﾃﾞｽ ｻｰﾊﾞｰ", False),  # half-width
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("prompt", "text", "switched"), table("languages")["switched"])
 def test_a_switch_of_script_is_seen(prompt, text, switched):
     assert wrong(text, prompt=prompt) == ({"same_language": "language"} if switched else {})
 

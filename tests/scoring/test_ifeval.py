@@ -113,26 +113,12 @@ def test_arguments_without_a_value_are_not_given():
     assert follows("keywords:frequency", "a", **published) is True
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("", 0), ("One", 1), ("One. Two", 2), ("Mr. Smith is here. He is.", 2), ("He said \"Go.\" Then left.", 2),
-        ("Really?! Yes.", 2), ("Wait... what", 1), ("Wait... The end", 2), ("Wait... What end", 1),
-        ("Plan A. What end", 2), ("Plan A. Smith", 1), ("Plan A. I", 1), ("(A.)\nSo! (B) end.Then Mr. X", 3),
-        ("1. First\n2. Second", 3), ("3. items", 1), ("J. Smith", 1), ("e.g. this", 2), ("in the U.S. The end", 2),
-        ("(A.) B", 2), ("a\n\nb", 1), ("a.b.c", 1), ("\"Go.\"", 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "count"), table("ifeval_words")["sentences"])
 def test_sentences(text, count):
     assert sum(1 for _ in sentences(text)) == count
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [("I'M HERE", 3), ("CAN'T", 2), ("CANNOT", 2), ("NASA's", 1), ("A-B c-D", 1), ("A/B (C)", 2), ("10PM 42", 1),
-     ("USA. EU, UN: X", 4), ("\"OK\"", 1), ("'TIS", 1), ("I CAN'T. DON'T.", 5), ("IT'S' A", 3),
-     ("IT'S'\n", 1), ("TU\u2014V", 2)],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "count"), table("ifeval_words")["capitals"])
 def test_capital_words(text, count):
     assert capital_words(text) == count
 

@@ -10,6 +10,7 @@ from qualgate.evalsets import sets
 from qualgate.records import Case, Evalset
 from qualgate.scoring.answer_format import same_language
 from qualgate.scoring.language import KIN, language_fault, languages
+from tests.scoring.cases import table
 from tests.verification.references.language_texts import TEXTS
 
 ES, DE, ZH, JA = (TEXTS[code] for code in ("es", "de", "zh", "ja"))
@@ -134,11 +135,8 @@ def test_a_set_says_it_for_its_cases_and_a_code_that_is_not_told_is_refused(tmp_
     assert "found 'german'" in str(sets.check(written(tmp_path, "", named))[0])
 
 
-SHORT = {"zh": "早上好，世界。", "ja": "おはようございます、世界", "ko": "좋은 아침입니다",
-         "ar": "صباح الخير أيها العالم",
-         "hi": "नमस्ते दुनिया, आप कैसे हैं?", "ru": "Доброе утро, мир!", "el": "Καλημέρα, κόσμε", "he": "בוקר טוב, עולם",
-         "th": "สวัสดีตอนเช้า", "ta": "காலை வணக்கம், உலகம்", "ka": "დილა მშვიდობისა", "sr": "Добро јутро, свете",
-         "es": "Buenos días, mundo", "en": "Good morning, world"}  # fmt: skip
+BY_LANGUAGE = table("languages")
+SHORT, MARKED = BY_LANGUAGE["short"], BY_LANGUAGE["marked"]
 ELSEWHERE = ("Translate: Good morning, world", "翻译：早上好，世界", "Переведи: доброе утро, мир")
 
 
@@ -154,19 +152,6 @@ def test_a_short_answer_in_neither_script_is_still_wrong():
         fault = language_fault({"prompt": ELSEWHERE[0], "language": language}, SHORT["ru"])
         assert fault is not None
         assert fault[:2] == (0.0, "language")
-
-
-MARKED = {
-    "hi": "पेरिस में आज मौसम सुहावना है, हल्का तापमान और साफ आसमान है",
-    "ne": "पेरिसमा आज मौसम रमाइलो छ, मानिसहरू पार्कमा हिँडिरहेका छन् र आकाश सफा छ।",
-    "bn": "প্যারিসে আজ আবহাওয়া চমৎকার, মানুষ পার্কে হাঁটছে এবং আকাশ পরিষ্কার রয়েছে।",
-    "ta": "பாரிஸில் இன்று வானிலை இனிமையாக உள்ளது, மக்கள் பூங்காவில் நடக்கிறார்கள்.",
-    "te": "పారిస్‌లో ఈ రోజు వాతావరణం ఆహ్లాదకరంగా ఉంది, ప్రజలు పార్కులో నడుస్తున్నారు.",
-    "gu": "પેરિસમાં આજે હવામાન સુખદ છે, લોકો પાર્કમાં ચાલી રહ્યા છે અને આકાશ સ્વચ્છ છે.",
-    "pa": "ਪੈਰਿਸ ਵਿੱਚ ਅੱਜ ਮੌਸਮ ਸੁਹਾਵਣਾ ਹੈ, ਲੋਕ ਪਾਰਕ ਵਿੱਚ ਘੁੰਮ ਰਹੇ ਹਨ।",
-    "si": "පැරිසියේ අද කාලගුණය ප්‍රසන්නයි, මිනිස්සු උද්‍යානයේ ඇවිදිති.",
-    "ar": "الطَّقْسُ جَمِيلٌ اليَوْمَ فِي المَدِينَةِ، وَالسَّمَاءُ صَافِيَةٌ.",
-}
 
 
 @pytest.mark.parametrize("language", MARKED)

@@ -105,26 +105,7 @@ def test_what_differs_first_is_the_thought_or_the_answer():
     assert (one[0] == other[0], one[1] == other[1]) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "template", "way"),
-    [
-        ("<|im_start|>assistant\n<think>\n", "…<think>…", "think_opened"),
-        ("<|im_start|>assistant\n", "{%- if enable_thinking is false %}<think>\n\n</think>{% endif %}", "think"),
-        ("<seed:bos>assistant\n", "<seed:think>", "seed"),
-        ("<|start|>assistant", "<|channel|>analysis<|message|>", "harmony"),
-        ("assistant:", "{{ messages }}", "none"),
-        ("[INST]", "[THINK]", "mistral"),
-        ("<|im_start|>assistant\n<think>\n", "<think> … </think> <answer>", "think_answer_opened"),
-        ("<think>", "<response>", "think_answer_opened"),
-        ("<start_of_turn>model\n<|channel>thought\n", "", "gemma4_opened"),
-        ("<|turn>model\n<|channel>thought\n<channel|>", "<|channel>", "gemma4"),
-        ("<think:6124c78e>", "<think:{{ part }}>", "hunyuan_opened"),
-        ("", "Here's my thought process:", "granite"),
-        ("<|open|>message", "{{ '<|open|>' ~ 'think' ~ '<|sep|>' }}", "kimi_k3"),
-        ("<|message_model|>", "<|content_thinking|>", "inkling"),
-        ("<mm:think>", "<mm:think>", "minimax_m3_opened"),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "template", "way"), table("templates"))
 def test_a_chat_template_tells_the_way_and_by_what(prompt, template, way):
     found, why = of_template(prompt, template)
     assert found == way

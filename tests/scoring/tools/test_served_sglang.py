@@ -24,7 +24,6 @@ F = '{"name": "f", "arguments": {"i": 1}}'
 M3 = ']<]minimax[><tool_call>]<]minimax[><invoke name="f">{}]<]minimax[></invoke>]<]minimax[></tool_call>'.replace(
     "[>", "[>["
 )
-CPM = '<function name="f"><param name="{}">{}</param></function>'
 INVOKE = "<|content_invoke_tool_json|>"
 QUOTES = "'b'c',"
 LFM = "<|tool_call_start|>{}<|tool_call_end|>"
@@ -47,9 +46,6 @@ def test_a_tool_that_is_not_offered_is_called_by_the_parsers_that_do_not_look():
 
 
 QWEN3 = "<tool_call><function=f><parameter={}>{}</parameter></function></tool_call>"
-GLM47 = "<tool_call>f<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_call>"
-GLM45 = "<tool_call>f\n<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_call>"
-MINIMAX = '<minimax:tool_call><invoke name="f"><parameter name="{}">{}</parameter></invoke></minimax:tool_call>'
 POOLSIDE = "<tool_call>f<arg_key>{}</arg_key><arg_value>{}</arg_value></tool_call>"
 
 
