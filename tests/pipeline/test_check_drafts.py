@@ -349,7 +349,6 @@ def test_the_memory_of_drafts_counts_where_arms_are_to_stay_loaded(room, monkeyp
 
 def test_four_arms_of_our_own_engine_are_planned_in_blocks(room):
     plan = planned(room, "", FOUR)
-    assert plan.policy.four_arm is not None
     assert plan.policy.four_arm.blocks
     assert {job.arm.name for job in plan.jobs} == {"baseline", "q", "s", "x"}
     assert not any(job.drafted for job in plan.jobs)
@@ -444,6 +443,5 @@ def test_a_cascade_comes_back_from_the_store_as_it_was_planned(room):
         summary = queries.run_summary(store, runs.begin(store, plan).run_id)
     assert [arm.spec for arm in summary.arms] == list(plan.arms)
     speculation = summary.arms[2].spec.speculation
-    assert speculation is not None
     assert speculation.depth == 3
     assert speculation.draft.quantize == QuantizeRecipe(method="int4", group_size=16)

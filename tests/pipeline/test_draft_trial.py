@@ -93,7 +93,6 @@ def test_another_answer_is_called_a_defect_but_where_the_rule_draws_anew(folder)
     assert "token for token" in " ".join(trial_lines([found], "drafts.yaml"))
     other = replace(found, unlike=1)
     assert any("others in 1 of 1: A DEFECT" in line for line in trial_lines([other], "drafts.yaml"))
-    assert found.found.spec is not None
     drawn = replace(found.found.spec, rule="block_verification")
     for anew in (True, False):
         lines = trial_lines([replace(other, found=replace(found.found, spec=drawn), drawn=anew)], "drafts.yaml")

@@ -151,26 +151,22 @@ def test_each_pair_is_asked_in_both_orders_once_and_equal_answers_are_ties_that_
     assert any("agrees with 40 of 40 decided labels" in line for line in verdict.reasons)
 
 
-def test_below_its_floor_a_judge_neither_approves_nor_blocks(made):
+@pytest.mark.parametrize(
+    ("judge", "said"),
+    [
+        (Scripted(worth=lambda answer: Random(answer).random()), "not surely over its floor of 70%: it decides"),
+        (lambda body: says("tie"), "agrees with 0 of 40 decided labels"),
+    ],
+)
+def test_below_its_floor_a_judge_neither_approves_nor_blocks(made, judge, said):
     store, run_id, folder = made
-    guess = Scripted(worth=lambda answer: Random(answer).random())
-    with scripted(otherwise=as_server(guess)) as server:
+    with scripted(otherwise=as_server(judge)) as server:
         gate = gate_of(folder, server.address)
         ask(store, run_id, gate)
+    evidence = judged(store, run_id, gate)
     for variant in WRONG:
-        _, found = of_judge(judged(store, run_id, gate), gate, variant)
-        assert found.status == "undecided"
-        assert "not surely over its floor of 70%: it decides nothing" in found.reason
-
-
-def test_a_judge_that_calls_everything_a_tie_is_below_its_floor(made):
-    store, run_id, folder = made
-    with scripted(otherwise=as_server(lambda body: says("tie"))) as server:
-        gate = gate_of(folder, server.address)
-        ask(store, run_id, gate)
-    _, found = of_judge(judged(store, run_id, gate), gate, "int8")
-    assert found.status == "undecided"
-    assert "agrees with 0 of 40 decided labels" in found.reason
+        _, found = of_judge(evidence, gate, variant)
+        assert (found.status, said in found.reason) == ("undecided", True)
 
 
 def test_replies_outside_the_form_are_null_and_said(made):
@@ -248,7 +244,6 @@ def test_what_it_takes_counts_in_the_runs_ledger_even_when_that_is_lost(made):
 
     def told() -> Spent:
         spent = queries.run_summary(store, run_id).judging
-        assert spent is not None
         return spent
 
     with scripted(otherwise=as_server(FAIR)) as server:

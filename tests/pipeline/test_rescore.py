@@ -266,7 +266,6 @@ def test_four_arms_are_judged_as_four_arms(url, next_version, monkeypatch):
     assert [one.before for one in found.verdicts] == list(was)
     assert [one.after.variant for one in found.verdicts] == ["int4", "drafted", "both"]
     last = found.verdicts[-1].after
-    assert last.four_arm is not None
     assert found.exit == last.four_arm.exit
     quality = {(step.arm, step.step): step.status for step in last.four_arm.steps}["int4", "quality"]
     assert quality == "proven", "by the last character, int4 loses nothing"

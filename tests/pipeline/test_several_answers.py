@@ -37,7 +37,6 @@ def test_each_answer_has_a_row_and_pass_at_k_is_the_mean_of_all_draws(tmp_path):
     for k in (1, 2, 3, 4):
         drawn = [[any(map(int, draw)) for draw in combinations(marks, k)] for marks in SEVERAL.values()]
         at = found.pass_at(k)
-        assert at.rate is not None
         assert (at.rate.n, at.rate.mean) == (4, pytest.approx(sum(sum(one) / len(one) for one in drawn) / 4))
         assert 0 <= at.rate.lower < at.rate.mean < at.rate.upper <= 1
     assert (found.pass_at(5).rate, found.pass_at(5).unavailable) == (None, "needs 5 answers to each case, there are 4")
@@ -50,14 +49,10 @@ def test_answers_to_one_case_do_not_narrow_the_interval(tmp_path):
     often = score_files(*several(tmp_path, {id: mark * 4 for id, mark in marks.items()}), registry.find("numeric"))
     for rates in ((once.rate, often.rate), (once.rate, often.pass_at(1).rate), (once.rate, often.pass_at(3).rate)):
         one, other = rates
-        assert one is not None
-        assert other is not None
         assert (one.lower, one.mean, one.upper) == pytest.approx((other.lower, other.mean, other.upper), rel=1e-9)
     alone = score_files(*several(tmp_path, {"a": "11"}), registry.find("numeric")).rate
-    assert alone is not None
     assert alone.lower < 0.2  # nothing is known of other cases
     grouped = score_files(*several(tmp_path, SEVERAL, cluster="g"), registry.find("numeric")).pass_at(2).rate
-    assert grouped is not None
     assert (grouped.lower, grouped.upper) == (0, 1)
 
 
@@ -66,7 +61,6 @@ def test_a_case_with_an_answer_that_nobody_could_judge_is_left_out_of_pass_at_k(
     rows = list(found.rows)
     rows[1] = replace(rows[1], score=replace(rows[1].score, value=None, verdict=None))
     at = replace(found, rows=tuple(rows)).pass_at(1)
-    assert at.rate is not None
     assert (at.rate.n, at.rate.mean) == (1, 0.5)
     rows[2] = replace(rows[2], score=rows[1].score)
     assert "no case whose answers could all be judged" in replace(found, rows=tuple(rows)).pass_at(1).unavailable
@@ -177,16 +171,13 @@ def test_trajectories_are_counted_whole_and_pass_all_is_the_mean_of_all_draws(tm
     said = {"a": ["111", "101", "111"], "b": ["11", "11", "11"], "c": ["1", "0", "0"]}
     found = score_files(*trajectories(tmp_path, said), registry.find("turns"))
     whole = {id: [int("0" not in marks) for marks in repeats] for id, repeats in said.items()}
-    assert found.rate is not None
     assert (len(found.rows), found.rate.n, found.rate.mean) == (18, 9, sum(map(sum, whole.values())) / 9)
     for k in (1, 2, 3):
         for passed, of in ((found.pass_all(k), all), (found.pass_at(k), any)):
             drawn = [[of(draw) for draw in combinations(one, k)] for one in whole.values()]
-            assert passed.rate is not None
             assert (passed.rate.n, passed.rate.mean) == (3, pytest.approx(sum(sum(x) / len(x) for x in drawn) / 3))
     assert found.pass_all(4).unavailable == "needs 4 answers to each case, there are 3"
     as_calls = score_files(*trajectories(tmp_path, said), registry.find("tool_call"))
-    assert as_calls.rate is not None
     assert (as_calls.rate.n, as_calls.rate.mean) == (18, 15 / 18)  # each turn by itself
 
 

@@ -70,6 +70,63 @@ def serve():
         server.close()
 
 
+class MailServer:
+    """A few words of SMTP on the loopback: takes mail for all but those it is told to refuse."""
+
+    def __init__(self, refuses=()):
+        self.socket, self.mails, self.refuses = socket.create_server(("127.0.0.1", 0)), [], refuses
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def named(self, more: str) -> str:
+        return f"mail: {{server: 127.0.0.1, port: {self.port}, sender: gate@example.com, {more}}}"
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rwb") as file:
+                self._talk(file)
+
+    def _talk(self, file):
+        def answer(text):
+            file.write(f"{text}\r\n".encode())
+            file.flush()
+
+        answer("220 here")
+        for line in file:
+            verb = line[:4].upper()
+            if verb == b"DATA":
+                answer("354 go on")
+                lines = []
+                while (part := file.readline()) not in (b".\r\n", b""):
+                    lines.append(part)
+                self.mails.append(message_from_bytes(b"".join(lines)))
+                answer("250 taken")
+            elif verb == b"RCPT" and any(one.encode() in line for one in self.refuses):
+                answer("550 not here")
+            elif verb == b"QUIT":
+                answer("221 bye")
+                return
+            else:
+                answer("250 fine")
+
+
+@pytest.fixture
+def mail_server():
+    made = []
+
+    def serving(**how):
+        made.append(MailServer(**how))
+        return made[-1]
+
+    yield serving
+    for server in made:
+        server.socket.close()
+
+
 @pytest.fixture
 def nightly(tmp_path):
     (tmp_path / "gate.yaml").write_text("version: 1\n")
@@ -83,17 +140,8 @@ def nightly(tmp_path):
 
 
 def night(code=10, before=0, **more):
-    made = Night(
-        nightly="nightly.yaml",
-        gate="support",
-        model="",
-        due_at="",
-        began_at="",
-        finished_at="",
-        run_id="r1",
-        repeated=False,
-        exit=code,
-    )
+    made = Night(nightly="nightly.yaml", gate="support", model="", due_at="", began_at="", finished_at="", run_id="r1",
+                 repeated=False, exit=code)  # fmt: skip
     verdict = Verdict(variant="int4", word="block", exit=Exit(code), reasons=("lost <3> & more",))
     return Told(night=made, before=before, verdicts=(verdict,), **more)
 
@@ -209,17 +257,15 @@ def test_an_address_that_cannot_be_one_keeps_nobody_else_from_being_told(nightly
 
 
 def test_a_password_that_the_mail_server_s_form_cannot_hold_keeps_nobody_else_from_being_told(
-    nightly, serve, monkeypatch
+    nightly, serve, mail_server, monkeypatch
 ):
     monkeypatch.setattr(delivery.smtplib.SMTP, "starttls", lambda *given, **named: None)
-    mails, hook = MailServer(), serve(200)
-    monkeypatch.setenv("HOOK", hook.url)
-    monkeypatch.setenv("WHO", "ana")
-    monkeypatch.setenv("WORD", f"{SECRET}-ü")
     monkeypatch.setattr(delivery.smtplib.SMTP, "login", lambda self, user, word: word.encode("ascii"))
-    mail = f"mail: {{server: 127.0.0.1, port: {mails.port}, sender: g@example.com, user_env: WHO, password_env: WORD}}"
-    [waits] = told(nightly(f"{{{mail}, webhook: {{url_env: HOOK}}}}", "owners: [ana@example.com]\n"), waits=[])[1]
-    mails.socket.close()
+    hook = serve(200)
+    for name, value in (("HOOK", hook.url), ("WHO", "ana"), ("WORD", f"{SECRET}-ü")):
+        monkeypatch.setenv(name, value)
+    mail = mail_server().named("user_env: WHO, password_env: WORD")
+    [waits] = told(nightly(f"{{{mail}, webhook: {{url_env: HOOK}}}}", "owners: [ana@example.com]\n"))[1]
     assert waits.target == "mail:ana@example.com"
     assert waits.error
     assert SECRET not in waits.error
@@ -278,53 +324,10 @@ def test_a_slack_text_is_cut_where_slack_would_refuse_it():
     assert len(digest.as_slack(said)["blocks"][0]["text"]["text"]) <= 3_000
 
 
-class MailServer:
-    """A few words of SMTP on the loopback: takes mail for all but those it is told to refuse."""
-
-    def __init__(self, refuses=()):
-        self.socket, self.mails, self.refuses = socket.create_server(("127.0.0.1", 0)), [], refuses
-        self.port = self.socket.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        while True:
-            try:
-                connection, _ = self.socket.accept()
-            except OSError:
-                return
-            with connection, connection.makefile("rwb") as file:
-                self._talk(file)
-
-    def _talk(self, file):
-        def answer(text):
-            file.write(f"{text}\r\n".encode())
-            file.flush()
-
-        answer("220 here")
-        for line in file:
-            verb = line[:4].upper()
-            if verb == b"DATA":
-                answer("354 go on")
-                lines = []
-                while (part := file.readline()) not in (b".\r\n", b""):
-                    lines.append(part)
-                self.mails.append(message_from_bytes(b"".join(lines)))
-                answer("250 taken")
-            elif verb == b"RCPT" and any(one.encode() in line for one in self.refuses):
-                answer("550 not here")
-            elif verb == b"QUIT":
-                answer("221 bye")
-                return
-            else:
-                answer("250 fine")
-
-
-def test_owners_are_mailed_one_by_one_and_one_that_is_refused_keeps_none_from_the_others(nightly):
-    server = MailServer(refuses=("bob@",))
-    mail = f"{{mail: {{server: 127.0.0.1, port: {server.port}, security: none, sender: gate@example.com}}}}"
-    file = nightly(mail, "owners: [ana@example.com, bob@example.com]\n")
+def test_owners_are_mailed_one_by_one_and_one_that_is_refused_keeps_none_from_the_others(nightly, mail_server):
+    server = mail_server(refuses=("bob@",))
+    file = nightly(f"{{{server.named('security: none')}}}", "owners: [ana@example.com, bob@example.com]\n")
     [waits] = told(file)[1]
-    server.socket.close()
     assert (waits.target, waits.error) == ("mail:bob@example.com", "the mail server takes no mail for this address")
     [mail] = server.mails
     assert mail["To"] == "ana@example.com"
@@ -334,11 +337,9 @@ def test_owners_are_mailed_one_by_one_and_one_that_is_refused_keeps_none_from_th
     assert "support: block, was approve" in mail.get_payload(decode=True).decode()
 
 
-def test_a_server_without_protection_gets_no_mail_where_it_is_asked_for(nightly):
-    server = MailServer()
-    mail = f"{{mail: {{server: 127.0.0.1, port: {server.port}, sender: gate@example.com}}}}"
-    [waits] = told(nightly(mail, "owners: [ana@example.com]\n"))[1]
-    server.socket.close()
+def test_a_server_without_protection_gets_no_mail_where_it_is_asked_for(nightly, mail_server):
+    server = mail_server()
+    [waits] = told(nightly(f"{{{server.named('security: starttls')}}}", "owners: [ana@example.com]\n"))[1]
     assert "the mail server cannot be used" in waits.error
     assert server.mails == []
 
