@@ -53,15 +53,13 @@ def test_both_are_asked_each_with_its_own_key_scored_and_shown_side_by_side(work
         assert (unsaid.returncode, two.asked) == (Exit.USAGE, [])
         assert "2 models ('m, n')" in unsaid.stderr
         assert "--model-b NAME" in unsaid.stderr
-        done = compare(workspace, one.address, two.address, "--model-b", "n", *keys)
+        sent = [{headers.get("Authorization") for headers in server.looked} for server in (one, two)]
+        assert sent == [{"Bearer sk-canary-1"}, {"Bearer sk-canary-2"}]
+        assert "canary" not in unsaid.stdout + unsaid.stderr
+        done = compare(workspace, one.address, two.address, "--model-b", "n")
         assert {body["model"] for _, _, body in two.asked} == {"n"}
-        sent = [{headers["Authorization"] for _, headers, _ in server.asked} for server in (one, two)]
     assert done.returncode == Exit.UNDECIDED, done.stderr
-    assert sent == [{"Bearer sk-canary-1"}, {"Bearer sk-canary-2"}]
-    for file in workspace.rglob("*"):
-        assert not file.is_file() or b"canary" not in file.read_bytes(), file
     said = " ".join(done.stdout.split())
-    assert "canary" not in said + done.stderr
     assert "no policy, no verdict" in said
     assert "exact_match [own]" in said
     assert "5 of 24 scores: right before, wrong now" in said

@@ -16,17 +16,11 @@ from qualgate.engine.load import load_arm
 from qualgate.errors import InfrastructureError
 from qualgate.pipeline.jobs import drop_damaged
 from qualgate.records import JobFailure
-from tests.gated_model import make_workspace
 from tests.run.commands import rows
 
 
 class Killed(Exception):
     """The machine went away here."""
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    return make_workspace(tmp_path_factory.mktemp("made"), cases=40)
 
 
 def run(folder: Path, monkeypatch, *, dies_after: int | None = None) -> main_path.Outcome:
@@ -47,7 +41,7 @@ def run(folder: Path, monkeypatch, *, dies_after: int | None = None) -> main_pat
                 yield JobFailure(index=job.index, arm=job.arm.name, keys=keys, error=str(error))
 
     monkeypatch.setattr(main_path, "run_jobs", run_jobs)
-    monkeypatch.setattr("qualgate.pipeline.batches.JOB_ROWS", 16)
+    monkeypatch.setattr("qualgate.pipeline.batches.JOB_ROWS", 24)  # three jobs an arm
     said: list[str] = []
     outcome = main_path.run_gate(load_gate_file(folder / "gate.yaml"), warn=said.append)
     (folder / "said").write_text("\n".join(said))
@@ -61,7 +55,7 @@ def evidence(folder: Path) -> list[tuple]:
 
 @pytest.fixture(scope="module")
 def whole(made, tmp_path_factory) -> tuple[Path, main_path.Outcome]:
-    folder = Path(shutil.copytree(made.parent, tmp_path_factory.mktemp("whole"), dirs_exist_ok=True))
+    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("whole"), dirs_exist_ok=True))
     with pytest.MonkeyPatch.context() as patch:
         return folder, run(folder, patch)
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qualgate.errors import Exit
 from tests.command_line import qualgate
 from tests.gated_model import write_evalset
-from tests.judges import Scripted, as_server
+from tests.judges import Scripted as ScriptedJudge
 from tests.run.commands import rows
-from tests.served.scripted import as_json, scripted
+from tests.served.scripted import Scripted, as_json, scripted
 
 CASES = 80
 GATE = """\
@@ -52,135 +54,140 @@ def answering(wrong: int):
 
 def judging(body) -> str:
     number = int(body["messages"][1]["content"].split("user: ")[-1].split()[0])
-    return Scripted(worth=lambda text: float(text.endswith(f" {number + 1}")))(body)
+    return ScriptedJudge(worth=lambda text: float(text.endswith(f" {number + 1}")))(body)
 
 
-@pytest.fixture
-def workspace(tmp_path, monkeypatch) -> Path:
+@pytest.fixture(scope="module", autouse=True)
+def key() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUDGE_KEY", "sk-judge-4711")
+        yield
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("judged")
     cases = [
         {"id": f"s{n}", "messages": [{"role": "user", "content": f"{n} + 1?"}], "max_new_tokens": 16, "answer": "x"}
         for n in range(CASES)
     ]
-    write_evalset(tmp_path, cases, "sums")
+    write_evalset(folder, cases, "sums")
     labels = [{"id": f"p{n}", "question": f"user: {n} + 1?", "a": f"It is {n + 1}", "b": f"It is {n}", "preferred": "a"}
               for n in range(30)]  # fmt: skip
-    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(one) + "\n" for one in labels))
-    monkeypatch.setenv("JUDGE_KEY", "sk-judge-4711")
-    return tmp_path
+    (folder / "labels.jsonl").write_text("".join(json.dumps(one) + "\n" for one in labels))
+    return folder
 
 
-def write(folder: Path, **servers) -> None:
-    addresses = {role: server.address for role, server in servers.items()}
-    (folder / "gate.yaml").write_text(GATE.format(**addresses))
+def write(folder: Path, tokens: int | None = None, rubric: str = "The right sum wins.", **servers: Scripted) -> None:
+    """tokens: of the budget, with the judge's price."""
+    text = GATE.format(**{role: server.address for role, server in servers.items()})
+    text = text.replace("The right sum wins.", rubric)
+    if tokens is not None:
+        text += f"budget: {{max_tokens_total: {tokens}, currency: EUR}}\n"
+        text = text.replace("judge: {", "judge: {price: {prompt: 100, answer: 1000}, ")
+    (folder / "gate.yaml").write_text(text)
 
 
 def words(done) -> dict[str, str]:
     return {one["variant"]: one["word"] for one in json.loads(done.stdout)["verdicts"]}
 
 
-def test_a_judge_blocks_what_loses_approves_what_does_not_and_is_not_needed_again(workspace, monkeypatch):
-    with scripted(otherwise=as_server(judging)) as judge:
-        with ExitStack() as open_:
-            arms = {name: open_.enter_context(scripted(otherwise=answering(wrong)))
-                    for name, wrong in (("baseline", 0), ("same", 2), ("worse", 50))}  # fmt: skip
-            write(workspace, **arms, judge=judge)
-            done = qualgate("run", "gate.yaml", "--json", cwd=workspace)
-        assert done.returncode == Exit.BLOCK, done.stderr + done.stdout
-        assert words(done) == {"same": "approve", "worse": "block"}
-        same, _ = json.loads(done.stdout)["verdicts"]
-        assert any("agrees with 30 of 30 decided labels" in line for line in same["reasons"])
+REQUESTS = 2 * (30 + 2 + 50)  # the labelled sample and what differs, in both orders
+PRICED = {"usage": {"prompt_tokens": 200, "completion_tokens": 10}}
+
+
+def judged(body):
+    return as_json({"choices": [{"message": {"role": "assistant", "content": judging(body)}}], **PRICED})
+
+
+@pytest.fixture(scope="module")
+def ran(workspace) -> dict[str, Any]:
+    """A run that stopped when its budget was spent, the same gone on with, and its plan. None of its servers is there
+    any more."""
+    with ExitStack() as open_:
+        servers = {name: open_.enter_context(scripted(otherwise=answering(wrong)))
+                   for name, wrong in (("baseline", 0), ("same", 2), ("worse", 50))}  # fmt: skip
+        servers["judge"] = judge = open_.enter_context(scripted(otherwise=judged))
+        write(workspace, 20_000, **servers)
+        poor = qualgate("run", "gate.yaml", "--json", "--record", "said", cwd=workspace)
+        asked = [len(one.asked) for one in servers.values()]
+        assert qualgate("rescore", "gate.yaml", cwd=workspace).returncode == Exit.USAGE  # the run is to go on first
+        assert len(judge.asked) == asked[-1]
+        write(workspace, 100_000, **servers)
+        rich = qualgate("run", "gate.yaml", "--json", "--record", "said", cwd=workspace)
+        assert [len(one.asked) for one in servers.values()] == [*asked[:-1], REQUESTS]  # what was answered is kept
+        plan = qualgate("plan", "gate.yaml", "--json", cwd=workspace)
         assert {headers["Authorization"] for _, headers, _ in judge.asked} == {"Bearer sk-judge-4711"}
-        assert len(judge.asked) == len(rows(workspace, "SELECT * FROM judgements")) == 2 * (30 + 2 + 50)
-        assert b"sk-judge-4711" not in (workspace / "qualgate.db").read_bytes()
-        # Another rubric is another judge, which a stored run can be put before.
-        text = (workspace / "gate.yaml").read_text().replace("The right sum wins.", "A wrong sum loses.")
-        (workspace / "gate.yaml").write_text(text)
-        unjudged = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
-        assert unjudged.returncode == Exit.UNDECIDED
-        assert "its labelled sample was not judged whole: qualgate rescore" in unjudged.stdout
-        rejudged = qualgate("rescore", "gate.yaml", cwd=workspace)
-        assert rejudged.returncode == Exit.BLOCK
-        assert "UNDECIDED -> BLOCK" in rejudged.stdout
-        assert len(judge.asked) == 4 * (30 + 2 + 50)
-    monkeypatch.delenv("JUDGE_KEY")  # from here on neither judge nor arms are there
+    return {"poor": poor, "rich": rich, "plan": json.loads(plan.stdout)["servers"], "asked": asked[-1],
+            "servers": servers}  # fmt: skip
+
+
+def test_what_the_judge_takes_counts_in_the_budget_and_stops_the_run_which_goes_on_with_more(workspace, ran):
+    assert ran["poor"].returncode == Exit.INFRASTRUCTURE
+    told = " ".join(ran["poor"].stderr.split())
+    assert "of `max_tokens_total: 20000` tokens, and the next request to the judge may take" in told
+    assert 2 < ran["asked"] < REQUESTS
+    assert ran["rich"].returncode == Exit.BLOCK, ran["rich"].stderr
+    assert len(rows(workspace, "SELECT * FROM judgements")) == REQUESTS
+    assert b"sk-judge-4711" not in (workspace / "qualgate.db").read_bytes()
+    assert "sk-judge-4711" not in "".join(file.read_text() for file in workspace.glob("said/*/*"))
+
+
+def test_a_judge_blocks_what_loses_approves_what_does_not_and_is_not_needed_again(workspace, ran):
+    assert words(ran["rich"]) == {"same": "approve", "worse": "block"}
+    same, _ = json.loads(ran["rich"].stdout)["verdicts"]
+    assert any("agrees with 30 of 30 decided labels" in line for line in same["reasons"])
     again = qualgate("gate", "gate.yaml", "--json", cwd=workspace)
-    assert (again.returncode, words(again)) == (Exit.BLOCK, words(done)), again.stderr
-    scored = qualgate("rescore", "gate.yaml", cwd=workspace)
-    assert scored.returncode == Exit.BLOCK, scored.stderr
+    assert (again.returncode, words(again)) == (Exit.BLOCK, words(ran["rich"])), again.stderr
     assert "judge.win" in qualgate("report", cwd=workspace).stdout
 
 
-def test_what_the_judge_takes_is_foretold_counts_in_the_budget_and_stops_the_run_which_goes_on_with_more(
-    workspace, monkeypatch
-):
-    def judged(body):
-        said = {"message": {"role": "assistant", "content": judging(body)}}
-        return as_json({"choices": [said], "usage": {"prompt_tokens": 200, "completion_tokens": 10}})
-
-    def write_with(tokens: int) -> None:
-        write(workspace, **arms, judge=judge)
-        text = (workspace / "gate.yaml").read_text() + f"budget: {{max_tokens_total: {tokens}, currency: EUR}}\n"
-        (workspace / "gate.yaml").write_text(text.replace("judge: {", "judge: {price: {prompt: 100, answer: 1000}, "))
-
-    with ExitStack() as open_:
-        arms = {name: open_.enter_context(scripted(otherwise=answering(wrong)))
-                for name, wrong in (("baseline", 0), ("same", 2), ("worse", 50))}  # fmt: skip
-        judge = open_.enter_context(scripted(otherwise=judged))
-        write_with(20_000)
-        poor = qualgate("run", "gate.yaml", "--json", "--record", "said", cwd=workspace)
-        assert poor.returncode == Exit.INFRASTRUCTURE
-        told = " ".join(poor.stderr.split())
-        assert "of `max_tokens_total: 20000` tokens, and the next request to the judge may take" in told
-        asked = [len(one.asked) for one in (judge, *arms.values())]
-        assert 2 < asked[0] < 2 * (30 + 2 + 50)
-        assert qualgate("rescore", "gate.yaml", cwd=workspace).returncode == Exit.USAGE  # the run is to go on first
-        assert len(judge.asked) == asked[0]
-        write_with(100_000)
-        rich = qualgate("run", "gate.yaml", "--json", "--record", "said", cwd=workspace)
-        assert (rich.returncode, words(rich)) == (Exit.BLOCK, {"same": "approve", "worse": "block"}), rich.stderr
-        assert [len(one.asked) for one in arms.values()] == asked[1:]  # what was answered is kept
-        foretold = json.loads(qualgate("plan", "gate.yaml", "--json", cwd=workspace).stdout)["servers"]
-        write_with(36_000)  # another judge comes on top of what the run took
-        (workspace / "gate.yaml").write_text((workspace / "gate.yaml").read_text().replace("sum wins.", "sum wins!"))
-        again = qualgate("rescore", "gate.yaml", cwd=workspace)
-        assert again.returncode == Exit.INFRASTRUCTURE
-        assert "and the next request to the judge may take" in " ".join(again.stderr.split())
-        [(text,)] = rows(workspace, "SELECT judging_json FROM runs")
-        assert json.loads(text)["requests"] == len(judge.asked)
-    took = json.loads(rich.stdout)["judging"]
-    assert took["requests"] == 2 * (30 + 2 + 50)
-    assert (took["prompt"], took["answer"]) == (took["requests"] * 200, took["requests"] * 10)
-    assert took["cost"] == pytest.approx(took["requests"] * 0.03)
+def test_what_it_took_is_told_and_a_plan_foretells_it(ran):
+    took, foretold = json.loads(ran["rich"].stdout)["judging"], ran["plan"]
+    assert took["requests"] == REQUESTS
+    assert (took["prompt"], took["answer"]) == (REQUESTS * 200, REQUESTS * 10)
+    assert took["cost"] == pytest.approx(REQUESTS * 0.03)
     assert foretold["judge"]["at_most"]["requests"] == 2 * (30 + 2 * CASES)
     counts = {name: took[name] for name in ("requests", "prompt", "answer")}
-    tokens = took["requests"] * 210
+    tokens = REQUESTS * 210
     assert foretold["judge"]["expected"] == {**counts, "tokens": tokens, "cost": pytest.approx(took["cost"])}
     assert foretold["at_most"]["tokens"] > foretold["judge"]["at_most"]["tokens"] > foretold["expected"]["tokens"]
-    # Told again, judge and arms cost nothing and are asked nothing; from here on none of them is there.
+
+
+def test_another_rubric_is_another_judge_which_a_stored_run_can_be_put_before(workspace, ran, tmp_path):
+    folder, servers = Path(shutil.copytree(workspace, tmp_path, dirs_exist_ok=True)), dict(ran["servers"])
+    with scripted(otherwise=judged) as servers["judge"]:
+        write(folder, 100_000, "A wrong sum loses.", **servers)
+        unjudged = qualgate("gate", "gate.yaml", "--json", cwd=folder)
+        assert unjudged.returncode == Exit.UNDECIDED
+        assert "its labelled sample was not judged whole: qualgate rescore" in unjudged.stdout
+        rejudged = qualgate("rescore", "gate.yaml", cwd=folder)
+        assert (rejudged.returncode, "UNDECIDED -> BLOCK" in rejudged.stdout) == (Exit.BLOCK, True), rejudged.stderr
+        assert len(servers["judge"].asked) == REQUESTS
+
+
+def test_told_again_it_is_asked_nothing_and_another_judge_is_asked_today(workspace, ran, tmp_path, monkeypatch):
+    folder, servers = Path(shutil.copytree(workspace, tmp_path, dirs_exist_ok=True)), dict(ran["servers"])
     monkeypatch.delenv("JUDGE_KEY")
-    write_with(1)
-    replayed = qualgate("run", "gate.yaml", "--json", "--replay", "said", cwd=workspace)
-    assert (replayed.returncode, words(replayed)) == (Exit.BLOCK, words(rich)), replayed.stderr
-    assert json.loads(replayed.stdout)["judging"] == took | {"replayed": True}
-    assert len(spending(workspace)) == 1
-    assert "sk-judge-4711" not in "".join(file.read_text() for file in workspace.glob("said/*/*"))
-    shutil.rmtree(workspace / "said" / "the judge")  # as in a recording of a version that did not keep it
-    unjudged = qualgate("run", "gate.yaml", "--store", "sqlite:///other.db", "--replay", "said", cwd=workspace)
-    assert unjudged.returncode == Exit.INFRASTRUCTURE
-    assert "nothing is in it of what the judge was asked" in " ".join(unjudged.stderr.split())
-    # Another judge of what was told again is asked today, and each time on top of the last.
+    write(folder, 1, **servers)
+    replayed = qualgate("run", "gate.yaml", "--json", "--replay", "said", cwd=folder)
+    assert (replayed.returncode, words(replayed)) == (Exit.BLOCK, words(ran["rich"])), replayed.stderr
+    assert json.loads(replayed.stdout)["judging"] == json.loads(ran["rich"].stdout)["judging"] | {"replayed": True}
+    assert len(spending(folder)) == 1
     monkeypatch.setenv("JUDGE_KEY", "sk-judge-4711")
     run = json.loads(replayed.stdout)["run"]
-    with scripted(otherwise=judged) as judge:
+    with scripted(otherwise=judged) as servers["judge"]:
         for times, rubric in enumerate(("A wrong sum loses.", "No sum is right."), start=1):
-            write_with(100_000)
-            text = (workspace / "gate.yaml").read_text().replace("The right sum wins.", rubric)
-            (workspace / "gate.yaml").write_text(text)
-            again = qualgate("rescore", "gate.yaml", "--run", run, cwd=workspace)
+            write(folder, 100_000, rubric, **servers)
+            again = qualgate("rescore", "gate.yaml", "--run", run, cwd=folder)
             assert again.returncode == Exit.UNDECIDED, again.stderr  # its gate file's servers are not a recording
-            then, since = spending(workspace)
+            then, since = spending(folder)
             assert "the judge" not in then
-            assert f"the judge {times * tokens:,} tokens" in since
+            assert f"the judge {times * REQUESTS * 210:,} tokens" in since
+        write(folder, 36_000, "Any sum wins.", **servers)  # another judge comes on top of what the run took
+        poor = qualgate("rescore", "gate.yaml", "--run", run, cwd=folder)
+        assert poor.returncode == Exit.INFRASTRUCTURE
+        assert "and the next request to the judge may take" in " ".join(poor.stderr.split())
 
 
 def spending(folder: Path) -> list[str]:
@@ -189,12 +196,13 @@ def spending(folder: Path) -> list[str]:
     return re.findall(r"asked of servers .*? included: .*?(?=asked of servers|$)", told)
 
 
-def test_a_judge_that_does_not_serve_its_model_is_told_before_anything_is_generated(workspace):
+def test_a_judge_that_does_not_serve_its_model_is_told_before_anything_is_generated(workspace, tmp_path):
     with ExitStack() as open_:
         arms = {name: open_.enter_context(scripted(otherwise=answering(0))) for name in ("baseline", "same", "worse")}
         judge = open_.enter_context(scripted(models=as_json({"data": [{"id": "other"}]})))
-        write(workspace, **arms, judge=judge)
-        done = qualgate("run", "gate.yaml", cwd=workspace)
+        folder = shutil.copytree(workspace, tmp_path, ignore=lambda *_: {"qualgate.db", "said"}, dirs_exist_ok=True)
+        write(folder, **arms, judge=judge)
+        done = qualgate("run", "gate.yaml", cwd=folder)
         assert not any(arm.asked for arm in arms.values())
     assert done.returncode == Exit.USAGE
     assert "judge: " in done.stderr

@@ -23,7 +23,7 @@ digest: {webhook: {url_env: QUALGATE_TEST_HOOK}}
 def nights(made, tmp_path_factory):
     """Two nights of one model and a third after a second model came: what the command said each time."""
     folder = tmp_path_factory.mktemp("nights")
-    shutil.copytree(made.parent, folder, dirs_exist_ok=True)
+    shutil.copytree(made, folder, dirs_exist_ok=True)
     (folder / "nightly.yaml").write_text(NIGHTLY)
     shutil.copytree(folder / "model", folder / "models" / "first")
     said = [qualgate("nightly", "nightly.yaml", "--plan", cwd=folder)]

@@ -380,38 +380,9 @@ def test_a_started_server_of_another_model_is_the_users_and_nothing_changed_duri
     assert "changed during the run" not in done.stderr
 
 
-@pytest.mark.proof
-def test_our_own_server_is_started_and_answers_as_the_engine_does(workspace):
-    command = f"{sys.executable} -m qualgate serve ./model --port {{port}} --name support --dtype float32"
-    done = run(
-        workspace,
-        "baseline: {model: ./model, dtype: float32}\n"
-        f"variants: {{served: {{serve: '{command}', engine: qualgate, model: support, tokenizer: ./model}}}}\n",
-    )
-    assert done.returncode == Exit.APPROVE, done.stderr + done.stdout
-    assert rows(workspace, ANSWERS.format("baseline")) == rows(workspace, ANSWERS.format("served"))
-
-
 def running() -> list[str]:
     found = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             found.append(process.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
     return found
-
-
-@pytest.mark.proof
-def test_drift_and_answers_that_begin_as_the_baselines_are_told_again_without_servers(workspace, addresses):
-    write(workspace, LISTED.format(*addresses, 2, "engine: qualgate, "), RULES_ON_DRIFT)
-    asked = "SELECT arm, evalset, case_id, text, token_ids, kl, kl_upper, top1_agreement, baseline_accepted FROM units"
-    told = []
-    for option in ("--record", "--replay"):
-        done = qualgate("run", "gate.yaml", "--json", option, "said", cwd=workspace)
-        assert done.returncode == Exit.BLOCK, done.stderr
-        body = json.loads(done.stdout)
-        spent = [arm["footprint"]["spent"] for arm in body["arms"]]
-        assert {one.pop("replayed") for one in spent} == {option == "--replay"}
-        units = rows(workspace, f"{asked} WHERE run_id = '{body['run']}' ORDER BY 1, 2, 3")
-        told.append((units, spent, body["verdicts"][0]["comparisons"]))
-    assert told[0] == told[1]
-    assert len(told[0][0]) > 100
