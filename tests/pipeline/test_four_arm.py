@@ -9,6 +9,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -103,8 +104,7 @@ def test_no_way_of_asking_again_judges_four_arms_one_by_one(ran, named, flags):
     folder, _ = ran
     # Each arm by itself keeps every rule; that none answers in a microsecond is a step of the four arms alone.
     text = GATE_FILE.replace("slo: {e2e: 1000}", "slo: {e2e: 0.000001}")
-    if not named:
-        text = re.sub(r", arm: \w+|four_arm: .*\n", "", text)
+    text = text if named else re.sub(r", arm: \w+|four_arm: .*\n", "", text)
     (folder / "again.yaml").write_text(text)
     asked = ("--store", "sqlite:///qualgate.db") if named is None else ("again.yaml",)
     done = qualgate("gate", *asked, *flags, cwd=folder)
@@ -114,24 +114,27 @@ def test_no_way_of_asking_again_judges_four_arms_one_by_one(ran, named, flags):
     assert (done.returncode == 10) == (named is not None), done.stdout  # the run's own policy gives them 1,000 s
 
 
-def test_what_cannot_be_judged_as_four_arms_is_refused_rather_than_judged_otherwise(ran):
+UNNAMED = re.sub(r", arm: \w+|four_arm: .*\n", "", GATE_FILE)
+TOLD = GATE_FILE.replace("four_arm: {", "four_arm: {drafting: {both: {proposed: 9, accepted: 4}}, ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (GATE_FILE, ("gate", "asked.yaml", "--nel-policy", "nel.yaml"), "compares four arms"),
+        (UNNAMED.replace("  rules:", "  stop: early\n  rules:"), ("gate", "asked.yaml"), "stop: early"),
+        (TOLD, ("gate", "asked.yaml"), "which counts by itself"),
+        (TOLD, ("plan", "asked.yaml"), "every answer's drafts are counted"),
+        (GATE_FILE, ("run", "asked.yaml", "--blame"), "names none"),
+    ],
+)
+def test_what_cannot_be_judged_as_four_arms_is_refused_rather_than_judged_otherwise(ran, text, words, said):
     folder, _ = ran
     (folder / "nel.yaml").write_text("defaults: {metric: mean_reward, max_drop: 0.1, tier: critical}\n")
-    by_nel = qualgate("gate", "gate.yaml", "--nel-policy", "nel.yaml", cwd=folder)
-    assert (by_nel.returncode, "compares four arms" in by_nel.stderr) == (64, True), by_nel.stderr
-    unnamed = re.sub(r", arm: \w+|four_arm: .*\n", "", GATE_FILE)
-    (folder / "early.yaml").write_text(unnamed.replace("  rules:", "  stop: early\n  rules:"))
-    early = qualgate("gate", "early.yaml", cwd=folder)
-    assert (early.returncode, "stop: early" in early.stderr) == (64, True), early.stderr
-    declared = "four_arm: {drafting: {both: {proposed: 9, accepted: 4}}, "
-    (folder / "told.yaml").write_text(GATE_FILE.replace("four_arm: {", declared))
-    told = qualgate("gate", "told.yaml", cwd=folder)
-    assert (told.returncode, "which counts by itself" in told.stderr) == (64, True), told.stderr
-    with drafting("drafted", "both"):
-        planned = qualgate("plan", "told.yaml", cwd=folder)
-    assert (planned.returncode, "every answer's drafts are counted" in planned.stderr) == (64, True), planned.stderr
-    blamed = qualgate("run", "gate.yaml", "--blame", cwd=folder)
-    assert (blamed.returncode, "names none" in blamed.stderr) == (64, True), blamed.stderr
+    (folder / "asked.yaml").write_text(text)
+    with drafting("drafted", "both") if words[0] == "plan" else nullcontext():
+        done = qualgate(*words, cwd=folder)
+    assert (done.returncode, said in done.stderr) == (64, True), done.stderr
 
 
 def test_a_plan_needs_no_flag_either(ran):

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.errors import IntegrityError
 from qualgate.identity import sha256_text
 from qualgate.store import decisions, queries
-from qualgate.store.night_tables import nights
 from qualgate.store.nights import Night, add_digests, add_night, last_nights, note_attempt, undelivered, untold
 from qualgate.store.queries import retention
 from qualgate.store.queries.superseded import superseded
@@ -49,14 +47,6 @@ def test_files_that_share_a_store_know_nothing_of_each_other_s_nights_and_digest
     assert [(one.night.exit, one.before) for one in untold(store, FILE)] == [(13, None)]
     assert (untold(store, "theirs"), undelivered(store, FILE)) == ((), ())
     assert [one.target for one in undelivered(store, "theirs")] == ["slack"]
-
-
-def test_a_night_is_never_changed(store):
-    add_night(store, NIGHT)
-    for statement in (nights.update().values(exit=0), nights.delete()):
-        with pytest.raises(IntegrityError, match="append-only"), store.write() as connection:
-            connection.execute(statement)
-    assert last_nights(store, FILE) == (NIGHT,)
 
 
 def test_a_digest_waits_until_it_is_delivered(store):

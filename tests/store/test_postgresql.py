@@ -197,17 +197,8 @@ def test_a_writer_can_hand_over_cancel_and_be_a_node_and_a_night(pg, url):
         owner="ana", name="gate.yaml", folder="/ci", gate_file="version: 1\n", program="1", priority=0, options=(),
         needs={}, files={"/ci/cases.jsonl": b"{}"},
     )  # fmt: skip
-    night = nights.Night(
-        nightly="n",
-        gate="support",
-        model="",
-        due_at="2026-11-26",
-        began_at="",
-        finished_at="",
-        run_id=None,
-        repeated=False,
-        exit=0,
-    )
+    night = nights.Night(nightly="n", gate="support", model="", due_at="2026-11-26", began_at="", finished_at="",
+                         run_id=None, repeated=False, exit=0)  # fmt: skip
     open_store(url).close()
     apply_roles(url)
     with open_store(as_role(pg, url, "writer")) as store:

@@ -57,12 +57,8 @@ def test_units_are_those_of_runs_under_way_and_verdicts_those_of_all(store):
 
 
 def test_nights_and_digests_are_told_by_their_file(store):
-    for night in (
-        NIGHT,
-        replace(NIGHT, model="/a", exit=0),
-        replace(NIGHT, finished_at="2026-11-26T03:00:00Z", exit=0),
-    ):
-        add_night(store, night)
+    for change in ({}, {"model": "/a", "exit": 0}, {"finished_at": "2026-11-26T03:00:00Z", "exit": 0}):
+        add_night(store, replace(NIGHT, **change))
     add_digests(store, "nightly.yaml", {"slack": {}, "webhook": {}}, 3)
     found = service_state(store)
     assert found.last_nights == {("nightly.yaml", "support"): 1795662000.0}
@@ -72,12 +68,12 @@ def test_nights_and_digests_are_told_by_their_file(store):
 
 
 def test_a_model_that_is_gone_and_a_fault_that_passed_do_not_stand_for_ever(store):
-    for night in (
-        replace(NIGHT, exit=64),  # no folder fitted
-        replace(NIGHT, model="/gone", exit=13),
-        replace(NIGHT, model="/a", exit=10),
-        replace(NIGHT, model="/a", exit=0, due_at="2026-11-26T02:00:00+00:00"),
-        replace(NIGHT, gate="search", exit=12),
+    for change in (
+        {"exit": 64},  # no folder fitted
+        {"model": "/gone"},
+        {"model": "/a", "exit": 10},
+        {"model": "/a", "exit": 0, "due_at": "2026-11-26T02:00:00+00:00"},
+        {"gate": "search", "exit": 12},
     ):
-        add_night(store, night)
+        add_night(store, replace(NIGHT, **change))
     assert service_state(store).night_exits == {("nightly.yaml", 0): 1, ("nightly.yaml", 12): 1}

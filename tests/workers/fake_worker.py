@@ -27,27 +27,22 @@ def received(pipe: Connection) -> Iterator[Job]:
 
 
 def result_of(job: Job) -> JobResult:
-    return JobResult(
-        index=job.index,
-        arm=job.arm.name,
-        identity=IDENTITY,
-        footprint=FOOTPRINT,
-        completions=tuple(
-            Completion(
-                key=prompt.key,
-                case_hash=prompt.case_hash,
-                token_ids=(1,),
-                text=prompt.key.case_id,
-                finish_reason="eos",
-                prompt_tokens=len(prompt.token_ids),
-                logprobs=(0.0,),
-                margins=(1.0,),
-                ttft=0.1,
-                e2e=0.1,
-            )
-            for prompt in job.prompts
-        ),
-    )
+    completions = tuple(
+        Completion(key=one.key, case_hash=one.case_hash, token_ids=(1,), text=one.key.case_id, finish_reason="eos",
+                   prompt_tokens=len(one.token_ids), logprobs=(0.0,), margins=(1.0,), ttft=0.1, e2e=0.1)
+        for one in job.prompts
+    )  # fmt: skip
+    return JobResult(index=job.index, arm=job.arm.name, identity=IDENTITY, footprint=FOOTPRINT, completions=completions)
+
+
+def first_time(settings: WorkerSettings, name: str, text: str = "") -> bool:
+    """Whether nobody came here before; leaves a file of this name."""
+    try:
+        with (Path(settings.cache_dir) / name).open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
 
 
 def answering(pipe: Connection, settings: WorkerSettings) -> None:
@@ -65,9 +60,7 @@ def answering(pipe: Connection, settings: WorkerSettings) -> None:
 def dying_once(pipe: Connection, settings: WorkerSettings) -> None:
     """Kills itself in the middle of job 2, the first time anyone runs it."""
     for job in received(pipe):
-        marker = Path(settings.cache_dir) / "died"
-        if job.index == 2 and not marker.exists():
-            marker.write_text("")
+        if job.index == 2 and first_time(settings, "died"):
             os.kill(os.getpid(), signal.SIGKILL)
         pipe.send(result_of(job))
 
@@ -103,9 +96,7 @@ def waiting_for_the_baseline(pipe: Connection, settings: WorkerSettings) -> None
 def dying_in_mid_answer(pipe: Connection, settings: WorkerSettings) -> None:
     """Announces a message of 1000 bytes for job 2, sends 4 of them and dies, the first time anyone runs it."""
     for job in received(pipe):
-        marker = Path(settings.cache_dir) / "died"
-        if job.index == 2 and not marker.exists():
-            marker.write_text("")
+        if job.index == 2 and first_time(settings, "died"):
             os.write(pipe.fileno(), struct.pack("!i", 1000) + b"half")
             os.kill(os.getpid(), signal.SIGKILL)
         pipe.send(result_of(job))
@@ -119,9 +110,7 @@ def telling_of_itself(pipe: Connection, settings: WorkerSettings) -> None:
 def hanging_once(pipe: Connection, settings: WorkerSettings) -> None:
     """Says nothing more in job 2, the first time anyone runs it."""
     for job in received(pipe):
-        marker = Path(settings.cache_dir) / "hung"
-        if job.index == 2 and not marker.exists():
-            marker.write_text(str(os.getpid()))
+        if job.index == 2 and first_time(settings, "hung", str(os.getpid())):
             signal.pause()
         pipe.send(result_of(job))
 
