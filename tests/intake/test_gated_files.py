@@ -124,6 +124,7 @@ def test_the_closed_list_of_score_files_fails_closed(tmp_path):
     few = [line for line in a.read_text().splitlines() if '"code-1"' not in line]
     (tmp_path / "few.jsonl").write_text("\n".join(few))
     assert code((gate, a, tmp_path / "few.jsonl")) == 13, "a case of one side alone"
+    assert code((gate, tmp_path / "few.jsonl", b)) == 13, "of the other"
     (tmp_path / "as few.jsonl").write_text("\n".join(few).replace('"model": "baseline"', '"model": "another"'))
     both = (gate, tmp_path / "few.jsonl", tmp_path / "as few.jsonl")
     assert code(both) == 0, "nobody said that it was expected"

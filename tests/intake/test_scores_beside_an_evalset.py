@@ -91,7 +91,7 @@ def test_rows_of_another_version_of_the_set_are_stale_by_ids_too(tmp_path, setti
     bodies = [body(f"c{i}", f"question {i}") for i in range(300)]
 
     def old(row: Row) -> Row:
-        return row | {"case_hash": f"old {row['case_hash']}"}
+        return row | {"cluster": "before", "case_hash": f"old {row['case_hash']}"}
 
     def silent(row: Row) -> Row:
         return row | {"case_hash": ""}

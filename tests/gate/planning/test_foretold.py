@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import sqrt
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -102,6 +103,21 @@ def test_relative_drops_of_drawn_tables_are_decided_as_the_gate_decides_them(no_
         differing += (within[row], beyond[row]) != (result.p_within <= 0.05, result.p_beyond <= 0.025)
     assert {bool(one) for one in within} == {bool(one) for one in beyond} == {True, False}
     assert differing <= 1, "only margins of about the same rate share a decision"
+
+
+@pytest.mark.parametrize("repeats", ["any", "all"])
+def test_any_and_all_of_the_repeats_are_one_outcome_a_question(repeats: Literal["any", "all"]) -> None:
+    """As a question that is asked once and whose answer changes as often."""
+    once, thrice = (PlannedSet(name="a", metrics=METRIC, cases=150, repeats=number) for number in (1, 3))
+    rule, key = Rule(metric="exact_match", max_drop=0.08, repeats=repeats), (f"exact_match {repeats}", "a")
+    told = Assumed(disagreement={key: 0.1}, baseline={key: 0.9})
+    planned = plan_policy([thrice], Policy(rules=(rule,)), told, search=False)
+    alone = Assumed(default_disagreement=0.1, default_baseline=0.9)
+    single = plan_policy([once], Policy(rules=(Rule(metric="exact_match", max_drop=0.08),)), alone, search=False)
+    assert planned.approve == pytest.approx(single.approve, abs=0.03)
+    assert (planned.rules[0].n, planned.rules[0].clusters) == (150, None)
+    assert "like one answer" in plan_policy([thrice], Policy(rules=(rule,)), search=False).source
+    assert "like one answer" not in planned.source
 
 
 def test_more_answers_to_a_case_tell_the_less_the_more_they_are_alike() -> None:
