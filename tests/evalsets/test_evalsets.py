@@ -80,69 +80,26 @@ def test_the_shipped_sets_are_fine_and_read_at_once():
     assert elapsed < 20 * cases / 2800, f"{cases} cases in {elapsed:.2f} s"  # a collapse, not the goal
 
 
-HEADERS = yaml.safe_load(Path(__file__).with_name("headers.yaml").read_text(encoding="utf-8"))
+def rows_of(name: str) -> list[list[Any]]:
+    return yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("header", "line", "message"), HEADERS)
+@pytest.mark.parametrize(("header", "line", "message"), rows_of("headers"))
 def test_a_wrong_header_is_named_with_its_line(write, header, line, message):
     assert any(
         found.startswith(f"mine.yaml:{line}: ") and message in found for found in messages(write([GOOD], header))
     )
 
 
-def without(case: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in case.items() if name != key}
+FAULTS = rows_of("cases")
+FAULTS.append(["json.schema", [], {"schema": {"enum": list(range(20_000))}}, "more than 10,000 nodes"])
 
 
-CASES = [
-    ("exact_match", without(GOOD, "id"), "`id` must be a text"),
-    ("exact_match", {**GOOD, "id": 3}, "`id` must be a text"),
-    ("exact_match", {**GOOD, "id": "a\nb"}, "`id` must be a text"),
-    ("exact_match", without(GOOD, "answer"), "exact_match needs `answer`"),
-    ("exact_match", {**GOOD, "answer": 4}, "exact_match needs `answer`, a text; found 4"),
-    ("exact_match", without(GOOD, "prompt"), "neither"),
-    ("exact_match", {**GOOD, "messages": []}, "not both"),
-    ("exact_match", {**GOOD, "prompt": ""}, "`prompt` must be a text"),
-    ("exact_match", {**without(GOOD, "prompt"), "messages": []}, "list of messages"),
-    ("exact_match", {**without(GOOD, "prompt"), "messages": ["hi"]}, "messages[0] must be an object"),
-    ("exact_match", {**without(GOOD, "prompt"), "messages": [{"role": "user"}]}, "messages[0] must be an object"),
-    ("exact_match", {**without(GOOD, "prompt"), "messages": [{"role": "bot", "content": ""}]}, "messages[0].role"),
-    ("exact_match", {**without(GOOD, "prompt"), "messages": [{"role": "system", "content": ""}]}, "the last message"),
-    ("exact_match", without(GOOD, "max_new_tokens"), "`max_new_tokens` must be a whole number from 1, it is missing"),
-    ("exact_match", {**GOOD, "max_new_tokens": 0}, "found 0"),
-    ("exact_match", {**GOOD, "max_new_tokens": True}, "found True"),
-    ("exact_match", {**GOOD, "max_new_tokens": 8.0}, "found 8.0"),
-    ("exact_match", {**GOOD, "tags": "x"}, "`tags` must be a list"),
-    ("exact_match", {**GOOD, "cluster": 3}, "`cluster` must be a text"),
-    ("exact_match", {**GOOD, "prompt": "a\0b"}, "NUL"),
-    ("exact_match", {**GOOD, "reasoning": "I count."}, "`reasoning` must be one of think, think_answer, seed"),
-    ("numeric", {**GOOD, "answer": "four"}, "needs a number"),
-    ("numeric", {**GOOD, "answer": True}, "needs `answer`, a number"),
-    ("json.schema", GOOD, "needs `schema`"),
-    ("json.schema", {**SCHEMA, "schema": []}, "a schema is an object"),
-    ("json.schema", {**SCHEMA, "schema": {"type": "text"}}, "not a 2020-12 schema at $"),
-    ("json.schema", {**SCHEMA, "schema": {"properties": {"a": {"minimum": "1"}}}}, "at $.properties.a"),
-    ("json.schema", {**SCHEMA, "schema": {"$ref": "https://example.org/s.json"}}, "leaves the schema"),
-    ("json.schema", {**SCHEMA, "schema": {"$ref": "#/$defs/no"}}, "leads nowhere"),
-    ("json.schema", {**SCHEMA, "schema": {"$ref": "#"}}, "refers to itself"),
-    ("json.schema", {**SCHEMA, "schema": {"pattern": "(?<=a)b"}}, "not one RE2 takes"),
-    ("json.schema", {**SCHEMA, "schema": {"enum": list(range(20_000))}}, "more than 10,000 nodes"),
-    ("json.schema", {**SCHEMA, "schema": {"$schema": "http://json-schema.org/draft-03/schema#"}}, "that is read"),
-    ("tool_call.valid", without(CALLS, "tools"), "needs `tools`"),
-    ("tool_call.valid", without(CALLS, "expected_calls"), "needs `expected_calls`"),
-    ("tool_call.valid", {**CALLS, "tools": [TOOL, {"parameters": {}}]}, "tools[1] must be an object with a `name`"),
-    ("tool_call.valid", {**CALLS, "tools": [TOOL, TOOL]}, "a second tool 'book'"),
-    ("tool_call.valid", {**CALLS, "tools": [{**TOOL, "parameters": {"type": "thing"}}]}, "tools[0].parameters: not a"),
-    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "b", "arguments": {}}]}, "which no tool is called"),
-    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "book", "arguments": {}}]}, "own schema refuses it"),
-    ("tool_call.valid", {**CALLS, "expected_calls": [{"name": "book"}]}, "a call as {\"name\": "),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("metric", "case", "message"), CASES, ids=[case[2][:40] for case in CASES])
-def test_a_wrong_case_is_named_with_its_line(write, metric, case, message):
+@pytest.mark.parametrize(("metric", "lost", "gained", "message"), FAULTS, ids=[row[-1][:40] for row in FAULTS])
+def test_a_wrong_case_is_named_with_its_line(write, metric, lost, gained, message):
     good = {"exact_match": GOOD, "numeric": GOOD, "json.schema": SCHEMA, "tool_call.valid": CALLS}[metric]
-    (found,) = messages(write([{**good, "id": "first"}, case], f"metrics: [{metric}]"))
+    wrong = {key: value for key, value in good.items() if key not in lost} | gained
+    (found,) = messages(write([{**good, "id": "first"}, wrong], f"metrics: [{metric}]"))
     assert found.startswith("mine.jsonl:2: ")
     assert message in found
 

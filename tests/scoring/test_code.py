@@ -14,6 +14,7 @@ from qualgate.sandbox import Sandbox, Tier
 from qualgate.scoring import code, unit_tests
 from qualgate.scoring.code import METRIC, pass_at_k, program_of, score_code
 from qualgate.scoring.unit_tests import BadTests
+from tests.scoring.cases import table
 from tests.verification.escapes.hostile import FORGERIES, FORGERY_TESTS
 from tests.verification.escapes.solutions import solution
 from tests.verification.shared import DATA
@@ -96,33 +97,8 @@ def test_tests_that_cannot_tell_decide_nothing(sandbox, tests):
 
 # ----------------------------------------------------------------------------------------------- verdicts
 
-RIGHT = [  # tests, answer: must pass, wherever they are compared
-    ("assert f(2) == [2, (2,), {2: 'a'}]", "def f(x): return [x, (x,), {x: 'a'}]"),
-    ("assert f(2) is None", "def f(x): pass"),
-    ("assert f(2) is True and not f(3)", "def f(x): return x == 2"),
-    ("assert abs(f(2) - 0.3) < 1e-6\nassert 0 < f(2) <= 0.31", "def f(x): return 0.1 + 0.2"),
-    ("import math\nassert math.isclose(f(2), 0.3, rel_tol=1e-9)", "def f(x): return 0.1 + 0.2"),
-    ("assert math.isclose(f(2), 0.3)", "def f(x): return 0.1 + 0.2"),
-    ("assert set(f(2)) == {1, 2}\nassert sorted(f(2)) == [1, 1, 2]", "def f(x): return [2, 1, 1]"),
-    ("assert f(x=2, y=3) == 5", "def f(x, y): return x + y"),
-    ("assert f(2)[-1] == 9", "def f(x): return [1, 9]"),
-    ("want = [1, 2]\nassert f(2) == want", "def f(x): return [1, 2]"),
-    ("assert f(f(1)) == 3", "def f(x): return x + 1"),
-    ("assert list(f(3)) == [0, 1, 2]", "def f(x):\n    yield from range(x)"),
-    (f"assert f(700) == {7**9000:#x}", "def f(x): return 7 ** 9000" ),
-    ("assert f('aab') == {'a': 2, 'b': 1}", "from collections import Counter as f"),
-    ("for i in range(20):\n    assert f(i) == i * i", "def f(x): return x * x"),
-    ("import random\nx = random.random()\nassert f(x) == x", "def f(x): return x"),
-    ("assert f('a').upper() == 'A'", "def f(x): return x"),
-    ("assert f(lambda a: a + 1, 2) == 3", "def f(g, x): return g(x)"),
-    ("assert f(sum, [1, 2]) == 3\nassert isinstance(f(sum, [1]), int)", "def f(g, x): return g(x)"),
-    ("x = [3, 1]\nf(x)\nassert x == [1, 3]", "def f(x): x.sort()"),
-    ("try:\n    f(0)\n    assert False\nexcept ZeroDivisionError:\n    pass\nassert f(1) == 1", "def f(x): return 1 // x"),
-    ("a = [1]\nassert f(a) == 0\nassert a == [1, 5]", "def f(a):\n    a.append(5)\n    return 0"),
-    ("a = [1]\nassert f(a=a) == 0\nassert a == [1, 5]", "def f(a):\n    a.append(5)\n    return 0"),
-    ("def test_one():\n    assert f(1) == 2\n\ndef test_two():\n    assert f(2) == 3", "def f(x): return x + 1"),
-    ("METADATA = {'author': 'jt'}\n\ndef check(candidate):\n    assert candidate(1) == 2, 'one'\n    assert True", "def f(x): return x + 1"),
-]  # fmt: skip
+RIGHT = [(exam["tests"], exam["answer"]) for exam in table("exams/right")]  # wherever they are compared
+RIGHT.append((f"assert f(700) == {7**9000:#x}", "def f(x): return 7 ** 9000"))
 
 
 @pytest.mark.parametrize(("tests", "answer"), RIGHT, ids=[tests[:40].replace("\n", ";") for tests, _ in RIGHT])
