@@ -16,13 +16,11 @@ import pytest
 
 from qualgate.errors import UsageError
 from qualgate.workers import pool
-from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_pool import OnRay, nodes_of
 from tests.workers import fake_worker
 from tests.workers.test_pool import (  # noqa: F401  # the promises, kept by whoever is hired
     ended,
     every_unit,
-    jobs,
     run,
     test_a_job_on_which_every_worker_hangs_becomes_a_failure_that_names_the_timeout,
     test_a_mistake_of_the_user_found_by_a_worker_stops_the_run_with_its_message,
@@ -89,32 +87,12 @@ def test_a_node_that_is_lost_in_the_middle_of_a_job_loses_and_doubles_nothing(cl
         cluster.remove_node(node)
 
 
-def test_engines_too_large_for_any_node_are_refused_before_anything_runs(cluster, tmp_path):
-    with pytest.raises(UsageError, match="no node of the Ray cluster offers that"):
-        list(run_jobs(jobs(tmp_path), replace(told(tmp_path), place=on(cluster.address, tmp_path, 2**50)), 2))
-
-
-def test_a_folder_that_no_node_has_is_named_with_a_node(cluster, tmp_path):
-    where = replace(on(cluster.address, tmp_path), reads=("/nowhere/model",))
-    with pytest.raises(UsageError, match=r"node \S+ \(\S+\) has no /nowhere/model"):
-        list(run_jobs(jobs(tmp_path), replace(told(tmp_path), place=where), 2))
-
-
 def test_nodes_are_told_with_what_they_offer_once_they_were_looked_at_as_before_a_run(cluster, tmp_path):
     offers = nodes_of(on(cluster.address, tmp_path))  # one or two of them: a test before may have lost one
     assert {re.sub(r"^node .* \(.*\): |, [^,]*$", "", one) for one in offers} == {"1 core, 0 GPUs"}
     assert len({*offers}) == len(offers)
     with pytest.raises(UsageError, match=r"node .* has no .*/none"):
         nodes_of(replace(on(cluster.address, tmp_path), reads=(str(tmp_path / "none"),)))
-
-
-def test_another_ray_in_the_cluster_is_told_with_both_versions(cluster, tmp_path, monkeypatch):
-    import ray
-
-    theirs = ray.__version__
-    monkeypatch.setattr(ray, "__version__", "1.2.3")
-    with pytest.raises(UsageError, match=rf"Ray: {theirs}.*Ray: 1\.2\.3.*Install"):
-        run(tmp_path, fake_worker.answering)
 
 
 COORDINATOR = """
