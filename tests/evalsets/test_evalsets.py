@@ -7,15 +7,14 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from qualgate import evalsets
 from qualgate.errors import UsageError
 from qualgate.identity import case_hash
 from qualgate.scoring import score
+from tests.evalsets.tables import rows_of
 
 GOOD = {"id": "a", "prompt": "2 + 2 =", "answer": "4", "max_new_tokens": 8}
 TOOL = {"name": "book", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
@@ -78,10 +77,6 @@ def test_the_shipped_sets_are_fine_and_read_at_once():
     assert {"arithmetic", "json_extract", "tool_calls"} <= {found.name for found in sets}
     cases = sum(len(found.cases) for found in sets)
     assert elapsed < 20 * cases / 2800, f"{cases} cases in {elapsed:.2f} s"  # a collapse, not the goal
-
-
-def rows_of(name: str) -> list[list[Any]]:
-    return yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("header", "line", "message"), rows_of("headers"))

@@ -6,6 +6,7 @@ import pytest
 
 from qualgate import evalsets
 from qualgate.scoring import score
+from tests.evalsets.tables import rows_of
 from tests.evalsets.test_evalsets import GOOD, messages
 
 CHOICE = {"id": "c", "prompt": "2 + 2 =", "choices": ["3", "4"], "answer": "4"}
@@ -21,31 +22,8 @@ def test_a_set_by_likelihood_has_its_choices_read_and_nothing_written(write, tmp
     assert [(s.metric, s.verdict) for s in found] == [("multiple_choice.acc", True), ("multiple_choice.acc_norm", True)]
 
 
-LIKELIHOOD_FAULTS = {
-    "an answer to write": (
-        {**CHOICE, "max_new_tokens": 4},
-        "mine.jsonl:1: `max_new_tokens`: multiple_choice.acc has the model read `choices` and write nothing; take "
-        "`max_new_tokens` out",
-    ),
-    "messages": (
-        {**CHOICE, "prompt": None, "messages": [{"role": "user", "content": "x"}]},
-        "mine.jsonl:1: `messages`: multiple_choice.acc reads each choice right after a plain text; give that text as "
-        "`prompt` instead",
-    ),
-    "no choices": ({"id": "c", "prompt": "x", "answer": "4"}, "multiple_choice.likelihood needs `choices`"),
-    "an answer that is no choice": (
-        {**CHOICE, "answer": "7"},
-        "`answer`: '7' is none of 2 choices: give one's text, place (0 to 1) or letter (A to B)",
-    ),
-    "a delimiter of another type": ({**CHOICE, "delimiter": 3}, "`delimiter` must be a text"),
-    "requests of its own": ({**CHOICE, "requests": "x"}, "`requests` is of lm-eval's tasks"),
-}
-
-
-@pytest.mark.parametrize("what", LIKELIHOOD_FAULTS)
-def test_a_case_that_cannot_be_judged_by_likelihood_is_named(write, what):
-    body, said = LIKELIHOOD_FAULTS[what]
-    body = {key: value for key, value in body.items() if value is not None}
+@pytest.mark.parametrize(("body", "said"), rows_of("likelihood"))
+def test_a_case_that_cannot_be_judged_by_likelihood_is_named(write, body, said):
     assert any(said in message for message in messages(write([body], BY_LIKELIHOOD)))
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-import yaml
 
 from qualgate import evalsets
 from qualgate.errors import UsageError
 from qualgate.evalsets.own_rows import read_rows
+from tests.evalsets.tables import rows_of
 
 ASK = [{"role": "user", "content": "Which order?"}]
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 # What a row says → the row, metrics, the case but for its id and length.
-ROWS = yaml.safe_load(Path(__file__).with_name("own_rows.yaml").read_text(encoding="utf-8"))
+ROWS = rows_of("own_rows")
 
 
 def written(tmp_path, rows) -> object:
@@ -72,19 +71,7 @@ def test_rows_of_several_kinds_become_several_sets(tmp_path):
     assert [case["id"] for case in found.sets[0].cases] == ["0", "1", "4"]
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"answer": "A17"}, "no key says what is asked; found 'answer'. Call it `question`"),
-        ({"question": "Which?"}, "nothing says what a right answer is. Add one of: `answer`"),
-        ({"question": "Which?", "anwser": "17"}, "did you mean `answer` by 'anwser'?"),
-        ({"question": 7, "answer": "A17"}, "no key says what is asked"),
-        ({"id": "r", "turns": [{"user": "Hi"}]}, "rows with `turns` are the cases of an evalset already: write a YAML"),
-        ({"messages": "hello", "answer": "x"}, "`messages` is no list of messages that ask something"),
-        ({"messages": ["hello"], "answer": "x"}, "a message is an object with `role` and `content`"),
-        ({"question": "Which?", "tools": TOOLS}, "`tools` without `expected_calls`"),
-    ],
-)
+@pytest.mark.parametrize(("row", "said"), rows_of("no_cases"))
 def test_a_row_that_cannot_be_a_case_is_told_with_its_line(tmp_path, row, said):
     path = written(tmp_path, [{"question": "Ask", "answer": "yes"}, row])
     with pytest.raises(UsageError) as refused:

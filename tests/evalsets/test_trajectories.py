@@ -9,6 +9,7 @@ import pytest
 
 from qualgate import evalsets
 from qualgate.records import Evalset
+from tests.evalsets.tables import rows_of
 
 TOOLS = [
     {"name": "order", "parameters": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}},
@@ -80,31 +81,7 @@ def test_tools_of_a_turn_are_offered_from_it_on(write):
     assert "which no tool is called" in found[0]
 
 
-@pytest.mark.parametrize(
-    ("turns", "message"),
-    [
-        ([FIRST | {"tools": []}], "turns[0].tools must be a list of tools, those offered from this turn on as well"),
-        ([FIRST | {"tools": ["order"]}], "turns[0].tools must be a list of tools"),
-        ([FIRST | {"tools": [{"name": 3}]}], "turns[0]: tools[2] must be an object with"),
-        ([], "`turns` must be a list of turns"),
-        ("again", "`turns` must be a list of turns"),
-        (["hello"], "turns[0] must be an object"),
-        ([{"user": "a"}], "turns[0] has no `expected_calls`: without them nothing says what is right"),
-        ([{"user": "a", "expected_calls": "none"}], "turns[0].expected_calls must be a list of calls"),
-        ([{"user": "a", "expected_calls": [{"name": "order"}]}], "turns[0].expected_calls[0] must be a call as"),
-        ([{"user": "a", "expected_calls": [{"name": "sell", "arguments": {}}]}], "which no tool is called"),
-        ([FIRST | {"results": ["sent", "twice"]}], "turns[0].results[1] is of a call that nobody made: 1 calls"),
-        ([SPOKEN | {"user": "a", "results": ["sent"]}], "turns[0].results[0] is of a call that nobody made"),
-        ([FIRST | {"results": []}, LAST], "turns[0].results lacks what expected_calls[0] gave"),
-        ([FIRST | {"results": "sent"}], "turns[0].results must be a list"),
-        ([{"user": "a", "expected_calls": []}, LAST], "turns[0] expects no call and has no `says`"),
-        ([FIRST, SPOKEN, {"expected_calls": []}], "turns[2] has no `user`"),
-        ([SPOKEN], "turns[0] has no `user`"),
-        ([FIRST | {"user": ""}], "turns[0].user must be a text"),
-        ([FIRST | {"result": []}], "turns[0] has an unknown key 'result'; did you mean 'results'?"),
-        ([FIRST | {"max_new_tokens": 0}], "turns[0]: `max_new_tokens` must be a whole number from 1"),
-    ],
-)
+@pytest.mark.parametrize(("turns", "message"), rows_of("turns"))
 def test_turns_that_nobody_can_be_asked_are_refused(write, turns, message):
     found = faults(write, ROW | {"turns": turns})
     assert len(found) == 1

@@ -8,6 +8,7 @@ from qualgate.records import Evalset
 from qualgate.scoring.code import METRIC, score_code
 from qualgate.scoring.needs import code_faults
 from qualgate.scoring.unit_tests.examples import difference
+from tests.scoring.cases import table
 
 SUMS = [{"stdin": "1 2\n", "stdout": "3\n"}, {"stdin": "5 6\n", "stdout": "11\n"}]
 ADDS = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -73,30 +74,11 @@ def test_a_function_is_called_by_its_name_or_as_a_method_of_solution(sandbox):
     assert judged(sandbox, equal, **asked)[:2] == (False, "wrong_value")
 
 
-BAD = {  # what is wrong with the case → the words that say so
-    "a text among them": ({"tests": [*SUMS, "assert f(1)"]}, "tests[2] must be as"),
-    "no output": ({"tests": [{"stdin": "1"}]}, "tests[0] must be as"),
-    "a key too many": ({"tests": [SUMS[0] | {"input": "1"}]}, "tests[0] must be as"),
-    "no text": ({"tests": [{"stdin": 1, "stdout": "1"}]}, "tests[0].stdin must be a text"),
-    "a lone surrogate": ({"tests": [{"stdin": "\ud800", "stdout": "1"}]}, "tests[0].stdin must be a text"),
-    "no time": ({"tests": [SUMS[0] | {"seconds": 0}]}, "tests[0].seconds must be a whole number from 1 to 60"),
-    "too much time": ({"tests": [SUMS[0] | {"seconds": 61}]}, "tests[0].seconds"),
-    "nothing due": ({"tests": [{"stdin": "1", "stdout": " \n"}]}, "a program that does nothing would be right"),
-    "calls without a name": ({"tests": CALLS}, "without `fn_name`, which the case lacks"),
-    "outputs with a name": ({"tests": SUMS, "fn_name": "f"}, "with `fn_name`, which the case has"),
-    "no name": ({"tests": CALLS, "fn_name": "f()"}, "`fn_name` is the name of the function"),
-    "no list of arguments": ({"tests": [{"args": 1, "returns": 1}], "fn_name": "f"}, "tests[0].args must be a list"),
-    "a prelude that is no text": ({"tests": SUMS, "prelude": 5}, "`prelude` must be a text"),
-    "packages that are no list": ({"tests": SUMS, "packages": "numpy"}, "`packages` must be a list"),
-    "a package by a path": ({"tests": SUMS, "packages": ["./numpy"]}, "is no package's name"),
-    "too many packages": ({"tests": SUMS, "packages": [f"p{n}" for n in range(51)]}, "at most 50"),
-    "a package twice": ({"tests": SUMS, "packages": ["Num_py", "num-py==1"]}, "'num-py' twice"),
-}
+SURROGATE = ({"tests": [{"stdin": "\ud800", "stdout": "1"}]}, "tests[0].stdin must be a text")
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_case_that_cannot_be_judged_is_refused_by_name(name):
-    body, words = BAD[name]
+@pytest.mark.parametrize(("body", "words"), [*table("code_faults")["outputs"], SURROGATE])
+def test_a_case_that_cannot_be_judged_is_refused_by_name(body, words):
     assert any(words in fault for fault in code_faults(body, SET))
 
 

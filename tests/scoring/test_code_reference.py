@@ -11,6 +11,7 @@ from qualgate.scoring.code import METRIC, score_code
 from qualgate.scoring.needs import code_faults
 from qualgate.scoring.unit_tests.mbpp_inputs import as_called
 from qualgate.scoring.unit_tests.reference import Inputs, Rule
+from tests.scoring.cases import table
 
 TWICE = {
     "prompt": "def f(x):\n    '''Twice x.'''\n", "entry_point": "f", "canonical_solution": "    return x * 2\n",
@@ -119,20 +120,7 @@ def test_a_reference_that_fails_is_nobody_s_verdict(sandbox, solution):
     assert judged(sandbox, "    return 2 * x\n", canonical_solution=solution) == (None, "tests")
 
 
-BAD = {
-    "no name": ({"entry_point": None}, "`entry_point` is the name"),
-    "no reference": ({"canonical_solution": None}, "`canonical_solution` is a program that defines f"),
-    "a reference of another": ({"canonical_solution": "x = 1", "prompt": ""}, "that defines f"),
-    "no list of lists": ({"base_input": [1]}, "`base_input` must be a list of lists of arguments"),
-    "no inputs": ({"base_input": [], "plus_input": []}, "hold no input"),
-    "no tolerance": ({"atol": "x"}, "`atol` must be a number from 0"),
-    "a tolerance below 0": ({"atol": -1}, "`atol` must be a number from 0"),
-    "another form than the task's": ({"task_id": "Mbpp/2", "base_input": [[1]]}, "does not have the form of Mbpp/2's"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_case_that_cannot_be_judged_is_refused_by_name(name):
-    body, words = BAD[name]
+@pytest.mark.parametrize(("body", "words"), table("code_faults")["reference"])
+def test_a_case_that_cannot_be_judged_is_refused_by_name(body, words):
     assert any(words in fault for fault in code_faults(TWICE | body, SET))
     assert list(code_faults(TWICE, SET)) == []

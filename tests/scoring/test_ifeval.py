@@ -85,23 +85,7 @@ def test_loose_forgives_a_preamble_and_stars():
     assert score_ifeval(asked, " \n ")["ifeval.inst_loose"].extracted == "[false, false]"
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "reason"),
-    [
-        ("keywords:nothing", {}, "no instruction"), ("keywords:existence", {}, "keywords is None"),
-        ("startend:quotation", {"end_phrase": "x"}, "takes no 'end_phrase'"),
-        ("keywords:letter_frequency", {"let_frequency": 1, "let_relation": "at least"}, "letter is None"),
-        ("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"},
-        "one character that can be seen"),
-        ("keywords:letter_frequency", {"letter": "\t", "let_frequency": 1, "let_relation": "at least"},
-        "one character that can be seen"),
-        ("length_constraints:number_words", {"num_words": -1, "relation": "at least"}, "above 0"),
-        ("length_constraints:number_words", {"num_words": 0, "relation": "at least"}, "num_words is None"),
-        ("length_constraints:number_words", {"num_words": 1, "relation": "more"}, "'less than' or"),
-        ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 1, "nth_paragraph": 2,
-        "first_word": "a"}, "beyond"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "arguments", "reason"), table("ifeval_faults"))
 def test_arguments_that_lm_eval_would_draw_by_lot_are_refused(name, arguments, reason):
     assert reason in next(iter(faults(body((name, arguments)))))
     found = score_ifeval(body((name, arguments)), "text")

@@ -83,24 +83,7 @@ def case(category: str, expected: str = "f", **accepted) -> Case:
 
 
 @needs_grammars
-@pytest.mark.parametrize(
-    ("category", "text", "verdict", "word"),
-    [
-        ("simple_java", '[f(a=1, b="x y")]', True, ""),
-        ("simple_java", '[f(a=2, b="x y")]', False, "value_error:others"),
-        ("simple_java", '[f(a="1", b="x y")]', True, ""),  # quotes go, and the type is the text's
-        ("simple_java", '[f(b="x y", b="x y")]', False, "ast_decoder:decoder_failed"),
-        ("simple_java", "I cannot do this.", False, "ast_decoder:decoder_failed"),
-        ("simple_java", "[]", False, "ast_decoder:decoder_wrong_output_format"),
-        ("simple_javascript", "f(a=1, b='xY')", True, ""),
-        ("simple_javascript", "f(a=1, b='q')", False, "value_error:string"),
-        ("simple_javascript", "f(x, a=1, b='x y')", False, "simple_function_checker:unexpected_param"),
-        ("simple_javascript", "f(a=1)", False, "simple_function_checker:missing_required"),
-        ("simple_javascript", "g(a=1, b='x')", False, "simple_function_checker:wrong_func_name"),
-        ("simple_javascript", "let y = f(a=1, b='x y')", False, "ast_decoder:decoder_wrong_output_format"),
-        ("simple_javascript", '[{"f": {"a": "1", "b": "x y"}}]', True, ""),  # function-calling mode
-    ],
-)
+@pytest.mark.parametrize(("category", "text", "verdict", "word"), table("tools/source_verdicts"))
 def test_a_text_gets_the_references_verdict_and_word(category, text, verdict, word):
     found = score_compat(case(category, a=[1], b=["x y"]), NO_SET, text)["tool_call.correct"]
     assert (found.verdict, found.error_type) == (verdict, word)

@@ -79,25 +79,7 @@ def test_a_call_after_thinking_or_a_fence_counts_and_the_ones_inside_do_not():
 
 
 @pytest.mark.parametrize("name", ["qwen3_coder", "glm45", "minimax_m2", "hunyuan_v3"])
-@pytest.mark.parametrize(
-    ("schema", "text", "value"),
-    [
-        ({"type": "string"}, "5", "5"),
-        ({"type": "string"}, "true", "true"),
-        ({"type": "integer"}, "5", 5),
-        ({"type": "integer"}, "five", "five"),
-        ({"type": "number"}, "-2.5e3", -2500.0),
-        ({"type": "number"}, "1e999", "1e999"),
-        ({"type": "number"}, "1_000", "1_000"),
-        ({"type": "boolean"}, "False", False),
-        ({"type": ["string", "null"]}, "null", None),
-        ({"type": ["string", "integer"]}, "7", 7),
-        ({"enum": [1, 2]}, "2", 2),
-        ({"anyOf": [{"type": "object"}, {"type": "string"}]}, '{"a": 1}', {"a": 1}),
-        ({"type": "array"}, "[1, 1", "[1, 1"),
-        ({"type": "object"}, '{"a": 1, "a": 2}', '{"a": 1, "a": 2}'),
-    ],
-)
+@pytest.mark.parametrize(("schema", "text", "value"), table("tools/between_tags"))
 def test_values_between_tags_get_their_type_from_the_schema(name, schema, text, value):
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": schema}}}}]
     pair = f"<arg_key>a</arg_key><arg_value>{text}</arg_value>"
