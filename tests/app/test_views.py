@@ -23,10 +23,13 @@ from tests.store.made import make_plan, make_results, make_run
 ROOT = Path(__file__).resolve().parents[2]
 
 
+NOTICES = ("info", "success", "warning", "error")
+
+
 def shown(app) -> str:
     """All that a page says, as one text."""
     assert not app.exception, [one.value for one in app.exception]
-    kinds = "header subheader markdown caption text code info success warning error html button".split()
+    kinds = ("header", "subheader", "markdown", "caption", "text", "code", "html", "button", *NOTICES)
     return "\n".join(str(getattr(one, "value", "") or one.proto) for kind in kinds for one in app.get(kind))
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from qualgate.config.nightly import load_nightly
+from qualgate.config.nightly import Nightly, load_nightly
 from qualgate.errors import Exit, InfrastructureError
 from qualgate.pipeline.nights.items import overdue
 from qualgate.report.exposition import Exposition
-from qualgate.store.database import open_store
+from qualgate.store.database import Store, open_store
 from qualgate.store.nights import Night, add_night
 from qualgate.store.queries.service import ServiceState
 from tests.command_line import qualgate
@@ -110,15 +111,29 @@ def test_a_file_of_a_store_that_is_away_since_says_so_and_no_longer_that_it_is_t
     assert [name for name, *_ in found] == ["qualgate_info"]
 
 
-def test_metrics_are_served_until_the_command_is_ended(store, tmp_path):
-    command = [sys.executable, "-m", "qualgate", "metrics", "--store", store.url, "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ) as served:
+@contextmanager
+def serving(store: str, folder: Path) -> Iterator[tuple[list[str], Callable[[], float]]]:
+    """What the command says before it serves, and the metric of the store's being there, read at its address. It is
+    ended by Ctrl-C."""
+    command = [sys.executable, "-m", "qualgate", "metrics", "--store", store, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as served:
         assert served.stderr is not None
-        address = served.stderr.readline().split()[1]
-        with urllib.request.urlopen(address, timeout=30) as reply:
-            assert said(reply.read().decode())["qualgate_store_up",] == 1
+        told = [served.stderr.readline()]
+        while "http://" not in told[-1]:
+            told.append(served.stderr.readline())
+
+        def store_up() -> float:
+            with urllib.request.urlopen(told[-1].split()[1], timeout=30) as reply:
+                return said(reply.read().decode())["qualgate_store_up",]
+
+        yield told, store_up
         served.send_signal(signal.SIGINT)
         assert served.wait(30) == Exit.INTERRUPTED
+
+
+def test_metrics_are_served_until_the_command_is_ended(store, tmp_path):
+    with serving(store.url, tmp_path) as (_, store_up):
+        assert store_up() == 1
 
 
 @pytest.mark.proof
@@ -126,55 +141,51 @@ def test_metrics_are_served_while_the_store_is_away_and_once_it_is_back_with_its
     pg = server()
     url = pg.new_database()
     pg.stop()
-    try:
-        command = [sys.executable, "-m", "qualgate", "metrics", "--store", url, "--port", "0"]
-        served = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=os.environ)
-        assert served.stderr is not None
-        assert "See that its server runs" in served.stderr.readline()
-        address = served.stderr.readline().split()[1]
-        with urllib.request.urlopen(address, timeout=30) as reply:
-            assert said(reply.read().decode())["qualgate_store_up",] == 0
-    finally:
-        pg.start()
-    with urllib.request.urlopen(address, timeout=30) as reply:
-        assert said(reply.read().decode())["qualgate_store_up",] == 1
-    served.send_signal(signal.SIGINT)
-    served.communicate(timeout=30)
-    assert served.returncode == Exit.INTERRUPTED
+    with ExitStack() as open_:
+        try:
+            told, store_up = open_.enter_context(serving(url, tmp_path))
+            assert "See that its server runs" in told[0]
+            assert store_up() == 0
+        finally:
+            pg.start()
+        assert store_up() == 1
+
+
+NOW = datetime(2026, 11, 26, 5, tzinfo=UTC)
+
+
+def nightly_of(folder: Path, *gates: str) -> Nightly:
+    """A nightly file of these entries, each of a gate file of its name."""
+    entries = ", ".join(f"{gate[0]}: {{gate: {gate}}}" for gate in gates)
+    for gate in gates:
+        (folder / f"{gate[0]}.yaml").write_text("version: 1\n")
+    (folder / "nightly.yaml").write_text(f"version: 1\nschedule: {{at: '02:00'}}\ngates: {{{entries}}}\n")
+    return load_nightly(folder / "nightly.yaml")
+
+
+def made(store: Store, nightly: Nightly, day: int, model: str = "") -> None:
+    """A night of the gate a, due at two and over at three."""
+    night = Night(
+        nightly=nightly.name, gate="a", model=model, due_at=f"2026-11-{day}T02:00:00+00:00", began_at="",
+        finished_at=f"2026-11-{day}T03:00:00Z", run_id=None, repeated=False, exit=0,
+    )  # fmt: skip
+    add_night(store, night)
 
 
 def test_a_night_is_overdue_from_its_time_until_it_was_made(store, tmp_path):
-    for name in ("a.yaml", "b.yaml"):
-        (tmp_path / name).write_text("version: 1\n")
-    (tmp_path / "nightly.yaml").write_text(
-        "version: 1\nschedule: {at: '02:00'}\ngates: {a: {gate: a.yaml}, b: {gate: b.yaml}}\n"
-    )
-    nightly, now = load_nightly(tmp_path / "nightly.yaml"), datetime(2026, 11, 26, 5, tzinfo=UTC)
-    made = Night(
-        nightly=nightly.name, gate="a", model="", due_at="2026-11-26T02:00:00+00:00", began_at="2026-11-26T02:00:01Z",
-        finished_at="2026-11-26T03:00:00Z", run_id=None, repeated=False, exit=0,
-    )  # fmt: skip
-    add_night(store, made)
-    assert overdue(nightly, store, now) == {(nightly.name, "a"): 0.0, (nightly.name, "b"): 10_800.0}
-    assert overdue(nightly, store, now + timedelta(days=1))[nightly.name, "a"] == 10_800.0
+    nightly = nightly_of(tmp_path, "a.yaml", "b.yaml")
+    made(store, nightly, 26)
+    assert overdue(nightly, store, NOW) == {(nightly.name, "a"): 0.0, (nightly.name, "b"): 10_800.0}
+    assert overdue(nightly, store, NOW + timedelta(days=1))[nightly.name, "a"] == 10_800.0
 
 
 def test_a_night_is_overdue_while_one_of_its_models_is_and_not_for_models_that_are_gone(store, tmp_path):
     for name in ("one", "two"):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "config.json").write_text("{}")
-    (tmp_path / "a.yaml").write_text("version: 1\n")
-    (tmp_path / "nightly.yaml").write_text(
-        "version: 1\nschedule: {at: '02:00'}\ngates: {a: {gate: a.yaml, models: ['models/*']}}\n"
-    )
-    nightly, now = load_nightly(tmp_path / "nightly.yaml"), datetime(2026, 11, 26, 5, tzinfo=UTC)
+    nightly = nightly_of(tmp_path, "a.yaml, models: ['models/*']")
     for model, day in (("one", 26), ("two", 25), ("gone", 20)):
-        made = Night(
-            nightly=nightly.name, gate="a", model=str(tmp_path / "models" / model),
-            due_at=f"2026-11-{day}T02:00:00+00:00", began_at="", finished_at=f"2026-11-{day}T03:00:00Z", run_id=None,
-            repeated=False, exit=0,
-        )  # fmt: skip
-        add_night(store, made)
-    assert overdue(nightly, store, now) == {(nightly.name, "a"): 10_800.0}, "of two, the night was cut short"
+        made(store, nightly, day, str(tmp_path / "models" / model))
+    assert overdue(nightly, store, NOW) == {(nightly.name, "a"): 10_800.0}, "of two, the night was cut short"
     (tmp_path / "models" / "two" / "config.json").unlink()
-    assert overdue(nightly, store, now) == {(nightly.name, "a"): 0.0}
+    assert overdue(nightly, store, NOW) == {(nightly.name, "a"): 0.0}

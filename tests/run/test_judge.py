@@ -164,6 +164,9 @@ def test_another_rubric_is_another_judge_which_a_stored_run_can_be_put_before(wo
         rejudged = qualgate("rescore", "gate.yaml", cwd=folder)
         assert (rejudged.returncode, "UNDECIDED -> BLOCK" in rejudged.stdout) == (Exit.BLOCK, True), rejudged.stderr
         assert len(servers["judge"].asked) == REQUESTS
+    [(text,)] = rows(folder, "SELECT judging_json FROM runs")
+    assert json.loads(text)["requests"] == 2 * REQUESTS
+    assert qualgate("rescore", "gate.yaml", cwd=folder).returncode == Exit.BLOCK, "the judge is not needed again"
 
 
 def test_told_again_it_is_asked_nothing_and_another_judge_is_asked_today(workspace, ran, tmp_path, monkeypatch):
@@ -174,6 +177,10 @@ def test_told_again_it_is_asked_nothing_and_another_judge_is_asked_today(workspa
     assert (replayed.returncode, words(replayed)) == (Exit.BLOCK, words(ran["rich"])), replayed.stderr
     assert json.loads(replayed.stdout)["judging"] == json.loads(ran["rich"].stdout)["judging"] | {"replayed": True}
     assert len(spending(folder)) == 1
+    shutil.rmtree(folder / "said" / "the judge")  # as in a recording of a version that did not keep it
+    unjudged = qualgate("run", "gate.yaml", "--store", "sqlite:///other.db", "--replay", "said", cwd=folder)
+    assert unjudged.returncode == Exit.INFRASTRUCTURE
+    assert "nothing is in it of what the judge was asked" in " ".join(unjudged.stderr.split())
     monkeypatch.setenv("JUDGE_KEY", "sk-judge-4711")
     run = json.loads(replayed.stdout)["run"]
     with scripted(otherwise=judged) as servers["judge"]:

@@ -61,40 +61,34 @@ def parity(tokenizer: str, sampling: Sampling, drafting: Speaker, parity: str = 
     return step(decide_four(given, policy), "drafted", "parity")
 
 
-def test_a_sound_drafter_is_its_targets_token_by_token(tokenizer):
-    found = parity(tokenizer, GREEDY, Speaker())
-    assert (found.status, "token for token" in found.reason) == ("proven", True)
+IDENTICAL, SAMPLED = "identical", "sampled"
+LIKELIEST = "drafted's server says the likeliest token so often", "it ignores the temperature"
+SEEN = {
+    "a sound drafter": (GREEDY, Speaker(), IDENTICAL, "proven", ["token for token"]),
+    # llama.cpp#25618, #27407: answers leave their target's at the first near tie, more of them than chance has.
+    "a pass that verifies and rounds otherwise": (
+        GREEDY, Speaker(flips=0.1), IDENTICAL, "broken", ["leave baseline's at near ties, over 0.0001 of "],
+    ),
+    # A server whose ties are as rare as they may be shows one in 2,000 tokens in one run of six.
+    "one near tie in few tokens": (
+        GREEDY, Speaker(flips=0.01), IDENTICAL, "undecided", ["1 answer leaves baseline's at near ties"],
+    ),
+    "another token, vllm#54928": (
+        GREEDY, Speaker(wrong=2), IDENTICAL, "broken",
+        ["of 200 answers are not baseline's, first at token 5 of code/c-0000", "no near tie"],
+    ),
+    # One answer a prompt is enough.
+    "silently greedy at a temperature, sglang#31214": (DRAWN, Speaker(greedy=True), IDENTICAL, "broken", LIKELIEST),
+    "greedy where samples are promised": (DRAWN, Speaker(greedy=True), SAMPLED, "broken", LIKELIEST),
+}  # fmt: skip
 
 
-def test_a_pass_that_verifies_and_rounds_otherwise_is_a_defect_that_is_told_from_a_wrong_token(tokenizer):
-    """llama.cpp#25618, #27407: answers leave their target's at the first near tie, more of them than chance has."""
-    found = parity(tokenizer, GREEDY, Speaker(flips=0.1))
-    assert found.status == "broken"
-    assert "leave baseline's at near ties, over 0.0001 of " in found.reason
-
-
-def test_one_near_tie_in_few_tokens_is_neither_a_defect_nor_proven_rare(tokenizer):
-    """A server whose ties are as rare as they may be shows one in 2,000 tokens in one run of six."""
-    found = parity(tokenizer, GREEDY, Speaker(flips=0.01))
-    assert "1 answer leaves baseline's at near ties" in found.reason
-    assert found.status == "undecided"
-
-
-def test_a_drafter_that_says_another_token_is_a_defect_at_that_token(tokenizer):
-    """vllm#54928."""
-    found = parity(tokenizer, GREEDY, Speaker(wrong=2))
-    assert found.status == "broken"
-    assert "of 200 answers are not baseline's, first at token 5 of code/c-0000" in found.reason
-    assert "no near tie" in found.reason
-
-
-@pytest.mark.parametrize("promised", ["identical", "sampled"])
-def test_a_drafter_that_is_silently_greedy_at_a_temperature_is_caught(promised, tokenizer):
-    """sglang#31214: one answer a prompt is enough."""
-    found = parity(tokenizer, DRAWN, Speaker(greedy=True), promised)
-    assert found.status == "broken"
-    assert "drafted's server says the likeliest token so often" in found.reason
-    assert "it ignores the temperature" in found.reason
+@pytest.mark.parametrize("name", SEEN)
+def test_each_defect_of_a_drafter_is_named_and_a_sound_one_is_its_targets(name, tokenizer):
+    sampling, drafting, promised, status, said = SEEN[name]
+    found = parity(tokenizer, sampling, drafting, promised)
+    assert found.status == status
+    assert all(words in found.reason for words in said), found.reason
 
 
 def drawing(tokenizer: str, speaker: Speaker, sampling: Sampling, prompts: int = PROMPTS) -> Generation:
