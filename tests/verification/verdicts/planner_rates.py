@@ -32,7 +32,7 @@ Rounds = list[dict[str, Any]]
 def measured_rows(*, quick: bool) -> tuple[Row, ...]:
     if not quick:
         return *planner_rates(predicted(policies(), 22_500)), undecided(at_planned_cases(seeded(SEEDED)))
-    chosen = policies()[3:6] + policies()[PLAIN::4]
+    chosen = policies()[3:6] + policies()[PLAIN : PLAIN + 3]
     return *planner_rates(predicted(chosen, 3_000)), undecided(at_planned_cases(seeded(5)))
 
 
