@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -16,7 +17,7 @@ from qualgate.errors import NotInThisVersion
 from qualgate.records import CACHE_TOKEN
 from qualgate.records.arms import Kept
 from qualgate_kernels.slots import SLOTS
-from tests.engine.jobs import INT4, job, loaded, the_same_however_asked
+from tests.engine.jobs import INT4, SELF_DRAFT, job, loaded, the_same_however_asked, the_same_whoever_drafts
 
 FEWER_BITS = [kept for kept in get_args(Kept) if kept != "float32"]
 
@@ -25,6 +26,14 @@ FEWER_BITS = [kept for kept in get_args(Kept) if kept != "float32"]
 @pytest.mark.parametrize("recipe", [pytest.param(None, marks=pytest.mark.proof), INT4], ids=["full precision", "int4"])
 def test_an_answer_has_the_same_bits_drafted_from_the_baselines_and_plainly_and_alone(arms, kept, recipe, tmp_path):
     the_same_however_asked(arms(), arms("variant", recipe, kv_cache=kept), tmp_path / "job-0.safetensors")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kept", FEWER_BITS)
+def test_no_bit_of_an_answer_depends_on_who_drafts(arms, kept):
+    for tokens in (5, 0):  # 0: as many as pay
+        drafted = arms("variant", kv_cache=kept, speculation=replace(SELF_DRAFT, tokens=tokens))
+        the_same_whoever_drafts(arms("variant", kv_cache=kept), drafted)
 
 
 class RoundedCache(DynamicCache):
