@@ -17,7 +17,7 @@ from qualgate.identity import case_hash
 from qualgate.pipeline.score_files import Scored, score_files
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry, score
-from tests.pipeline.outputs import write
+from tests.pipeline.outputs import scored_files, write
 
 TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]
 CALL = {"tools": TOOLS, "expected_calls": [{"name": "f", "arguments": {"a": 1}}]}
@@ -29,10 +29,10 @@ def scored(tmp_path):
     """Score (case, output) pairs, ids given in order; returns the Scored. Text may stand for a whole output."""
 
     def run(scorer: str, pairs: list[tuple[dict, dict | str]], **options) -> Scored:
-        write(tmp_path / "cases.jsonl", [{"id": f"c{n}", **case} for n, (case, _) in enumerate(pairs)])
+        cases = [{"id": f"c{n}", **case} for n, (case, _) in enumerate(pairs)]
         said = [output if isinstance(output, dict) else {"text": output} for _, output in pairs]
-        write(tmp_path / "outputs.jsonl", [{"id": f"c{n}", **output} for n, output in reversed(list(enumerate(said)))])
-        return score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find(scorer), **options)
+        outputs = [{"id": f"c{n}", **output} for n, output in reversed(list(enumerate(said)))]
+        return scored_files(tmp_path, cases, outputs, scorer, **options)
 
     return run
 
@@ -115,7 +115,7 @@ WITHOUT_EFFECT = [
     (
         ("exact_match", "compat"),
         {"normalizers": ("strip",)},
-        "exact_match (compat) reads no normalizer; of exact_match (s",
+        "exact_match (compat) reads no normalizer; of exact_match",
     ),
     (("tool_call",), {"lenient": ("code_fence",)}, "no lenient mode code_fence; of json (strict), code (strict) it"),
     (("code",), {"lenient": ("trailing_text",)}, "of json (strict), multiple_choice (strict) it is an option"),
@@ -139,11 +139,7 @@ HERMES = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
     ("cases", "outputs", "said"),
     [
         ([CALL, CALL], [{"calls": []}, {"calls": []}], "every row of {outputs} has `calls`, which are decoded already"),
-        (
-            [{**CALL, "dialect": "xlam"}, CALL],
-            [{"text": HERMES}, {"calls": []}],
-            None,
-        ),
+        ([{**CALL, "dialect": "xlam"}, CALL], [{"text": HERMES}, {"calls": []}], None),
         ([{**CALL, "dialect": "xlam"}, CALL], [{"calls": []}, {"text": HERMES}], None),
         ([CALL], [{"text": ""}], None),
     ],
@@ -199,14 +195,8 @@ def test_every_scorer_reads_exactly_the_options_it_declares():
         ]
 
     for scorer in registry.SHIPPED:
-        if scorer.name in (
-            "tool_call",
-            "turns",
-            "state",
-            "ifeval",
-            "code",
-        ):  # these read the case alone; code: test_code.py
-            continue
+        if scorer.name in ("tool_call", "turns", "state", "ifeval", "code"):
+            continue  # these read the case alone; code: test_code.py
         for option, given in options:
             declared = scorer.normalizes if option == "normalizers" else given[0] in scorer.lenient
             assert (values(scorer) != values(scorer, **{option: given})) is declared, (scorer.name, scorer.mode, given)
@@ -243,10 +233,9 @@ def test_a_fault_of_the_outputs_is_named_and_nothing_is_written(tmp_path, what):
 
 
 def test_every_fault_of_both_files_is_found_in_one_go(tmp_path):
-    write(tmp_path / "cases.jsonl", [{"id": "a"}, {"id": "b", "answer": "none"}, {"id": "b", "answer": "1"}])
-    write(tmp_path / "outputs.jsonl", [{"id": "a", "txt": ""}, "{"])
+    cases = [{"id": "a"}, {"id": "b", "answer": "none"}, {"id": "b", "answer": "1"}]
     with pytest.raises(UsageError) as error:
-        score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("numeric"))
+        scored_files(tmp_path, cases, [{"id": "a", "txt": ""}, "{"], "numeric")
     lines = [line.partition(": ")[0].rpartition("/")[2] for line in str(error.value).splitlines()]
     assert lines == ["cases.jsonl:1", "cases.jsonl:2", "outputs.jsonl:1", "outputs.jsonl:2"]
 

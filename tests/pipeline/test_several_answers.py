@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,23 +12,21 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.errors import UsageError
 from qualgate.intake.score_rows import read_score_rows
-from qualgate.pipeline.score_files import score_files
+from qualgate.pipeline.score_files import Scored, score_files
 from qualgate.scoring import registry
-from tests.pipeline.outputs import write
+from tests.pipeline.outputs import scored_files, write
 
 SEVERAL = {"a": "1101", "b": "0000", "c": "0100", "d": "1111"}  # which answers of each case are right
 
 
-def several(tmp_path, said: dict[str, str] = SEVERAL, **body) -> tuple[Path, Path]:
-    cases, outputs = tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl"
-    write(cases, [{"id": id, "answer": "1", **body} for id in said])
+def several(tmp_path, said: dict[str, str] = SEVERAL, **body) -> Scored:
+    cases = [{"id": id, "answer": "1", **body} for id in said]
     rows = [{"id": id, "repeat": n, "text": mark} for id, marks in said.items() for n, mark in enumerate(marks)]
-    write(outputs, rows[::-1])
-    return cases, outputs
+    return scored_files(tmp_path, cases, rows[::-1], "numeric")
 
 
 def test_each_answer_has_a_row_and_pass_at_k_is_the_mean_of_all_draws(tmp_path):
-    found = score_files(*several(tmp_path), registry.find("numeric"))
+    found = several(tmp_path)
     assert [(row.as_json()["id"], row.as_json()["repeat"]) for row in found.rows] == [
         (i, n) for i in "abcd" for n in range(4)
     ]
@@ -45,19 +42,19 @@ def test_each_answer_has_a_row_and_pass_at_k_is_the_mean_of_all_draws(tmp_path):
 def test_answers_to_one_case_do_not_narrow_the_interval(tmp_path):
     """One answer a case, and the same answer four times, say as much."""
     marks = {f"c{n}": "1" if n % 3 else "0" for n in range(12)}
-    once = score_files(*several(tmp_path, marks), registry.find("numeric"))
-    often = score_files(*several(tmp_path, {id: mark * 4 for id, mark in marks.items()}), registry.find("numeric"))
+    once = several(tmp_path, marks)
+    often = several(tmp_path, {id: mark * 4 for id, mark in marks.items()})
     for rates in ((once.rate, often.rate), (once.rate, often.pass_at(1).rate), (once.rate, often.pass_at(3).rate)):
         one, other = rates
         assert (one.lower, one.mean, one.upper) == pytest.approx((other.lower, other.mean, other.upper), rel=1e-9)
-    alone = score_files(*several(tmp_path, {"a": "11"}), registry.find("numeric")).rate
+    alone = several(tmp_path, {"a": "11"}).rate
     assert alone.lower < 0.2  # nothing is known of other cases
-    grouped = score_files(*several(tmp_path, SEVERAL, cluster="g"), registry.find("numeric")).pass_at(2).rate
+    grouped = several(tmp_path, SEVERAL, cluster="g").pass_at(2).rate
     assert (grouped.lower, grouped.upper) == (0, 1)
 
 
 def test_a_case_with_an_answer_that_nobody_could_judge_is_left_out_of_pass_at_k(tmp_path):
-    found = score_files(*several(tmp_path, {"a": "11", "b": "10"}), registry.find("numeric"))
+    found = several(tmp_path, {"a": "11", "b": "10"})
     rows = list(found.rows)
     rows[1] = replace(rows[1], score=replace(rows[1].score, value=None, verdict=None))
     at = replace(found, rows=tuple(rows)).pass_at(1)
@@ -83,11 +80,9 @@ REPEATED = {
 @pytest.mark.parametrize("what", REPEATED)
 def test_a_missing_or_extra_answer_is_an_error(tmp_path, what):
     keys, said = REPEATED[what]
-    write(tmp_path / "cases.jsonl", [{"id": i, "answer": "1"} for i in "ab"])
     rows = [{"id": id, "text": "1", **({} if repeat is None else {"repeat": repeat})} for id, repeat in keys]
-    write(tmp_path / "outputs.jsonl", rows)
     with pytest.raises(UsageError) as error:
-        score_files(tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl", registry.find("numeric"))
+        scored_files(tmp_path, [{"id": i, "answer": "1"} for i in "ab"], rows, "numeric")
     assert said in str(error.value)
 
 
@@ -123,7 +118,8 @@ def test_what_the_gate_needs_beside_the_score_goes_from_outputs_and_cases_into_t
 
 
 def test_the_command_tells_pass_at_k_and_its_rows_are_read_by_the_gate(tmp_path):
-    files = list(map(str, several(tmp_path)))
+    several(tmp_path)
+    files = [str(tmp_path / name) for name in ("cases.jsonl", "outputs.jsonl")]
     out, summary = tmp_path / "rows.jsonl", tmp_path / "summary.json"
     written = ["--json", str(out), "--summary", str(summary)]
     done = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, "--k", "10, 2", *written])
@@ -137,13 +133,7 @@ def test_the_command_tells_pass_at_k_and_its_rows_are_read_by_the_gate(tmp_path)
     assert told["pass_at"]["10"] == {"unavailable": "needs 10 answers to each case, there are 4"}
     assert [(row.id, row.repeat) for row in read_score_rows(out).rows] == [(i, n) for i in "abcd" for n in range(4)]
     assert "pass@1" in CliRunner().invoke(app, ["score", "--scorer", "numeric", *files]).stdout
-    for options in (
-        ["--k", "0"],
-        ["--k", "1,"],
-        ["--k", "x"],
-        ["--k", "9" * 10],
-        ["--json", str(out), "--summary", str(out)],
-    ):
+    for options in (*(["--k", bad] for bad in ("0", "1,", "x", "9" * 10)), ["--json", str(out), "--summary", str(out)]):
         refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, *options])
         assert isinstance(refused.exception, UsageError), options
 
@@ -153,23 +143,21 @@ TURN = {"user": "7?", "expected_calls": [{"name": "order", "arguments": {"id": 7
 RIGHT, WRONG = ([{"name": "order", "arguments": {"id": id}}] for id in (7, 8))
 
 
-def trajectories(tmp_path, said: dict[str, list[str]]) -> tuple[Path, Path]:
+def trajectories(tmp_path, said: dict[str, list[str]], scorer: str = "turns") -> Scored:
     """said: of each trajectory, by repeat, which turns are right."""
-    cases, outputs = tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl"
-    write(cases, [{"id": id, "tools": TOOLS, "turns": [TURN] * len(marks[0])} for id, marks in said.items()])
+    cases = [{"id": id, "tools": TOOLS, "turns": [TURN] * len(marks[0])} for id, marks in said.items()]
     rows = [
         {"id": f"{id}/{turn}", "repeat": repeat, "calls": RIGHT if mark == "1" else WRONG}
         for id, repeats in said.items()
         for repeat, marks in enumerate(repeats)
         for turn, mark in enumerate(marks, start=1)
     ]
-    write(outputs, rows)
-    return cases, outputs
+    return scored_files(tmp_path, cases, rows, scorer)
 
 
 def test_trajectories_are_counted_whole_and_pass_all_is_the_mean_of_all_draws(tmp_path):
     said = {"a": ["111", "101", "111"], "b": ["11", "11", "11"], "c": ["1", "0", "0"]}
-    found = score_files(*trajectories(tmp_path, said), registry.find("turns"))
+    found = trajectories(tmp_path, said)
     whole = {id: [int("0" not in marks) for marks in repeats] for id, repeats in said.items()}
     assert (len(found.rows), found.rate.n, found.rate.mean) == (18, 9, sum(map(sum, whole.values())) / 9)
     for k in (1, 2, 3):
@@ -177,22 +165,22 @@ def test_trajectories_are_counted_whole_and_pass_all_is_the_mean_of_all_draws(tm
             drawn = [[of(draw) for draw in combinations(one, k)] for one in whole.values()]
             assert (passed.rate.n, passed.rate.mean) == (3, pytest.approx(sum(sum(x) / len(x) for x in drawn) / 3))
     assert found.pass_all(4).unavailable == "needs 4 answers to each case, there are 3"
-    as_calls = score_files(*trajectories(tmp_path, said), registry.find("tool_call"))
+    as_calls = trajectories(tmp_path, said, "tool_call")
     assert (as_calls.rate.n, as_calls.rate.mean) == (18, 15 / 18)  # each turn by itself
 
 
 def test_a_trajectory_with_a_turn_that_nobody_could_judge_is_wrong_only_where_another_turn_is(tmp_path):
-    found = score_files(*trajectories(tmp_path, {"a": ["11"], "b": ["10"]}), registry.find("turns"))
+    found = trajectories(tmp_path, {"a": ["11"], "b": ["10"]})
     rows = [replace(row, score=replace(row.score, value=None, verdict=None)) for row in found.rows[::2]]
     doubted = replace(found, rows=(rows[0], found.rows[1], rows[1], found.rows[3]))
     assert [verdicts for _, verdicts in doubted.judged] == [[None], [False]]
 
 
-def test_bad_turns_are_refused_by_their_line(tmp_path):
-    cases, outputs = trajectories(tmp_path, {"a": ["1"]})
-    write(cases, [{"id": "a", "tools": TOOLS, "turns": []}])
-    with pytest.raises(UsageError, match=r"cases\.jsonl:1: `turns` must be a list of turns"):
-        score_files(cases, outputs, registry.find("turns"))
-    write(cases, [{"id": "a", "tools": TOOLS, "turns": [TURN]}] * 2)
-    with pytest.raises(UsageError, match=r"cases\.jsonl:2: duplicate id 'a/1'; first on line 1"):
-        score_files(cases, outputs, registry.find("turns"))
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [([[]], r":1: `turns` must be a list of turns"), ([[TURN]] * 2, r":2: duplicate id 'a/1'; first on line 1")],
+)
+def test_bad_turns_are_refused_by_their_line(tmp_path, turns, said):
+    cases = [{"id": "a", "tools": TOOLS, "turns": one} for one in turns]
+    with pytest.raises(UsageError, match=rf"cases\.jsonl{said}"):
+        scored_files(tmp_path, cases, [{"id": "a/1", "calls": RIGHT}], "turns")

@@ -20,7 +20,7 @@ from tests.store.made import make_plan, make_results, make_run
 
 JUDGED = make_plan(cases=40)
 SMALL = make_plan(cases=4, job_rows=8)
-# On a server the whole contract is a proof; what of it every change is held to is in `test_postgresql`.
+# On a server the whole contract is a proof; what of it every change is held to is in `test_database`.
 DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.proof))
 Recorded = tuple[Store, str]  # a store with a complete run, and that run's id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -52,22 +53,33 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(url, asked):
     assert "hunter2" not in str(refused.value)
 
 
-def test_sqlite_on_a_network_s_file_system_is_refused_with_the_reason(tmp_path, monkeypatch):
-    mounts = tmp_path / "mounts"
-    far, local = tmp_path / "far away", tmp_path / "far away" / "local"
+@pytest.fixture
+def mounts(tmp_path, monkeypatch):
+    """What this machine is told to have mounted, beside its own disk."""
+
+    def mounted(*lines: str) -> Path:
+        file = tmp_path / "mounts"
+        file.write_text("".join(f"{line} 0 0\n" for line in ("/dev/vda / ext4 rw", *lines)))
+        monkeypatch.setattr(sqlite.file_system, "__defaults__", (file,))
+        return file
+
+    return mounted
+
+
+def test_sqlite_on_a_network_s_file_system_is_refused_with_the_reason(tmp_path, mounts):
+    far, local, link = tmp_path / "far away", tmp_path / "far away" / "local", tmp_path / "link.db"
     local.mkdir(parents=True)
+    link.symlink_to(far / "q.db")
     place = str(far).replace(" ", "\\040")
-    mounts.write_text(
-        f"/dev/vda / ext4 rw 0 0\nserver:/x {place} nfs4 rw,vers=4.2 0 0\n/dev/vdb {place}/local xfs rw 0 0\n"
-    )
-    assert sqlite.file_system(tmp_path / "q.db", mounts) == "ext4"
-    assert sqlite.file_system(far / "q.db", mounts) == "nfs4"
-    assert sqlite.file_system(local / "q.db", mounts) == "xfs"
+    file = mounts(f"server:/x {place} nfs4 rw,vers=4.2", f"/dev/vdb {place}/local xfs rw")
+    for path, kind in ((tmp_path / "q.db", "ext4"), (far / "q.db", "nfs4"), (local / "q.db", "xfs")):
+        assert sqlite.file_system(path, file) == kind
     assert sqlite.file_system(far / "q.db", tmp_path / "none") == ""
-    monkeypatch.setattr(sqlite.file_system, "__defaults__", (mounts,))
     open_store(f"sqlite:///{local / 'q.db'}").close()
     with pytest.raises(UsageError, match=r"network file system \(nfs4\).*postgresql://"):
         open_store(f"sqlite:///{far / 'q.db'}")
+    with pytest.raises(UsageError, match=rf"{far} is on a network file system \(nfs4\)"):
+        open_store(f"sqlite:///{link}")
     assert not (far / "q.db").exists()
 
 
@@ -82,28 +94,11 @@ def test_sqlite_on_a_network_s_file_system_is_refused_with_the_reason(tmp_path, 
         ("virtiofs", "rw", False),
     ],
 )
-def test_folders_that_two_kernels_share_are_refused_and_disks_of_one_are_not(
-    tmp_path, monkeypatch, kind, how, is_refused
-):
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nshared {tmp_path} {kind} {how} 0 0\n")
-    monkeypatch.setattr(sqlite.file_system, "__defaults__", (mounts,))
-    if not is_refused:
+def test_folders_that_two_kernels_share_are_refused_and_disks_of_one_are_not(tmp_path, mounts, kind, how, is_refused):
+    mounts(f"shared {tmp_path} {kind} {how}")
+    refused = pytest.raises(UsageError, match=rf"network file system \({kind}\)") if is_refused else nullcontext()
+    with refused:
         open_store(f"sqlite:///{tmp_path / 'q.db'}").close()
-        return
-    with pytest.raises(UsageError, match=rf"network file system \({kind}\)"):
-        open_store(f"sqlite:///{tmp_path / 'q.db'}")
-
-
-def test_a_link_to_a_file_on_a_network_s_file_system_is_refused_as_the_file_is(tmp_path, monkeypatch):
-    mounts, far, link = tmp_path / "mounts", tmp_path / "far", tmp_path / "q.db"
-    far.mkdir()
-    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {far} nfs4 rw 0 0\n")
-    link.symlink_to(far / "q.db")
-    monkeypatch.setattr(sqlite.file_system, "__defaults__", (mounts,))
-    with pytest.raises(UsageError, match=rf"{far} is on a network file system \(nfs4\)"):
-        open_store(f"sqlite:///{link}")
-    assert not (far / "q.db").exists()
 
 
 def test_an_sqlite_that_is_too_old_is_refused_before_a_file_is_made(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from qualgate.store import leases, runs, submissions
 from qualgate.store.database import open_store
 from qualgate.store.lease_guard import LeaseLost, RunTaken
 from qualgate.store.tables import cases
+from tests.depth import examples
 from tests.store.conftest import Clock
 from tests.store.made import make_plan, make_run
 
@@ -185,9 +186,8 @@ class Pool(RuleBasedStateMachine):
 
 
 quick = settings(
-    max_examples=12,
+    examples(40, few=12),
     stateful_step_count=25,
-    deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.generate,),  # a failure is told as it was found: to shrink it takes minutes
@@ -200,7 +200,7 @@ TestLeases.settings = quick
 def test_leases_at_length():
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(Pool, settings=settings(quick, max_examples=40, stateful_step_count=50))
+    run_state_machine_as_test(Pool, settings=settings(quick, stateful_step_count=50))
 
 
 # ------------------------------------------------------------------------------------------------------ one by one
