@@ -131,3 +131,10 @@ def test_a_scale_of_zero_over_zeros_is_a_group_of_zeros(tmp_path):
     q[0, :32], scales[0, 0] = 8, 0
     folder = folder_of(tmp_path, gptq_tensors(q, zeros, scales, 4, None, v1=True), config(4, 32))
     assert not dequantize_torch(read_quantized(folder).layers[MODULE].weight)[0, :32].any()
+
+
+def test_zero_points_that_are_not_symmetric_though_the_config_says_so_are_told(tmp_path):
+    q, zeros, scales, _ = made(4, 32, symmetric=False)
+    folder = folder_of(tmp_path, gptq_tensors(q, zeros, scales, 4, None, v1=True), config(4, 32, sym=True))
+    told = "zero points that are not symmetric, though the config says sym"
+    assert told in read_quantized(folder).layers[MODULE].oddities
