@@ -17,7 +17,6 @@ from qualgate_evalsets.families import FAMILIES, family
 from qualgate_evalsets.making.generate import (
     CALIBRATION,
     CASES,
-    LEVELS,
     OVERLAP,
     VERSION,
     calibration_cases,
@@ -96,11 +95,6 @@ def test_reformatted_answers_have_100_to_200_tokens(tokenizer: Tokenizer):
     lengths = [len(tokenizer.encode(json.loads(line)["answer"]).ids) for line in lines]
     assert min(lengths) >= 100
     assert max(lengths) <= 200
-
-
-def test_levels_lie_within_what_training_covers():
-    assert set(LEVELS) == set(FAMILIES)
-    assert all(0 <= low <= high <= 1 for low, high in LEVELS.values())
 
 
 def test_another_seed_gives_other_cases(name: str, tokenizer: Tokenizer):

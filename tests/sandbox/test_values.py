@@ -62,9 +62,6 @@ def test_awkward_scalars_cross(x):
     back = decode(json.loads(json.dumps(encode(x, refused))), refused)
     assert back == x
     assert math.copysign(1, back) == math.copysign(1, x) if isinstance(x, float) else True
-
-
-def test_not_a_number_stays_one():
     assert math.isnan(decode(encode(math.nan, refused), refused))
 
 

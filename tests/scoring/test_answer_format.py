@@ -136,11 +136,8 @@ def test_what_the_case_needs_is_not_foreign():
 
 HOSTILE = {
     "ten megabytes": "x" * 10_000_000,
-    "ten megabytes of words": "lorem ipsum " * 833_333,
     "ten megabytes without a loop": "".join(chr(0x4E00 + n * n % 20_000) for n in range(20_000)) * 500 + ".",
-    "blanks": " " * 10_000_000,
     "invisible": "\u200b" * 10_000_000,
-    "quotes": "\"'>*_" * 2_000_000,
     "nearly a loop": ("a" * 2000 + "b") * 5000 + "c",
     "fibonacci": "abaababaabaababaababaabaababaabaab" * 300_000,
     "marks": "a" + "\u0301\u0316" * 5_000_000,

@@ -163,10 +163,7 @@ def test_no_forgery_passes_and_each_is_called_wrong(sandbox):
     with ThreadPoolExecutor(2) as pool:
         verdicts = list(pool.map(lambda task: judged(sandbox, task[1], FORGERIES[task[0]])[0], work))
     assert [task for task, verdict in zip(work, verdicts, strict=True) if verdict is not False] == []
-
-
-def test_a_function_that_is_right_passes_the_forgeries_tests(sandbox):
-    for tests in list(FORGERY_TESTS.values())[:2]:
+    for tests in kinds[:2]:  # which a function that is right passes
         assert judged(sandbox, tests, "def f(x): return x * x + 1") == (True, "")
 
 

@@ -14,7 +14,7 @@ from tests.scoring.cases import table
 
 EXAMS = {
     name: {"entry_point": "f", **exam}
-    for kind in ("verdicts", "values", "together", "programs")
+    for kind in ("verdicts", "values", "together", "programs", "evalplus")
     for name, exam in table(f"exams/{kind}").items()
 }
 
@@ -26,50 +26,6 @@ def test_the_verdict_is_what_python_says_of_the_values(sandbox, name):
     assert (score.error_type or "right") == exam["found"], score
     assert score.verdict is {"right": True, "tests": None, "no_library": None}.get(exam["found"], False)
     assert score.reason or score.verdict
-
-
-PLUS = """import numpy as np
-
-def is_floats(x):
-    if isinstance(x, float): return True
-    if isinstance(x, (list, tuple)): return all(isinstance(i, float) for i in x)
-    if isinstance(x, np.ndarray): return x.dtype == np.float64 or x.dtype == np.float32
-    return False
-
-def assertion(out, exp, atol):
-    exact_match = out == exp
-    if atol == 0 and is_floats(exp):
-        atol = 1e-6
-    if not exact_match and atol != 0:
-        assert np.allclose(out, exp, rtol=1e-07, atol=atol)
-    else:
-        assert exact_match
-
-def check(candidate):
-    inputs = [[1], [3]]
-    results = [[0.1, 0.2], [0.3, 0.6]]
-    for i, (inp, exp) in enumerate(zip(inputs, results)):
-        assertion(candidate(*inp), exp, 0)
-"""  # the form of EvalPlus's sets
-
-
-@pytest.mark.parametrize(
-    ("answer", "verdict"),
-    [
-        ("def f(x): return [x * 0.1, x * 0.2]", True),
-        ("def f(x): return (x * 0.1, x * 0.2)", True),
-        ("def f(x): return [x * 0.1, x * 0.2001]", False),
-        ("def f(x): return [x * 0.1] * 3", False),
-        ("def f(x): return None", False),
-        ("class Z:\n    __eq__ = lambda s, o: True\ndef f(x): return Z()", False),
-        (
-            "class Z(float):\n    __eq__ = lambda s, o: True\n    __sub__ = lambda s, o: 0.0\ndef f(x): return [Z(), Z()]",
-            False,
-        ),
-    ],
-)
-def test_tests_as_evalplus_writes_them_are_run(sandbox, answer, verdict):
-    assert score_code({"test": PLUS, "entry_point": "f"}, answer, sandbox=sandbox)[METRIC].verdict is verdict
 
 
 def test_an_object_that_equals_no_value_is_named_in_the_reason(sandbox):

@@ -6,6 +6,7 @@ import pytest
 
 from qualgate.scoring import constraint
 from qualgate.scoring.constraint import MOST_BYTES, constraint_fault, grammar_of, library
+from tests.scoring.cases import table
 
 
 @pytest.mark.parametrize(
@@ -20,21 +21,11 @@ def test_what_the_library_reads_has_no_fault(sound):
     assert grammar_of(sound)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (None, "an object with one of `json_schema`, `regex`, `grammar`"), ({}, "an object with one of"),
-        ({"regex": "a", "grammar": "b"}, "an object with one of"), ({"regexp": "a"}, "an object with one of"),
-        ([["regex", "a"]], "an object with one of"), ({"json_schema": "{}"}, "a JSON Schema, an object"),
-        ({"json_schema": True}, "a JSON Schema, an object"), ({"regex": ""}, "a text that is not empty"),
-        ({"regex": 5}, "a text that is not empty"), ({"grammar": None}, "a text that is not empty"),
-        ({"regex": "(a"}, "unclosed group"), ({"regex": "(?=a)b"}, "look-around"),
-        ({"grammar": "start: x"}, 'unknown name: "x"'), ({"json_schema": {"type": "strange"}}, "Invalid type: strange"),
-        ({"json_schema": {"type": "integer", "minimum": 5, "maximum": 3}}, "minimum (5) is greater than maximum (3)"),
-        ({"json_schema": {"not": {}}}, "Unimplemented keys"), ({"json_schema": {"$ref": "http://x/y"}}, "http://x/y"),
-        ({"regex": "a" * (MOST_BYTES + 1)}, "at most 65,536 are read"), ({"regex": "\ud800"}, "half a character"),
-    ],
-)  # fmt: skip
+TOO_LONG = ({"regex": "a" * (MOST_BYTES + 1)}, "at most 65,536 are read")
+SURROGATE = ({"regex": "\ud800"}, "half a character")
+
+
+@pytest.mark.parametrize(("wrong", "said"), [*table("constraints"), TOO_LONG, SURROGATE])
 def test_what_it_does_not_is_a_fault_in_words(wrong, said):
     found = constraint_fault(wrong)
     assert found.startswith("`constraint")

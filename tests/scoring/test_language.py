@@ -164,14 +164,7 @@ def test_vowel_signs_count_among_the_letters_that_a_language_is_told_by(language
 
 
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize(
-    ("code", "question", "answer"),
-    [
-        ("ru", "Как погода?", "Погода сегодня очень хорошая天气很好, люди гуляют в парке и сидят в кафе под солнцем."),
-        ("en", "How is it today?", "The weather in Paris is很好 today, with mild气温 and clear skies over the city."),
-        ("es", "¿Qué tiempo hace?", "El clima en París es很好 hoy, con temperaturas温和 suaves y cielos despejados."),
-    ],
-)
+@pytest.mark.parametrize(("code", "question", "answer"), BY_LANGUAGE["glued"])
 def test_a_word_of_two_scripts_is_found_whether_the_language_is_named_or_not(code, question, answer, named):
     body = {"prompt": question} | ({"language": code} if named else {})
     fault = language_fault(body, answer)
@@ -179,16 +172,6 @@ def test_a_word_of_two_scripts_is_found_whether_the_language_is_named_or_not(cod
     assert fault[:2] == (0.0, "mixed")
 
 
-@pytest.mark.parametrize(
-    ("code", "question", "answer"),
-    [
-        (
-            "ko",
-            "어떤 전화기를 쓰나요?",
-            "저는 iPhone을 쓰고 있으며 매일 아침 Google에서 뉴스를 읽고 친구들과 이야기합니다.",
-        ),
-        ("zh", "你用什么写程序?", "我每天使用Python编写程序，也会用Linux服务器运行它们，这样工作起来非常方便。"),
-    ],
-)
+@pytest.mark.parametrize(("code", "question", "answer"), BY_LANGUAGE["names"])
 def test_latin_names_within_the_words_of_a_script_without_blanks_are_its_own(code, question, answer):
     assert language_fault({"prompt": question, "language": code}, answer) is None

@@ -149,8 +149,7 @@ def test_a_plug_in_may_read_every_option(installed):
     assert (found.verdict, found.scorer) == (True, "word_limit/1 hermes")
 
 
-Look = Callable[[], object]
-LOOKS: dict[str, Look] = {  # what is offered, and what looks for it
+LOOKS: dict[str, Callable[[], object]] = {  # what is offered, and what looks for it
     "word_limit": lambda: registry.find("word_limit"),
     "acme": lambda: dialects.dialect("acme"),
     "first_word": lambda: text.normalize("a b", ["first_word"]),

@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import time
+from functools import reduce
 
 import pytest
 
@@ -115,6 +116,7 @@ def test_decimals_are_multiples_as_written():
 
 
 TOO_MUCH = [
+    (reduce(lambda schema, _: {"not": schema}, range(5_000), {}), "64 levels"),
     ({"enum": [list(range(11_000))]}, "nodes"),
     ({"pattern": "a" * 3_000}, "a pattern of 3,000 characters"),
     ({"patternProperties": {f"[a-z]{{{n}}}": {} for n in range(100, 600)}}, "its patterns take"),
@@ -124,13 +126,6 @@ TOO_MUCH = [
 @pytest.mark.parametrize(("schema", "reason"), [*table("schemas")["refused"], *TOO_MUCH])
 def test_a_schema_that_cannot_be_used_safely_is_refused(schema, reason):
     assert any(reason in found for found in lint(schema)), lint(schema)
-
-
-def test_a_schema_nested_too_deeply_is_refused():
-    schema: dict = {}
-    for _ in range(5000):
-        schema = {"not": schema}
-    assert "64 levels" in lint(schema)[0]
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,6 @@ def test_a_cut_answer_is_scored_as_it_stands_and_says_so():
     assert scored(BODY, ("exact_match",), "5", "length")["exact_match"].reason.endswith("(cut at max_new_tokens)")
 
 
-def test_the_same_text_gives_the_same_scores():
-    assert scored(BODY, QUALITY, '{"name": 3}') == scored(BODY, QUALITY, '{"name": 3}')
-
-
 HOSTILE = {
     "nothing": "",
     "ten megabytes": "x" * 10_000_000,

@@ -7,23 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.scoring.text import NORMALIZERS, normalize
+from tests.scoring.cases import table
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [
-        ("nfc", "e\u0301", "\u00e9"),
-        ("nfc", "\ufb01", "\ufb01"),
-        ("nfkc", "\uff11\ufb01", "1fi"),
-        ("casefold", "Straße", "strasse"),
-        ("strip", " \n a \t", "a"),
-        ("collapse_whitespace", "a \n\t b\u00a0c", "a b c"),
-        ("strip_punctuation", "Hi, (you)! «ok» 3.5", "Hi you ok 35"),
-        ("strip_invisible", "a\u200bb\u202ec\ufeff", "abc"),
-        ("strip_final_period", "yes.", "yes"),
-        ("strip_final_period", "yes.\n", "yes.\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "expected"), table("normalizers"))
 def test_each_normalizer_does_what_it_is_named_for(name, text, expected):
     assert normalize(text, [name]) == expected
 

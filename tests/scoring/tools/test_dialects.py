@@ -63,6 +63,9 @@ HERMES = f"<tool_call>{CALL}</tool_call>"
 
 FAULTS = [
     *map(dict.values, table("tools/faults")),
+    ("llama3_json", f"So: {LLAMA[:-1]}", "unbalanced"),
+    ("llama3_json", f"So:\n```json\n{LLAMA}\n```", "call_in_fence"),
+    ("llama3_json", f"<think>I write {LLAMA}</think>Hm.", "call_in_think"),
     ("granite", f"<|tool_call|>[{','.join([NO_ARGUMENTS] * (MAX_CALLS + 1))}]", "too_many_calls"),
     ("minimax_m3", PUBLISHED["minimax_m3"].one.replace("Paulo", "]<]minimax[>[<a>" * 100), "too_deep"),
 ]
@@ -143,12 +146,6 @@ def test_llamas_call_may_follow_prose_and_name_its_type(prose, call):
 )
 def test_an_object_that_is_no_call_or_stands_in_a_foreign_form_is_none_of_llamas(text):
     assert dialect("llama3_json").parse(text, TOOLS) == ()
-
-
-def test_llamas_broken_call_after_prose_is_a_fault():
-    assert fault("llama3_json", f"So: {LLAMA[:-1]}") == "unbalanced"
-    assert fault("llama3_json", f"So:\n```json\n{LLAMA}\n```") == "call_in_fence"
-    assert fault("llama3_json", f"<think>I write {LLAMA}</think>Hm.") == "call_in_think"
 
 
 @pytest.mark.parametrize("name", ["llama3_json", "pythonic", "json"])

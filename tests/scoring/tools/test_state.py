@@ -13,6 +13,7 @@ from qualgate.records import Case, Evalset
 from qualgate.sandbox import Limits, Sandbox
 from qualgate.scoring import registry
 from qualgate.scoring.tools import state
+from tests.scoring.cases import table
 
 BANK = """
 import os, random, sys
@@ -194,18 +195,7 @@ def test_a_text_is_read_as_tool_calls_are():
     assert (score.verdict, score.scorer) == (True, "state/1")
 
 
-@pytest.mark.parametrize(
-    ("world", "said"),
-    [
-        (None, "needs `state`"),
-        ({"classes": ["Bnk"]}, "no class 'Bnk'; did you mean Bank?"),
-        ({"classes": [3]}, "no class 3"),
-        ({"classes": ["Bank"], "initial": {"Shop": {}}}, "is of no class"),
-        ({"classes": ["Bank"], "initial": {"Bank": 3}}, "state.initial must be"),
-        ({"classes": ["Bank"], "long_context": 1}, "state.long_context"),
-        ({"classes": ["Bank"], "begin": 1}, "unknown key 'begin'"),
-    ],
-)
+@pytest.mark.parametrize(("world", "said"), table("tools/worlds"))
 def test_what_a_row_lacks_is_told_before_anything_runs(world, said):
     (body, *_), _ = read_turns(row(state=world))
     assert said in "\n".join(registry.find("state").unscorable(body, EVALSET))
