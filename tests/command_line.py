@@ -26,7 +26,7 @@ PROGRAM = str(Path(package.__file__).parent / "__main__.py")
 
 # What a worker imports: the server does it once, its workers find it there.
 multiprocessing.set_forkserver_preload(
-    ["qualgate.engine.job", "qualgate.engine.load", "transformers.models.auto.modeling_auto",
+    ["qualgate.engine.job", "qualgate.engine.load", "qualgate.served.job", "transformers.models.auto.modeling_auto",
      "transformers.models.llama.modeling_llama"]
 )  # fmt: skip
 

@@ -25,15 +25,6 @@ def test_every_file_to_touch_is_there():
             assert (ROOT / path).exists(), f"{what}: {path}"
 
 
-def test_every_new_name_is_there():
-    product, _, tests = section("Old names").partition("Below `tests/`:")
-    for text, folder in ((product, "qualgate"), (tests, "tests")):
-        for old, new in rows(text)[1:]:
-            for name in re.findall(r"`([^`]+)`", new):
-                roots = (ROOT / folder / name, ROOT / name)
-                assert any(root.with_suffix(".py").exists() or root.is_dir() for root in roots), f"{old} → {name}"
-
-
 def test_every_room_is_in_the_map():
     named = set(re.findall(r"`([a-z_/]+)`", "".join(row[0] for row in rows(section("The rooms")))))
     there = {path.stem for path in PACKAGES.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}

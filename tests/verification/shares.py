@@ -81,6 +81,7 @@ SHARES: dict[str, Share] = {
             "house",
             "time",
             "verification/test_main.py",
+            "verification/mutation",
             "verification/test_landing.py",
             "test_api.py",
             "test_escaping.py",

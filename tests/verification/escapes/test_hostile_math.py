@@ -6,7 +6,7 @@ from tests.verification.escapes.hostile_math import BOMBS, hostile
 
 
 def test_what_is_meant_to_exhaust_a_reader_of_mathematics_is_never_right_and_never_raises():
-    found = hostile(3 * len(BOMBS), 7)
+    found = hostile(6 * len(BOMBS), 7)
     assert found.crashes == []
     assert found.right == []
     assert found.said["limit"]

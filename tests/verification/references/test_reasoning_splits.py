@@ -12,7 +12,7 @@ from tests.verification.references.reasoning_splits import FORMS, differential
 
 
 def test_a_slice_is_split_as_the_oracle_splits_it():
-    tally = differential(660, 3)
+    tally = differential(1_200, 3)
     assert tally.differences == []
     assert tally.agree
     assert {name.partition(":")[0] for name in tally.asked} == {*FORMS}

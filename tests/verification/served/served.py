@@ -15,6 +15,8 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("faults", ("faults",)),
     ("client_cost", ("client",)),
     ("lists", ("verdict.same", "wire.drafted", "kl.bounds")),
+    ("laws", ("power",)),
+    ("load_agrees", ("metrics.agree",)),
 )
 """(module, the rows that it measures), each by `measure(quick) -> (rounds, rows)`."""
 
