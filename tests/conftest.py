@@ -25,6 +25,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 10)
     gc.enable()
+    gc.unfreeze = lambda: None  # the product's own, called in this process, would undo it for all later tests
 
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it for its workers; a pipe has no width
