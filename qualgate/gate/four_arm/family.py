@@ -1,7 +1,8 @@
-"""One of three arms is chosen, so a false one has three chances: what each passes is held to less error than alpha.
+"""One of three arms is chosen, so a wrong choice has three chances: each arm is held to less error than alpha.
 
-By closed testing over the arms, and over the claim that one single arm is cheaper than the simpler one. `both` whose
-quality is that of quantization by parity shares that part with it, and two arms pay no price for one test.
+By closed testing over all three arms, whatever each one's own test says: an arm that fails could have been the chosen
+one. `both` whose quality is that of quantization by parity shares that part with it, and two arms pay no price for one
+test.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def over_the_choice(
     levels = [at(k) for k in range(1, CLAIMS + 1)]
     parts = {
         name: {f"{shared.get(name, name) if one.step == 'quality' else name} {one.step}": place
-               for place, one in enumerate(first[name])}
-        for name in passed
+               for place, one in enumerate(its)}
+        for name, its in first.items()
     }  # fmt: skip
     among: dict[str, int] = {}
     for name, places in parts.items():
@@ -43,9 +44,8 @@ def over_the_choice(
             among[part] = min(among.get(part, CLAIMS), _before_false(proven))
     claims = {name: list(places) for name, places in parts.items()}
     cheaper = f"{singles[1]} is cheaper than {singles[0]}"
-    if set(singles) <= claims.keys():
-        claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
-        among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
+    claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
+    among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
     held = held_together(claims, among)
     steps = {name: list(its) for name, its in first.items()}
     for name in set(passed) - held:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qualgate.errors import Exit
-from qualgate.gate.decide import exit_of
+from qualgate.gate.decide import decide, exit_of
+from qualgate.records import Verdict
 from qualgate.stats.multiplicity import held_together, holm
-from tests.gate.four import ARMS, NAMES, alike, evidence
+from tests.depth import examples
+from tests.gate.four import ARMS, NAMES, POLICY, alike, evidence
 from tests.gate.four_arm.test_drafting import judged
 from tests.gate.four_arm.test_verdict import CHEAPER, words
 
@@ -35,3 +40,47 @@ def test_arms_near_the_margin_are_not_chosen_for_being_three():
     assert "one of three arms is chosen: at 0.025" in " ".join(alone[1].reasons)
     assert exit_of(judged(evidence(alike(120), CHEAPER), arms=replace(ARMS, parity="lossy"))) == Exit.APPROVE
     assert set(NAMES[1:]) == set(words(alone))
+
+
+LOSSY = replace(POLICY, four_arm=replace(ARMS, parity="lossy"))
+
+
+def decided(*lost: int, cases: int = 200) -> tuple[Verdict, ...]:
+    """Four arms of which each of the three loses so many answers of the baseline's, each its own."""
+    right = dict(zip(NAMES, np.ones((4, cases)), strict=True))
+    first = 0
+    for name, count in zip(NAMES[1:], lost, strict=True):
+        right[name][first : first + count] = 0
+        first += count
+    return decide(evidence(right, CHEAPER), LOSSY).verdicts
+
+
+def quality(verdicts: tuple[Verdict, ...], arm: int) -> str:
+    four = verdicts[-1].four_arm
+    assert four is not None
+    return next(step.status for step in four.steps if (step.arm, step.step) == (NAMES[arm], "quality"))
+
+
+@pytest.mark.parametrize(
+    ("lost", "exit"),
+    [
+        ((4, 10, 10), Exit.UNDECIDED),  # one of three chances was enough at alpha
+        ((4, 4, 10), Exit.UNDECIDED),
+        ((4, 4, 4), Exit.UNDECIDED),
+        ((2, 10, 10), Exit.APPROVE),
+        ((30, 30, 30), Exit.BLOCK),
+    ],
+)
+def test_an_arm_that_fails_could_have_been_chosen_and_counts(lost, exit):
+    """At 200 cases and a margin of 5 points 4 lost are proven at alpha and not at alpha / 2, 2 are at alpha / 3."""
+    assert exit_of(decided(*lost)) == exit
+
+
+@examples(200)
+@given(st.tuples(*[st.integers(0, 14)] * 3), st.integers(1, 3), st.integers(1, 6))
+def test_no_arm_s_quality_is_proven_by_what_another_arm_loses(lost, arm, more):
+    worse = tuple(count + more * (at == arm) for at, count in enumerate(lost, 1))
+    before, after = decided(*lost), decided(*worse)
+    for other in {1, 2, 3} - {arm}:
+        if quality(before, other) != "proven":
+            assert quality(after, other) != "proven", (lost, worse)
