@@ -57,7 +57,7 @@ DECISIONS = Benchmark(
         "planted, reported",
         "interaction.power": "P(found) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % of cases changed",
         "interaction.silent": "P(found) <= alpha where there is no interaction",
-        "choice.margin": "P(some arm passes) <= alpha over the choice where all three lose the margin",
+        "choice.margin": "P(exit 0) of four arms <= alpha where all three lose the margin, by the gate's one door",
         "times.errors": "P(approve), P(block) <= alpha at a true ratio of 1.10 = limit; machine speed AR(1), rho "
         "to .95, sd 10 %, or Pareto 1.5; sums and percentiles",
         "times.power": "P(approve) >= .9 at a true ratio of 1.00, limit 1.10, 60 batches, sd 10 %, rho to .95",

@@ -7,18 +7,25 @@ put drawn scores, clustered and graded ones, to it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
+from qualgate.gate.decide import decide, exit_of
 from qualgate.stats.interaction import chance_to_find
-from qualgate.stats.multiplicity import held_together
-from qualgate.stats.paired.compare import compare_pairs
+from tests.gate.four import ARMS, NAMES, evidence
+from tests.gate.four import POLICY as IDENTICAL
 from tests.verification.goals import DECISIONS
 
 CASES, CHANGED, LOSS, ALPHA = 2500, 0.11, 0.02, 0.05
 SEED = 20260106
+POLICY = replace(IDENTICAL, four_arm=replace(ARMS, parity="lossy"))
+SECONDS = dict(zip(NAMES, (10.0, 8.0, 7.0, 4.0), strict=True))  # of an answer
+CHOICE_CASES, RIGHT = 200, 0.9  # the policy's margin is 5 points
 GRID_N = (30, 59, 100, 200, 400, 1000, 2500)
 GRID_CHANGED = (0.001, 0.01, 0.02, 0.05, 0.11, 0.15, 0.3, 1.0)
 
@@ -39,29 +46,37 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def choice(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Row `choice.margin`: P(some arm passes quality) where all three lose the margin, for arms that lose the same
-    cases or others: each at alpha, and over the choice. No arm may be served, so every pass is wrong."""
-    draws, cases, margin, seen = 1_000 if quick else 40_000, 400, 0.05, {}
+    """Row `choice.margin`: P(exit 0) of four arms where all three lose the margin, decided through the gate's one door.
 
-    def among(lost: int, gained: int) -> int:
-        if (lost, gained) not in seen:
-            levels = [ALPHA / k for k in (1, 2, 3)]
-            held = [compare_pairs(lost, gained, cases, margin, level).p_within <= level for level in levels]
-            seen[lost, gained] = held.index(False) if False in held else 3
-        return seen[lost, gained]
+    No arm may be served, so every 0 is wrong. Arms lose the same cases, others, or half and half.
+    """
+    draws, generator = 60 if quick else 2_000, np.random.default_rng(SEED + 2)
+    wrong = {
+        f"{lost:g} lost, {gained:g} gained, {overlap:g} alike": sum(
+            exit_of(decide(evidence(_at_the_margin(lost, gained, overlap, generator), SECONDS), POLICY).verdicts) == 0
+            for _ in range(draws)
+        )
+        for lost, gained in ((0.05, 0.0), (0.06, 0.01))
+        for overlap in (0.0, 0.5)
+    }
+    rates = {cell: count / draws for cell, count in wrong.items()}
+    if quick:  # too few draws to hold each cell to
+        rates = {"all cells": sum(wrong.values()) / (draws * len(wrong))}
+    error = 3 * sqrt(ALPHA * (1 - ALPHA) / (draws * (len(wrong) if quick else 1)))
+    measured = {"exit_0": rates, "draws_a_cell": draws}
+    return [], [DECISIONS.row("choice.margin", measured, spread=error, met=max(rates.values()) <= ALPHA + error)]
 
-    generator, alone, together = np.random.default_rng(SEED + 2), {}, {}
-    for overlap in (0.0, 0.5, 1.0):
-        common = generator.multinomial(cases, (overlap * 0.06, overlap * 0.01, 1 - overlap * 0.07), draws)[:, :2]
-        rest = (1 - overlap) * 0.06, (1 - overlap) * 0.01, 1 - (1 - overlap) * 0.07
-        own = generator.multinomial(cases, rest, (draws, 3))[:, :, :2]
-        passed = held = 0
-        for counts in common[:, None] + own:
-            proven = {str(arm): among(int(lost), int(gained)) for arm, (lost, gained) in enumerate(counts)}
-            passed += any(proven.values())
-            held += bool(held_together({arm: [arm] for arm in proven}, proven))
-        alone[f"{overlap:g}"], together[f"{overlap:g}"] = passed / draws, held / draws
-    error = 3 * sqrt(ALPHA * (1 - ALPHA) / draws)
-    measured = {"each_at_alpha": alone, "over_the_choice": together, "draws": draws}
-    met = max(together.values()) <= ALPHA + error
-    return [], [DECISIONS.row("choice.margin", measured, spread=error, met=met)]
+
+def _at_the_margin(lost: float, gained: float, overlap: float, generator: Generator) -> dict[str, NDArray]:
+    """0/1 of each case by arm: the baseline's, and three that lose and gain these shares of all cases.
+
+    overlap: the chance that an arm's case changes as all arms' would, and not by a draw of its own.
+    """
+    base = generator.random(CHOICE_CASES) < RIGHT
+    changes = np.where(base, lost / RIGHT, gained / (1 - RIGHT))
+    common = generator.random(CHOICE_CASES)
+    right = {NAMES[0]: base.astype(float)}
+    for name in NAMES[1:]:
+        own = np.where(generator.random(CHOICE_CASES) < overlap, common, generator.random(CHOICE_CASES))
+        right[name] = (base ^ (own < changes)).astype(float)
+    return right
