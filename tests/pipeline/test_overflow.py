@@ -19,7 +19,7 @@ SAME = "variants:\n  same: {model: ./model, dtype: %s}\n"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("overflow")
-    make_workspace(folder, cases=60, tokens=4)
+    make_workspace(folder, cases=60, tokens=16)
     scaled(folder / "model", 2.0**15)
     return folder
 
