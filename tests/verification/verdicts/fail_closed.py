@@ -71,8 +71,9 @@ def singles() -> list[Attempt]:
 
 
 def pairs(count: int, seed: int = 2026) -> list[Attempt]:
-    """Two different faults of a run, drawn, one after the other. Where there is no variant, it cannot have a fault."""
-    every = [pair for pair in permutations(STARTS["runs"][1], 2) if pair[0] != "no variant"]
+    """Two different faults of a run, drawn, one after the other. A variant that is gone cannot have a second one."""
+    gone = ("no variant", "the variant is called baseline")
+    every = [pair for pair in permutations(STARTS["runs"][1], 2) if pair[0] not in gone]
     chosen = np.random.default_rng(seed).choice(len(every), count, replace=False)
     return [
         Attempt(group="pairs", name=", ".join(every[at]), ask=lambda _, at=at: exit_of(faulted("runs", *every[at])))
