@@ -1,6 +1,6 @@
 """How deep a test looks: how many examples of a property, which cases of a list of long ones.
 
-`make test` draws 20 examples of a property, `make verify` 500, or as many as the property names where an example is dear.
+`make test` draws 20 examples of a property, `make verify` 500, or as many as the property names where one is dear.
 """
 
 from __future__ import annotations
