@@ -12,13 +12,7 @@ from qualgate.gate.early import decide_early
 from qualgate.gate.evidence.sampler import with_sampler
 from qualgate.gate.four_arm.drafting import with_drafting
 from qualgate.gate.four_arm.verdict import decide_four
-from qualgate.gate.growing import (
-    answers_before,
-    ask_no_more,
-    decide_growing,
-    looked_at_before,
-    told_of_another,
-)
+from qualgate.gate.growing import answers_before, ask_no_more, decide_growing, tested_before
 from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
 from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit
 from qualgate.gate.weights_and_cache import with_weights_and_cache
@@ -74,17 +68,13 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
 
 
 def _at_its_look(verdict: Verdict, evidence: RunEvidence, policy: Policy) -> Verdict:
-    """A list that was judged before, when it held less, is not for the fixed tests."""
-    fixed = policy.stop is None or policy.four_arm is not None or policy.nel
-    if looked_at_before(looks := evidence.looks or ()):
-        return ask_no_more(verdict, f"look {max(2, len(looks))}", answers_before(looks)) if fixed else verdict
+    """Of several tests of one list the first alone decides, see `growing`."""
+    looks, seen = evidence.looks or (), evidence.judged_before
+    if test := tested_before(looks, policy):
+        return ask_no_more(verdict, test, answers_before(looks))
     # Of four arms one is chosen: a look at any of them was a look at the choice.
-    seen = evidence.judged_before
     before = max(seen.values(), default=0) if policy.four_arm is not None else seen.get(verdict.variant, 0)
-    if not before:
-        return verdict
-    planned = policy.stop is not None and policy.stop.looks  # else the fixed tests decided, see `_decide`
-    return told_of_another(verdict, before) if planned and not fixed else ask_no_more(verdict, "a later look", before)
+    return ask_no_more(verdict, "", before) if before else verdict
 
 
 def _of_trial(verdict: Verdict, trial: str) -> Verdict:

@@ -1,9 +1,14 @@
 """A list that grows between looks: score files that are judged, found too short, and judged again when they hold more.
 
-The fixed tests are of one look. Asked at every growth until they approve, they err far more often than alpha says (ten
-times: 17.6 % at the margin). So the first look may be theirs, and no later one. With `stop: early` every look is judged
-by `stats.betting`: the cases in the order of the looks they came with, seeded within one, whole clusters together. The
-stakes rest on the sizes of the first look's list, known before any outcome and the same at every look.
+The fixed tests are of one look, and that look may spend all of alpha: at the margin it approves with a chance of up to
+alpha. Whatever another test approves after it comes on top (Armitage, McPherson and Rowe, JRSS A 132, 1969), and
+nothing is left to spend on it (Lan and DeMets, Biometrika 70, 1983). So of several tests of one list the first alone
+decides.
+
+With `stop: early` every look of a list that began so is judged by `stats.betting`: one capital over all of them, which
+reaches 1/alpha at any of them with a chance of alpha (Ville). The cases come in the order of the looks they came with,
+seeded within one, whole clusters together; the stakes rest on the sizes of the first look's list, known before any
+outcome and the same at every look. Another seed would be another order, so another capital, and another test.
 """
 
 from __future__ import annotations
@@ -32,22 +37,25 @@ GREW = "a cluster of cases grew after it had been looked at: what is added must 
 LARGER = "a cluster has more cases than any of the first look's, which the stakes rest on"
 
 
-def looked_at_before(looks: Sequence[Looked] | None) -> bool:
-    """Is this more than the fixed tests' one look?"""
-    return bool(looks) and (len(looks) > 1 or "early" in looks[0].tests)
+def tested_before(looks: Sequence[Looked] | None, policy: Policy) -> str:
+    """The test that was asked of this list before and leaves nothing for this policy's last look; "" if none was."""
+    tests = [test for look in looks or () for test in look.tests]
+    others = [test for test in tests if test != policy.test]
+    return others[0] if others else "fixed" if tests[1:] and policy.test == "fixed" else ""
 
 
-def ask_no_more(verdict: Verdict, look: str, before: int) -> Verdict:
-    """The fixed tests' verdict at a later look: whatever they say, it decides nothing. Broken evidence stays that.
+def ask_no_more(verdict: Verdict, test: str, before: int) -> Verdict:
+    """The verdict of a later look that decides nothing, whatever its test says. Broken evidence stays that.
 
-    look: which it is. before: how many answers the list had when it was judged before.
+    test: by which the list was judged before, "" = not known. before: how many answers it had then.
     """
     if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return verdict
+    by = f" (test: {test})" if test else ""
     why = (
-        f"{look} at a list that was judged before at {counted(before, 'answer')}: the fixed test is of one look, and "
-        "asked again as the list grows it errs more often than alpha says; write `stop: early` in the gate file, whose "
-        "test may be asked at any time"
+        f"this list was judged before at {counted(before, 'answer')}{by}: two tests of one list err more often than "
+        "alpha, so the later one decides nothing; judge cases that no look has seen, as an evalset of their own in a "
+        "gate file of its own. Score files may grow with `stop: early` and `--looks` from their first look on"
     )
     four = verdict.four_arm and replace(verdict.four_arm, choice="", why=why, exit=int(Exit.UNDECIDED))
     reasons = (why, *verdict.reasons)
@@ -57,12 +65,6 @@ def ask_no_more(verdict: Verdict, look: str, before: int) -> Verdict:
 def answers_before(looks: Sequence[Looked]) -> int:
     """Answers of the list as it was when it was judged before."""
     return sum(len(look.questions) for look in looks[:-1]) or len(looks[0].questions)
-
-
-def told_of_another(verdict: Verdict, before: int) -> Verdict:
-    """A run that stops early on a list of which a shorter one was judged: its own test is new, and there were two."""
-    why = f"this list was judged before at {counted(before, 'answer')}: the two together err at most twice alpha"
-    return replace(verdict, reasons=(*verdict.reasons, why))
 
 
 def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[Verdict, ...]:
@@ -84,17 +86,10 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
         verdict = judge(found, slices, policy, terms, measured)
         open_ = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
         number, questions = len(looks), len(order.places)
+        said = f"look {number} at a list that may grow, by tests that may be asked at any time"
         seen = Seen(look=number, looks=number, questions=questions, of=questions, settled=not open_)
-        verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, *_said(looks))))
+        verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, said)))
     return name_causes(verdicts, evidence)
-
-
-def _said(looks: Sequence[Looked]) -> tuple[str, ...]:
-    fixed = [str(number) for number, look in enumerate(looks, 1) if "fixed" in look.tests]
-    said = f"look {len(looks)} at a list that may grow, by tests that may be asked at any time"
-    if not fixed:
-        return (said,)
-    return (said, f"look {fixed[0]} was judged by the fixed test as well: the two together err at most twice alpha")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

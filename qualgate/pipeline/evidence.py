@@ -24,12 +24,13 @@ def known(store: Store, run_id: str, *, answers: bool = False) -> RunEvidence:
 
 
 def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
-    """Before generating, a line for each variant about which the fixed tests will decide nothing: see `gate.decide`."""
-    if policy.trial is None and (policy.stop is None or policy.four_arm is not None):
+    """Before generating, a line for each variant about which nothing will be decided: see `gate.decide`."""
+    if policy.trial is None:
         for variant, before in queries.judged_before(store, run_id).items():
             yield (
-                f"{variant} was judged before at {counted(before, 'answer')} of this list, when it held less: the "
-                "fixed test will decide nothing (12). Write `stop: early` in the gate file; its test may be asked again"
+                f"{variant} was judged before at {counted(before, 'answer')} of this list, by another test or when it "
+                "held less: this run will decide nothing (12). Ask cases that no look has seen, as an evalset of their "
+                "own in a gate file of its own"
             )
 
 

@@ -11,6 +11,7 @@ from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.errors import Exit, UsageError
 from qualgate.formatting import counted
+from qualgate.gate.growing import tested_before
 from qualgate.gate.causes.noise_floor import without_noise_floor
 from qualgate.gate.decide import Decided, decide, exit_of
 from qualgate.gate.peers.nel_policy import NelSaid
@@ -141,7 +142,7 @@ def judge_scores(
     if looks is None:
         policy = replace(policy, stop=None)
     else:
-        evidence = replace(evidence, looks=looks_at(looks, evidence, "early" if policy.stop else "fixed"))
+        evidence = replace(evidence, looks=looks_at(looks, evidence, policy.test))
     notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence), *_not_stated(answers))
     if policy.four_arm is None:
         notes = (*notes, *_all_equal(evidence))
@@ -153,7 +154,9 @@ def judge_scores(
         raise UsageError(f"{called}: {error}") from None
     if looks is None:
         notes = (*notes, UNKEPT)
-    elif any(one.n for verdict in decided.verdicts for one in verdict.comparisons):  # else nothing was looked at
+    elif not tested_before(evidence.looks, policy) and any(
+        one.n for verdict in decided.verdicts for one in verdict.comparisons
+    ):  # else nothing was looked at
         keep_looks(looks, evidence.looks or ())
     return evidence, replace(decided, verdicts=_with_reasons(decided.verdicts, (*notes, *cases.notes)))
 

@@ -170,9 +170,11 @@ def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str,
 def sampling_settings(gate: GateFile) -> dict[str, Any]:
     """What `ArmIdentity.sampling` is the hash of, together with the arm's own stop tokens.
 
-    How many answers are drawn is no part of it: with more of them, those before are drawn again as they were.
+    How many answers are drawn is no part of it: with more of them, those before are drawn again as they were. Nor is
+    the seed where nothing is drawn: the answers are the same.
     """
-    return {**gate.sampling.content, "seed": gate.seed, "repeats": 1}
+    drawn = gate.sampling.drawn or any(isinstance(ref, LmEvalTask) for ref in gate.evalset_refs)
+    return {**gate.sampling.content, "seed": gate.seed if drawn else 0, "repeats": 1}
 
 
 def load_set(ref: SetRef, relative_to: Path) -> Evalset:

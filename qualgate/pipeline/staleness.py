@@ -88,7 +88,7 @@ def tested_otherwise(then: Policy, policy: Policy) -> tuple[str, ...]:
     return (
         f"this run was planned with `stop: early` and looked at on the way; to judge it by {how} now is a second test "
         "of the same cases, and the better of two errs more often than alpha says: decide by a gate file with `stop: "
-        "early`, or run again without it",
+        "early`",
     )
 
 

@@ -90,7 +90,7 @@ class Looked:
 
     questions: frozenset[tuple[str, str, int]]  # evalset, case, repeat
     answers: str  # sha256 of what both sides answered to them
-    tests: tuple[str, ...]  # "fixed", "early", or both
+    tests: tuple[str, ...]  # see `Policy.test`; by an earlier version also "early", of any seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +132,6 @@ class RunEvidence:
     budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)  # → `max_new_tokens`; no entry: not known
     tasks: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → its task; no entry: as its evalset is called
     looks: tuple[Looked, ...] | None = None  # at this list as it grew, this one last; None: nobody kept them
-    # Of a run: variant → answers of a shorter list that it was judged on before, see `queries.judged_before`.
+    # Of a run: variant → answers of this list that it was judged on before, see `queries.judged_before`.
     judged_before: Mapping[str, int] = field(default_factory=dict)
     trial: str = ""  # of a run that was made to decide nothing: `Trial.said`

@@ -171,3 +171,10 @@ class Policy:
     nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
     trial: Trial | None = None  # of a run that decides nothing
     judge: Judge | None = None  # who compares answers, for rules on `judge.win`
+
+    @property
+    def test(self) -> str:
+        """The test that is asked. Looks by one test at a list that grows with `stop: early` are one test together."""
+        if self.stop is None or self.four_arm is not None or self.nel:
+            return "fixed"
+        return f"early, seed {self.stop.seed}"

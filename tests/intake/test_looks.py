@@ -49,8 +49,7 @@ def test_the_fixed_test_decides_the_first_look_and_no_later_one(tmp_path):
     assert (first.word, UNKEPT in first.reasons) == ("approve", False)
     later = judged(500, looks, FIXED)
     assert (later.word, later.exit) == ("undecided", 12)
-    assert "look 2 at a list that was judged before at 400 answers" in later.reasons[0]
-    assert "`stop: early`" in later.reasons[0]
+    assert "this list was judged before at 400 answers (test: fixed)" in later.reasons[0]
     assert judged(1000, looks, FIXED, lost=0).exit == 12
     assert judged(400, looks, FIXED) == first  # as it was then, whatever came after
 
@@ -74,11 +73,22 @@ def test_stop_early_may_be_asked_at_every_look_and_is_the_same_each_time(tmp_pat
     assert judged(800, tmp_path / "other", EARLY, lost=400).word == "block"
 
 
-def test_a_look_by_the_fixed_test_is_said_beside_the_early_one_and_bars_the_fixed_test_after_it(tmp_path):
-    judged(40, one := tmp_path / "one", FIXED)
-    assert any("look 1 was judged by the fixed test" in reason for reason in judged(800, one, EARLY).reasons)
-    judged(400, other := tmp_path / "other", EARLY)
-    assert judged(400, other, FIXED).exit == 12  # two tests of the same cases
+OTHER_SEED = Policy(rules=FIXED.rules, stop=EarlyStop(seed=1))
+
+
+@pytest.mark.parametrize("then", [40, 800])
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [(FIXED, EARLY), (EARLY, FIXED), (EARLY, OTHER_SEED)],
+    ids=["early after fixed", "fixed after early", "another order of cases"],
+)
+def test_after_a_look_by_one_test_another_decides_nothing_and_the_first_goes_on(tmp_path, first, later, then):
+    looks = tmp_path / "looks"
+    before = judged(40, looks, first)
+    again = judged(then, looks, later)
+    assert (again.exit, f"(test: {first.test})" in again.reasons[0]) == (12, True)
+    assert judged(40, looks, first) == before
+    assert judged(800, looks, first).exit == (0 if first is EARLY else 12)
 
 
 def test_without_memory_the_verdict_says_so_and_nothing_is_written(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from qualgate.errors import IntegrityError
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import Case, Plan
+from qualgate.records import Case, EarlyStop, Plan
 from qualgate.store import queries, runs
 from qualgate.store.tables import arms
 from tests.store.made import make_plan, make_results
@@ -53,10 +53,28 @@ def test_a_list_that_grew_was_judged_when_it_held_less(store):
     assert queries.judged_before(store, last) == dict.fromkeys(WRONG, 12)
 
 
-def test_the_same_list_again_is_no_new_look_and_a_shorter_one_no_growth(store):
+def test_the_first_look_repeated_is_that_look_whatever_came_between(store):
+    ran(store, cut(WHOLE, 8))
+    ran(store, WHOLE)
+    assert queries.judged_before(store, ran(store, cut(WHOLE, 8, "again"))) == {}
+
+
+def test_a_list_that_shrank_was_judged_when_it_held_more(store):
     ran(store, WHOLE)
     assert queries.judged_before(store, ran(store, replace(WHOLE, key="again"))) == {}
-    assert queries.judged_before(store, ran(store, cut(WHOLE, 8))) == {}
+    assert queries.judged_before(store, ran(store, cut(WHOLE, 8))) == dict.fromkeys(WRONG, 13)
+
+
+def by(plan: Plan, stop: EarlyStop | None) -> Plan:
+    return replace(plan, key=f"{plan.key} {stop}", policy=replace(plan.policy, stop=stop))
+
+
+@pytest.mark.parametrize(("first", "later"), [(None, 1), (1, None), (1, 2)])
+def test_the_same_list_by_another_test_or_in_another_order_is_another_look(store, first, later):
+    one, other = (by(WHOLE, seed and EarlyStop(seed=seed, looks=(26,))) for seed in (first, later))
+    ran(store, one)
+    assert queries.judged_before(store, ran(store, replace(one, key="again"))) == {}
+    assert queries.judged_before(store, ran(store, other)) == dict.fromkeys(WRONG, 13)
 
 
 def asked(plan: Plan, times: int) -> Plan:
@@ -74,7 +92,6 @@ def test_more_answers_to_the_same_cases_are_a_later_look(store):
     assert queries.judged_before(store, ran(store, asked(WHOLE, 4))) == dict.fromkeys(WRONG, 26), "of each set's 52"
     again = ran(store, replace(asked(WHOLE, 4), key="again"))
     assert queries.judged_before(store, again) == dict.fromkeys(WRONG, 26), "no look but the shorter one"
-    assert queries.judged_before(store, ran(store, WHOLE)) == {}
 
 
 def changed(plan: Plan) -> Plan:

@@ -1,4 +1,4 @@
-"""Lists that were judged when they held less: a fixed test is of one look, and a longer list asked again is another."""
+"""Lists that were judged, when they held less or more, or by another test: the first of several looks decides."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Select, func, select
 
 from qualgate.records import ArmIdentity
+from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.rows import check_arm, check_run, check_verdict
@@ -16,36 +17,47 @@ from qualgate.store.typed import read
 SAME = ("weights", "tokenizer", "template", "sampling")  # of two arms that give the same answers to the same cases
 
 Arm = tuple[str, ...]
+Sizes = tuple[int, int]  # answers of a list then and now
 Runs = Sequence[str] | Select[tuple[str]]  # which: their ids, or what asks for them
 
 
 def judged_before(store: Store, run_id: str) -> dict[str, int]:
-    """Variant → answers of the largest list it was judged on by an earlier run of this store, of which this run's has
-    every answer of an evalset's cases as they were, and more. The same list again is no new look, and other cases are
-    another list.
+    """Variant → answers of the largest list it was judged on by an earlier run of this store, where this run is another
+    look: it has every answer of an evalset's cases as they were and more, or some of them and no others, or the same
+    and another test. Other cases are another list. A run that repeats the first look is that look, whatever came
+    between.
     """
     with store.read() as connection:
+        policies = {}
         for run in connection.execute(select(runs)):
             check_run(run)  # one whose time was damaged would be passed over
+            policies[run.run_id] = run.policy_json
         made, ours = _made(connection, run_id), _arms(connection, [run_id]).get(run_id, {})
         sets, base = _sets(connection, [run_id]).get(run_id, {}), next(iter(ours), "")
-        earlier = select(runs.c.run_id).where(runs.c.created_at < made, ~IS_TRIAL)
+        earlier = select(runs.c.run_id).where(runs.c.created_at < made, ~IS_TRIAL).order_by(runs.c.created_at)
         earlier = earlier.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
         theirs, lists, judged = _arms(connection, earlier), _sets(connection, earlier), _judged(connection, earlier)
         several = _several(connection, run_id)
         found: dict[str, int] = {}
-        known: dict[tuple[str, ...], int] = {}  # evalset, its content → answers where it grew into this run's, else 0
-        for other, named in theirs.items():
-            first = next(iter(named))
+        first_again: set[str] = set()  # variants of which this run repeats the first look
+        known: dict[tuple[str, ...], Sizes] = {}
+        for other in connection.execute(earlier).scalars():
+            named = theirs.get(other, {})
             looked_at = {named[name] for name in judged.get(other, ()) if name in named}
-            looked = [name for name, arm in ours.items() if name != base and arm in looked_at]
-            for name, content in lists.get(other, {}).items() if looked and named[first] == ours[base] else ():
-                if name in sets and (several or content != sets[name]):
-                    asked = (name, content, *([other] if several else []))  # of one content any number of repeats
-                    if asked not in known:
-                        known[asked] = _grew(connection, name, (other, first), (run_id, base))
-                    if before := known[asked]:
-                        found |= {variant: max(before, found.get(variant, 0)) for variant in looked}
+            looked = [name for name, arm in ours.items() if name not in {base, *first_again} and arm in looked_at]
+            if not looked or next(iter(named.values())) != ours[base]:
+                continue
+            sizes = []
+            for name in lists.get(other, {}).keys() & sets.keys():
+                asked = (name, lists[other][name], *([other] if several else []))  # of one content any repeats
+                if asked not in known:
+                    known[asked] = _sizes(connection, name, (other, next(iter(named))), (run_id, base))
+                sizes.append(known[asked])
+            retested = plain.policy(policies[other]).test != plain.policy(policies[run_id]).test
+            if before := max((then for then, now in sizes if then and (then != now or retested)), default=0):
+                found |= {name: max(before, found.get(name, 0)) for name in looked}
+            elif sizes and all(then for then, _ in sizes) and lists[other].keys() == sets.keys():
+                first_again |= {*looked} - found.keys()
         return found
 
 
@@ -89,18 +101,15 @@ def _sets(connection: Connection, ids: Runs) -> dict[str, dict[str, str]]:
     return found
 
 
-def _grew(connection: Connection, evalset: str, before: tuple[str, str], now: tuple[str, str]) -> int:
-    """Answers of the list before, where this one has them all and more. before, now: run and arm."""
-    counted = select(func.count()).select_from(units)
-    sizes = [connection.execute(counted.where(*_of(evalset, *one))).scalar_one() for one in (before, now)]
-    if not 0 < sizes[0] < sizes[1]:
-        return 0
-    shorter, longer = (
+def _sizes(connection: Connection, evalset: str, then: tuple[str, str], now: tuple[str, str]) -> Sizes:
+    """Answers of two lists of which one holds all of the other; (0, 0) of lists that do not. then, now: run and arm."""
+    earlier, later = (
         {(row.case_id, row.repeat, row.case_hash) for row in connection.execute(
             select(units.c.case_id, units.c.repeat, units.c.case_hash).where(*_of(evalset, *one)))}
-        for one in (before, now)
+        for one in (then, now)
     )  # fmt: skip
-    return sizes[0] if shorter < longer else 0
+    nested = earlier and later and (earlier <= later or later <= earlier)
+    return (len(earlier), len(later)) if nested else (0, 0)
 
 
 def _of(evalset: str, run_id: str, arm: str) -> tuple:
