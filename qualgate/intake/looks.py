@@ -19,7 +19,7 @@ VERSION = 1
 
 
 def looks_at(path: Path, evidence: RunEvidence, test: str) -> tuple[Looked, ...]:
-    """Every look up to and with this one, which may be new or one that was taken before. test: as `Policy.test` names it.
+    """Every look up to and with this one, which may be new or one that was taken before. test: see `Policy.test`.
 
     UsageError for a file that is damaged, and for one of other cases or answers.
     """

@@ -29,8 +29,8 @@ def asked_again(store: Store, run_id: str, policy: Policy) -> Iterator[str]:
         for variant, before in queries.judged_before(store, run_id).items():
             yield (
                 f"{variant} was judged before at {counted(before, 'answer')} of this list, by another test or when it "
-                "held less: this run will decide nothing (12). Ask cases that no look has seen, as an evalset of their "
-                "own in a gate file of its own"
+                "held less or more: this run will decide nothing (12). Ask cases that no look has seen, as an evalset "
+                "of their own in a gate file of its own"
             )
 
 
