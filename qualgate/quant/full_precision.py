@@ -49,7 +49,12 @@ def check_full_precision(shards: Shards) -> None:
     low = [
         name
         for name, entry in shards.entries.items()
-        if (entry.dtype in _CODES or entry.dtype.startswith(("F8", "F6"))) and not has_no_say(name, entry.shape)
+        if (
+            entry.dtype in _CODES
+            or entry.dtype.startswith(("F8", "F6"))
+            or (entry.dtype not in FLOATS and name.endswith(".weight"))  # integers elsewhere may be an architecture's
+        )
+        and not has_no_say(name, entry.shape)
     ]
     packed = [name for name in shards.entries if name.endswith(_PACKED) and not UNUSED_HEAD.search(name)]
     if low or packed:

@@ -13,11 +13,12 @@ import torch
 
 from qualgate.errors import UsageError, close_names
 from qualgate.errors.misplaced import no_model_folder
-from qualgate.quant.formats import Format, recognise
+from qualgate.quant.formats import Format
 from qualgate.quant.linear import QuantizedLinear
-from qualgate.quant.readers import Layer, QuantizedCheckpoint, read_quantized
+from qualgate.quant.model_files import CONFIG_FILES, read_files, readable
+from qualgate.quant.model_folder import read_weights, refusal
+from qualgate.quant.readers.checkpoint import Layer, QuantizedCheckpoint, read_checkpoint
 from qualgate.quant.readers.source import Source, open_source
-from qualgate.quant.shards import read_shards
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight, unpack_codes
 
@@ -55,6 +56,7 @@ class ModelReport:
     inputs: tuple[str, ...]  # what quantized layers do to their inputs, each once; empty = nothing
     oddities: tuple[tuple[str, int], ...]  # and of how many tensors each was found
     kernels: tuple[tuple[str, int], ...]  # what would multiply the packed layers on this machine's CPU, and how many
+    refused: str  # why a plan or a run refuses the folder, for another reason than its weights; "" where neither does
 
     @property
     def nbytes(self) -> int:
@@ -78,9 +80,11 @@ class Difference:
 
 
 class Weights:
-    """A folder's tensors by name, packed ones with all that belongs to them under MODULE.weight."""
+    """A folder's tensors by name, packed ones with all that belongs to them under MODULE.weight. method: see
+    `ModelReport`."""
 
-    def __init__(self, source: Source | None, checkpoint: QuantizedCheckpoint | None) -> None:
+    def __init__(self, method: str, source: Source | None, checkpoint: QuantizedCheckpoint | None) -> None:
+        self.method = method
         self._source, self._checkpoint = source, checkpoint
         if checkpoint is None:
             assert source is not None
@@ -106,19 +110,20 @@ class Weights:
 @contextmanager
 def opened(folder: Path) -> Iterator[Weights]:
     """Raises UsageError when the folder's weights cannot be read."""
-    if not folder.is_dir():
-        raise UsageError(no_model_folder(str(folder), folder))
-    if recognise(folder) is not None:
-        yield Weights(None, read_quantized(folder))
+    with readable(folder):
+        if not folder.is_dir():
+            raise UsageError(no_model_folder(str(folder), folder))
+        shards, format = read_weights(read_files(folder, CONFIG_FILES))
+    if format is not None:
+        yield Weights(format.method, None, read_checkpoint(shards, format))
         return
     plain = Format(method="full precision", settings={}, where=folder / "config.json")
-    with open_source(read_shards(folder), plain) as source:
-        yield Weights(source, None)
+    with open_source(shards, plain) as source:
+        yield Weights(plain.method, source, None)
 
 
 def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -> ModelReport:
     """Every tensor of the folder, in the order of their names. Raises UsageError as reading it would."""
-    format = recognise(folder) if folder.is_dir() else None
     tensors, inputs, oddities, kernels = [], set(), Counter(), Counter()
     with opened(folder) as weights:
         names = sorted(weights.names, key=_natural)
@@ -137,11 +142,12 @@ def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -
         progress("", len(names), len(names))
     return ModelReport(
         folder=str(folder),
-        method=format.method if format else "full precision",
+        method=weights.method,
         tensors=tuple(tensors),
         inputs=tuple(sorted(inputs)),
         oddities=tuple(sorted(oddities.items())),
         kernels=tuple(sorted(kernels.items())),
+        refused=refusal(folder),
     )
 
 

@@ -125,8 +125,30 @@ class ModelFolder:
         return tokenizer_files.stop_ids(self.files)
 
 
-def read_model_folder(path: Path) -> ModelFolder:
-    """The folder as it is now, each file opened once; of a weight file the header is read and all of it hashed.
+def read_weights(files: ModelFiles, *, hashed: bool = False) -> tuple[Shards, Format | None]:
+    """The headers of the weights in the folder of `files`, and their format; None: full precision.
+
+    Inspecting, planning and running a folder all start here. Raises UsageError where the weights cannot be read, are
+    not those of config.json, or are quantized and nothing names their format.
+    """
+    if not isinstance(files.config.get("text_config") or {}, dict):
+        raise UsageError(
+            f"{files.path / 'config.json'}: text_config is {type(files.config['text_config']).__name__}, expected a "
+            "JSON object. Fetch or save this model again."
+        )
+    format = said_by_config(files)
+    shards = read_shards(files.path, hashed=hashed)
+    check_width(files, shards)
+    check_depth(files, shards)
+    format = format or said_by_headers(shards)
+    if format is None:
+        check_full_precision(shards)
+    return shards, format
+
+
+def read_model_folder(path: Path, *, hashed: bool = True) -> ModelFolder:
+    """The folder as it is now, each file opened once; of a weight file the header is read and, if `hashed`, all of it
+    hashed.
 
     Raises UsageError when it cannot be loaded as it stands: without torch, so packed weights are not looked into.
     """
@@ -135,15 +157,19 @@ def read_model_folder(path: Path) -> ModelFolder:
             raise UsageError(no_model_folder(str(path), path))
         files = read_files(path)
         _check_configs(files)
-        format = said_by_config(files)
-        shards = read_shards(path, hashed=True)
-        check_width(files, shards)
-        check_depth(files, shards)
+        shards, format = read_weights(files, hashed=hashed)
         _check_tokenizer(files)
-        format = format or said_by_headers(shards)
-        if format is None:
-            check_full_precision(shards)
         return ModelFolder(files=files, shards=shards, format=format)
+
+
+def refusal(path: Path) -> str:
+    """Why a plan or a run refuses the folder, whose weights can be read; "" where neither does."""
+    try:
+        folder = read_model_folder(path, hashed=False)
+        _ = folder.tokenizer_sha256, folder.template_sha256, folder.stop_ids
+    except UsageError as error:  # NotInThisVersion is one
+        return str(error)
+    return ""
 
 
 def read_tokenizer_folder(path: Path) -> ModelFolder:
@@ -183,9 +209,4 @@ def _check_configs(files: ModelFiles) -> None:
     _check_own_code(files)
     if not isinstance(files.config.get("model_type"), str):
         raise UsageError(f"{where} has no model_type, so its architecture is unknown.")
-    if not isinstance(files.config.get("text_config") or {}, dict):
-        raise UsageError(
-            f"{where}: text_config is {type(files.config['text_config']).__name__}, expected a JSON object. "
-            "Fetch or save this model again."
-        )
     check_writes_text(files)

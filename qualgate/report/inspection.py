@@ -78,6 +78,8 @@ def print_inspection(
         console.print(Text(f"kernel here: {visible_line(kernel)} ({counted(count, 'layer')})"))
     for what, count in report.oddities:
         console.print(Text(f"odd: {visible_line(what)} ({counted(count, 'tensor')})", style="yellow"))
+    if report.refused:
+        console.print(Text(fit(f"plan and run refuse it: {visible_line(report.refused)}"), style="yellow"))
     if unmatched:
         shown = ", ".join(visible_line(name) for name in unmatched[:10])
         more = f" and {len(unmatched) - 10} more" if len(unmatched) > 10 else ""

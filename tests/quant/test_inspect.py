@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from math import inf, log10
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from typer.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
-from qualgate.cli import app
-from qualgate.errors import UsageError
+from qualgate.errors import Exit, UsageError
 from qualgate.quant.inspect import compare, inspect, write_tensor
 from qualgate_kernels import cpu
+from tests.command_line import qualgate
+from tests.gated_model import GATE_FILE, write_evalset
 from tests.quant.readers.made import MODULE, dequantized, folder_of, gptq_tensors
+from tests.tiny_models import save_tiny_model
 
 N, K = 32, 64
 
@@ -107,20 +109,15 @@ def test_two_models_without_a_common_tensor_are_not_compared(quantized, tmp_path
 
 
 def test_the_command_prints_a_table_or_json(quantized, original, tmp_path):
-    shown = CliRunner().invoke(app, ["inspect", str(quantized)])
-    assert shown.exit_code == 0, shown.output
-    for part in ("int4 g32", "gptq v1", "32 x 64", "odd: a bias of zeros"):
-        assert part in shown.output
-    found = CliRunner().invoke(app, ["inspect", str(quantized), "--compare", str(original), "--json"])
-    assert found.exit_code == 0, found.output
-    value = json.loads(found.stdout)
-    assert value["method"] == "gptq"
-    assert value["tensors"][0]["effective_bits"] == 4.5
-    assert value["differences"][0]["sqnr"] > 0
-    assert value["unmatched"] == ["model.norm.weight ([4] and [3])"]
+    shown = qualgate("inspect", str(quantized))
+    assert shown.returncode == 0, shown.stderr
+    assert all(part in shown.stdout for part in ("int4 g32", "gptq v1", "32 x 64", "odd: a bias of zeros"))
+    found = json.loads(qualgate("inspect", str(quantized), "--compare", str(original), "--json").stdout)
+    assert (found["method"], found["tensors"][0]["effective_bits"]) == ("gptq", 4.5)
+    assert found["differences"][0]["sqnr"] > 0
+    assert found["unmatched"] == ["model.norm.weight ([4] and [3])"]
     out = tmp_path / "t.safetensors"
-    wrote = CliRunner().invoke(app, ["inspect", str(quantized), "--tensor", MODULE, "--out", str(out)])
-    assert wrote.exit_code == 0, wrote.output
+    assert qualgate("inspect", str(quantized), "--tensor", MODULE, "--out", str(out)).returncode == 0
     assert out.is_file()
 
 
@@ -129,6 +126,42 @@ def test_the_command_prints_a_table_or_json(quantized, original, tmp_path):
     [(["--tensor", "x"], "go together"), (["--out", "x"], "go together"), ([], "no model folder")],
 )
 def test_what_cannot_be_inspected_says_what_to_give(tmp_path, arguments, message):
-    failed = CliRunner().invoke(app, ["inspect", str(tmp_path / "nowhere"), *arguments])
-    assert isinstance(failed.exception, UsageError)
-    assert message in str(failed.exception)
+    failed = qualgate("inspect", str(tmp_path / "nowhere"), *arguments)
+    assert failed.returncode == Exit.USAGE
+    assert message in failed.stderr
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inspected")
+    save_tiny_model(folder / "model")
+    write_evalset(folder, [{"id": "a", "prompt": "a", "answer": "b", "max_new_tokens": 1}])
+    (folder / "gate.yaml").write_text(GATE_FILE)
+    return folder
+
+
+WEIGHTS = {"codes": {}, "width": {"hidden_size": 128}, "depth": {"num_hidden_layers": 3}, "text": {"text_config": [1]}}
+OTHERS = {"type": {"model_type": "lama"}, "code": {"auto_map": {}}, "head": {"architectures": ["RewardModel"]}}
+
+
+@pytest.mark.parametrize("fault", [*WEIGHTS, *OTHERS, "tokenizer"])
+def test_a_folder_that_plan_refuses_is_refused_or_shown_with_the_reason(workspace, tmp_path, fault):
+    model = shutil.copytree(workspace, tmp_path / "copy") / "model"
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | (WEIGHTS | OTHERS).get(fault, {})))
+    if fault == "codes":
+        tensors = load_file(model / "model.safetensors")
+        tensors[f"{MODULE}.weight"] = tensors[f"{MODULE}.weight"].to(torch.int8)
+        save_file(tensors, model / "model.safetensors", {"format": "pt"})
+    if fault == "tokenizer":
+        (model / "tokenizer.json").unlink()
+    planned = qualgate("plan", "gate.yaml", cwd=model.parent)
+    reason = planned.stderr.splitlines()[-1].removeprefix("qualgate: ")
+    assert (planned.returncode, str(model) in reason) == (Exit.USAGE, True), planned.stderr
+    shown = qualgate("inspect", str(model))
+    if fault in WEIGHTS:
+        assert (shown.returncode, shown.stdout) == (Exit.USAGE, "")
+        assert reason in shown.stderr
+    else:  # the weights are what they are, whether or not they can be run
+        assert f"plan and run refuse it: {reason}" in shown.stdout
+        assert json.loads(qualgate("inspect", str(model), "--json").stdout)["refused"] == reason
