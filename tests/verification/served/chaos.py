@@ -20,10 +20,9 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 import aiohttp
+from tokenizers import Tokenizer
 
-from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import InfrastructureError
-from qualgate.quant.model_files import read_files
 from qualgate.records import ArmSpec, Case, Job, JobResult, Prompt, Served, UnitKey
 from qualgate.served import client, network
 from qualgate.served.asked import asked_of
@@ -218,7 +217,7 @@ def answer(folder: str, kind: Kind, body: dict[str, Any]) -> tuple[int, list[dic
     parts = [f"answer {number}", ": the order", f" {number}17", " is late."]
 
     def spelled(text: str) -> dict[str, Any]:
-        return {"token_ids": list(_tokenizer(folder)(text)["input_ids"])} if kind == "told" else {}
+        return {"token_ids": _tokenizer(folder).encode(text).ids} if kind == "told" else {}
 
     said = len(spelled("".join(parts)).get("token_ids", parts))
     usage = {"prompt_tokens": 2, "completion_tokens": said}
@@ -230,8 +229,9 @@ def answer(folder: str, kind: Kind, body: dict[str, Any]) -> tuple[int, list[dic
 
 
 @cache
-def _tokenizer(folder: str) -> Any:
-    return load_tokenizer(read_files(Path(folder)))
+def _tokenizer(folder: str) -> Tokenizer:
+    """Without transformers, whose import takes longer than a client waits for an answer here."""
+    return Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
 
 
 def _calls(number: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
