@@ -24,6 +24,7 @@ from qualgate.bench import harnesses, ours, peaks, peers, vllm_peer
 from qualgate.bench.goals import DECODE
 from qualgate.bench.questions import MODEL, asked
 from qualgate.bench.race import MOST_UNLIKE, Contender, Round, Standing, best_sizes, race, shown, standing
+from qualgate.bench.shape import of_few
 from qualgate.bench.steps import Steps, steps
 from qualgate.engine.load import LoadedArm
 from qualgate.records import Prompt
@@ -67,7 +68,7 @@ def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
 
 def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
     """The result of so much measuring."""
-    few = None if size == FULL else f"{size.rounds} rounds of {7 * size.per_set} cases only (--quick)"
+    few = None if size == FULL else f"{size.rounds} rounds of {7 * size.per_set} cases"
     rounds: list[dict[str, Any]] = [{"threads": torch.get_num_threads()}]
     rows: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as work:
@@ -85,7 +86,7 @@ def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
                 rows[id] = DECODE.not_run(id, str(reason))
                 continue
             rounds += of_rounds
-            rows[id] = row if few is None else row | {"met": None, "reason": few}
+            rows[id] = of_few(row, few, by_chance=True)
         rounds[0] |= {"best_batch": ground.best, "vllm": ground.vllm}
     return DECODE.result(rounds=rounds, rows=[rows[id] for id in DECODE.goals])
 

@@ -30,8 +30,8 @@ def run(quick: bool) -> dict[str, Any]:
     rounds = [_judge(seed) for seed in told("demo", seeds, lambda seed: f"evalset seed {seed}")]
     approved = sum(r["verdicts"]["int8"] == "approve" for r in rounds)
     blocked = sum(r["verdicts"]["int2-g32"] == "block" for r in rounds)
-    short = f"{drawn} seeds only (--quick)" if drawn < SEEDS else None
-    short = short if drawn else "what draws evalsets of other seeds is in a checkout, not in an installed wheel"
+    missing = None if drawn else "what draws evalsets of other seeds is in a checkout, not in an installed wheel"
+    few = f"{drawn} of {SEEDS} seeds" if drawn < SEEDS else None
     return DEMO.result(
         rounds=[
             {"demo": {"exit": whole.exit, "seconds": whole.seconds, "rss": whole.peak_rss, "pss": whole.peak_pss}},
@@ -40,8 +40,8 @@ def run(quick: bool) -> dict[str, Any]:
         rows=[
             DEMO.row("demo_seconds", whole.seconds, met=decided and whole.seconds <= 360),
             DEMO.row("demo_memory", whole.peak_pss, met=decided and whole.peak_pss <= 2**31),
-            DEMO.row("int8_approves", approved, met=approved >= 19, unmet_because=short),
-            DEMO.row("int2_blocks", blocked, met=blocked == SEEDS, unmet_because=short),
+            DEMO.row("int8_approves", approved, met=drawn - approved <= SEEDS - 19, unmet_because=missing, few=few),
+            DEMO.row("int2_blocks", blocked, met=blocked == drawn, unmet_because=missing, few=few),
         ],
     )
 

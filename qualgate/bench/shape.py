@@ -26,11 +26,25 @@ class Benchmark:
     in_parts: bool = False  # a long one: some of its rows can be asked for alone
 
     def row(
-        self, id: str, measured: Any, *, met: bool | None, spread: Any = None, unmet_because: str | None = None
+        self,
+        id: str,
+        measured: Any,
+        *,
+        met: bool | None,
+        spread: Any = None,
+        unmet_because: str | None = None,
+        few: str | None = None,
+        by_chance: bool = False,
     ) -> dict[str, Any]:
-        """One row of the table. `unmet_because` (not run, too few rounds) makes `met` null."""
+        """One row of the table.
+
+        Args:
+            met: of what was measured.
+            unmet_because: why nothing is decided: it makes `met` null.
+            few, by_chance: see `of_few`.
+        """
         row = {"id": id, "goal": self.goals[id], "measured": measured, "spread": spread, "met": met}
-        return row if unmet_because is None else row | {"met": None, "reason": unmet_because}
+        return of_few(row, few, by_chance=by_chance) if unmet_because is None else row | undecided(unmet_because)
 
     def not_run(self, id: str, why: str) -> dict[str, Any]:
         """A row that nothing measured."""
@@ -46,6 +60,23 @@ class Benchmark:
         }
         versions["python"] = platform.python_version()
         return {"bench": self.name, "device": device(), "versions": versions, "rounds": rounds, "goals": rows}
+
+
+def of_few(row: dict[str, Any], few: str | None, *, by_chance: bool) -> dict[str, Any]:
+    """The row as far as a quick run decides it.
+
+    Args:
+        few: the draws of a quick run, where the goal asks for more; None: there are enough.
+        by_chance: whether so few can miss the goal by chance (a rate, a time). Else one miss decides.
+    """
+    if few is None or (row["met"] is False and not by_chance):
+        return row
+    return row | {"so_far": row["met"], "too_few_draws": few} | undecided(f"too few draws: {few}")
+
+
+def undecided(why: str) -> dict[str, Any]:
+    """The fields of a row without a verdict."""
+    return {"met": None, "reason": why}
 
 
 def told(bench: str, parts: Sequence[T], name: Callable[[T], object] = str) -> Iterator[T]:

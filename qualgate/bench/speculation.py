@@ -24,6 +24,7 @@ from qualgate.bench import assisted, bits, cells, turns, verify_cost, vllm_peer
 from qualgate.bench.goals import SPECULATION
 from qualgate.bench.pass_times import kinds, pass_times
 from qualgate.bench.race import MOST_UNLIKE, Contender, race, shown, standing
+from qualgate.bench.shape import of_few
 from qualgate.bench.speculating import Level, answered, drafted, fates, short
 from qualgate.bench.speculation_ground import Ground, Size
 from qualgate.bench.turns import Gain, Turns
@@ -60,7 +61,7 @@ def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
 
 def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
     """The result of so much measuring."""
-    few = None if size == FULL else f"{size.per_task} prompts a task only (--quick)"
+    few = None if size == FULL else f"{size.per_task} prompts a task"
     rounds: list[dict[str, Any]] = [{"threads": torch.get_num_threads()}]
     rows = dict[str, Any]()
     with tempfile.TemporaryDirectory() as work:
@@ -78,7 +79,7 @@ def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
                 rows[id] = SPECULATION.not_run(id, str(reason))
                 continue
             rounds += of_rounds
-            rows[id] = row if few is None else row | {"met": None, "reason": few}
+            rows[id] = of_few(row, few, by_chance=True)
     return SPECULATION.result(rounds=rounds, rows=[rows[id] for id in SPECULATION.goals])
 
 

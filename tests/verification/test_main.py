@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from qualgate.bench.shape import of_few
 from tests.verification import PROOFS
 from tests.verification.__main__ import ELSEWHERE, WHOLE, Slice, chosen, main, slices
 
@@ -31,17 +32,24 @@ def test_the_list_names_every_row(capsys):
     assert all(row in said for one in slices() for row in one.rows)
 
 
+def few(met: bool, by_chance: bool = True):
+    return of_few({"id": "errors", "met": met, "goal": "none", "measured": 3}, "3 cases", by_chance=by_chance)
+
+
 @pytest.mark.parametrize(
     ("rows", "code", "word"),
     [
         ([{"id": "errors", "met": True}], 0, "ok"),
-        ([{"id": "errors", "met": None, "reason": "a slice"}], 0, "errors: no verdict: a slice"),
+        ([{"id": "errors", "met": None, "reason": "no data"}], 0, "errors: no verdict: no data"),
+        ([few(True)], 0, "errors: holds so far; too few draws: 3 cases"),
+        ([few(False)], 0, "errors: does not hold so far, measured: 3; too few draws: 3 cases"),
+        ([few(False, by_chance=False)], 1, "errors: not met: none; measured: 3"),
         ([{"id": "errors", "met": False, "goal": "none", "measured": 3}], 1, "errors: not met: none; measured: 3"),
         (None, 1, "CRASHED"),
     ],
 )
 def test_a_missed_goal_and_a_crash_fail_and_a_row_without_a_verdict_is_named(monkeypatch, capsys, rows, code, word):
-    def measured(self: Slice):
+    def measured(self: Slice, quick: bool):
         if rows is None:
             raise KeyError("x")
         return rows

@@ -56,8 +56,8 @@ def run(quick: bool) -> dict[str, Any]:
     found = iter(list(side_by_side([job for part in parts for job in part.jobs])))
     (exact, drawn_by, wrong) = (part.rows(list(islice(found, len(part.jobs)))) for part in parts)
     seconds = time.perf_counter() - began
-    unmet_because = "fewer of the engine's answers (--quick)" if quick else None
-    last = LOSSLESS.row("lossless.seconds", seconds, met=seconds < SECONDS, unmet_because=unmet_because)
+    few = f"{QUICK:.0%} of the engine's answers" if quick else None
+    last = LOSSLESS.row("lossless.seconds", seconds, met=seconds < SECONDS, few=few, by_chance=True)
     last |= {"processor_seconds": _processor_seconds() - processor}  # fewer than cores x seconds: others were at work
     told_in_order = (exact, wrong, drawn_by)
     return LOSSLESS.result(

@@ -32,12 +32,12 @@ def run(quick: bool) -> dict[str, Any]:
         ]
         readings = list(pool.map(static_gate.read_numbered, jobs))
     rounds = [static_gate.as_row(reading) for reading in readings]
+    few = f"{len(rounds)} readings" if quick else None
     int4 = [row["per_weight"] for row in rounds if row["counts"]]
 
     def row(id: str, measured: Any, fault: str, spread: Any = None) -> dict[str, Any]:
         met = not any(fault in said for reading in rounds for said in reading["faults"])
-        part = f"only the {len(rounds)} readings of the quick table" if quick and met else None  # a fault needs no more
-        return STATIC.row(id, measured, spread=spread, met=met, unmet_because=part)
+        return STATIC.row(id, measured, spread=spread, met=met, few=few)
 
     return STATIC.result(
         rounds=rounds,

@@ -78,8 +78,8 @@ def _bfcl(quick: bool) -> Part:
             continue
         said = bfcl_agreement.differential(count, SEED, held)
         rounds.append({id: asdict(said)})
-        part = f"{count:,} calls only (--quick)" if quick and said.same == count else None
-        found.append(SCORING.row(id, said.same / count, met=said.same == count, unmet_because=part))
+        few = f"{count:,} calls" if quick else None
+        found.append(SCORING.row(id, said.same / count, met=said.same == count, few=few))
     return rounds, found
 
 
@@ -104,9 +104,9 @@ def _maskbench(quick: bool) -> Part:
     if (found := maskbench(50 if quick else 1)) is None:
         return [], [SCORING.not_run("maskbench", "MaskBench's data is not here: MASKBENCH names its folder")]
     share = found["met"] / found["tests"]
-    part = "1 file in 50 only (--quick)" if quick and share >= LABELS_MET and not found["of_a_draft"] else None
     met = share >= LABELS_MET and not found["of_a_draft"]
-    return [{"maskbench": found}], [SCORING.row("maskbench", share, met=met, unmet_because=part)]
+    few = "1 file in 50" if quick else None
+    return [{"maskbench": found}], [SCORING.row("maskbench", share, met=met, few=few)]
 
 
 def _languages(quick: bool) -> Part:
@@ -147,8 +147,8 @@ def _fuzzed(quick: bool) -> Part:
             found.append(SCORING.not_run(id, str(why)))
             continue
         rounds.append({id: tally.as_row(), "answers": asked, "seconds": time.process_time() - start})
-        part = f"{asked:,} answers only (--quick)" if quick and tally.agree else None
-        found.append(SCORING.row(id, tally.share, met=tally.agree, unmet_because=part))
+        few = f"{asked:,} answers" if quick else None
+        found.append(SCORING.row(id, tally.share, met=tally.agree, few=few))
     return rounds, found
 
 
@@ -169,8 +169,8 @@ def _choice(quick: bool) -> Part:
 
 def _judge(quick: bool) -> Part:
     found, held = judges.proof(quick)
-    part = f"{found['worlds']} worlds only (--quick)" if quick and held else None
-    return [{"judge": found}], [SCORING.row("judge", found["held"], met=held, unmet_because=part)]
+    few = f"{found['worlds']} worlds" if quick else None
+    return [{"judge": found}], [SCORING.row("judge", found["held"], met=held, few=few)]
 
 
 def _dialects(quick: bool) -> Part:
@@ -193,17 +193,17 @@ def _mathematics(quick: bool) -> Part:
     held = hostile_math.hostile(bombs, SEED)
     met = not held.hangs and not held.crashes and not held.right
     said = {"hangs": len(held.hangs), "crashes": len(held.crashes), "right": len(held.right), "slowest": held.slowest}
-    part = f"{bombs:,} expressions only (--quick)" if quick and met else None
+    few = f"{bombs:,} expressions" if quick else None
     speed = math_pairs.plain_per_second()
-    rows = [SCORING.row("math_hostile", said, met=met, unmet_because=part),
+    rows = [SCORING.row("math_hostile", said, met=met, few=few),
             SCORING.row("math_speed", speed, met=speed >= 2_000)]  # fmt: skip
     try:
         tally = math_pairs.differential(pairs)
     except NoReference as why:
         return [{"math_hostile": held.as_row()}], [SCORING.not_run("math", str(why)), *rows]
     same = tally.share >= 0.995 and not math_pairs.unlike_listed()
-    part = f"{pairs:,} pairs only (--quick)" if quick and same else None
-    rows.append(SCORING.row("math", tally.share, met=same, unmet_because=part))
+    few = f"{pairs:,} pairs" if quick else None
+    rows.append(SCORING.row("math", tally.share, met=same, few=few))
     return [{"math": tally.as_row(), "math_hostile": held.as_row()}], rows
 
 
@@ -212,8 +212,8 @@ def _hostile(quick: bool) -> Part:
     found = hostile(count)
     held = not found["crashes"] and not found["hangs"]
     said = {"crashes": len(found["crashes"]), "hangs": len(found["hangs"]), "slowest": found["slowest"]}
-    part = f"{count:,} mutants only (--quick)" if quick and held else None
-    return [{"hostile": found}], [SCORING.row("hostile_outputs", said, met=held, unmet_because=part)]
+    few = f"{count:,} mutants" if quick else None
+    return [{"hostile": found}], [SCORING.row("hostile_outputs", said, met=held, few=few)]
 
 
 def _speeds(quick: bool) -> Part:

@@ -87,8 +87,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     told = {"faults": len(faults), "caught": caught, "named": named, "sound pairs": len(sound), "blocked": blocked,
             "accused of a fault": accused}  # fmt: skip
     met = named >= 0.95 * len(faults) and caught >= 0.95 * len(faults) and not accused and blocked <= ALPHA * len(sound)
-    few = f"{len(faults)} faults and {len(sound)} sound pairs only (--quick)" if quick and met else None
-    return rounds, [SERVED.row("faults", told, met=met, unmet_because=few)]
+    few = f"{len(faults)} faults and {len(sound)} sound pairs" if quick else None
+    return rounds, [SERVED.row("faults", told, met=met, few=few)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,8 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     told = {"size": same["ours"], "power, ours / theirs / theirs dealt within prompts":
             {one["pair"]: f"{one['ours']:.2f} / {one['theirs']:.2f} / {one['within']:.2f}" for one in different},
             "short of it": short}  # fmt: skip
-    few = f"{len(different)} pair and {size.trials} trials only (--quick)" if quick else None
-    return rounds, [SERVED.row("power", told, met=sound and not short and not quick, unmet_because=few)]
+    few = f"{len(different)} pair and {size.trials} trials" if quick else None
+    return rounds, [SERVED.row("power", told, met=sound and not short, few=few, by_chance=True)]
 
 
 def drawn(arm: Arm, size: Size, seed: int) -> Pool:

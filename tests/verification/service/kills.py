@@ -78,10 +78,10 @@ def measure(quick: bool, counts: Counts | None = None) -> tuple[list[dict[str, A
         rounds.append({"trial": "R11", "store": "file", "seed": seed, **cut_log(seed, 20 if quick else 500)})
     wrong = {key: sum(one[key] for one in rounds) for key in ("lost", "doubled", "otherwise")}
     measured = {"trials": len(rounds), "killed": sum(one.get("killed", 0) for one in rounds), **wrong}
-    few = "a few workers, one seed, a file (--quick)" if quick else None
-    few = few or (None if set(kinds) == set(Counts().kinds) else "files alone: nobody asked, or no PostgreSQL is here")
-    few = few or (f"{counts}" if counts != Counts() else None)
-    return rounds, [SERVICE.row("kills", measured, met=not any(wrong.values()), unmet_because=few)]
+    few = "files alone, without PostgreSQL" if set(kinds) != set(Counts().kinds) else None
+    few = f"{counts}" if counts not in (FEW, Counts()) else few
+    few = "a few workers, one seed, a file" if quick else few
+    return rounds, [SERVICE.row("kills", measured, met=not any(wrong.values()), few=few)]
 
 
 def _tried(disturb: Disturb, ground: Ground, seed: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ Hashes = dict[tuple[str, tuple[str, ...]], tuple[int, str]]
 
 def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """quick: three revisions and few rows, without a verdict."""
-    few = f"{len(REVISIONS_QUICK)} revisions and few rows only (--quick)" if quick else None
+    few = f"{len(REVISIONS_QUICK)} revisions and few rows" if quick else None
     rounds = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder, kinds_of_stores() as kinds:
         if "postgresql" in kinds:
@@ -57,14 +57,13 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         for kind, revision in told("service", trials, "{0[0]}, {0[1]}".format):
             now = made[max(era for era in ERAS if era <= revision)]
             rounds.append(_trial(kinds[kind](), kind, revision, now, KILLS_QUICK if quick else KILLS))
-    few = few or (None if len(kinds) == 2 else "no PostgreSQL is installed here")
     measured = {
         "stores": len(rounds),
         **{name: sum(one[name] for one in rounds) for name in ("rows", "killed", "in between", "changed")},
     }
-    return rounds, [
-        SERVICE.row("migrations", measured, met=not measured["in between"] + measured["changed"], unmet_because=few)
-    ]
+    met = not measured["in between"] + measured["changed"]
+    missing = "no PostgreSQL is installed here" if met and len(kinds) < 2 else None
+    return rounds, [SERVICE.row("migrations", measured, met=met, unmet_because=missing, few=few)]
 
 
 def _made(folder: Path, era: str, cases: int) -> str:

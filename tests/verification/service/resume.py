@@ -27,13 +27,13 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """quick: few units, killed earlier, without a verdict."""
     cases = -(-(UNITS_QUICK if quick else UNITS) // ARMS)
     count = cases * ARMS
-    few = f"{count:,} units only (--quick)" if quick else None
+    few = f"{count:,} units" if quick else None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ground = Ground(workspace(folder, cases), f"sqlite:///{folder / 'qualgate.db'}")
         found = resumed(ground, count, SHARE_QUICK if quick else SHARE)
     met = found["generated after it"] <= AGAIN * count and found["first answer, s"] < LONGEST and not found["lost"]
-    return [], [SERVICE.row("resume", found, met=met, unmet_because=few)]
+    return [], [SERVICE.row("resume", found, met=met, few=few, by_chance=not found["lost"])]
 
 
 def resumed(ground: Ground, count: int, share: float, clock: Callable[[], float] = time.monotonic) -> dict[str, float]:
