@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,12 +35,16 @@ class ArmTrend:
 def trends(store: Store, run_id: str, alpha: float = 0.05) -> tuple[ArmTrend, ...]:
     """Of every arm and metric of the run. An arm's metrics share alpha: it is the chance that any of them is told to
     have fallen, within a year in which none did."""
-    found = queries.watched(store, run_id)
-    beside = Counter(one.arm for one in found)
+    return judge_nights(queries.watched(store, run_id), alpha)
+
+
+def judge_nights(watched: Sequence[Watched], alpha: float = 0.05) -> tuple[ArmTrend, ...]:
+    """As `trends`, of nights that were read before."""
+    beside = Counter(one.arm for one in watched)
     return tuple(
         ArmTrend(
             watched=one,
             told=trend(np.array(one.values), weight=one.weight, series=beside[one.arm], alpha=alpha),
         )
-        for one in found
+        for one in watched
     )

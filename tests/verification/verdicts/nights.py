@@ -1,4 +1,7 @@
-"""Is a fall of quality told from the noise of nights? Row `nights` of the decisions: simulated years."""
+"""Is a fall of quality told from the noise of nights? Row `nights` of the decisions: simulated years.
+
+Drawn nights are put to `judge_nights` in place of those of a store: what `qualgate trend` and each night say is its.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta, binom
 
-from qualgate.stats.trend import HORIZON, SHIFTS, Trend, trend
+from qualgate.pipeline.nights.trends import judge_nights
+from qualgate.stats.trend import HORIZON, SHIFTS, Trend
+from qualgate.store.queries.nights import Watched
 from tests.verification.verdicts.row import Row
 
 ALPHA, POWER, DROP, NIGHTS_TO_FIND, YEARS = 0.05, 0.9, 0.03, 4, 1_000
@@ -132,7 +137,13 @@ def _row(rounds: list[dict[str, Any]], years: int, tried: int) -> Row:
 
 
 def _told(x: NDArray) -> Trend:
-    return trend(x, weight=x.shape[1], alpha=ALPHA)
+    """What is said of an arm's one metric, night 0 being the approved run."""
+    nights = tuple(map(str, range(len(x))))
+    watched = Watched(
+        arm="variant", metric="exact_match", run_ids=nights, began=nights, means=tuple(x.mean(axis=1)), approved_by="a",
+        values=tuple(map(tuple, x.tolist())), weight=x.shape[1], other_cases=False,
+    )  # fmt: skip
+    return judge_nights([watched], ALPHA)[0].told
 
 
 # ---------------------------------------------------------------------------------------------- an independent oracle
