@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +327,29 @@ SPECULATION = (
         "plain steps of the target; for one sequence at a time, so a batch, which shares its passes, gains less",
     ),
 )
+
+# What a case holds to be judged by, by the key of its body → the metrics that read it.
+_CALLS = (
+    "tool_call.valid", "tool_call.function", "tool_call.required", "tool_call.types", "tool_call.correct",
+    "tool_call.served", "tool_call.compat", *BY_TRAJECTORY,
+)  # fmt: skip
+_CHOICES = ("multiple_choice", *BY_LIKELIHOOD)
+READERS: dict[str, tuple[str, ...]] = {
+    "answer": ("exact_match", "numeric", "math", "f1", "f1.drop", *_CHOICES),
+    "choices": _CHOICES,
+    "schema": ("json.schema",),
+    **dict.fromkeys(("tests", "test", "test_list", "base_input"), ("code.pass",)),
+    **dict.fromkeys(("expected_calls", "category"), _CALLS),
+    **dict.fromkeys(("state", "recorded"), BY_TRAJECTORY),
+    "refuse": ("refusal",),
+    "instruction_id_list": tuple(name for name in METRICS if name.startswith("ifeval.")),
+}
+
+
+def references_of(case: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys of `READERS` that a case's body holds; () for one that only asks."""
+    return tuple(key for key in READERS if case.get(key) is not None)
+
 
 # Times between two tokens, which an answer of one token does not have.
 BETWEEN_TOKENS = ("latency.tpot", "latency.max_gap")

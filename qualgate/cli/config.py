@@ -30,6 +30,7 @@ def config_check(gate_file: GateFileArgument) -> None:
     from qualgate.intake.feedback import read_feedback
     from qualgate.pipeline.arms import as_run
     from qualgate.pipeline.checks import check_store_of
+    from qualgate.pipeline.foretell import not_counted
     from qualgate.pipeline.plan import make_plan
     from qualgate.report.screen import fit
 
@@ -45,6 +46,8 @@ def config_check(gate_file: GateFileArgument) -> None:
             f"{rules}."
         )
     )
+    for line in not_counted(planned):
+        say(fit(f"But {line}"))
 
 
 @config_app.command("metrics")

@@ -260,6 +260,8 @@ class Gate(Written):
     """
     max_age: Annotated[str, AfterValidator(_age), WithJsonSchema({"type": "string", "pattern": f"^{AGE}$"})] = ABSENT
     """Evidence older than this decides nothing; hours or days. Example: `max_age: 7d`"""
+    uncounted: Literal["refuse", "allow"] = "refuse"
+    """`allow` lets a verdict pass although no critical rule counts some of the cases. Example: `uncounted: allow`"""
     model_config = {
         "json_schema_extra": {
             "oneOf": [

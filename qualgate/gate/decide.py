@@ -14,7 +14,8 @@ from qualgate.gate.four_arm.drafting import with_drafting
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.growing import answers_before, ask_no_more, decide_growing, tested_before
 from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
-from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit
+from qualgate.gate.uncounted import cases_of, uncounted, with_uncounted
+from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit, slices_of
 from qualgate.gate.weights_and_cache import with_weights_and_cache
 from qualgate.records import Policy, RunEvidence, Verdict
 
@@ -57,6 +58,9 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
         decided = replace(decided, verdicts=told)
     decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
+    if not (policy.nel or policy.trial or evidence.trial):  # these gate by other means, or decide nothing
+        missed = uncounted(cases_of(evidence), slices_of(evidence, policy))
+        decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:
         decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))
     if evidence.trial:  # after all else: what a trial says is said of the trial, by whichever policy it is judged

@@ -16,7 +16,7 @@ class Slice:
     """A rule and the evalsets it is held against together."""
 
     rule: Rule
-    name: str  # "pooled", the evalset's name, or a label: "task:add", "tag:form:direct"
+    name: str  # "pooled", the evalset's name, or a label: "task:add", "tag:form:direct", "no task" of cases without
     evalsets: tuple[str, ...]
     only: frozenset[tuple[str, str]] | None = None  # (evalset, case) of a label; None = every case of the sets
     obstacle: str = ""  # why its cases cannot be told apart
@@ -104,7 +104,7 @@ def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | No
 
 
 def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: str) -> tuple[Slice, ...]:
-    """One slice for each label that the rule means, in order of their names."""
+    """One slice for each label that the rule means, in order of their names; one of the cases without such a label."""
     if labels is None:
         return (Slice(rule=rule, name=rule.where or rule.scope, evalsets=carrying, obstacle=UNLABELLED),)
     chosen: dict[str, set[tuple[str, str]]] = {}
@@ -112,7 +112,7 @@ def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: 
         if case[0] in carrying and (rule.where is None or rule.where in marks):
             for name in _names(rule, case[0], marks):
                 chosen.setdefault(name, set()).add(case)
-    if not chosen:
+    if not chosen.keys() - {f"no {rule.scope}"}:
         raise UsageError(f"Rule {rule.id}{at}: no case of {', '.join(carrying)} has such a label")
     return tuple(
         Slice(
@@ -127,9 +127,10 @@ def _labelled(rule: Rule, carrying: tuple[str, ...], labels: Labels | None, at: 
 
 def _names(rule: Rule, evalset: str, marks: Iterable[str]) -> list[str]:
     if rule.scope == "task":
-        return [mark for mark in marks if mark.startswith("task:")]
+        return [mark for mark in marks if mark.startswith("task:")] or ["no task"]
     if rule.scope.startswith("tag:"):
-        return [mark for mark in marks if mark == rule.scope or mark.startswith(f"{rule.scope}:")]
+        found = [mark for mark in marks if mark == rule.scope or mark.startswith(f"{rule.scope}:")]
+        return found or [f"no {rule.scope}"]
     if rule.evalset is not None or rule.scope == "evalset":
         return [evalset]
     return [rule.where or "pooled"]

@@ -18,6 +18,7 @@ from qualgate.gate.evidence.checks import Examination, Pair, examine, truncated_
 from qualgate.gate.evidence.judged import told_of_judge
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.stop_reasons import stop_reasons
+from qualgate.gate.evidence.unchanged import unchanged
 from qualgate.gate.explain import explain
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
@@ -75,12 +76,17 @@ def judge_all(prepared: Prepared, policy: Policy) -> tuple[Verdict, ...]:
 
 def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slice, ...], Held, RunEvidence]:
     """The policy's slices, what its quarantine holds, and the evidence with what is too old in it."""
-    labels = evidence.labels
-    if labels is not None and not {(key.evalset, key.case_id) for key in evidence.expected} <= labels.keys():
-        labels = None  # a slice must not lose a case for want of a label
-    slices = check_policy(policy, evidence.metrics, labels)
+    slices = slices_of(evidence, policy)
     held = hold(policy, evidence.expected, now[:10])
     return slices, held, replace(evidence, stale=(*evidence.stale, *held.faults, *too_old(evidence, policy, now)))
+
+
+def slices_of(evidence: RunEvidence, policy: Policy) -> tuple[Slice, ...]:
+    """The policy's rules spread over the expected cases, see `check_policy`."""
+    labels, cases = evidence.labels, {(key.evalset, key.case_id) for key in evidence.expected}
+    if labels is not None:  # None where one has none: a slice must not lose a case for want of a label
+        labels = {case: labels[case] for case in cases} if cases <= labels.keys() else None
+    return check_policy(policy, evidence.metrics, labels)
 
 
 def without(found: Examination, held: Held) -> Examination:
@@ -140,6 +146,7 @@ def judge(
         word=word,
         exit=int(code),
         reasons=(
+            *(unchanged(found.pairs) if word in ("approve", "review") else ()),
             *reasons,
             *_taken_at_worst(told, comparisons),
             *found.notes,

@@ -15,8 +15,9 @@ from typing import Any
 from qualgate.documents import nearest
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
+from qualgate.intake.copies import refuse_one_file_twice
 from qualgate.intake.jsonl import read_objects
-from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_one_file_twice, refuse_out_of_range
+from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_out_of_range
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Policy, Rule
 
@@ -106,7 +107,7 @@ def read_pair(
     baseline: Path, variant: Path, *, filter: str | None = None, metric: str | None = None
 ) -> tuple[SampleLog, SampleLog]:
     """Both sides of a comparison. UsageError for the logs of two tasks, and for one log twice."""
-    refuse_one_file_twice(baseline, variant)
+    refuse_one_file_twice({"baseline": baseline, "variant": variant})
     before, after = (read_samples(path, filter=filter, metric=metric) for path in (baseline, variant))
     if before.task != after.task and all(_LOG_NAME.fullmatch(path.stem) for path in (baseline, variant)):
         raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}: not the same questions")

@@ -15,7 +15,7 @@ from typing import Literal
 
 from qualgate.errors import UsageError, close_names
 from qualgate.identity import content_hash
-from qualgate.intake.score_rows import ScoreRow, Scores
+from qualgate.intake.score_rows import ScoreRow, Scores, is_score
 from qualgate.intake.serving_rows import with_serving
 from qualgate.metrics import METRICS
 from qualgate.records import ArmEvidence, ArmIdentity, RunEvidence, UnitEvidence, UnitKey
@@ -40,6 +40,7 @@ class KnownCases:
     clusters: Mapping[CaseId, str | None] = field(default_factory=dict)  # likewise its own cluster; None: it has none
     questions: Mapping[CaseId, str] = field(default_factory=dict)  # → `question_hash`
     budgets: Mapping[CaseId, int] = field(default_factory=dict)  # tokens that an answer may take at most
+    references: Mapping[CaseId, tuple[str, ...]] = field(default_factory=dict)  # see `RunEvidence.references`
     repeats: int | None = None  # answers to each case; None: not said, and then as many as the files number
     stale: tuple[str, ...] = ()  # why rows are not of the cases that are to be judged; any makes it undecided
     notes: tuple[str, ...] = ()  # what a verdict must say of these cases
@@ -77,6 +78,7 @@ def evidence_of(sides: Mapping[str, Scores], cases: KnownCases, identity: Identi
         labels={**(labels or {}), **cases.labels} if cases.labels else labels,
         questions=cases.questions,
         budgets=cases.budgets,
+        references=cases.references,
         stale=(*cases.stale, *silent),
     )
 
@@ -86,7 +88,7 @@ def _metrics(rows: Sequence[ScoreRow], cases: KnownCases) -> dict[str, tuple[str
     sets = {row.evalset for row in rows} | cases.expected.keys()
     carried: dict[str, dict[str, None]] = {at: {} for at in sorted(sets)}
     for row in rows:
-        if _scored(row):
+        if is_score(row):
             carried[row.evalset].setdefault(row.metric)
     return {at: tuple(dict.fromkeys((*cases.asked.get(at, ()), *found))) for at, found in carried.items()}
 
@@ -95,7 +97,7 @@ def _refuse_misspelt(sides: Sequence[Scores], cases: KnownCases) -> None:
     """UsageError for a metric that nobody else knows, where its answer lacks one of nearly that name which another file
     has. An own metric, however called, is in all files, or its verdict is that the others lack it."""
     known = {*METRICS, *(name for names in cases.asked.values() for name in names)}
-    carried = [{row.metric for row in side.rows if _scored(row)} for side in sides]
+    carried = [{row.metric for row in side.rows if is_score(row)} for side in sides]
     for place, side in enumerate(sides):
         others = set[str]().union(*carried[:place], *carried[place + 1 :])
         if not (strange := carried[place] - others - known):
@@ -188,11 +190,6 @@ def _placed(side: Scores, evalset: str | None) -> Scores:
     return replace(side, rows=tuple(row if row.evalset else replace(row, evalset=evalset or "") for row in side.rows))
 
 
-def _scored(row: ScoreRow) -> bool:
-    """Times and divergences are measured, not scored: no set promises them."""
-    return row.metric not in METRICS or METRICS[row.metric].kind == "quality"
-
-
 def _identity(arm: str, side: Scores) -> ArmIdentity:
     """Whose weights a file speaks of is not known, so two files are never called the same. The hashes pair them."""
     return ArmIdentity(
@@ -216,7 +213,7 @@ def _units(
             _same_answer(first, row)
             failed, end = failed or row.failed, end or row.finish_reason
         by_hash = told is None or question[:2] in told
-        said = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if _scored(row))
+        said = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if is_score(row))
         unit = UnitEvidence(
             key=key,
             case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",

@@ -9,7 +9,6 @@ tells, as it does of a run.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -53,7 +52,6 @@ class ScoreRow:
     extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
     reason: str = ""
     model: str = ""  # whose answer it is; "" = the file does not say
-    unread: int = 0  # a number for what else the row holds, so that rows which differ in that alone differ
     line: int = field(default=0, compare=False)  # of its file, for an error to name
 
 
@@ -92,23 +90,9 @@ def read_score_rows(path: Path, evalset: str = "") -> Scores:
     return Scores(source=str(path), rows=tuple(rows), contradictions=tuple(contradictions))
 
 
-def refuse_one_file_twice(baseline: Path, variant: Path) -> None:
-    """A file is not worse than itself, and that says nothing of any variant."""
-    if baseline.exists() and variant.exists() and baseline.samefile(variant):
-        raise UsageError(f"{baseline} is given as the file of two arms; give each arm's own")
-
-
-def refuse_a_copy(baseline: Scores, variant: Scores) -> None:
-    """Nor is a file worse than a copy of itself, in whatever order its lines and their keys stand.
-
-    An honest file of a variant that answers all cases alike could be one too, so rows may name their model.
-    """
-    if baseline.rows and Counter(baseline.rows) == Counter(variant.rows):
-        raise UsageError(
-            f"{variant.source} holds the very rows of {baseline.source}: a copy says nothing of a variant. Give the "
-            "variant's own rows. If both truly scored alike, let each row say whose answer it is (`model`), as "
-            "`qualgate score` does where the outputs say so."
-        )
+def is_score(row: ScoreRow) -> bool:
+    """Times and divergences are measured, not scored: no set promises them."""
+    return row.metric not in METRICS or METRICS[row.metric].kind == "quality"
 
 
 class _NoRow(ValueError):
@@ -159,7 +143,6 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         extracted=str(body.get("extracted") or "")[:QUOTED],
         reason=str(body.get("reason") or "")[:QUOTED],
         model=intern(text("model")),
-        unread=_unread(body),
         line=line,
     )
     return row, contradiction
@@ -194,12 +177,6 @@ def _standing(body: dict[str, Any], metric: str, value: float | None, status: st
     if error_type and value is not None and verdict is not False:
         return f"its `error_type` is {error_type!r:.60}, whatever its `value` says", ""
     return "", ""
-
-
-def _unread(body: dict[str, Any]) -> int:
-    """Equal within this process for rows that hold equal things beside what is read; 0 for those that hold nothing."""
-    rest = {key: body[key] for key in body.keys() - READ}
-    return hash(json.dumps(rest, sort_keys=True)) if rest else 0
 
 
 def _tags(value: Any) -> list[str]:

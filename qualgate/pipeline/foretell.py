@@ -14,6 +14,7 @@ from qualgate.gate.planning.assumed import Assumed, seen_in
 from qualgate.gate.planning.early_stop import UntilSettled, until_settled, until_settled_after
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, foreseeable, plan_policy
+from qualgate.gate.uncounted import uncounted_before
 from qualgate.intake.feedback import read_feedback
 from qualgate.pipeline.arms import as_run
 from qualgate.pipeline.check_adapters import trained_elsewhere
@@ -51,16 +52,18 @@ class Foretold:
     early: UntilSettled | None  # with `stop: early`
     after: Mapping[int, UntilSettled] = field(default_factory=dict)  # by the number of the change in `rates.changes`
     unforeseen: tuple[str, ...]  # rules whose outcome no plan can tell, and steps of four arms
+    uncounted: str = ""  # cases that no critical rule counts, so that nothing will be approved; "" = none
     gated: bool  # is any rule critical? An nel policy may gate nothing
 
     @property
     def exit(self) -> Exit:
         """0 where an identical variant would be approved often enough, 12 where a change would do, 64 where none."""
         if self.rates is None:
-            return Exit.UNDECIDED if self.held.faults or not self.gated else Exit.APPROVE
+            return Exit.UNDECIDED if self.held.faults or self.uncounted or not self.gated else Exit.APPROVE
         if self.rates.refused:
             return Exit.USAGE
-        decidable = self.rates.decidable and not self.held.faults and (self.early is None or self.early.decidable)
+        fit = self.rates.decidable and not self.held.faults and not self.uncounted
+        decidable = fit and (self.early is None or self.early.decidable)
         return Exit.APPROVE if decidable else Exit.UNDECIDED
 
 
@@ -108,6 +111,7 @@ def foretell(
         early=early,
         after=after,
         unforeseen=unforeseen,
+        uncounted="" if plan.policy.uncounted == "allow" else uncounted_before(plan.evalsets, plan.policy),
         gated=any(rule.tier == "critical" for rule in asked.rules),
     )
 
@@ -121,6 +125,7 @@ def doubts(plan: Plan) -> Iterator[str]:
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
     yield from held.faults
+    yield from not_counted(plan)
     yield from _told_before(plan)
     sets = _sets(plan, held)
     policy, _ = foreseeable(sets, _rules(plan))
@@ -144,6 +149,12 @@ def _told_before(plan: Plan) -> Iterator[str]:
     yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy, plan.arms)))
     yield from own_judge(plan.policy, plan.arms)
     yield from rests_on_lists(plan)
+
+
+def not_counted(plan: Plan) -> Iterator[str]:
+    """Cases that no critical rule counts, where the policy does not allow them."""
+    if plan.policy.uncounted == "refuse" and (missed := uncounted_before(plan.evalsets, plan.policy)):
+        yield f"nothing will be approved: {missed}. If that is meant: `gate: {{uncounted: allow}}`"
 
 
 def outlook(gate: GateFile, plan: Plan, store: Store, record: RunRecord) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
 from qualgate.errors import Exit, UsageError
-from qualgate.formatting import counted
-from qualgate.gate.growing import tested_before
 from qualgate.gate.causes.noise_floor import without_noise_floor
 from qualgate.gate.decide import Decided, decide, exit_of
+from qualgate.gate.growing import tested_before
 from qualgate.gate.peers.nel_policy import NelSaid
+from qualgate.intake.copies import refuse_copies, refuse_one_file_twice
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
 from qualgate.intake.looks import keep_looks, looks_at
 from qualgate.intake.row_evidence import BASELINE, NOT_NAMED, Identity, KnownCases, evidence_of
-from qualgate.intake.score_rows import Scores, read_score_rows, refuse_a_copy, refuse_one_file_twice
+from qualgate.intake.score_rows import Scores, read_score_rows
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
 from qualgate.pipeline.check_drafts import check_not_asked
 from qualgate.pipeline.known_cases import known_cases
@@ -79,8 +78,7 @@ def judge_files(
         variants = _in_order(gate, variants)
     gate = with_nel_policy(gate)
     files = {BASELINE: baseline, **variants}
-    for one, other in combinations(files.values(), 2):
-        refuse_one_file_twice(one, other)
+    refuse_one_file_twice(files)
     with uncollected():
         return _judge(gate, files, called or gate.path, looks)
 
@@ -89,8 +87,8 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path 
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
     sides = {arm: read_score_rows(path, default or "") for arm, path in files.items()}
-    for one, other in combinations(sides.values(), 2):
-        refuse_a_copy(one, other)
+    arms = gate.four_arm
+    refuse_copies(sides, {arms.speculation: BASELINE, arms.both: arms.quantization} if arms else {})
     refuse_other_models(gate, sides)
     found = {row.evalset for side in sides.values() for row in side.rows if row.evalset}
     if strange := sorted(found - set(names)):
@@ -144,8 +142,6 @@ def judge_scores(
     else:
         evidence = replace(evidence, looks=looks_at(looks, evidence, policy.test))
     notes = (*((BY_IDS,) if identity == "ids" else ()), *_unnamed_scorers(evidence), *_not_stated(answers))
-    if policy.four_arm is None:
-        notes = (*notes, *_all_equal(evidence))
     try:
         decided = decide(evidence, policy, now)
     except UsageError as error:
@@ -203,21 +199,6 @@ def _unnamed_scorers(evidence: RunEvidence) -> tuple[str, ...]:
     ]
     names = ", ".join(sorted(left_out[0] & left_out[1]))
     return (f"{names}: rows name no `scorer`, so whether both sides were scored alike is not known",) if names else ()
-
-
-def _all_equal(evidence: RunEvidence) -> tuple[str, ...]:
-    """Said where it is so, for files may be copies: no other evidence could tell."""
-    sides = [
-        {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit for unit in arm.units}
-        for arm in (evidence.baseline, *evidence.variants)
-    ]
-    scores = 0
-    for question, unit in sides[0].items():
-        other = sides[1].get(question)
-        if other is None or any(unit.values[name] != other.values.get(name) for name in unit.scorers):
-            return ()
-        scores += len(unit.scorers)
-    return (f"all {counted(scores, 'score')} of the variant equal the baseline's",) if scores else ()
 
 
 def _in_order(gate: GateFile, variants: Mapping[str, Path]) -> dict[str, Path]:

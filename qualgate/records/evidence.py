@@ -131,6 +131,8 @@ class RunEvidence:
     questions: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → `question_hash`; no entry: not known
     budgets: Mapping[tuple[str, str], int] = field(default_factory=dict)  # → `max_new_tokens`; no entry: not known
     tasks: Mapping[tuple[str, str], str] = field(default_factory=dict)  # → its task; no entry: as its evalset is called
+    # → keys of `metrics.READERS` that the case holds; no entry: not known, and its set's metrics say it
+    references: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     looks: tuple[Looked, ...] | None = None  # at this list as it grew, this one last; None: nobody kept them
     # Of a run: variant → answers of this list that it was judged on before, see `queries.judged_before`.
     judged_before: Mapping[str, int] = field(default_factory=dict)

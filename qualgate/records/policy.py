@@ -167,6 +167,7 @@ class Policy:
     four_arm: FourArms | None = None  # None: each variant is judged by itself
     quarantine: tuple[Quarantine, ...] = ()
     max_age: int | None = None  # s, of evidence that still decides; None = any
+    uncounted: Literal["refuse", "allow"] = "refuse"  # cases that no critical rule counts
     stop: EarlyStop | None = None  # None: generation ends when every unit is done
     nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
     trial: Trial | None = None  # of a run that decides nothing

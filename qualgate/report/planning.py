@@ -29,6 +29,7 @@ def foretold_as_text(found: Foretold) -> str:
     lines += map(fit, foreseen_as_lines(found.spending))
     lines += ["", *policy_as_lines(found.rates, found.takes, found.after)] if found.rates is not None else []
     lines += early_as_lines(found.early) if found.early is not None else []
+    lines += ["", fit(f"Nothing will be approved: {visible_line(found.uncounted)}")] if found.uncounted else []
     return "\n".join([*lines, *unforeseen_as_lines(found.unforeseen)])
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def foretold_as_json(found: Foretold) -> str:
     """All that the text says. What is not known is null."""
     beside = {"memory": asdict(found.memory), "servers": foreseen_as_body(found.spending)}
+    beside["uncounted"] = found.uncounted or None
     told = found.unforeseen, found.early, found.after, beside
     return plan_as_json(found.plan, found.takes, found.held, found.rates, *told)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Select, select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
+from qualgate.metrics import references_of
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
 from qualgate.store import archived, draft_steps, plain, scorings, seal, stoppings
 from qualgate.store.bulk import uncollected
@@ -37,7 +38,19 @@ from qualgate.store.tables import arms, cases, evalsets, runs, units
 RUNS_NAMED = 5
 STATUSES = ("pending", "done", "error", "settled")  # of a unit
 MOST_ATTEMPTS = 10_000  # a unit is tried again when its run is resumed: by hand
-UNKNOWN: tuple[str, int | None, str | None] = ("", None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a stored case asks, and what it holds to be judged by."""
+
+    question: str = ""
+    budget: int | None = None  # `max_new_tokens`
+    task: str | None = None
+    references: tuple[str, ...] | None = None  # keys of `metrics.READERS`; None: not known
+
+
+UNKNOWN = Asked()  # of a case whose body is broken, which `check_case` tells
 PARSED = ("tool_call.", "json.valid")  # metrics that are 0 where an answer could not be read
 
 
@@ -122,9 +135,10 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         variants=seen[1:],
         integrity=(*integrity, *broken),
         clusters={(row.evalset, row.case_id): row.cluster for row in found if row.cluster is not None},
-        questions={case: question for case, (question, _, _) in cases_asked.items()},
-        budgets={case: budget for case, (_, budget, _) in cases_asked.items() if budget is not None},
-        tasks={case: task for case, (_, _, task) in cases_asked.items() if task is not None},
+        questions={case: asked.question for case, asked in cases_asked.items()},
+        budgets={case: asked.budget for case, asked in cases_asked.items() if asked.budget is not None},
+        tasks={case: asked.task for case, asked in cases_asked.items() if asked.task is not None},
+        references={case: asked.references for case, asked in cases_asked.items() if asked.references is not None},
         trial=trial.said if trial else "",
     )
 
@@ -224,14 +238,12 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
     )
 
 
-def _asked(case: AnyRow) -> tuple[str, int | None, str | None]:
-    """What a stored case asks, of how many tokens at most, and its task, where it names one; `UNKNOWN` where its body
-    is broken, which `check_case` tells."""
+def _asked(case: AnyRow) -> Asked:
     try:
         body = check_case(case)
     except IntegrityError:
         return UNKNOWN
-    return question_hash(body), body.get("max_new_tokens"), body.get("task")
+    return Asked(question_hash(body), body.get("max_new_tokens"), body.get("task"), references_of(body))
 
 
 def _began(run_id: str) -> str:

@@ -171,7 +171,11 @@ CASES = {
 
 def test_the_evidence_they_start_from_approves() -> None:
     (verdict,) = decide_plain(GOOD, POLICY)
-    assert (verdict.word, verdict.exit, verdict.reasons) == ("approve", 0, ("all 4 critical rules proven",))
+    assert (verdict.word, verdict.exit, verdict.reasons) == (
+        "approve",
+        0,
+        ("no answer differs: all 360 scores equal the baseline's", "all 4 critical rules proven"),
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

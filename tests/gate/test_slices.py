@@ -46,7 +46,7 @@ def slices(evidence: RunEvidence, **rule) -> dict[str, tuple[int, str]]:
     [
         ({"scope": "task"}, {"task:add": (120, "proven"), "task:sub": (120, "broken")}),
         ({"scope": "tag:lang"}, {"tag:lang:de": (120, "proven"), "tag:lang:en": (120, "broken")}),
-        ({"scope": "tag:hard"}, {"tag:hard": (120, "broken")}),
+        ({"scope": "tag:hard"}, {"tag:hard": (120, "broken"), "no tag:hard": (120, "proven")}),
         ({"where": "tag:hard"}, {"tag:hard": (120, "broken")}),
         ({"where": "task:add"}, {"task:add": (120, "proven")}),
         (

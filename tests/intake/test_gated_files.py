@@ -82,38 +82,6 @@ def test_what_editors_and_shells_add_to_a_file_is_no_fault_and_what_is_no_text_i
         with pytest.raises(UsageError, match=told):
             read_score_rows(b)
         assert code((gate, a, b)) == 64
-    b.write_bytes(b"\xef\xbb\xbf" + a.read_bytes())
-    assert code((gate, a, b)) == 64, "a copy, with a mark"
-
-
-def test_a_copy_of_the_baselines_file_is_no_variants_whatever_the_order_of_its_lines(tmp_path):
-    gate, a, b = exported(tmp_path, planted.run(n=120))
-    lines = a.read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    copies = {
-        "equal": a.read_text(),
-        "turned": "\n".join(reversed(lines)),
-        "spaced": "\n".join(lines).replace(": ", ":  ") + "\n \n",
-        "keys in another order": "\n".join(json.dumps(dict(reversed(row.items()))) for row in rows),
-        "numbers written otherwise": "\n".join(lines).replace('"value": 1.0,', '"value": 1,'),
-        "what is empty left out": "\n".join(json.dumps({"error_type": "", "tags": [], **row}) for row in rows),
-    }
-    for name, text in copies.items():
-        b.write_text(text)
-        assert code((gate, a, b)) == 64, name
-        assert f"{b} holds the very rows of {a}" in str(gated((gate, a, b)).exception)
-    b.unlink()
-    b.symlink_to(a)
-    assert code((gate, a, b)) == 64, "the same file under another name"
-    b.unlink()
-    b.write_text(a.read_text().replace('"model": "baseline"', '"model": "int4"'))
-    (found,) = json.loads(gated((gate, a, b)).stdout)["verdicts"]
-    assert (found["word"], "all 360 scores of the variant equal the baseline's" in found["reasons"]) == (
-        "approve",
-        True,
-    )
-    b.write_text("\n".join(lines[1:]))
-    assert code((gate, a, b)) == 13, "a part of a copy"
 
 
 def test_the_closed_list_of_score_files_fails_closed(tmp_path):
@@ -222,7 +190,7 @@ def test_what_an_evalset_says_of_its_cases_is_not_left_to_the_rows(tmp_path):
         return code((gate, written(tmp_path / "a.jsonl", rows(0)), written(tmp_path / "b.jsonl", rows(wrong))))
 
     tagged = ", where: {tag: hard}"
-    assert (found(), found(tagged)) == (0, 0)
+    assert (found(), found(tagged)) == (0, 12), "which leaves the other cases uncounted"
     assert found(metric="latency.e2e") == 13, "not passed over for want of the score"
     assert found(tagged, wrong=60) == 10
     assert found(tagged, wrong=60, hard=lambda n: n >= 120) == 10, "whatever its rows call hard"

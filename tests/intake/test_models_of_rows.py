@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.intake.score_files import external, gate_file, gated, said, written
+from tests.intake.score_files import external, gate_file, said, written
 
 Name = Callable[[int], str | None]
 INT4 = "int4: {model: ./models/support-int4}"
@@ -87,15 +86,3 @@ def test_rows_without_a_model_beside_rows_of_one_are_told(tmp_path):
     told = "2 of 200 rows of variant name no model, from line 4 on, and the others 'support-int4'"
     assert told in " ".join(text.split())
     assert "name no model" not in judged(tmp_path, *map(called, BOTH))[1]
-
-
-def test_what_else_rows_hold_tells_two_files_apart(tmp_path):
-    """Equal scores without a model: a copy, unless something in the rows says that they are not."""
-    silent = called(None)
-    assert judged(tmp_path, silent, silent, wrong=0)[0] == 64
-    files = [tmp_path / name for name in ("gate.yaml", "a.jsonl", "b.jsonl")]
-    rows = [json.loads(line) for line in files[2].read_text().splitlines()]
-    files[2].write_text("".join(json.dumps(row | {"latency_ms": 7}) + "\n" for row in rows))
-    done = gated((files[0], files[1], files[2]))
-    assert done.exit_code == 0
-    assert "all 200 scores of the variant equal the baseline's" in done.stdout

@@ -1,0 +1,127 @@
+"""Find the cases that no critical rule counts. A loss there would pass unseen, so nothing is approved.
+
+A case that holds a reference, a schema, tests or calls is counted by a critical rule on a metric that reads them; any
+other case by a critical rule on answers. `gate: {uncounted: allow}` approves all the same, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from qualgate.errors import Exit
+from qualgate.formatting import counted
+from qualgate.gate.rules import Slice, check_policy
+from qualgate.metrics import LM_EVAL, METRICS, READERS, references_of
+from qualgate.records import Evalset, Policy, RunEvidence, Verdict
+
+CaseId = tuple[str, str]  # evalset, case
+SHOWN = 3  # cases named of each kind
+_READING = frozenset(metric for metrics in READERS.values() for metric in metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """The cases that are to be judged.
+
+    metrics: evalset → those that its cases are scored by. references: keys of `READERS` that a case holds; no entry:
+    not known, and then each case of the set holds what its set's metrics read.
+    """
+
+    ids: Sequence[CaseId]
+    metrics: Mapping[str, tuple[str, ...]]
+    references: Mapping[CaseId, tuple[str, ...]]
+
+    def readers(self, case: CaseId) -> frozenset[str]:
+        """The metrics that read what the case holds; empty where it holds nothing."""
+        return _readers(self.metrics.get(case[0], ()), self.references.get(case))
+
+
+def cases_of(evidence: RunEvidence) -> Cases:
+    """Those of the evidence's closed list."""
+    ids = [(key.evalset, key.case_id) for key in evidence.expected if key.arm == evidence.baseline.name]
+    return Cases(ids=ids, metrics=evidence.metrics, references=evidence.references)
+
+
+@cache
+def _readers(scored: tuple[str, ...], held: tuple[str, ...] | None) -> frozenset[str]:
+    known = _READING.intersection(scored) if held is None else {one for key in held for one in READERS[key]}
+    others = (one for one in scored if one.startswith(LM_EVAL) or one not in METRICS)  # which judge by what they hold
+    return frozenset((*known, *others))
+
+
+def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
+    """What a verdict on these sets will say of cases that no critical rule counts; "" where it will say nothing."""
+    if policy.nel or policy.trial:
+        return ""
+    metrics = {item.name: item.metrics for item in sets}
+    of_sets = {(item.name, case.id): case for item in sets for case in item.cases}
+    cases = Cases(
+        ids=tuple(of_sets),
+        metrics=metrics,
+        references={at: references_of(case.body) for at, case in of_sets.items()},
+    )
+    return uncounted(cases, check_policy(policy, metrics, {at: case.labels for at, case in of_sets.items()}))
+
+
+def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:
+    """How many cases no critical rule counts, and which rule would. "": all are counted."""
+    critical = [slice_ for slice_ in slices if slice_.rule.tier == "critical"]
+    by_kind: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for case in dict.fromkeys(cases.ids):
+        by_kind.setdefault((case[0], cases.readers(case)), []).append(case[1])
+    missed = {}
+    for (evalset, readers), ids in by_kind.items():
+        fit = [slice_ for slice_ in critical if evalset in slice_.evalsets and _counts(slice_.rule.metric, readers)]
+        left = [case for case in ids if not any(slice_.holds(evalset, case) for slice_ in fit)]
+        if left:
+            missed[evalset, readers] = left
+    if not missed:
+        return ""
+    number, total = sum(map(len, missed.values())), sum(map(len, by_kind.values()))
+    kinds = (
+        _kind(at, readers, left, cases.metrics.get(at, ())) for (at, readers), left in sorted(missed.items(), key=str)
+    )
+    are = "is" if number == 1 else "are"
+    return (
+        f"{number:,} of {counted(total, 'case')} {are} counted by no critical rule, so a loss there would not show: "
+        + "; ".join(kinds)
+    )
+
+
+def _counts(metric: str, readers: frozenset[str]) -> bool:
+    return metric in readers if readers else _on_answers(metric)
+
+
+def _on_answers(metric: str) -> bool:
+    return METRICS[metric].kind in ("quality", "judged", "stability") or metric.startswith("parity.")
+
+
+def _kind(evalset: str, readers: frozenset[str], left: Sequence[str], scored: Iterable[str]) -> str:
+    """Cases of one set that hold the same, and what would count them."""
+    some = f"{len(left):,} of {evalset} ({', '.join(sorted(left)[:SHOWN])}{', …' if len(left) > SHOWN else ''})"
+    if not readers:
+        return f"{some}: {{metric: format.nonempty, evalset: {evalset}, max_drop: 0.02}} would count them"
+    if found := next((one for one in scored if one in readers and one in METRICS), ""):
+        return f"{some}: {{metric: {found}, evalset: {evalset}, max_drop: 0.02}} would count them"
+    if known := [one for one in METRICS if one in readers]:
+        return f"{some}: score the set by {' or '.join(known[:SHOWN])}, and write a rule on it"
+    return f"{some}: no rule can name the metrics that score them"
+
+
+def with_uncounted(verdict: Verdict, missed: str, policy: Policy) -> Verdict:
+    """The verdict with what `uncounted` said: no approval and no review, unless the policy allows it."""
+    if not missed or verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
+        return verdict
+    if policy.uncounted == "allow":
+        return replace(verdict, reasons=(f"{missed} (allowed by `gate: {{uncounted: allow}}`)", *verdict.reasons))
+    if verdict.exit not in (Exit.APPROVE, Exit.REVIEW):
+        verdict = replace(verdict, reasons=(*verdict.reasons, missed))
+    else:
+        why = f"{missed}. If that is meant: `gate: {{uncounted: allow}}`"
+        verdict = replace(verdict, word="undecided", exit=int(Exit.UNDECIDED), reasons=(why, *verdict.reasons))
+    answer = verdict.four_arm
+    if answer is not None and answer.exit in (Exit.APPROVE, Exit.REVIEW):
+        answer = replace(answer, choice="", why=missed, exit=int(Exit.UNDECIDED))
+    return replace(verdict, four_arm=answer)
