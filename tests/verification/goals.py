@@ -27,12 +27,14 @@ DECISIONS = Benchmark(
     name="decisions",
     about="the gate's words: errors and power of its tests, peers' rules, faulted and planted evidence",
     goals={
-        "errors": "P(approve) <= alpha at loss = max_drop, P(block) <= alpha at losses <= max_drop, whole policy: "
-        "exact, clustered cases by draws; fewer than 20 clusters undecided",
-        "power": "P(approve | identical), P(block | 2 x max_drop) within 2 points of the best exact paired test",
+        "errors": "P(approve) <= alpha at loss = max_drop, P(block) <= alpha at losses <= max_drop, whole policy, by "
+        "the gate's one door: exact table by table, shared and clustered cases by draws; under 20 clusters undecided",
+        "power": "P(approve | identical), P(block | 2 x max_drop) by the gate's one door within 2 points of the best "
+        "exact paired test",
         "peers.cases": ">= 0.9 x 2p(1-p)/disagreement times our cases for every unpaired rule at our errors and "
         "margin, disagreement >= 1.5 margins; below, reported",
-        "peers.false_pass": "every rule's passes of a true 3-point loss, n = 1,319, as known, within simulation error",
+        "peers.false_pass": "every rule's passes of a true 3-point loss, n = 1,319, as `--peers` tells them: as known, "
+        "within simulation error",
         "early.identical": ">= 40 % of a fixed paired test's cases saved on average at power .95, identical variants",
         "early.twice": ">= 40 % of a fixed paired test's cases saved on average at power .95, at 2 x max_drop",
         "early.worst": "the worst truth's cases over the fixed test's, reported",
@@ -55,15 +57,16 @@ DECISIONS = Benchmark(
         "planted.false_block": "<= 5 % of >= 100 sound arms of real runs blocked at the declared n",
         "planted.cause": ">= 90 % of the defects found in real runs, mutants held out: the cause named right; of all "
         "planted, reported",
-        "interaction.power": "P(found) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % of cases changed",
-        "interaction.silent": "P(found) <= alpha where there is no interaction",
-        "choice.margin": "P(exit 0) of four arms <= alpha where all three lose the margin, by the gate's one door",
+        "interaction.power": "P(a verdict tells it) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % of cases changed",
+        "interaction.silent": "P(a verdict tells one) <= alpha where there is no interaction",
+        "choice.margin": "60 cells of (n, margin, gained, correlation between arms): P(exit 0 with the chosen arm at its "
+        "margin) <= alpha + 3 SE; power of identical arms reported",
         "times.errors": "P(approve), P(block) <= alpha at a true ratio of 1.10 = limit; machine speed AR(1), rho "
         "to .95, sd 10 %, or Pareto 1.5; sums and percentiles",
         "times.power": "P(approve) >= .9 at a true ratio of 1.00, limit 1.10, 60 batches, sd 10 %, rho to .95",
         "nights": "1,000 years of nights: P(any false alarm of a model) <= alpha a year, <= 1 a year where each month "
         "changes answers for good; a 3-point fall told within 4 nights, power .9; as an oracle tells",
-        "aa.block_rate": "P(block) of the baseline against itself <= alpha",
+        "aa.block_rate": "P(block) of the baseline against itself <= alpha, exact",
         "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
         "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",
     },

@@ -47,7 +47,8 @@ class Part:
 
 
 PARTS = (
-    Part(("errors", "power"), "paired_errors"),
+    Part(("errors", "aa.block_rate"), "paired_errors"),
+    Part(("power",), "rival_tests"),
     Part(("peers.cases", "peers.false_pass"), "peer_rules"),
     Part(("planner.rates", "planner.decidable", "undecided.planned"), "planner_rates", _planned),
     Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
@@ -63,8 +64,7 @@ PARTS = (
     Part(("interaction.power", "interaction.silent"), "four_arms"),
     Part(("choice.margin",), "four_arms", lambda module, quick: module.choice(quick)),
     Part(("nights",), "nights", _planned),
-    Part(("aa.block_rate",), "noise"),
-    Part(("times.errors", "times.power"), "times", _planned),
+    Part(("times.errors", "times.power"), "times"),
     Part(("deterministic",), "determinism_report", _benchmark),
     Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),
 )

@@ -1,43 +1,37 @@
-"""How much a better exact test could decide: the gate's power beside that of tests that order the tables otherwise.
+"""Row `power`: how much a better exact test could decide than the gate does, asked table by table through `decide`.
 
-They order by the score (computed anew), the likelihood ratio, Wald's statistic, or the score's p-value at the estimated
-discordance (E + M, Lloyd 2008). Each is made exact by its largest p-value over a grid of discordances, which is never
-above the true supremum and so favours these rivals.
+The rivals order the tables by the score (computed anew), the likelihood ratio, Wald's statistic, or the score's p-value
+at the estimated discordance (E + M, Lloyd 2008). Each is made exact by its largest p-value over a grid of discordances,
+which is never above the true supremum and so favours these rivals.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
+from scipy.special import gammaln, xlogy
 
-from tests.verification.verdicts.exact_chances import (
-    ALPHA,
-    DISAGREEMENTS,
-    MARGINS,
-    Rounds,
-    approval_region,
-    chances,
-    unblocked_region,
-    ways,
-)
+from tests.verification.goals import DECISIONS
+from tests.verification.verdicts.tables import ALPHA, Rounds, Words
 
+MARGINS = (0.01, 0.02, 0.03, 0.05, 0.10)
+DISAGREEMENTS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.15, 0.2)
 SHORTFALL = 0.02  # allowed behind the best exact test
-POWER_N, QUICK_N = (30, 50, 75, 100, 141, 164, 198, 200, 250, 290, 333, 350, 400, 600), (50, 400)
+SIZES, QUICK = (30, 50, 75, 100, 141, 164, 198, 200, 250, 290, 333, 350, 400, 600), (50, 200)
 
 
-def power(quick: bool) -> tuple[Rounds, dict[str, Any], bool]:
-    """(rounds, measured, met): chance to approve an identical variant and to block twice the margin."""
+def measure(quick: bool) -> tuple[Rounds, list[dict[str, Any]]]:
+    """(rounds, row): chance to approve an identical variant and to block twice the margin."""
     rounds: Rounds = []
-    for n in QUICK_N if quick else POWER_N:
+    for n in QUICK if quick else SIZES:
         for margin in (0.03, 0.10) if quick else MARGINS:
-            rivals = rival_regions(n, margin)
+            rivals, ours = rival_regions(n, margin), Words(n, margin)
             for loss, blocks in ((0.0, False), (2 * margin, True)):
-                mine = unblocked_region(n, margin, ALPHA) if blocks else approval_region(n, margin, ALPHA)
-                chosen = (np.arange(n + 1)[None, :] >= mine.edge[:, None]) != blocks
-                for disagreement in (d for d in (*DISAGREEMENTS, 0.2) if d >= loss):
+                chance = ours.blocks if blocks else ours.approves
+                for disagreement in (d for d in DISAGREEMENTS if d >= loss):
                     p = chances(n, loss, disagreement)
                     found = {name: float(p[pair[blocks]].sum()) for name, pair in rivals.items()}
                     best = max(found, key=found.__getitem__)
@@ -45,19 +39,36 @@ def power(quick: bool) -> tuple[Rounds, dict[str, Any], bool]:
                         {
                             "n": n, "margin": margin, "disagreement": disagreement,
                             "of": "block at twice the margin" if blocks else "approve an identical variant",
-                            "ours": float(p[chosen].sum()), "best": found[best], "by": best,
+                            "ours": chance(loss, disagreement), "best": found[best], "by": best,
                         }
                     )  # fmt: skip
     behind = [one["best"] - one["ours"] for one in rounds]
-    worst = rounds[int(np.argmax(behind))]
     measured = {
         "worst_shortfall": max(behind),
-        "at": worst,
+        "at": rounds[int(np.argmax(behind))],
         "cells": len(behind),
         "cells_beyond_goal": sum(one > SHORTFALL for one in behind),
         "mean_shortfall": float(np.mean(behind)),
     }
-    return rounds, measured, max(behind) <= SHORTFALL
+    few = f"{len(rounds)} cells, of {len(QUICK)} sizes" if quick else None
+    return rounds, [DECISIONS.row("power", measured, met=max(behind) <= SHORTFALL, few=few)]
+
+
+@lru_cache(maxsize=2)
+def ways(n: int) -> NDArray:
+    """[n + 1, n + 1] log trinomial coefficient of (lost, gained); −inf where they are more than n."""
+    lost, gained = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
+    rest = n - lost - gained
+    logs = gammaln(n + 1) - gammaln(lost + 1) - gammaln(gained + 1) - gammaln(np.maximum(rest, 0) + 1)
+    return np.where(rest >= 0, logs, -np.inf)
+
+
+def chances(n: int, loss: float, disagreement: float) -> NDArray:
+    """[n + 1, n + 1] probability of each table (lost, gained)."""
+    k = np.arange(n + 1)
+    rest = np.maximum(n - k[:, None] - k[None, :], 0)
+    lost, gained = (disagreement + loss) / 2, (disagreement - loss) / 2
+    return np.exp(ways(n) + xlogy(k, lost)[:, None] + xlogy(k, gained)[None, :] + xlogy(rest, 1 - disagreement))
 
 
 def rival_regions(n: int, margin: float, grid: int = 200) -> dict[str, tuple[NDArray, NDArray]]:

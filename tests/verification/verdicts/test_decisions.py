@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from qualgate.stats.paired.compare import compare_pairs
-from qualgate.stats.paired.region import Region
-from qualgate.stats.power import approval_region, evidence_threshold
+from qualgate.gate.decide import decide
 from tests.verification.goals import DECISIONS
-from tests.verification.verdicts import defects, exact_chances, paired_errors
+from tests.verification.verdicts import defects, paired_errors, tables
+from tests.verification.verdicts.clustered_errors import few_clusters_undecided
 from tests.verification.verdicts.decisions import PARTS, Part, assembled
-from tests.verification.verdicts.exact_chances import chances, inside, unblocked_region
-from tests.verification.verdicts.rival_tests import rival_regions
+from tests.verification.verdicts.rival_tests import chances, rival_regions
+from tests.verification.verdicts.tables import Edges, Words
 
 
 def test_every_row_of_the_table_belongs_to_one_part():
@@ -36,14 +36,14 @@ def test_a_part_that_is_not_there_or_leaves_a_row_out_gives_no_verdict():
     assert result["rounds"] == [{"part": "defects", "n": 1}]
 
 
-def test_the_enumerated_regions_are_the_gates_decisions_on_every_table():
-    n, margin = 20, 0.10
-    approved, kept = approval_region(n, margin, 0.05), unblocked_region(n, margin, 0.05)
-    for lost in range(n + 1):
-        for gained in range(n + 1 - lost):
-            result = compare_pairs(lost, gained, n, margin)
-            assert (result.p_within <= 0.05) == (gained >= approved.edge[lost])
-            assert (result.p_beyond <= 0.05) == (gained < kept.edge[lost])
+def test_the_edges_are_the_gates_decisions_on_every_table():
+    words = Words(40, 0.10)
+    for lost in range(15):
+        for gained in range(15):
+            word, _ = words.word(lost, gained)
+            assert (word == "approve") == (gained >= words.approved[lost])
+            assert (word == "block") == (gained < words.unblocked[lost])
+    assert {word for word, _ in words.words.values()} == {"approve", "undecided", "block"}
 
 
 def test_chances_are_those_of_the_trinomial_drawn_case_by_case():
@@ -54,39 +54,38 @@ def test_chances_are_those_of_the_trinomial_drawn_case_by_case():
     assert chances(n, lost - gained, lost + gained) == pytest.approx(by_hand, abs=1e-12)
 
 
-def test_the_sum_row_by_row_is_the_sum_table_by_table(monkeypatch):
-    truths = [(0.03, 0.03), (0.03, 0.1), (0.05, 1.0), (0.0, 0.0), (0.1, 0.3)]
-    for region in (approval_region(150, 0.03), unblocked_region(150, 0.05, 0.05)):
-        by_table = [inside(region, *truth) for truth in truths]
-        monkeypatch.setattr(exact_chances, "EXACT_N", 10)
-        assert [inside(region, *truth) for truth in truths] == pytest.approx(by_table, abs=1e-10)
-        monkeypatch.undo()
+@pytest.mark.parametrize(("loss", "disagreement"), [(0.03, 0.03), (0.03, 0.1), (0.05, 1.0), (0.0, 0.0), (0.1, 0.3)])
+def test_the_sum_row_by_row_is_the_sum_table_by_table(loss, disagreement):
+    n = 60
+    holds = lambda lost, gained: gained**2 >= 3 * lost + 1  # noqa: E731
+    lost, gained = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
+    by_table = chances(n, loss, disagreement)[holds(lost, gained)].sum()
+    assert Edges(n, holds).chance(loss, disagreement) == pytest.approx(by_table, abs=1e-9)
+    assert Edges(n, holds).chance(loss, disagreement, forgotten=1e-3, step=3) >= by_table - 1e-9
 
 
 def test_a_gate_that_approves_too_much_would_be_seen(monkeypatch):
-    sound = paired_errors._exactly(100, 0.05)
+    sound = paired_errors._exactly(60, 0.10)
     assert max(sound["approve"], sound["block"], sound["policy_block"]) <= 0.05
-    for module in (exact_chances, paired_errors):
-        monkeypatch.setattr(module, "approval_region", lambda n, margin, alpha: approval_region(n, margin, 0.08))
-    assert paired_errors._exactly(100, 0.05)["approve"] > 0.05
-    assert exact_chances.not_the_gates(100, 0.05, np.random.default_rng(0)) > 0
+    monkeypatch.setattr(tables, "decide", lambda evidence, policy: decide(evidence, replace(policy, alpha=0.08)))
+    assert paired_errors._exactly(60, 0.10)["approve"] > 0.05
 
 
-def test_rival_tests_keep_their_error_and_the_score_computed_anew_is_ours():
+def test_draws_that_are_not_doubtful_count_for_ten_of_which_one_is_decided():
+    draws = iter([True, False] * 100)
+    assert tables.rate(200, lambda: (next(draws), lambda: True)) == pytest.approx(1.0)
+
+
+def test_rival_tests_keep_their_error():
     n, margin = 60, 0.05
-    rivals = rival_regions(n, margin)
-    for approved, blocked in rivals.values():
+    for approved, blocked in rival_regions(n, margin).values():
         for truth in np.linspace(margin, 1, 37):
             p = chances(n, margin, truth)
             assert max(p[approved].sum(), p[blocked].sum()) <= 0.0505  # between two points of the rivals' grid
-    by_evidence = Region.at_least(n, margin, evidence_threshold(n, margin))
-    ours = np.arange(n + 1)[None, :] >= by_evidence.edge[:, None]
-    tables = np.add.outer(np.arange(n + 1), np.arange(n + 1)) <= n
-    assert (rivals["score"][0] == (ours & tables)).mean() > 0.999
 
 
 def test_fewer_than_20_passages_stay_undecided():
-    assert paired_errors._few_clusters()
+    assert few_clusters_undecided()
 
 
 def test_what_is_planted_is_true_of_the_evidence():

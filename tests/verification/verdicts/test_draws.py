@@ -5,31 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qualgate.gate.peers.rule import Outcomes
-from tests.verification.verdicts import nights, peer_rules
-from tests.verification.verdicts.clustered_errors import CELLS, said, wrongly
-from tests.verification.verdicts.early_stopping import early, fixed_pairs
-from tests.verification.verdicts.peeking import peeking
+from tests.verification.verdicts import four_arms, nights, peer_rules
+from tests.verification.verdicts.clustered_errors import CELLS, word_of, wrongly
+from tests.verification.verdicts.tables import ALPHA, rate
 from tests.verification.verdicts.times import LIMIT, Cell, machine
-
-# ------------------------------------------------------------------------------------------------ stopping early
-
-
-def test_early_stopping_saves_cases_both_ways():
-    identical, twice, worst = early(100, (0.05,), (0.10,))
-    assert identical.measured["mean"] > 0.25
-    assert twice.measured["mean"] > 0.25
-    assert fixed_pairs(0.05, 0.05, beyond=False) < fixed_pairs(0.05, 0.05, beyond=True)
-    assert min(identical.measured["least_power"], twice.measured["least_power"]) > 0.85
-    assert identical.measured["longer"] > 1
-    assert worst.measured["mean"] < max(one["list"] / one["fixed"] for one in worst.rounds) + 1e-9
-
-
-def test_the_best_moment_to_look_is_no_better_than_alpha():
-    row = peeking(8_000, 200)
-    assert row.met
-    assert row.measured["schedules"] >= 8_000
-
 
 # --------------------------------------------------------------------------------------------------------- times
 
@@ -41,14 +20,14 @@ def test_the_drawn_machine_has_the_spread_and_the_correlation_it_is_named_for():
 
 
 @pytest.mark.parametrize("cell", [
-    Cell(speed="log", rho=0.95, turns=300), Cell(speed="level", rho=0.8, turns=60),
+    Cell(speed="log", rho=0.95, turns=120), Cell(speed="level", rho=0.8, turns=60),
     Cell(speed="pareto", rho=0.5, turns=60), Cell(speed="own", rho=0.0, turns=60),
     Cell(speed="log", rho=0.95, turns=60, percentile=50),
 ])  # fmt: skip
 def test_at_the_limit_neither_verdict_comes_more_often_than_alpha(cell):
-    generator, draws = np.random.default_rng(3), 200 if cell.percentile is None else 60
-    approved, blocked = np.mean([cell.decided(generator) for _ in range(draws)], axis=0)
-    assert max(approved, blocked) <= 0.05 + 3 * (0.05 * 0.95 / draws) ** 0.5
+    generator, draws = np.random.default_rng(3), 120 if cell.percentile is None else 30
+    approved, blocked = rate(draws, lambda: cell.draw(generator))
+    assert max(approved, blocked) <= ALPHA + 3 * (ALPHA * (1 - ALPHA) / draws) ** 0.5
 
 
 @pytest.mark.parametrize(
@@ -56,8 +35,8 @@ def test_at_the_limit_neither_verdict_comes_more_often_than_alpha(cell):
 )
 def test_sixty_batches_approve_an_equal_variant_and_block_one_twice_the_allowance_slower(rho, truth, word):
     generator, cell = np.random.default_rng(4), Cell(speed="log", rho=rho, turns=60, truth=truth)
-    approved, blocked = np.mean([cell.decided(generator) for _ in range(150)], axis=0)
-    assert {"approve": approved, "block": blocked}[word] >= 0.9
+    approved, blocked = rate(60, lambda: cell.draw(generator))
+    assert {"approve": approved, "block": blocked}[word] >= 0.85
 
 
 # -------------------------------------------------------------------------------------------------------- nights
@@ -88,32 +67,18 @@ def test_held_against_the_approved_run_alone_a_lucky_one_would_be_a_fall_every_y
 # --------------------------------------------------------------------------------------------------- peers' rules
 
 
-def test_the_table_of_pairs_gives_the_outcomes_that_the_cases_themselves_give():
-    before = {f"q{i}": float(i < 14) for i in range(20)}
-    after = {f"q{i}": float(i < 11 or i in (15, 16)) for i in range(20)}  # 3 lost, 2 gained, 11 right on both
-    made, direct = peer_rules.outcomes(3, 2, 11, n=20), Outcomes.of("made", "exact_match", before, after)
-    for side in ("baseline", "variant", "difference"):
-        one, other = getattr(made, side), getattr(direct, side)
-        assert (one.n, one.mean, one.sd) == pytest.approx((other.n, other.mean, other.sd))
-    assert (made.lost, made.gained, made.paired_level) == (direct.lost, direct.gained, direct.paired_level)
-
-
 def test_a_difference_of_means_needs_the_cases_of_the_textbook_formula():
     found = peer_rules.peer_cases(peer_rules.UNPAIRED["sglang_minus5"], 0.03, 20_000)
     assert found == pytest.approx((1.645 + 0.842) ** 2 * 2 * 0.755 * 0.245 / 0.03**2, rel=0.06)
 
 
-def test_a_slice_reproduces_the_known_false_passes():
-    lost, gained, both = peer_rules._tables(1000, 0.03, 0.07, 4000, np.random.default_rng(1))
-    assert (np.mean(lost - gained), np.mean(lost + gained)) == pytest.approx((30, 70), abs=0.5)
-    assert np.mean(both + lost) == pytest.approx(755, abs=1)
-    rounds, rows = peer_rules.measure(quick=True)
-    shares = {one["rule"]: one["false_pass"] for one in rounds if "false_pass" in one}
-    assert shares["nel_v1"] < 0.01
-    assert shares["trt_hypothesis"] == pytest.approx(0.62, abs=0.04)
-    assert [row["id"] for row in rows] == ["peers.cases", "peers.false_pass"]
-    assert {row["met"] for row in rows} == {None}  # a slice is no proof
-    assert rows[0]["measured"]["least_share_of_2pq_over_disagreement"] > 0.8
+def test_rules_of_peers_pass_a_true_loss_as_often_as_known():
+    before, after = peer_rules.drawn(200_000, 0.03, 0.07, np.random.default_rng(1))
+    assert (before.mean(), (before - after).mean()) == pytest.approx((0.755, 0.03), abs=0.004)
+    assert np.abs(before - after).mean() == pytest.approx(0.07, abs=0.004)
+    shares = peer_rules.false_passes(150)
+    assert shares["nel_v1"] < 0.02
+    assert shares["trt_hypothesis"] == pytest.approx(0.62, abs=0.13)
 
 
 # ------------------------------------------------------------------------------------------------ clustered cases
@@ -130,4 +95,42 @@ def test_clustered_draws_lose_the_limit_and_are_judged_by_the_gate():
     rates = [wrongly(cell, 10, generator) for cell in CELLS[:6]]
     assert all(max(rate["approve"], rate["block"]) <= 0.4 for rate in rates)
     sound = np.arange(len(labels)) % 10 > 0
-    assert [said(CELLS[-1], sound, after, labels) for after in (sound, 0 * sound)] == ["approve", "block"]
+    assert [word_of(CELLS[-1], sound, after, labels) for after in (sound, 0 * sound)] == ["approve", "block"]
+
+
+# ------------------------------------------------------------------------------------------------------- four arms
+
+LOSING = four_arms.Cell(n=100, margin=0.10, gained=0.01)
+
+
+def test_four_arms_are_drawn_as_they_are_said_to_lose():
+    cell = four_arms.Cell(n=400, margin=0.05, gained=0.02, alike=0.9, at_margin=("int4+drafted",))
+    right, counts = cell.draw(500, np.random.default_rng(0))
+    assert counts.mean(axis=0).ravel().tolist() == pytest.approx([8, 8, 8, 8, 28, 8], abs=0.8)
+    assert (right[0] & ~right[3]).sum(axis=1).tolist() == counts[:, 2, 0].tolist()
+    shared = (right[1] != right[0]) & (right[2] != right[0])
+    assert shared.mean() > 0.02  # of 0.04 that change in each
+
+
+def test_an_arm_that_loses_the_margin_is_chosen_no_more_often_than_alpha():
+    found = four_arms.Judge(LOSING.n, LOSING.margin).rates(LOSING, four_arms.TOGETHER, 0)
+    assert found["wrong"] <= ALPHA + 3 * (ALPHA * (1 - ALPHA) / four_arms.TOGETHER) ** 0.5
+
+
+def test_arms_that_are_each_held_to_alpha_alone_would_be_seen(monkeypatch):
+    monkeypatch.setattr("qualgate.gate.four_arm.verdict.over_the_choice", lambda at, *_: (at(1), True))
+    found = four_arms.Judge(LOSING.n, LOSING.margin).rates(LOSING, four_arms.TOGETHER, 0)
+    assert found["wrong"] > 0.08
+
+
+def test_kinds_of_draws_of_which_the_gate_says_different_things_would_be_counted(monkeypatch):
+    words = iter(range(1000))
+    monkeypatch.setattr(four_arms, "approved", lambda *_: str(next(words)))
+    judge = four_arms.Judge(LOSING.n, LOSING.margin)
+    judge.rates(LOSING, 2 * four_arms.TOGETHER, 0)
+    assert any(len(set(answers)) > 1 for answers in judge.answers.values())
+
+
+def test_an_interaction_is_found_where_both_changes_lose_what_neither_does():
+    edges = four_arms.silent_from(60)
+    assert 1 - edges.chance(0.0, 0.2) <= ALPHA < 0.5 < 1 - edges.chance(0.15, 0.2)
