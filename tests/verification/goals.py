@@ -57,10 +57,10 @@ DECISIONS = Benchmark(
         "planted.false_block": "<= 5 % of >= 100 sound arms of real runs blocked at the declared n",
         "planted.cause": ">= 90 % of the defects found in real runs, mutants held out: the cause named right; of all "
         "planted, reported",
-        "interaction.power": "P(a verdict tells it) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % of cases changed",
+        "interaction.power": "P(a verdict tells it) >= 0.9 at <= 2,500 cases, both 2 points worse, <= 11 % changed",
         "interaction.silent": "P(a verdict tells one) <= alpha where there is no interaction",
-        "choice.margin": "60 cells of (n, margin, gained, correlation between arms): P(exit 0 with the chosen arm at its "
-        "margin) <= alpha + 3 SE; power of identical arms reported",
+        "choice.margin": "60 cells of (n, margin, gained, correlation between arms): P(exit 0 with the chosen arm at "
+        "its margin) <= alpha + 3 SE; power of identical arms reported",
         "times.errors": "P(approve), P(block) <= alpha at a true ratio of 1.10 = limit; machine speed AR(1), rho "
         "to .95, sd 10 %, or Pareto 1.5; sums and percentiles",
         "times.power": "P(approve) >= .9 at a true ratio of 1.00, limit 1.10, 60 batches, sd 10 %, rho to .95",
