@@ -30,6 +30,7 @@ evalsets: [./sums.yaml]
 judge: {{endpoint: '{judge}', model: m, api_key_env: JUDGE_KEY, rubric: The right sum wins., labels: labels.jsonl}}
 gate:
   rules: [{{metric: format.nonempty, max_drop: 0.15}}, {{metric: judge.win, max_drop: 0.10}}]
+  uncounted: allow
   noise_floor: false
 store: sqlite:///qualgate.db
 workers: {{count: 1}}
