@@ -12,6 +12,7 @@ import numpy as np
 from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.records import Policy, Rule
+from tests.verification.verdicts.simulated_verdicts import with_whole_questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +117,12 @@ def _of(
     """flips, right: by metric or by set; what neither names has 5 % and 75.5 %."""
 
     def by_set(told: Mapping[str, float]) -> dict[tuple[str, str], float]:
-        outcomes = {METRIC} | {f"{METRIC} {rule.repeats}" for rule in rules if rule.repeats != "mean"}
-        asked = ((outcome, one.name) for outcome in sorted(outcomes) for one in sets)
-        return {key: told[part] for key in asked for part in key if part in told}
+        return {(METRIC, one.name): told[part] for one in sets for part in (METRIC, one.name) if part in told}
 
+    told = Assumed(disagreement=by_set(flips), baseline=by_set(right or {}), default_disagreement=0.05,
+                   default_baseline=0.755)  # fmt: skip
     return Case(name=name, sets=tuple(sets), policy=Policy(rules=tuple(rules)),
-                assumed=Assumed(disagreement=by_set(flips), baseline=by_set(right or {}), default_disagreement=0.05,
-                                default_baseline=0.755))  # fmt: skip
+                assumed=with_whole_questions(sets, told, METRIC))  # fmt: skip
 
 
 def _of_every_kind() -> list[Case]:
@@ -155,8 +155,7 @@ def _of_every_kind() -> list[Case]:
         _of("4 answers, pass@4 and pass^4", [one("maths", cases=400, repeats=4)],
             [rule(max_drop=0.03), rule(repeats="any", max_drop=0.04),
              rule(repeats="all", max_drop=0.06, tier="supporting")],
-            flips={METRIC: 0.10, f"{METRIC} any": 0.04, f"{METRIC} all": 0.09},
-            right={f"{METRIC} any": 0.9, f"{METRIC} all": 0.55}),
+            flips={METRIC: 0.10}),
         _of("8 answers to passages, by tag", [one("reading", cases=sum(passages), clusters=passages, repeats=8,
                                                   labels=of_passages)],
             [rule(max_drop=0.04), rule(scope="tag:hard", max_drop=0.05, tier="supporting")], flips={METRIC: 0.12}),
@@ -168,7 +167,7 @@ def _of_every_kind() -> list[Case]:
         _of("relative loss, passages and any of 2", [one("reading", cases=sum(passages), clusters=passages, repeats=2),
                                                      one("plain", cases=300, repeats=2)],
             [rule(max_relative_drop=0.06), rule(max_relative_drop=0.08, repeats="any", evalset="reading")],
-            flips={METRIC: 0.06, f"{METRIC} any": 0.05}, right={METRIC: 0.7, f"{METRIC} any": 0.85}),
+            flips={METRIC: 0.06}, right={METRIC: 0.7}),
     ]  # fmt: skip
 
 
@@ -196,8 +195,7 @@ def _drawn_mixture(name: str, generator: np.random.Generator) -> Case:
         rules.append(Rule(metric=METRIC, repeats=pick("any", "all"), max_drop=pick(0.05, 0.08),
                           tier=pick("critical", "supporting")))  # fmt: skip
     told = {f"set{index}": pick(0.02, 0.04, 0.06, 0.1) for index in range(len(sets))}
-    return _of(name, sets, rules, flips=told, right={METRIC: pick(0.6, 0.755, 0.9), f"{METRIC} any": 0.85,
-                                                     f"{METRIC} all": 0.55})  # fmt: skip
+    return _of(name, sets, rules, flips=told, right={METRIC: pick(0.6, 0.755, 0.9)})
 
 
 def seeded(count: int = SEEDED, seed: int = 17) -> list[Case]:
