@@ -120,7 +120,7 @@ def _could_be_wrong(cell: Cell, change: NDArray, labels: NDArray, rate: float) -
 
 
 def _cases(cell: Cell, labels: NDArray) -> Cases:
-    return Cases({"drawn": len(labels)}, clusters=labels, metric=cell.metric)
+    return Cases({"drawn": len(labels)}, metric=cell.metric, fields=lambda arm, at: {"cluster": f"c{labels[at]}"})
 
 
 def word_of(cell: Cell, before: NDArray, after: NDArray, labels: NDArray) -> str:

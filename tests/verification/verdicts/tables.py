@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count, repeat
 from typing import Any
 
 import numpy as np
@@ -29,58 +30,43 @@ Rounds = list[dict[str, Any]]
 class Cases:
     """The cases of a run: evidence of any scores of them, whose units are made once.
 
-    sets: evalset → cases. clusters: the cluster of each case; None: each by itself. labels: (evalset, case) → tags.
+    sets: evalset → cases. labels: (evalset, case) → tags. fields: of (arm, place of the case) → more of its unit.
     """
 
     def __init__(
         self,
         sets: Mapping[str, int],
         *,
-        clusters: NDArray | None = None,
-        labels: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
         arms: Sequence[str] = BOTH_ARMS,
         metric: str = METRIC,
+        labels: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
+        fields: Callable[[str, int], dict[str, Any]] = lambda arm, at: {},
     ) -> None:
         self.ids = [(name, f"{at:05}") for name, size in sets.items() for at in range(size)]
-        self.clusters, self.labels, self.arms, self.metric = clusters, labels, arms, metric
+        self.arms, self.metric, self.labels, self.fields = arms, metric, labels, fields
         self.metrics = dict.fromkeys(sets, (metric,))
         self.expected = tuple(UnitKey(arm, *case) for arm in arms for case in self.ids)
         self.made: dict[tuple[str, int, float], UnitEvidence] = {}
 
     def evidence(self, *scores: NDArray) -> RunEvidence:
         """scores: of each arm, the baseline first; [cases], from 0 to 1."""
-        found = [
-            ArmEvidence(
-                name=arm,
-                identity=identity(arm),
-                units=tuple(self._unit(arm, at, value) for at, value in enumerate(np.asarray(of_arm, float).tolist())),
-            )
-            for arm, of_arm in zip(self.arms, scores, strict=True)
-        ]
-        return RunEvidence(
-            run_id="drawn",
-            expected=self.expected,
-            metrics=self.metrics,
-            baseline=found[0],
-            variants=tuple(found[1:]),
-            labels=self.labels,
+        baseline, *variants = (
+            ArmEvidence(name=arm, identity=identity(arm), units=tuple(map(self._unit, repeat(arm), count(), values)))
+            for arm, values in zip(self.arms, (np.asarray(one, float).tolist() for one in scores), strict=True)
         )
+        return RunEvidence(
+            run_id="drawn", expected=self.expected, metrics=self.metrics, baseline=baseline, variants=tuple(variants),
+            labels=self.labels,
+        )  # fmt: skip
 
     def _unit(self, arm: str, at: int, value: float) -> UnitEvidence:
-        unit = self.made.get((arm, at, value))
-        if unit is None:
-            evalset, case = self.ids[at]
-            unit = UnitEvidence(
-                key=UnitKey(arm, evalset, case),
-                case_hash=f"{evalset} {case}",
-                status="done",
-                values={self.metric: value},
-                scorers={self.metric: "1"},
-                tokens=9,
-                cluster=None if self.clusters is None else f"c{self.clusters[at]}",
-            )
-            if value in (0.0, 1.0):  # others seldom come again
-                self.made[arm, at, value] = unit
+        if (arm, at, value) in self.made:
+            return self.made[arm, at, value]
+        given = {"values": {self.metric: value}, "scorers": {self.metric: "1"}, "tokens": 9} | self.fields(arm, at)
+        case = self.ids[at]
+        unit = UnitEvidence(key=UnitKey(arm, *case), case_hash=f"hash of {case}", status="done", **given)
+        if value in (0.0, 1.0):  # others seldom come again
+            self.made[arm, at, value] = unit
         return unit
 
 

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from qualgate.gate.decide import decide
-from qualgate.records import ArmEvidence, Policy, Rule, RunEvidence, UnitEvidence, UnitKey
+from qualgate.records import Policy, Rule, RunEvidence
 from tests.verification.goals import DECISIONS
-from tests.verification.verdicts.faults.evidence import identity
-from tests.verification.verdicts.tables import ALPHA, METRIC, Rounds, rate
+from tests.verification.verdicts.tables import ALPHA, METRIC, Cases, Rounds, rate
 
 LIMIT, ROWS = 1.10, 8  # rows: cases of a batch
 RHO = (0.0, 0.5, 0.8, 0.95)
@@ -65,30 +64,15 @@ class Cell:
 def evidence(base: NDArray, other: NDArray, first: NDArray) -> RunEvidence:
     """A run that took turns: `ROWS` cases of the baseline, then the same of the variant, or the other way round.
 
-    base, other: [cases] seconds. first: [turns] whether the baseline came first."""
-    arms = []
-    for name, seconds, late in (("baseline", base, ~first), ("variant", other, first)):
-        units = tuple(
-            UnitEvidence(
-                key=UnitKey(name, "drawn", f"{at:05}"),
-                case_hash=f"h{at}",
-                status="done",
-                values={"latency.e2e": value, METRIC: 1.0},
-                scorers={METRIC: "1"},
-                tokens=9,
-                job=at // ROWS,
-                began=2.0 * (at // ROWS) + late[at // ROWS],
-            )
-            for at, value in enumerate(seconds.tolist())
-        )
-        arms.append(ArmEvidence(name=name, identity=identity(name), units=units))
-    return RunEvidence(
-        run_id="drawn",
-        expected=tuple(unit.key for arm in arms for unit in arm.units),
-        metrics={"drawn": (METRIC,)},
-        baseline=arms[0],
-        variants=(arms[1],),
-    )
+    base, other: [cases] seconds. first: [turns] whether the baseline came first.
+    """
+    seconds, right = {"baseline": base.tolist(), "variant": other.tolist()}, np.ones(len(base))
+
+    def timed(arm: str, at: int) -> dict[str, Any]:
+        began = 2.0 * (at // ROWS) + (first[at // ROWS] != (arm == "baseline"))
+        return {"values": {METRIC: 1.0, "latency.e2e": seconds[arm][at]}, "job": at // ROWS, "began": began}
+
+    return Cases({"drawn": len(base)}, fields=timed).evidence(right, right)
 
 
 def drawn(cell: Cell, generator: np.random.Generator) -> tuple[NDArray, NDArray]:
