@@ -12,7 +12,7 @@ Judge scores that another harness wrote, without a model:
 >>> import qualgate
 >>> judged = qualgate.judge("gate.yaml", baseline="baseline.jsonl", variants="variant.jsonl")
 >>> judged.exit.name, judged.verdicts[0].reasons[0]
-('APPROVE', 'the critical rule is proven')
+('APPROVE', "no answer differs: all 300 scores equal the baseline's")
 
 Score anyone's outputs:
 

@@ -334,13 +334,13 @@ _CALLS = (
     "tool_call.served", "tool_call.compat", *BY_TRAJECTORY,
 )  # fmt: skip
 _CHOICES = ("multiple_choice", *BY_LIKELIHOOD)
+_OF_CALLS = ("category", "state", "recorded")
 READERS: dict[str, tuple[str, ...]] = {
     "answer": ("exact_match", "numeric", "math", "f1", "f1.drop", *_CHOICES),
     "choices": _CHOICES,
     "schema": ("json.schema",),
     **dict.fromkeys(("tests", "test", "test_list", "base_input"), ("code.pass",)),
-    **dict.fromkeys(("expected_calls", "category"), _CALLS),
-    **dict.fromkeys(("state", "recorded"), BY_TRAJECTORY),
+    **dict.fromkeys(("expected_calls", *_OF_CALLS), _CALLS),
     "refuse": ("refusal",),
     "instruction_id_list": tuple(name for name in METRICS if name.startswith("ifeval.")),
 }
@@ -348,7 +348,8 @@ READERS: dict[str, tuple[str, ...]] = {
 
 def references_of(case: Mapping[str, Any]) -> tuple[str, ...]:
     """The keys of `READERS` that a case's body holds; () for one that only asks."""
-    return tuple(key for key in READERS if case.get(key) is not None)
+    elsewhere = _OF_CALLS if "tools" not in case else ()  # there these are somebody's own words
+    return tuple(key for key in READERS if case.get(key) is not None and key not in elsewhere)
 
 
 # Times between two tokens, which an answer of one token does not have.

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,7 +24,6 @@ from qualgate.bench import harnesses, ours, peaks, peers, vllm_peer
 from qualgate.bench.goals import DECODE
 from qualgate.bench.questions import MODEL, asked
 from qualgate.bench.race import MOST_UNLIKE, Contender, Round, Standing, best_sizes, race, shown, standing
-from qualgate.bench.shape import of_few
 from qualgate.bench.steps import Steps, steps
 from qualgate.engine.load import LoadedArm
 from qualgate.records import Prompt
@@ -69,32 +68,15 @@ def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
 def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
     """The result of so much measuring."""
     few = None if size == FULL else f"{size.rounds} rounds of {7 * size.per_set} cases"
-    rounds: list[dict[str, Any]] = [{"threads": torch.get_num_threads()}]
-    rows: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as work:
         ground = Ground(Path(work), size)
-        for id, measure in _parts().items():
-            if only and id not in only:
-                rows[id] = DECODE.not_run(id, "not asked for (--only)")
-                continue
-            if why := _missing(id):
-                rows[id] = DECODE.not_run(id, why)
-                continue
-            try:
-                of_rounds, row = measure(ground, id)
-            except vllm_peer.Down as reason:
-                rows[id] = DECODE.not_run(id, str(reason))
-                continue
-            rounds += of_rounds
-            rows[id] = of_few(row, few, by_chance=True)
-        rounds[0] |= {"best_batch": ground.best, "vllm": ground.vllm}
-    return DECODE.result(rounds=rounds, rows=[rows[id] for id in DECODE.goals])
+        parts = {id: partial(measure, ground) for id, measure in _parts().items()}
+        rounds, rows = vllm_peer.measured_rows(DECODE, parts, only, _missing)
+        about = {"threads": torch.get_num_threads(), "best_batch": ground.best, "vllm": ground.vllm}
+    return DECODE.result(rounds=[about, *rounds], rows=rows, few=few)
 
 
-Measure = Callable[["Ground", str], tuple[list[dict[str, Any]], dict[str, Any]]]
-
-
-def _parts() -> dict[str, Measure]:
+def _parts() -> dict[str, Callable[..., Any]]:
     return {
         "drafted_int8": _drafted,
         "drafted_int4": _drafted,
@@ -137,15 +119,9 @@ class Ground:
         """The reference model in bfloat16."""
         return ours.load("baseline", MODEL, self.work / "cache")
 
-    def artifacts(self, id: str) -> Path:
+    def artifacts(self, id: str, *, of_tasks: bool = False) -> Path:
         """A copy of what the baseline's jobs left, for the variant of one row: it finds no other's answers there."""
-        return self._copy(self._left, id)
-
-    def task_artifacts(self, id: str) -> Path:
-        """Of what they left of `tasks`."""
-        return self._copy(self._left_of_tasks, id)
-
-    def _copy(self, left: Path, id: str) -> Path:
+        left = self._left_of_tasks if of_tasks else self._left
         return Path(shutil.copytree(left, self.work / id / left.name))
 
     @cached_property
@@ -233,7 +209,7 @@ def _lm_eval(ground: Ground, id: str) -> tuple[list[dict[str, Any]], dict[str, A
     plug = harnesses.plug(RECIPES[name], ground.work / "cache")
     counts = {kind: len(mine) for kind, mine in asked_of.items()}
     contenders = {
-        "ours": ours.drafted_texts(ground.variant(name), ground.tasks, ground.task_artifacts(id)),
+        "ours": ours.drafted_texts(ground.variant(name), ground.tasks, ground.artifacts(id, of_tasks=True)),
         "plug": Contender(answer=lambda kind: plug.generate_until(asked_of[kind])),
         "hf": ground.at_best("hf", lambda kind, size: hf.texts(asked_of[kind], size), counts),
     }

@@ -36,22 +36,19 @@ class Benchmark:
         few: str | None = None,
         by_chance: bool = False,
     ) -> dict[str, Any]:
-        """One row of the table.
-
-        Args:
-            met: of what was measured.
-            unmet_because: why nothing is decided: it makes `met` null.
-            few, by_chance: see `of_few`.
-        """
+        """One row of the table. `unmet_because` (not run, no data) makes `met` null; few, by_chance: see `of_few`."""
         row = {"id": id, "goal": self.goals[id], "measured": measured, "spread": spread, "met": met}
-        return of_few(row, few, by_chance=by_chance) if unmet_because is None else row | undecided(unmet_because)
+        why = {} if unmet_because is None else {"met": None, "reason": unmet_because}
+        return of_few(row | why, few, by_chance=by_chance)
 
     def not_run(self, id: str, why: str) -> dict[str, Any]:
         """A row that nothing measured."""
         return self.row(id, None, met=None, unmet_because=why)
 
-    def result(self, *, rounds: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """The result, with the device and the versions it ran on. Every row of the table is there, in its order."""
+    def result(
+        self, *, rounds: list[dict[str, Any]], rows: list[dict[str, Any]], few: str | None = None
+    ) -> dict[str, Any]:
+        """The result, with device and versions: every row of the table, in its order. few: draws of rows of speed."""
         found = tuple(row["id"] for row in rows)
         assert found == tuple(self.goals), f"{self.name}: its goals are {', '.join(self.goals)}"
         versions = {
@@ -59,24 +56,16 @@ class Benchmark:
             for package in ("qualgate", "torch", "transformers", "numpy", "scipy")
         }
         versions["python"] = platform.python_version()
+        rows = [of_few(row, few, by_chance=True) for row in rows]
         return {"bench": self.name, "device": device(), "versions": versions, "rounds": rounds, "goals": rows}
 
 
 def of_few(row: dict[str, Any], few: str | None, *, by_chance: bool) -> dict[str, Any]:
-    """The row as far as a quick run decides it.
-
-    Args:
-        few: the draws of a quick run, where the goal asks for more; None: there are enough.
-        by_chance: whether so few can miss the goal by chance (a rate, a time). Else one miss decides.
-    """
-    if few is None or (row["met"] is False and not by_chance):
+    """The row as far as a quick run of `few` draws decides it: one miss is enough, unless so few can miss `by_chance`,
+    as a rate or a time. None: there are as many as the goal asks."""
+    if few is None or "reason" in row or (row["met"] is False and not by_chance):
         return row
-    return row | {"so_far": row["met"], "too_few_draws": few} | undecided(f"too few draws: {few}")
-
-
-def undecided(why: str) -> dict[str, Any]:
-    """The fields of a row without a verdict."""
-    return {"met": None, "reason": why}
+    return row | {"met": None, "reason": f"too few draws: {few}", "too_few_draws": few, "so_far": row["met"]}
 
 
 def told(bench: str, parts: Sequence[T], name: Callable[[T], object] = str) -> Iterator[T]:

@@ -24,7 +24,6 @@ from qualgate.bench import assisted, bits, cells, turns, verify_cost, vllm_peer
 from qualgate.bench.goals import SPECULATION
 from qualgate.bench.pass_times import kinds, pass_times
 from qualgate.bench.race import MOST_UNLIKE, Contender, race, shown, standing
-from qualgate.bench.shape import of_few
 from qualgate.bench.speculating import Level, answered, drafted, fates, short
 from qualgate.bench.speculation_ground import Ground, Size
 from qualgate.bench.turns import Gain, Turns
@@ -62,25 +61,11 @@ def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
 def measured(size: Size, only: Sequence[str] = ()) -> dict[str, Any]:
     """The result of so much measuring."""
     few = None if size == FULL else f"{size.per_task} prompts a task"
-    rounds: list[dict[str, Any]] = [{"threads": torch.get_num_threads()}]
-    rows = dict[str, Any]()
     with tempfile.TemporaryDirectory() as work:
         ground = Ground(Path(work), size)
-        for id, measure in _parts().items():
-            if only and id not in only:
-                rows[id] = SPECULATION.not_run(id, "not asked for (--only)")
-                continue
-            if why := _missing(id):
-                rows[id] = SPECULATION.not_run(id, why)
-                continue
-            try:
-                of_rounds, row = measure(ground, id)
-            except vllm_peer.Down as reason:
-                rows[id] = SPECULATION.not_run(id, str(reason))
-                continue
-            rounds += of_rounds
-            rows[id] = of_few(row, few, by_chance=True)
-    return SPECULATION.result(rounds=rounds, rows=[rows[id] for id in SPECULATION.goals])
+        parts = {id: partial(measure, ground) for id, measure in _parts().items()}
+        rounds, rows = vllm_peer.measured_rows(SPECULATION, parts, only, _missing)
+    return SPECULATION.result(rounds=[{"threads": torch.get_num_threads()}, *rounds], rows=rows, few=few)
 
 
 def _missing(id: str) -> str:

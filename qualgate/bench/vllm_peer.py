@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import torch
 from qualgate.bench import vllm_answers
 from qualgate.bench.memory import descendants
 from qualgate.bench.race import Contender
+from qualgate.bench.shape import Benchmark
 from qualgate.records import Prompt
 
 INTERPRETER = "QUALGATE_BENCH_VLLM"  # environment variable: a Python that can import vllm
@@ -28,6 +29,21 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 class Down(Exception):
     """vLLM does not come up, and what it said."""
+
+
+def measured_rows(
+    bench: Benchmark, parts: Mapping[str, Callable[[str], Any]], only: Sequence[str], missing: Callable[[str], str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(rounds, rows) of a benchmark of speed some of whose rows want vLLM. missing: why one cannot be measured here."""
+    rounds, rows = list[dict[str, Any]](), list[dict[str, Any]]()
+    for id in bench.goals:
+        why = "not asked for (--only)" if only and id not in only else missing(id)
+        try:
+            of_rounds, row = ([], bench.not_run(id, why)) if why else parts[id](id)
+        except Down as reason:
+            of_rounds, row = [], bench.not_run(id, str(reason))
+        rounds, rows = [*rounds, *of_rounds], [*rows, row]
+    return rounds, rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from qualgate.errors import Exit
 from qualgate.gate.comparisons.speculation import with_speculation
 from qualgate.gate.early import decide_early
+from qualgate.gate.evidence.quarantine import hold
 from qualgate.gate.evidence.sampler import with_sampler
 from qualgate.gate.four_arm.drafting import with_drafting
 from qualgate.gate.four_arm.verdict import decide_four
@@ -59,7 +60,8 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
     if not (policy.nel or policy.trial or evidence.trial):  # these gate by other means, or decide nothing
-        missed = uncounted(cases_of(evidence), slices_of(evidence, policy))
+        held = hold(policy, evidence.expected, now[:10]).cases
+        missed = uncounted(cases_of(evidence, held), slices_of(evidence, policy))
         decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:
         decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))

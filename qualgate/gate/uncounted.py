@@ -6,7 +6,7 @@ other case by a critical rule on answers. `gate: {uncounted: allow}` approves al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -38,9 +38,10 @@ class Cases:
         return _readers(self.metrics.get(case[0], ()), self.references.get(case))
 
 
-def cases_of(evidence: RunEvidence) -> Cases:
-    """Those of the evidence's closed list."""
-    ids = [(key.evalset, key.case_id) for key in evidence.expected if key.arm == evidence.baseline.name]
+def cases_of(evidence: RunEvidence, held: Collection[CaseId] = ()) -> Cases:
+    """Those of the evidence's closed list. held: in quarantine, which the verdict lists by themselves."""
+    found = dict.fromkeys((key.evalset, key.case_id) for key in evidence.expected)
+    ids = [case for case in found if case not in held]
     return Cases(ids=ids, metrics=evidence.metrics, references=evidence.references)
 
 
@@ -69,7 +70,7 @@ def uncounted(cases: Cases, slices: Sequence[Slice]) -> str:
     """How many cases no critical rule counts, and which rule would. "": all are counted."""
     critical = [slice_ for slice_ in slices if slice_.rule.tier == "critical"]
     by_kind: dict[tuple[str, frozenset[str]], list[str]] = {}
-    for case in dict.fromkeys(cases.ids):
+    for case in cases.ids:
         by_kind.setdefault((case[0], cases.readers(case)), []).append(case[1])
     missed = {}
     for (evalset, readers), ids in by_kind.items():
@@ -115,7 +116,12 @@ def with_uncounted(verdict: Verdict, missed: str, policy: Policy) -> Verdict:
     if not missed or verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return verdict
     if policy.uncounted == "allow":
-        return replace(verdict, reasons=(f"{missed} (allowed by `gate: {{uncounted: allow}}`)", *verdict.reasons))
+        said, passes = (
+            f"{missed} (allowed by `gate: {{uncounted: allow}}`)",
+            verdict.exit in (Exit.APPROVE, Exit.REVIEW),
+        )
+        first, *others = verdict.reasons
+        return replace(verdict, reasons=(said, first, *others) if passes else (first, said, *others))
     if verdict.exit not in (Exit.APPROVE, Exit.REVIEW):
         verdict = replace(verdict, reasons=(*verdict.reasons, missed))
     else:
