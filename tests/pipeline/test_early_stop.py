@@ -102,7 +102,8 @@ def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     ours = SimpleNamespace(served=None)
     gate = SimpleNamespace(
         baseline=ours, variants=(ours,), budget=None, recording="", replayed=False, store_url=url, seed=0,
-        sampling=Sampling(), repeats=1, devices="cpu", workers=2, job_timeout=60.0, ray=None, path=Path("gate.yaml"),
+        sampling=Sampling(), evalset_refs=(), repeats=1, devices="cpu", workers=2, job_timeout=60.0, ray=None,
+        path=Path("gate.yaml"),
     )  # fmt: skip
     with open_store(url) as store:
         record = runs.begin(store, plan)
