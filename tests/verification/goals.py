@@ -39,13 +39,14 @@ DECISIONS = Benchmark(
         "early.twice": ">= 40 % of a fixed paired test's cases saved on average at power .95, at 2 x max_drop",
         "early.worst": "the worst truth's cases over the fixed test's, reported",
         "early.decodes": ">= .50 of a stored run's decodes saved, shipped sets, same verdicts",
-        "planner.rates": "predicted rates of 50 policies, 14 of them on tags, tasks, repeats or relative losses, "
-        "within 2 points of simulation",
+        "planner.rates": "predicted rates of 50 policies, 14 of them on tags, tasks, repeats or relative losses, within "
+        "2 points of what decide says of drawn runs, each beyond 3.5 standard errors, and on average",
         "planner.decidable": ">= 95 % of 50 policies reach P(approve | identical) >= .8 after the printed change",
         "undecided.planned": ">= 250 seeded policies, identical variant, the planner's n: undecided <= 10 %; both "
         "errors and today's figure beside it",
-        "peeking": "100,000 adversarial schedules: P(crossing) <= alpha",
-        "peeking.files": "growing score files asked 10 times at the margin: approved <= alpha with memory",
+        "peeking": "100,000 adversarial schedules at the margin: P(decided at the best moment) <= alpha",
+        "peeking.files": "6 sequences of looks at a list, fixed, early, in other orders, as it grows or not, at the "
+        "margin: P(any look approves), P(any look blocks) <= alpha",
         "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",
         "fail_closed.mutations": ">= 500 single and paired mutations of what the gate is given: 0 exit with 0",
         "fail_closed.score_files": ">= 300 mutations of score files and gate files: 0 exit with 0 that should not",

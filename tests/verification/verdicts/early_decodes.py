@@ -1,85 +1,66 @@
-"""Row `early.decodes`: of a stored run's answers that had to be decoded, how many `stop: early` would have left undone.
+"""Row `early.decodes`: of a run's answers that had to be decoded, how many does `stop: early` leave undone?
 
-A variant reads the baseline's answers; only where it would say another token does it decode. The stored run decoded all
-of those. It is replayed by its own policy with `stop: early`: an answer is decoded where it diverged and stands before
-the look that settles its variant.
+A variant reads the baseline's answers; only where it would say another token does it decode. The shipped sets are run
+twice, each time in a store of its own: to the end, and with `stop: early`.
 """
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from qualgate.config import load_gate_file
-from qualgate.gate.early import Order, Question, look, order_of, planned_looks
-from qualgate.gate.verdict import decide_plain
-from qualgate.pipeline.evidence import known
-from qualgate.records import ArmEvidence, EarlyStop, Policy, RunEvidence, UnitEvidence
-from qualgate.run import run_gate
+from qualgate import load_gate_file, run_gate
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.verification.verdicts.row import Row
 
 GATE_FILE = Path(__file__).parents[3] / "qualgate" / "refmodel" / "demo.yaml"  # the shipped sets, four variants
 SAVED = 0.5
+EARLY = ("  alpha: 0.05\n", "  alpha: 0.05\n  stop: early\n")
 QUICK = (
     ("[arithmetic, json_extract, tool_calls, code, transform, reformat, grounded_qa]", "[json_extract]"),
     ("    - {metric: tool_call.valid, evalset: tool_calls, max_drop: 0.05}\n", ""),
+    ("  int4-g32:  {quantize: {method: int4, group_size: 32}}\n  mxfp4:     {quantize: mxfp4}\n", ""),
 )
 
 
 def measured_rows(*, quick: bool) -> tuple[Row]:
-    with tempfile.TemporaryDirectory() as folder:
-        return (replayed(*_made(Path(folder), quick)),)
-
-
-def replayed(evidence: RunEvidence, policy: Policy) -> Row:
-    """evidence: of a complete run whose variants read the baseline's answers. policy: its own, which saw every case."""
-    stop = EarlyStop(seed=0)
-    order = order_of(evidence, stop.seed)
-    stopping = replace(policy, stop=replace(stop, looks=planned_looks(order, replace(policy, stop=stop))))
-    rounds = [_variant(evidence, policy, stopping, order, arm) for arm in evidence.variants]
-    decodes = {name: sum(one[name] for one in rounds) for name in ("diverged", "decoded")}
-    saved = 1 - decodes["decoded"] / decodes["diverged"]
-    gross = max(rounds, key=lambda one: one["diverged"])  # of a broken variant almost every answer is to be decoded
-    others = {name: decodes[name] - gross[name] for name in ("diverged", "decoded")}
-    measured = decodes | {"saved": saved, "saved_without_the_worst": 1 - others["decoded"] / max(1, others["diverged"])}
-    same = all(one["word"] == one["fixed_word"] for one in rounds)
-    spread = [min(one["saved"] for one in rounds), max(one["saved"] for one in rounds)]
-    return Row(id="early.decodes", measured=measured, spread=spread, met=same and saved >= SAVED, rounds=rounds)
-
-
-def _variant(evidence: RunEvidence, policy: Policy, stopping: Policy, order: Order, arm: ArmEvidence) -> dict[str, Any]:
-    assert stopping.stop is not None, "a policy that stops early"
-    both = {arm.name, evidence.baseline.name}
-    mine = replace(evidence, variants=(arm,), expected=tuple(key for key in evidence.expected if key.arm in both))
-    settled = (one for at in stopping.stop.looks if (one := look(mine, stopping, arm.name, order, at=at)).settled)
-    found = next(settled, None) or look(mine, stopping, arm.name, order)
-    forked = {_question(unit) for unit in arm.units if unit.first_divergence is not None}
-    questions = [question for cluster in order for question in cluster]
-    diverged = [question for question in questions if question in forked]
-    decoded = [question for question in questions[: found.seen] if question in forked]
-
-    return {
-        "variant": arm.name, "word": found.verdict.word, "fixed_word": decide_plain(mine, policy)[0].word,
-        "seen": found.seen, "diverged": len(diverged), "decoded": len(decoded),
-        "saved": 1 - len(decoded) / max(1, len(diverged)),
+    """Of a variant that is broken almost every answer is to be decoded, so the others are counted apart as well."""
+    whole, early = (_ran(QUICK * quick + stop) for stop in ((), (EARLY,)))
+    rounds = [
+        {"variant": name, "word": early[name][0], "fixed_word": word, "diverged": count, "decoded": early[name][1]}
+        for name, (word, count) in whole.items()
+    ]
+    gross = max(rounds, key=lambda one: one["diverged"])
+    others = [one for one in rounds if one is not gross]
+    measured = {
+        "diverged": sum(one["diverged"] for one in rounds), "decoded": sum(one["decoded"] for one in rounds),
+        "saved": _saved(rounds), "saved_without_the_worst": _saved(others),
     }  # fmt: skip
+    same = all(one["word"] == one["fixed_word"] for one in rounds)
+    spread = [f([_saved([one]) for one in rounds]) for f in (min, max)]
+    met = same and measured["saved"] >= SAVED
+    return (Row(id="early.decodes", measured=measured, spread=spread, met=met, rounds=rounds),)
 
 
-def _question(unit: UnitEvidence) -> Question:
-    return unit.key.evalset, unit.key.case_id, unit.key.repeat
+def _saved(rounds: list[dict]) -> float:
+    return 1 - sum(one["decoded"] for one in rounds) / max(1, sum(one["diverged"] for one in rounds))
 
 
-def _made(folder: Path, quick: bool) -> tuple[RunEvidence, Policy]:
+def _ran(changes: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, int]]:
+    """Variant → its word, and how many of its answers were decoded."""
     text = GATE_FILE.read_text()
-    for old, new in QUICK if quick else ():
+    for old, new in changes:
         assert old in text, "the demo's gate file is another"
         text = text.replace(old, new)
-    (folder / "gate.yaml").write_text(text)
-    gate = load_gate_file(folder / "gate.yaml")
-    run_id = run_gate(gate).run_id
-    with open_store(gate.store_url) as store:
-        return known(store, run_id), runs.policy(store, run_id)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gate.yaml"
+        path.write_text(text)
+        gate = load_gate_file(path)
+        outcome = run_gate(gate)
+        with open_store(gate.store_url) as store:
+            arms = {arm.name: arm for arm in runs.evidence(store, outcome.run_id).variants}
+    return {
+        one.variant: (one.word, sum(unit.first_divergence is not None for unit in arms[one.variant].units))
+        for one in outcome.verdicts
+    }

@@ -2,59 +2,68 @@
 
 from __future__ import annotations
 
-from math import ceil, log, sqrt
+from dataclasses import replace
+from math import ceil, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.stats.betting import capital, presume
-from tests.verification.verdicts.early_stopping import ALPHA, losses
+from qualgate.gate.decide import decide
+from qualgate.records import EarlyStop, Looked, Policy, Rule
 from tests.verification.verdicts.row import Row
+from tests.verification.verdicts.tables import ALPHA, METRIC, Cases
+
+CASES = 300
+KINDS = [("cases", 0.05, 0.10), ("list", 0.05, 0.10), ("clusters", 0.05, 0.05), ("list", 0.02, 0.05),
+         ("clusters", 0.02, 0.10)]  # fmt: skip
+KINDS += [("cases", margin, flips) for margin in (0.02, 0.05, 0.10) for flips in (0.0, 0.02, 0.10, 0.50)][:-1]
 
 
 def measured_rows(*, quick: bool) -> tuple[Row]:
-    return (peeking(4_000, 300) if quick else peeking(),)
+    return (peeking(KINDS[:3], 2_000) if quick else peeking(KINDS, 100_000),)
 
 
-def peeking(schedules: int = 100_000, cases: int = 1_000, seed: int = 17) -> Row:
-    """Sequences at the margin itself; the adversary looks after every case and stops at the best moment.
+def peeking(kinds: list[tuple[str, float, float]], schedules: int, seed: int = 17) -> Row:
+    """Lists at the margin itself; an adversary looks after every case, and stops at the best moment for either word.
 
-    Cells: margin, flips beside the loss, both directions; then lists drawn without replacement whose loss is the
-    margin exactly, and clusters of 4 that mostly answer alike.
+    `decide` does that of itself: of a list with `stop: early` the largest capital so far counts, so its one verdict on
+    the whole list is the best of all moments before. kinds: cases drawn one by one, lists drawn without replacement
+    whose loss is the margin exactly, and clusters of 4 that mostly answer alike; with margin and flips beside the loss.
     """
-    rounds = []
-    kinds = [("cases", m, d) for m in (0.01, 0.02, 0.05, 0.15) for d in (0.0, 0.02, 0.10, 0.50)]
-    kinds += [("list", 0.02, 0.05), ("list", 0.05, 0.10), ("clusters", 0.02, 0.10), ("clusters", 0.05, 0.05)]
-    each = ceil(schedules / (2 * len(kinds)))
-    for kind, margin, flips in kinds:
-        for beyond in (False, True):
-            generator = np.random.default_rng([seed, len(rounds)])
-            crossed = 0
-            for start in range(0, each, 1_000):
-                x, size = _at_the_margin(kind, margin, flips, (min(1_000, each - start), cases), generator)
-                presumed = presume(margin, x.shape[1])
-                best = capital(x, margin, beyond=beyond, presumed=presumed, sizes=size, largest=size).max(axis=1)
-                crossed += int((best >= -log(ALPHA)).sum())
-            rounds.append({"kind": kind, "margin": margin, "flips": flips, "beyond": beyond, "schedules": each,
-                           "crossed": crossed / each})  # fmt: skip
-    total = sum(one["crossed"] * one["schedules"] for one in rounds) / sum(one["schedules"] for one in rounds)
+    rounds, each = [], ceil(schedules / (2 * len(kinds)))
+    for cell, (kind, margin, flips) in enumerate(kinds):
+        generator = np.random.default_rng([seed, cell])
+        clustered = kind == "clusters"
+        cases = Cases({"drawn": CASES}, fields=lambda arm, at, clustered=clustered: (
+            {"cluster": f"c{at // 4}"} if clustered else {}))  # fmt: skip
+        everything = Looked(questions=frozenset((*one, 0) for one in cases.ids), answers="", tests=("early, seed 0",))
+        policy = Policy(rules=(Rule(metric=METRIC, max_drop=margin),), alpha=ALPHA, stop=EarlyStop(seed=0))
+        words = []
+        for _ in range(each):
+            x = _at_the_margin(kind, margin, flips, generator)
+            evidence = replace(cases.evidence(x >= 0, x <= 0), looks=(everything,))
+            words.append(decide(evidence, policy).verdicts[0].word)
+        rounds += [{"kind": kind, "margin": margin, "flips": flips, "word": word, "schedules": each,
+                    "crossed": words.count(word) / each} for word in ("approve", "block")]  # fmt: skip
     worst = max(one["crossed"] for one in rounds)
     error = sqrt(ALPHA * (1 - ALPHA) / each)
-    measured = {"crossed": total, "worst_cell": worst, "schedules": each * len(rounds)}
-    return Row(id="peeking", measured=measured, spread=error, met=worst <= ALPHA + 3 * error, rounds=rounds)
+    measured = {"crossed": float(np.mean([one["crossed"] for one in rounds])), "worst_cell": worst,
+                "schedules": each * len(rounds)}  # fmt: skip
+    return Row(id="peeking", measured=measured, spread=error, met=0 < worst <= ALPHA + 3 * error, rounds=rounds)
 
 
-def _at_the_margin(
-    kind: str, margin: float, flips: float, shape: tuple[int, int], generator: np.random.Generator
-) -> tuple[NDArray, float]:
-    """Losses, and the cases of each unit."""
+def _at_the_margin(kind: str, margin: float, flips: float, generator: np.random.Generator) -> NDArray:
+    """Of each case 1: lost, −1: gained."""
     if kind == "cases":
-        return losses(generator, shape, margin + flips / 2, flips / 2), 1.0
+        return losses(generator, (CASES,), margin + flips / 2, flips / 2)
     if kind == "list":
-        lost, gained = round(shape[1] * (margin + flips / 2)), round(shape[1] * flips / 2)
-        listed = np.repeat([1, -1, 0], [lost, gained, shape[1] - lost - gained]).astype(np.int8)
-        return generator.permuted(np.tile(listed, (shape[0], 1)), axis=1), 1.0
-    count = shape[1] // 4
-    shared = losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int)
-    own = sum(losses(generator, (shape[0], count), margin + flips / 2, flips / 2).astype(int) for _ in range(4))
-    return np.where(generator.random((shape[0], count)) < 0.7, 4 * shared, own), 4.0
+        lost, gained = round(CASES * (margin + flips / 2)), round(CASES * flips / 2)
+        return generator.permutation(np.repeat([1, -1, 0], [lost, gained, CASES - lost - gained]))
+    shared, own = (losses(generator, (CASES // 4, each), margin + flips / 2, flips / 2) for each in (1, 4))
+    return np.where(generator.random((CASES // 4, 1)) < 0.7, shared, own).ravel()
+
+
+def losses(generator: np.random.Generator, shape: tuple[int, ...], lost: float, gained: float) -> NDArray:
+    """1 for a lost answer, −1 for a gained one. lost, gained: their chances."""
+    u = generator.random(shape, dtype=np.float32)
+    return (u < lost).astype(np.int8) - (u >= 1 - gained).astype(np.int8)
