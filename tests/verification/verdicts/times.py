@@ -112,7 +112,7 @@ def measure(quick: bool) -> tuple[Rounds, list[dict[str, Any]]]:
     held = all(most <= ALPHA + 3 * _error(ALPHA, one["draws"]) for most, one in zip(wrong, at_limit, strict=True))
     enough = all(one["approved"] >= 0.9 - 3 * _error(0.9, one["draws"]) for one in equal)
     rounds = at_limit + equal
-    few = f"40 of each of {len(rounds)} cells" if quick else None
+    few = f"80 of each of {len(rounds)} cells" if quick else None
     rows = [
         DECISIONS.row("times.errors", max(wrong), spread=[min(wrong), max(wrong)], met=held, few=few),
         DECISIONS.row("times.power", min(approved), spread=[min(approved), max(approved)], met=enough, few=few),
@@ -123,7 +123,7 @@ def measure(quick: bool) -> tuple[Rounds, list[dict[str, Any]]]:
 def _rates(cell: Cell, quick: bool) -> dict[str, Any]:
     """At the limit errors are rare and need many draws; those of a percentile take long."""
     often = 1_000 if cell.turns < 300 else 400
-    draws = 40 if quick else often if cell.truth == LIMIT and cell.percentile is None else 200
+    draws = 80 if quick else often if cell.truth == LIMIT and cell.percentile is None else 200
     generator = np.random.default_rng([20260117, cell.turns, int(100 * cell.rho)])
     approved, blocked = rate(draws, lambda: cell.draw(generator)).tolist()
     return {
