@@ -93,12 +93,19 @@ def ten_times(folder: Path) -> Code:
     return 0 if 0 in codes else codes[-1]
 
 
-def early_then_fixed(folder: Path) -> Code:
-    """`stop: early` at all cases, then the fixed test at the same."""
-    scene = first(40)
-    setting(stop="early")(scene)
-    gated(scene, folder)
-    return kept(first(160), folder)
+def asked(*tests: tuple[int, str, int]) -> Ask:
+    """One look after another, each at so many cases, with this `stop` and this seed; the last is what counts."""
+
+    def ask(folder: Path) -> Code:
+        code: Code = 0
+        for count, stop, seed in tests:
+            scene = first(count)
+            setting(stop=stop)(scene)
+            scene.gate["generation"] = {"seed": seed}
+            code = kept(scene, folder)
+        return code
+
+    return ask
 
 
 def worse(scene: Scene) -> None:
@@ -123,7 +130,12 @@ GROUPS = {
     "looks": {
         "all cases after a first look": grown(),
         "asked ten times as it grows": ten_times,
-        "stop: early first, the fixed test then": early_then_fixed,
+        "stop: early first, the fixed test then": asked((40, "early", 0), (160, "end", 0)),
+        "stop: early and the fixed test at the same cases": asked((160, "early", 0), (160, "end", 0)),
+        "the fixed test first, stop: early then": asked((40, "end", 0), (160, "early", 0)),
+        "the fixed test and stop: early at the same cases": asked((160, "end", 0), (160, "early", 0)),
+        "stop: early in another order": asked((40, "early", 0), (160, "early", 1)),
+        "the first test after another was refused": asked((40, "end", 0), (160, "early", 0), (160, "end", 0)),
         "looks with a flipped bit": grown(edited(lambda c: c[:60] + bytes([c[60] ^ 1]) + c[61:])),
         "looks of another list": grown(_other),
         "looks of another version, sealed": grown(sealed(lambda body: body.update(version=2))),
