@@ -39,8 +39,8 @@ DECISIONS = Benchmark(
         "early.twice": ">= 40 % of a fixed paired test's cases saved on average at power .95, at 2 x max_drop",
         "early.worst": "the worst truth's cases over the fixed test's, reported",
         "early.decodes": ">= .50 of a stored run's decodes saved, shipped sets, same verdicts",
-        "planner.rates": "predicted rates of 50 policies, 14 of them on tags, tasks, repeats or relative losses, within "
-        "2 points of what decide says of drawn runs, each beyond 3.5 standard errors, and on average",
+        "planner.rates": "predicted rates of 50 policies, 14 of them on tags, tasks, repeats or relative losses, "
+        "within 2 points of what decide says of drawn runs, each beyond 3.5 standard errors, and on average",
         "planner.decidable": ">= 95 % of 50 policies reach P(approve | identical) >= .8 after the printed change",
         "undecided.planned": ">= 250 seeded policies, identical variant, the planner's n: undecided <= 10 %; both "
         "errors and today's figure beside it",
