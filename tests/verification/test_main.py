@@ -19,7 +19,7 @@ def test_every_row_of_every_proof_is_covered_once():
 
 def test_parts_are_chosen_by_the_name_of_a_proof_or_of_a_row():
     assert {one.proof for one in chosen(["scoring"])} == {"scoring"}
-    assert [one.rows for one in chosen(["power"])] == [("errors", "power"), ("power",)], "two proofs have such a row"
+    assert [one.proof for one in chosen(["power"])] == ["decisions", "served"], "two proofs have such a row"
     assert len(chosen([])) == len(list(slices()))
     with pytest.raises(SystemExit) as refused:
         chosen(["pover"])
