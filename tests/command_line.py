@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import multiprocessing
+import multiprocessing.forkserver as forkserver
 import os
 import subprocess
 import sys
@@ -22,18 +23,21 @@ import qualgate as package
 from qualgate.cli import main
 from qualgate.workers import pool
 
+ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = str(Path(package.__file__).parent / "__main__.py")
 
 # What a worker imports: the server does it once, its workers find it there.
 multiprocessing.set_forkserver_preload(
     ["qualgate.engine.job", "qualgate.engine.load", "qualgate.served.job", "transformers.models.auto.modeling_auto",
-     "transformers.models.llama.modeling_llama"]
+     "transformers.models.llama.modeling_llama", "tests.forked"]
 )  # fmt: skip
 
 
 @contextlib.contextmanager
 def forked_workers() -> Iterator[None]:
     """A pool forks its workers from that server, in place of spawning them."""
+    with contextlib.chdir(ROOT):  # where it finds `tests`
+        forkserver.ensure_running()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "START", "forkserver")
         yield

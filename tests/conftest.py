@@ -28,6 +28,10 @@ def pytest_collection_finish() -> None:
     gc.unfreeze = lambda: None  # the product's own, called in this process, would undo it for all later tests
 
 
+# Before torch is imported: in workers that are forked, its second thread would spin between any two operations, which
+# took up to two thirds of a run's processor seconds. A worker that is spawned sees to it itself.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it for its workers; a pipe has no width
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.house.imports import ROOT, parsed
+from tests.house.imports import ROOT, parsed, statements
 
 MOST_LINES = 60
 # Triton bodies take every pointer and stride; a migration writes one schema down.
@@ -36,7 +36,7 @@ def functions(paths: list[Path]) -> list[Function]:
 
 def _of(path: Path) -> Iterator[Function]:
     where = path.relative_to(ROOT).as_posix()
-    for node in ast.walk(parsed(path)):
+    for node in statements(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             own = given[1:] if given and given[0].arg in ("self", "cls") else given

@@ -32,17 +32,29 @@ def imported(name: str, path: Path, known: set[str]) -> set[str]:
     """Our own modules that a file imports, wherever in it. `import_module` of a text counts as what it names; of a text
     that begins with a package, as every module of it."""
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in known else node.module)
-        elif isinstance(node, ast.Call) and _called(node) == "import_module" and node.args:
-            begin = _beginning(node.args[0], name)
-            found |= {m for m in known if m == begin or (begin.endswith(".") and m.startswith(begin))}
+    if "import_module" in path.read_text(encoding="utf-8"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and _called(node) == "import_module" and node.args:
+                begin = _beginning(node.args[0], name)
+                found |= {m for m in known if m == begin or (begin.endswith(".") and m.startswith(begin))}
     return (found & known) - {name}
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below a node, without the expressions in it, which are nine tenths of a syntax tree."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, part, ())
 
 
 def _called(node: ast.Call) -> str:
