@@ -47,3 +47,12 @@ def test_what_needs_every_case_refuses_to_stop_early(workspace, option):
     changed(workspace, EARLY, ("evalsets", f"  third: {{model: ./model, dtype: float32}}\n{arms}evalsets"))
     done = qualgate("run", "gate.yaml", option, cwd=workspace)
     assert (done.returncode, "stop: early" in done.stderr) == (Exit.USAGE, True), done.stderr
+
+
+def test_what_the_fixed_test_judged_is_not_judged_again_by_stopping_early_with_another_seed_either(judged):
+    changed(judged, EARLY, ("gate:\n", "generation: {seed: 7}\ngate:\n"))
+    done = qualgate("run", "gate.yaml", "--json", cwd=judged)
+    assert done.returncode == Exit.UNDECIDED, done.stderr
+    assert "this run will decide nothing (12)" in " ".join(done.stderr.split())
+    verdicts = json.loads(done.stdout)["verdicts"]
+    assert all("two tests of one list err more often than alpha" in verdict["reasons"][0] for verdict in verdicts)

@@ -36,7 +36,7 @@ Pair = tuple[float, float, float]
 def measured_rows(*, quick: bool) -> tuple[Row, ...]:
     if not quick:
         return *planner_rates(predicted(policies())), undecided(at_planned_cases(seeded(SEEDED)))
-    chosen = policies()[4:6] + policies()[PLAIN + 1 : PLAIN + 2]
+    chosen = policies()[5:6] + policies()[PLAIN + 1 : PLAIN + 2]
     return *planner_rates(predicted(chosen, 0)), undecided(at_planned_cases(seeded(3), 0))
 
 
