@@ -77,6 +77,8 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         _quality("exact_match", "the answer equals the reference after the set's normalizers"),
+        _quality("contains", "the answer contains the reference, whole words and numbers; never if it was cut"),
+        _quality("pattern", "the case's regular expression matches the answer, and its group holds the reference"),
         _quality("numeric", "the last numbers of the answer equal those of the reference's last line"),
         _quality("math", "the final answer is the reference, as mathematics"),
         _quality("json.valid", "the answer is one JSON value for the strict reader"),
@@ -333,10 +335,14 @@ _CALLS = (
     "tool_call.valid", "tool_call.function", "tool_call.required", "tool_call.types", "tool_call.correct",
     "tool_call.served", "tool_call.compat", *BY_TRAJECTORY,
 )  # fmt: skip
+_TEXTS = ("exact_match", "contains", "pattern", "numeric", "math", "f1", "f1.drop")
 _CHOICES = ("multiple_choice", *BY_LIKELIHOOD)
 _OF_CALLS = ("category", "state", "recorded")
 READERS: dict[str, tuple[str, ...]] = {
-    "answer": ("exact_match", "numeric", "math", "f1", "f1.drop", *_CHOICES),
+    "answer": (*_TEXTS, *_CHOICES),
+    "references": _TEXTS,
+    "contains": ("contains",),
+    "pattern": ("pattern",),
     "choices": _CHOICES,
     "schema": ("json.schema",),
     **dict.fromkeys(("tests", "test", "test_list", "base_input"), ("code.pass",)),

@@ -34,6 +34,7 @@ _TESTS = ("tests", "test", "test_list")  # one of which a program's tests are in
 OF_EVALPLUS = ("base_input", "plus_input", "canonical_solution", "atol", "task_id")  # read where the first is there
 READ = frozenset({  # of a case's body
     "id", "task", "tags", "cluster", "messages", "prompt", "max_new_tokens", "answer", "choices", "delimiter",
+    "references", "contains", "pattern",
     "constraint", "tolerance", "schema", "formats", "tools", "expected_calls", "dialect", "served_by", "reasoning",
     "category", "refuse", "turns", *_TESTS, "test_setup_code", "entry_point", "fn_name", "prelude", "packages",
     "simulation", "state", "recorded",

@@ -25,6 +25,7 @@ ADDED = (
     "reasoning",
     "packages",
     "language",
+    "pattern",
 )  # keys of an evalset's YAML that stand for each case's own
 
 
@@ -105,6 +106,11 @@ class EvalsetFile(SetFile):
     language: str = ABSENT
     """What `format.same_language` holds every answer to whose case declares none: a code such as `en`, `es`, `zh`.
     Example: `language: es`
+    """
+
+    pattern: str = Field(default=ABSENT, min_length=1)
+    """The regular expression of `pattern`, of every case that has none; its group holds what `answer` must equal.
+    Example: `pattern: "Answer: ([A-D])"`
     """
 
     @field_validator("metrics")

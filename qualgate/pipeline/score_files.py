@@ -30,6 +30,7 @@ from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score, turn_of
 from qualgate.scoring import reasoning
 from qualgate.scoring.code import pass_at_k
+from qualgate.scoring.contains import cut
 from qualgate.scoring.json_lines import JsonLines
 from qualgate.scoring.outcome import found
 from qualgate.scoring.registry import Mode, Scorer, apply, filtered, in_dialect, refuse_without_effect
@@ -273,7 +274,10 @@ def _added(cases: Path, scorer: Scorer) -> dict[str, Any]:
 def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any]) -> dict[str, Score]:
     if "calls" in answer and scorer.decoded is not None:
         return scorer.decoded(case, evalset, answer["calls"])
-    return apply(scorer, case, evalset, answer["text"])
+    scores = apply(scorer, case, evalset, answer["text"])
+    if FINISH_WORDS.get((answer.get("finish_reason") or "").lower()) == "length":
+        return {metric: cut(score) for metric, score in scores.items()}
+    return scores
 
 
 def _row(case: Case, score: Score, answer: dict[str, Any]) -> Row:

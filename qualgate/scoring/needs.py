@@ -16,6 +16,7 @@ from qualgate.scoring.code import package_faults, tests_of
 from qualgate.scoring.match import NoNumber, Tolerance, last_numbers
 from qualgate.scoring.multiple_choice import right_choices
 from qualgate.scoring.outcome import found, quote
+from qualgate.scoring.references import references_of
 from qualgate.scoring.schema import CannotValidate, first_error, lint, unread_formats
 from qualgate.scoring.structure import FORMATS, asserted
 from qualgate.scoring.text import normalize
@@ -63,18 +64,14 @@ def compared_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
 
 def references_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of f1: `answer`, a text or a list of texts, one of which says something."""
-    answer = body.get("answer")
-    answers = answer if isinstance(answer, list) else [answer]
+    answers = references_of(body)
     if not answers or not all(isinstance(each, str) and each.strip() for each in answers):
         yield f"f1 needs `answer`, a text or a list of texts, none of them empty; {found(body, 'answer')}"
 
 
 def spans_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of f1.drop: `answer`, a text or a list of texts; or of lists of texts, the spans of one reference each."""
-    answer = body.get("answer")
-    references = [
-        each if isinstance(each, list) else [each] for each in (answer if isinstance(answer, list) else [answer])
-    ]
+    references = [each if isinstance(each, list) else [each] for each in references_of(body)]
     if not references or not all(
         spans and all(isinstance(span, str) and span.strip() for span in spans) for spans in references
     ):

@@ -22,6 +22,7 @@ from typing import Any
 
 from qualgate.records import Score
 from qualgate.scoring.outcome import right, too_long, wrong
+from qualgate.scoring.references import references_of
 
 SQUAD = "f1.squad/2"
 DROP = "f1.drop/1"
@@ -84,12 +85,13 @@ def _drop_span_f1(said: set[str], expected: set[str]) -> float:
 def score_f1(body: Mapping[str, Any], text: str, rules: str = "squad") -> dict[str, Score]:
     """The metric `f1` by SQuAD's rules or `f1.drop` by DROP's: the value is F1, the verdict whether it is 1.
 
-    body `answer`: a reference or a list of them, of which the best counts; under `drop` each may be a list of spans.
+    body `references` or `answer`: a reference or a list of them, of which the best counts; under `drop` each may be a
+    list of spans.
     """
     metric, scorer = {"squad": ("f1", SQUAD), "drop": ("f1.drop", DROP)}[rules]
     if refusal := too_long(metric, scorer, text):
         return {metric: refusal}
-    answers = body["answer"] if isinstance(body["answer"], list) else [body["answer"]]
+    answers = references_of(body)
     if rules == "squad":
         spoken = [answer for answer in map(str, answers) if _squad_tokens(answer)] or [""]
         value = max(squad_f1(text, answer) for answer in spoken)

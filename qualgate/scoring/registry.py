@@ -18,6 +18,7 @@ from qualgate.records import Case, Evalset, Score
 from qualgate.sandbox import Sandbox, killable
 from qualgate.scoring import (
     code,
+    contains,
     filters,
     ifeval,
     lm_eval_match,
@@ -34,6 +35,7 @@ from qualgate.scoring import (
 )
 from qualgate.scoring.answer_format import METRICS as OF_ANY_ANSWER
 from qualgate.scoring.outcome import cannot_say, quote, wrong
+from qualgate.scoring.references import any_of, faults_of_any
 from qualgate.scoring.scorer import Mode, Scorer
 from qualgate.scoring.tools import judge, served, state, strict, turns
 from qualgate.scoring.tools.dialects import registry as dialects
@@ -80,23 +82,38 @@ SHIPPED = (
         name="exact_match",
         version=match.EXACT,
         metrics=("exact_match",),
-        function=match.exact_match,
-        faults=needs.reference_faults,
+        function=any_of(match.exact_match),
+        faults=faults_of_any(needs.reference_faults),
         normalizes=True,
+    ),
+    Scorer(
+        name="contains",
+        version=contains.CONTAINS,
+        metrics=("contains",),
+        function=contains.contains,
+        faults=contains.contains_faults,
+    ),
+    Scorer(
+        name="pattern",
+        version=contains.PATTERN,
+        metrics=("pattern",),
+        function=lambda case, evalset, text: contains.score_pattern(case.body, text),
+        needs=("pattern",),
+        faults=contains.pattern_faults,
     ),
     Scorer(
         name="numeric",
         version=match.NUMERIC,
         metrics=("numeric",),
-        function=match.numeric,
-        faults=needs.number_faults,
+        function=any_of(match.numeric),
+        faults=faults_of_any(needs.number_faults),
     ),
     Scorer(
         name="math",
         version=mathematics.SCORER,
         metrics=(mathematics.METRIC,),
-        function=lambda case, evalset, text: mathematics.score_math(case.body, text),
-        faults=lambda body, evalset: mathematics.faults(body),
+        function=any_of(lambda case, evalset, text: mathematics.score_math(case.body, text)),
+        faults=faults_of_any(lambda body, evalset: mathematics.faults(body)),
     ),
     Scorer(
         name="json",

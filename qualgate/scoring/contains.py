@@ -1,0 +1,196 @@
+"""Answers in sentences: `contains`, a reference somewhere in the answer, and `pattern`, a regular expression.
+
+`contains` compares words and numbers, not characters: both texts become a sequence of them, and the reference's must
+stand in the answer's without a gap.
+
+- Words are compared after NFKC and case folding, without a, an, the, without punctuation (`U.S.` is `us`, `twenty-one`
+  is two words). In scripts without spaces each character is a word.
+- A number is one word by its value: `1,234.50` is `1234.5`, and `5` is in none of `15`, `5.2`, `-5`, `1.2.5`, `5:30`.
+  Currency and percent signs are not read.
+- A case may ask for several: `contains: {all: [...]}`, or for one of several: `contains: {any: [...]}` or `references`.
+- An answer that was cut at its limit is never right, nor one that names another of the case's `choices` as well.
+
+inspect's `includes` and the `contains` of lm-eval's tasks look for characters: there `cat` is in `concatenate` and `5`
+in `15`, and here in neither; `It was Paris.` contains `paris` in all of them. TriviaQA and SQuAD ask that the whole
+answer is the reference, by the same folding of case, articles and punctuation.
+
+`pattern` searches the answer for the case's `pattern` (syntax of RE2; case is read). If it has a group, what the last
+match holds there must equal a reference, case and outer space aside; if it has none, a match is enough. inspect's
+`pattern` ignores case and takes the first match.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from qualgate.records import Case, Evalset, Score
+from qualgate.scoring.outcome import found, quote, right, too_long, wrong
+from qualgate.scoring.references import references_of
+from qualgate.scoring.regexes import MAX_PATTERN
+from qualgate.scoring.text import stackable
+
+CONTAINS = "contains/1"
+PATTERN = "pattern/1"
+MOST_DIGITS = 400
+
+_NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_LETTER = rf"(?:(?![{_NO_SPACES}])[^\W\d_])"
+_WORD = re.compile(
+    rf"""(?P<joined>[0-9]+(?:[/:][0-9]+)+|[0-9]+(?:\.[0-9]+){{2,}})(?![0-9])
+       |(?P<number>(?:(?<![\w)\]])[-+−])?(?<![^\W\d_])(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?)(?!{_LETTER})
+       |(?P<initials>(?<![^\W_])(?:{_LETTER}\.){{2,}})
+       |(?P<word>(?:{_LETTER}|[0-9]|\u0300)+(?:['’](?:{_LETTER}|[0-9])+)*)
+       |(?P<alone>[{_NO_SPACES}])""",
+    re.VERBOSE,
+)  # fmt: skip
+_ARTICLES = frozenset(("a", "an", "the"))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The text's words and numbers as `contains` compares them."""
+    plain = unicodedata.normalize("NFKC", text) if not text.isascii() and stackable(text) else text
+    plain = plain.casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFC", plain) if unicodedata.category(c) != "Cf")
+    return tuple(word for match in _WORD.finditer(plain) if (word := _folded(match)) not in _ARTICLES)
+
+
+def _folded(match: re.Match[str]) -> str:
+    said = match[0]
+    if match.lastgroup != "number" or len(said) > MOST_DIGITS:
+        return said.translate(_MARKS) if match.lastgroup in ("initials", "word") else said
+    value = Decimal(said.replace(",", "").replace("−", "-"))
+    return format(value.normalize() if value else Decimal(0), "f")
+
+
+_MARKS = str.maketrans("", "", ".'’")
+
+
+def score_contains(body: Mapping[str, Any], text: str) -> dict[str, Score]:
+    """The metric `contains` of an answer: see above. Wrong has the error types empty, absent and several_choices."""
+    if refusal := too_long("contains", CONTAINS, text):
+        return {"contains": refusal}
+    said = _sequence(text)
+    wanted, every = wanted_of(body)
+    there = [one for one in wanted if _sequence(str(one)) in said]
+    if len(there) < len(wanted) if every else not there:
+        word = "absent" if text.strip() else "empty"
+        absent = next(one for one in wanted if one not in there)
+        which = quote(absent) if every or len(wanted) == 1 else f"any of {len(wanted)} references"
+        return {"contains": wrong("contains", CONTAINS, word, f"the answer does not contain {which}")}
+    if others := _other_choices(body, said, wanted):
+        reason = f"the answer contains {quote(there[0])} and also names {quote(others[0])}, another of the choices"
+        return {"contains": wrong("contains", CONTAINS, "several_choices", reason, str(there[0]))}
+    return {"contains": right("contains", CONTAINS, str(there[0]))}
+
+
+def wanted_of(body: Mapping[str, Any]) -> tuple[tuple[Any, ...], bool]:
+    """What the answer must contain, and whether all of it. ValueError for a `contains` that is no such thing."""
+    if "contains" not in body:
+        return references_of(body), False
+    said = body["contains"]
+    if not isinstance(said, dict) or len(said) != 1 or (kind := next(iter(said))) not in ("all", "any"):
+        raise ValueError(f"`contains` is {{all: [...]}} or {{any: [...]}}; {found(body, 'contains')}")
+    if not isinstance(said[kind], list) or not said[kind]:
+        raise ValueError(f"`contains.{kind}` is a list of one text or more; {found(body, 'contains')}")
+    return tuple(said[kind]), kind == "all"
+
+
+def contains_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of contains: texts or numbers that hold a word, in `contains`, `references` or `answer`."""
+    try:
+        wanted, _ = wanted_of(body)
+    except ValueError as error:
+        yield str(error)
+        return
+    key = next((name for name in ("contains", "references") if name in body), "answer")
+    for one in wanted or (None,):
+        if type(one) not in (str, int, float) or not words(str(one)):
+            yield f"contains needs texts with a word or a number in `{key}`; {found(body, key)}"
+            return
+
+
+def _sequence(text: str) -> str:
+    """Words between separators, so that one sequence is in another only where whole words are."""
+    return "\x1f" + "\x1f".join(words(text)) + "\x1f"
+
+
+def _other_choices(body: Mapping[str, Any], said: str, wanted: tuple[Any, ...]) -> list[str]:
+    """Choices of a closed list that the answer names beside what it should."""
+    choices = body.get("choices")
+    ours = [_sequence(str(one)) for one in wanted]
+    return [
+        one
+        for one in (choices if isinstance(choices, list) else ())
+        if isinstance(one, str)
+        and words(one)
+        and (its := _sequence(one)) in said
+        and not any(its in our for our in ours)
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern, options)
+
+
+def pattern_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
+    """Of pattern: `pattern`, which RE2 reads, with one group at most; with one, a reference beside it."""
+    pattern = body["pattern"]
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATTERN:
+        yield f"`pattern` is a regular expression of 1 to {MAX_PATTERN:,} characters; {found(body, 'pattern')}"
+        return
+    try:
+        compiled = _compiled(pattern)
+    except re2.error as error:
+        yield f"`pattern` is not read by RE2: {error}; {found(body, 'pattern')}"
+        return
+    references = [one for one in references_of(body) if type(one) in (str, int, float) and str(one).strip()]
+    if compiled.groups > 1:
+        yield f"`pattern` has {compiled.groups} groups; write (?:…) for all but the one that holds the answer"
+    elif compiled.groups and not references:
+        yield f"`pattern` has a group, so it needs `answer`, which the group must equal; {found(body, 'answer')}"
+    elif compiled.search("") is not None:
+        yield "`pattern` matches an empty answer, so an answer that says nothing would be right"
+
+
+def score_pattern(body: Mapping[str, Any], text: str) -> dict[str, Score]:
+    """The metric `pattern` of an answer: see above. Wrong has the error types empty, no_match and different."""
+    if refusal := too_long("pattern", PATTERN, text):
+        return {"pattern": refusal}
+    compiled = _compiled(body["pattern"])
+    matches = [*compiled.finditer(text.encode("utf-8", "replace").decode())][-1:]
+    if not matches:
+        word = "no_match" if text.strip() else "empty"
+        return {"pattern": wrong("pattern", PATTERN, word, f"nothing matches {quote(body['pattern'])}")}
+    said = matches[0][compiled.groups] or ""
+    if not compiled.groups or any(_same(said, one) for one in references_of(body)):
+        return {"pattern": right("pattern", PATTERN, said)}
+    reason = f"{quote(said)} is not {quote(references_of(body)[0])}"
+    return {"pattern": wrong("pattern", PATTERN, "different", reason, said)}
+
+
+def _same(said: str, reference: Any) -> bool:
+    return said.strip().casefold() == str(reference).strip().casefold()
+
+
+def cut(score: Score) -> Score:
+    """The score of an answer that was cut at its limit: what it would have said after a reference is not known."""
+    if score.metric != "contains" or not score.verdict:
+        return score
+    reason = "the answer contains the reference and was cut at its limit"
+    return wrong("contains", score.scorer, "cut", reason, score.extracted)
+
+
+def contains(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
+    """The scorer: see `score_contains`."""
+    return score_contains(case.body, text)
