@@ -21,7 +21,7 @@ from tests.verification.verdicts import decisions
 
 ELSEWHERE = {"deterministic", "gate_100k"}  # rows of the decisions that another benchmark measures
 WHOLE = {  # rows that are measured to the end: under a minute of one core
-    "peeking", "fail_closed.cases", "fail_closed.mutations", "fail_closed.score_files",
+    "fail_closed.cases", "fail_closed.mutations", "fail_closed.score_files",
     "attacks.new", "attacks.legitimate", "defects.false_approve", "defects.false_block",
     "bfcl_mutations", "bfcl_fuzz", "tokens", "let_through",
     "reasoning", "choice", "dialects",

@@ -20,20 +20,10 @@ def _measured(module: ModuleType, quick: bool) -> Found:
     return module.measure(quick)
 
 
-def _planned(module: ModuleType, quick: bool) -> Found:
-    rows = module.measured_rows(quick=quick)
-    found = [{"id": row.id, "measured": row.measured, "spread": row.spread, "met": row.met} for row in rows]
-    return [{"row": row.id, **one} for row in rows for one in row.rounds], [_a_slice(row, quick) for row in found]
-
-
 def _benchmark(module: ModuleType, quick: bool) -> Found:
     """A benchmark of its own, some of whose rows are rows of this one."""
     result = module.run(quick)
     return result["rounds"], result["goals"]
-
-
-def _a_slice(row: dict[str, Any], quick: bool) -> dict[str, Any]:
-    return row | {"met": None, "reason": "a slice of the draws"} if quick and row["met"] is not False else row
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +40,11 @@ PARTS = (
     Part(("errors", "aa.block_rate"), "paired_errors"),
     Part(("power",), "rival_tests"),
     Part(("peers.cases", "peers.false_pass"), "peer_rules"),
-    Part(("planner.rates", "planner.decidable", "undecided.planned"), "planner_rates", _planned),
-    Part(("early.identical", "early.twice", "early.worst"), "early_stopping", _planned),
-    Part(("early.decodes",), "early_decodes", _planned),
-    Part(("peeking",), "peeking", _planned),
-    Part(("peeking.files",), "growing_files", _planned),
+    Part(("planner.rates", "planner.decidable", "undecided.planned"), "planner_rates"),
+    Part(("early.identical", "early.twice", "early.worst"), "early_stopping"),
+    Part(("early.decodes",), "early_decodes"),
+    Part(("peeking",), "peeking"),
+    Part(("peeking.files",), "growing_files"),
     Part(("fail_closed.cases", "fail_closed.mutations"), "fail_closed"),
     Part(("fail_closed.score_files",), "fail_closed_files"),
     Part(("attacks.new",), "new_attacks"),
@@ -63,7 +53,7 @@ PARTS = (
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
     Part(("interaction.power", "interaction.silent"), "four_arms"),
     Part(("choice.margin",), "four_arms", lambda module, quick: module.choice(quick)),
-    Part(("nights",), "nights", _planned),
+    Part(("nights",), "nights"),
     Part(("times.errors", "times.power"), "times"),
     Part(("deterministic",), "determinism_report", _benchmark),
     Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),

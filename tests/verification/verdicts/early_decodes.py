@@ -12,7 +12,8 @@ from pathlib import Path
 from qualgate import load_gate_file, run_gate
 from qualgate.store import runs
 from qualgate.store.database import open_store
-from tests.verification.verdicts.row import Row
+from tests.verification.goals import DECISIONS
+from tests.verification.verdicts.tables import Rounds
 
 GATE_FILE = Path(__file__).parents[3] / "qualgate" / "refmodel" / "demo.yaml"  # the shipped sets, four variants
 SAVED = 0.5
@@ -24,7 +25,7 @@ QUICK = (
 )
 
 
-def measured_rows(*, quick: bool) -> tuple[Row]:
+def measure(quick: bool) -> tuple[Rounds, Rounds]:
     """Of a variant that is broken almost every answer is to be decoded, so the others are counted apart as well."""
     whole, early = (_ran(QUICK * quick + stop) for stop in ((), (EARLY,)))
     rounds = [
@@ -40,10 +41,11 @@ def measured_rows(*, quick: bool) -> tuple[Row]:
     same = all(one["word"] == one["fixed_word"] for one in rounds)
     spread = [f([_saved([one]) for one in rounds]) for f in (min, max)]
     met = same and measured["saved"] >= SAVED
-    return (Row(id="early.decodes", measured=measured, spread=spread, met=met, rounds=rounds),)
+    few = "one set of seven, two variants of four" if quick else None
+    return rounds, [DECISIONS.row("early.decodes", measured, spread=spread, met=met, few=few)]
 
 
-def _saved(rounds: list[dict]) -> float:
+def _saved(rounds: Rounds) -> float:
     return 1 - sum(one["decoded"] for one in rounds) / max(1, sum(one["diverged"] for one in rounds))
 
 

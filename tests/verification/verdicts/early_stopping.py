@@ -15,9 +15,9 @@ from qualgate.gate.decide import decide
 from qualgate.gate.early import lay_out, order_digest, seeded_order
 from qualgate.records import Case, EarlyStop, Policy, Rule, RunEvidence, Stopped
 from qualgate.stats.power import chance_to_block, pairs_to_approve
+from tests.verification.goals import DECISIONS
 from tests.verification.verdicts.peeking import losses
-from tests.verification.verdicts.row import Row
-from tests.verification.verdicts.tables import ALPHA, METRIC, Cases
+from tests.verification.verdicts.tables import ALPHA, METRIC, Cases, Rounds
 
 POWER = 0.95
 # (margin, disagreement of an identical variant) → cases of the list that `stop: early` needs for this power, of an
@@ -35,11 +35,11 @@ BETWEEN = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # times the margin lost
 Cell = dict[str, Any]
 
 
-def measured_rows(*, quick: bool) -> tuple[Row, Row, Row]:
+def measure(quick: bool) -> tuple[Rounds, Rounds]:
     return early(QUICK, 20_000) if quick else early(tuple(LISTS), 400_000)
 
 
-def early(cells: Sequence[tuple[float, float]], drawn: int, seed: int = 3) -> tuple[Row, Row, Row]:
+def early(cells: Sequence[tuple[float, float]], drawn: int, seed: int = 3) -> tuple[Rounds, Rounds]:
     """`early.identical`, `early.twice`, `early.worst`: cases used, over those of the fixed exact test.
 
     The fixed test has as many cases as it takes for power .95 at the cell's truth, and the list is the shortest on
@@ -57,10 +57,11 @@ def early(cells: Sequence[tuple[float, float]], drawn: int, seed: int = 3) -> tu
                            "runs": len(runs), "power": float(power), "saved": 1 - float(used.mean()),
                            "error": float(used.std() / sqrt(len(runs)))})  # fmt: skip
     saved = [_saved([one for one in rounds if one["of"] == row]) for row in ("early.identical", "early.twice")]
-    return *saved, _worst(cells, drawn // 4, seed)
+    between, worst = _worst(cells, drawn // 4, seed)
+    return rounds + between, [*saved, worst]
 
 
-def _saved(rounds: list[Cell]) -> Row:
+def _saved(rounds: list[Cell]) -> Cell:
     """The goal is the mean over all cells. Of a few, that none saves a quarter at this power is enough to miss it."""
     saved, power, runs = (np.array([one[name] for one in rounds]) for name in ("saved", "power", "runs"))
     error = sqrt(sum(one["error"] ** 2 for one in rounds)) / len(rounds)
@@ -71,13 +72,16 @@ def _saved(rounds: list[Cell]) -> Row:
         "longer": float(np.mean([one["list"] / one["fixed"] for one in rounds])),
     }  # fmt: skip
     powerful = np.average(power, weights=runs) >= POWER - 3 * sqrt(POWER * (1 - POWER) / runs.sum())
-    met: bool | None = bool(powerful and saved.mean() >= 0.4)
-    if len(rounds) < len(LISTS):
-        met = None if powerful and saved.max() + 3 * error >= 0.25 else False
-    return Row(id=rounds[0]["of"], measured=measured, spread=error, met=met, rounds=rounds)
+    least, few = (0.4, None) if len(rounds) == len(LISTS) else (0.25, _few(rounds))
+    met = bool(powerful and (saved.mean() if few is None else saved.max() + 3 * error) >= least)
+    return DECISIONS.row(rounds[0]["of"], measured, spread=error, met=met, few=few)
 
 
-def _worst(cells: Sequence[tuple[float, float]], drawn: int, seed: int) -> Row:
+def _few(rounds: list[Cell]) -> str:
+    return f"{len(rounds)} of {len(LISTS)} cells, {min(one['runs'] for one in rounds)} runs of each or more"
+
+
+def _worst(cells: Sequence[tuple[float, float]], drawn: int, seed: int) -> tuple[list[Cell], Cell]:
     """Truths between, on the cell's longer list: settled either way, or never."""
     rounds = []
     for margin, flips in (one for one in cells if one[1] in (0.02, 0.05, 0.10)):
@@ -89,7 +93,7 @@ def _worst(cells: Sequence[tuple[float, float]], drawn: int, seed: int) -> Row:
                            "mean": float(np.mean([seen for _, seen in runs])) / fixed, "runs": len(runs),
                            "settled": float(np.mean([word != "undecided" for word, _ in runs]))})  # fmt: skip
     worst = max(rounds, key=lambda one: one["mean"])
-    return Row(id="early.worst", measured=worst, spread=None, met=True, rounds=rounds)
+    return rounds, DECISIONS.row("early.worst", worst, met=True)
 
 
 class List:

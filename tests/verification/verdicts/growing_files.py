@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from qualgate.gate.decide import decide
 from qualgate.records import EarlyStop, Looked, Policy, Rule
-from tests.verification.verdicts.row import Row
-from tests.verification.verdicts.tables import ALPHA, METRIC, Cases
+from tests.verification.goals import DECISIONS
+from tests.verification.verdicts.tables import ALPHA, METRIC, Cases, Rounds
 
 MARGIN, RIGHT, MOST = 0.15, 0.9, 160
 FLIPS = (0.02, 0.1, 0.2)  # beside the loss
@@ -34,12 +34,10 @@ ASKED = {sequence[:end] for sequence in SEQUENCES.values() for end in range(1, l
 LISTS = {count: Cases({"drawn": count}) for sequence in ASKED for _, count in sequence}
 
 
-def measured_rows(*, quick: bool) -> tuple[Row]:
-    return (looked_at(300, FLIPS[1:2]) if quick else looked_at(6_000, FLIPS),)
-
-
-def looked_at(lists: int, flips: tuple[float, ...], seed: int = 17) -> Row:
-    """lists: drawn for each share of answers that flip beside the loss; each is looked at in every sequence."""
+def measure(quick: bool, seed: int = 17) -> tuple[Rounds, Rounds]:
+    """Lists are drawn for each share of answers that flip beside the loss; each is looked at in every sequence."""
+    lists, flips = (300, FLIPS[1:2]) if quick else (6_000, FLIPS)
+    few = f"{lists} lists in {len(flips)} of {len(FLIPS)} cells" if quick else None
     rounds = []
     for cell, share in enumerate(flips):
         generator = np.random.default_rng([seed, cell])
@@ -53,7 +51,7 @@ def looked_at(lists: int, flips: tuple[float, ...], seed: int = 17) -> Row:
              for name in SEQUENCES}  # fmt: skip
     error = sqrt(ALPHA * (1 - ALPHA) / lists)
     met = min(worst.values()) > 0 and max(worst.values()) <= ALPHA + 3 * error
-    return Row(id="peeking.files", measured=worst | {"lists": lists * len(flips)}, spread=error, met=met, rounds=rounds)
+    return rounds, [DECISIONS.row("peeking.files", worst | {"lists": lists}, spread=error, met=met, few=few)]
 
 
 def _at_the_margin(flips: float, generator: np.random.Generator) -> tuple[NDArray, NDArray]:

@@ -17,7 +17,8 @@ from scipy.stats import beta, binom
 from qualgate.pipeline.nights.trends import judge_nights
 from qualgate.stats.trend import HORIZON, SHIFTS, Trend
 from qualgate.store.queries.nights import Watched
-from tests.verification.verdicts.row import Row
+from tests.verification.goals import DECISIONS
+from tests.verification.verdicts.tables import Rounds
 
 ALPHA, POWER, DROP, NIGHTS_TO_FIND, YEARS = 0.05, 0.9, 0.03, 4, 1_000
 
@@ -93,13 +94,13 @@ FALLS = {
 }  # fmt: skip
 
 
-def measured_rows(*, quick: bool) -> tuple[Row]:
-    return (measured(8, 30, 3) if quick else measured(YEARS, 400, 20),)
+def measure(quick: bool) -> tuple[Rounds, Rounds]:
+    return measured(8, 30, 3) if quick else measured(YEARS, 400, 20)
 
 
-def measured(years: int, tried: int, checked: int) -> Row:
+def measured(years: int, tried: int, checked: int) -> tuple[Rounds, Rounds]:
     """years: of each world; tried: falls in each; checked: short years that the oracle computes as well."""
-    rounds: list[dict[str, Any]] = []
+    rounds: Rounds = []
     for seed, (name, world) in enumerate(QUIET.items()):
         told = [len(_told(world.year(np.random.default_rng([24, seed, year]))).falls) for year in range(years)]
         rounds.append({"world": name, "years": years, "with_a_false_alarm": sum(map(bool, told)), "alarms": sum(told)})
@@ -113,10 +114,10 @@ def measured(years: int, tried: int, checked: int) -> Row:
         ]  # fmt: skip
         rounds.append({"world": name, "falls": tried, "found": sum(found)})
     rounds.append({"oracle": _oracle_differs(checked)})
-    return _row(rounds, years, tried)
+    return rounds, [_row(rounds, years, tried)]
 
 
-def _row(rounds: list[dict[str, Any]], years: int, tried: int) -> Row:
+def _row(rounds: Rounds, years: int, tried: int) -> dict[str, Any]:
     quiet, updated, falls = rounds[: len(QUIET)], rounds[len(QUIET)], rounds[len(QUIET) + 1 : -1]
     false = max(one["with_a_false_alarm"] / years for one in quiet)
     found = min(one["found"] / tried for one in falls)
@@ -133,7 +134,8 @@ def _row(rounds: list[dict[str, Any]], years: int, tried: int) -> Row:
         and all(beta.ppf(0.999, one["found"] + 1, tried - one["found"] or 1e-9) >= POWER for one in falls)
         and rounds[-1]["oracle"] < 1e-9
     )
-    return Row(id="nights", measured=measured, spread=sqrt(0.25 / tried), met=met, rounds=rounds)
+    few = f"{years} of {YEARS:,} years, {tried} falls of a kind" if years < YEARS else None
+    return DECISIONS.row("nights", measured, spread=sqrt(0.25 / tried), met=met, few=few)
 
 
 def _told(x: NDArray) -> Trend:

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from qualgate.gate.decide import decide
 from qualgate.records import EarlyStop, Looked, Policy, Rule
-from tests.verification.verdicts.row import Row
-from tests.verification.verdicts.tables import ALPHA, METRIC, Cases
+from tests.verification.goals import DECISIONS
+from tests.verification.verdicts.tables import ALPHA, METRIC, Cases, Rounds
 
-CASES = 300
+CASES, WHOLE = 300, 100_000
 KINDS = [("cases", 0.05, 0.10), ("list", 0.05, 0.10), ("clusters", 0.05, 0.05), ("list", 0.02, 0.05),
          ("clusters", 0.02, 0.10)]  # fmt: skip
 KINDS += [("cases", margin, flips) for margin in (0.02, 0.05, 0.10) for flips in (0.0, 0.02, 0.10, 0.50)][:-1]
 
 
-def measured_rows(*, quick: bool) -> tuple[Row]:
-    return (peeking(KINDS[:3], 2_000) if quick else peeking(KINDS, 100_000),)
+def measure(quick: bool) -> tuple[Rounds, Rounds]:
+    return peeking(KINDS[:3], 2_000) if quick else peeking(KINDS, WHOLE)
 
 
-def peeking(kinds: list[tuple[str, float, float]], schedules: int, seed: int = 17) -> Row:
+def peeking(kinds: list[tuple[str, float, float]], schedules: int, seed: int = 17) -> tuple[Rounds, Rounds]:
     """Lists at the margin itself; an adversary looks after every case, and stops at the best moment for either word.
 
     `decide` does that of itself: of a list with `stop: early` the largest capital so far counts, so its one verdict on
@@ -49,7 +49,9 @@ def peeking(kinds: list[tuple[str, float, float]], schedules: int, seed: int = 1
     error = sqrt(ALPHA * (1 - ALPHA) / each)
     measured = {"crossed": float(np.mean([one["crossed"] for one in rounds])), "worst_cell": worst,
                 "schedules": each * len(rounds)}  # fmt: skip
-    return Row(id="peeking", measured=measured, spread=error, met=0 < worst <= ALPHA + 3 * error, rounds=rounds)
+    few = f"{schedules:,} schedules of {len(kinds)} kinds" if schedules < WHOLE else None
+    met = 0 < worst <= ALPHA + 3 * error
+    return rounds, [DECISIONS.row("peeking", measured, spread=error, met=met, few=few)]
 
 
 def _at_the_margin(kind: str, margin: float, flips: float, generator: np.random.Generator) -> NDArray:

@@ -19,32 +19,31 @@ import numpy as np
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.records import Policy
+from tests.verification.goals import DECISIONS
 from tests.verification.verdicts.planned_policies import PLAIN, SEEDED, Case, policies, seeded
-from tests.verification.verdicts.row import Row
 from tests.verification.verdicts.simulated_verdicts import simulated
+from tests.verification.verdicts.tables import ALPHA, Rounds
 
-ALPHA = 0.05
 WITHIN, MOST_UNDECIDED = 0.02, 0.10
 PLANNED = 2_000  # draws of the planner
 DRAWN, LEAST, MOST = 200_000, 100, 2_000  # cases drawn for a policy and truth, and into how many runs they are made
 # Of the first 12, before clusters were bet on and `plan` asked for the cases that 9 of 10 identical variants need.
 BEFORE = {"policies": 12, "undecided": 0.0546, "approve": 0.0177, "block": 0.0246, "cases": 671.8}
-Rounds = list[dict[str, Any]]
 Pair = tuple[float, float, float]
 
 
-def measured_rows(*, quick: bool) -> tuple[Row, ...]:
-    if not quick:
-        return *planner_rates(predicted(policies())), undecided(at_planned_cases(seeded(SEEDED)))
-    chosen = policies()[5:6] + policies()[PLAIN + 1 : PLAIN + 2]
-    return *planner_rates(predicted(chosen, 0)), undecided(at_planned_cases(seeded(3), 0))
+def measure(quick: bool) -> tuple[Rounds, Rounds]:
+    chosen, drawn, count = (policies(), DRAWN, SEEDED) if not quick else (
+        policies()[5:6] + policies()[PLAIN + 1 : PLAIN + 2], 0, 3)  # fmt: skip
+    rates, planned = predicted(chosen, drawn), at_planned_cases(seeded(count), drawn // 4)
+    return rates + planned, [*planner_rates(rates), undecided(planned)]
 
 
 def runs_of(sets: Sequence[PlannedSet], drawn: int) -> int:
     return max(LEAST, min(MOST, drawn // sum(one.cases * one.repeats for one in sets)))
 
 
-def predicted(cases: Sequence[Case], drawn: int = DRAWN) -> Rounds:
+def predicted(cases: Sequence[Case], drawn: int) -> Rounds:
     """[predicted, simulated, standard error] of each policy, as it is and after the printed change.
 
     Where answers to a question are taken together no single loss is planned for, so no block is simulated. There, and
@@ -72,7 +71,7 @@ def predicted(cases: Sequence[Case], drawn: int = DRAWN) -> Rounds:
     return rounds
 
 
-def planner_rates(rounds: Rounds) -> tuple[Row, Row]:
+def planner_rates(rounds: Rounds) -> tuple[dict[str, Any], dict[str, Any]]:
     """Predicted against simulated, before and after the printed change. Off is what 3.5 standard errors leave."""
     found = [(one["together"], *one[what]) for one in rounds for what in ("approve", "block", "after") if one[what]]
     by = [max(0.0, told - rate) if together else abs(told - rate) for together, told, rate, _ in found]
@@ -85,16 +84,17 @@ def planner_rates(rounds: Rounds) -> tuple[Row, Row]:
     measured = {"reach": reached / len(rounds), "refused": refused / len(rounds), "policies": len(rounds),
                 "before": sum(one["approve"][1] >= 0.8 for one in rounds) / len(rounds),
                 "changes": dict(Counter(one["change"] for one in rounds if one["change"]))}  # fmt: skip
+    few = f"{len(rounds)} of 50 policies, {LEAST} runs of each or more" if len(rounds) < 50 else None
+    rates = {"most": max(by), "surely": max(off), "bias": bias, "bias_error": bias_error}
+    most = max(max(off), bias - 3.5 * bias_error)
+    decidable = reached >= 0.95 * len(rounds) and reached + refused == len(rounds)
     return (
-        Row(id="planner.rates", measured={"most": max(by), "surely": max(off), "bias": bias, "bias_error": bias_error},
-            spread=max(error for *_, error in found), rounds=rounds,
-            met=max(max(off), bias - 3.5 * bias_error) <= WITHIN),
-        Row(id="planner.decidable", measured=measured, spread=None,
-            met=reached >= 0.95 * len(rounds) and reached + refused == len(rounds), rounds=[]),
-    )  # fmt: skip
+        DECISIONS.row("planner.rates", rates, spread=max(error for *_, error in found), met=most <= WITHIN, few=few),
+        DECISIONS.row("planner.decidable", measured, met=decidable, few=few),
+    )
 
 
-def at_planned_cases(cases: Sequence[Case], drawn: int = DRAWN // 4) -> Rounds:
+def at_planned_cases(cases: Sequence[Case], drawn: int) -> Rounds:
     """`undecided`: of identical variants; `approve` and `block`: of one that loses the margins."""
     rounds = []
     for case in cases:
@@ -111,7 +111,7 @@ def at_planned_cases(cases: Sequence[Case], drawn: int = DRAWN // 4) -> Rounds:
     return rounds
 
 
-def undecided(rounds: Rounds) -> Row:
+def undecided(rounds: Rounds) -> dict[str, Any]:
     """Shares over all policies. `over`: policies of which an error lies more than 3.5 standard errors over alpha."""
     decidable = [one for one in rounds if not one["refused"]]
 
@@ -133,4 +133,5 @@ def undecided(rounds: Rounds) -> Row:
         and measured["refused"] <= 0.02 * len(rounds)
     )
     spread = float(np.std([one["undecided"] for one in decidable]))
-    return Row(id="undecided.planned", measured=measured, spread=spread, met=met, rounds=rounds)
+    few = f"{len(rounds)} of {SEEDED} policies, {LEAST} runs of each or more" if len(rounds) < SEEDED else None
+    return DECISIONS.row("undecided.planned", measured, spread=spread, met=met, few=few)
