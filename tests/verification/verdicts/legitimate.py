@@ -16,6 +16,7 @@ from tests.verification.verdicts.attacks.of_rows import repeated
 from tests.verification.verdicts.attacks.of_sets import expecting
 from tests.verification.verdicts.attacks.scene import (
     Change,
+    Scene,
     attacks,
     bytes_of,
     each,
@@ -35,7 +36,7 @@ from tests.verification.verdicts.attacks.scene import (
 )
 from tests.verification.verdicts.attempts import Attempt, outcomes, row_of
 
-ID, LEAST, QUICK = "attacks.legitimate", 50, 10
+ID, LEAST, QUICK = "attacks.legitimate", 100, 10
 
 
 def rows(**over: object) -> Change:
@@ -137,7 +138,7 @@ POLICIES: dict[str, Change] = {
     "the gate file as JSON": lambda s: s.raw.update({"gate.yaml": json.dumps(s.gate).encode()}),
     "a strict alpha": setting(alpha=0.01),
     "each set": ruled(per="evalset"),
-    "where a tag is": then(ruled(where={"tag": "hard"}, max_drop=0.15)),
+    "where a tag is, which is meant": then(ruled(where={"tag": "hard"}, max_drop=0.15), setting(uncounted="allow")),
     "a rule of one set": ruled(evalset="set"),
     "three cases held out": setting(quarantine=[
         {"case": f"é-c{n}", "owner": "ann", "expires": "2999-01-01", "reason": "two answers are right"}
@@ -179,6 +180,79 @@ EXTERNAL: dict[str, Change] = {
     "ids of spaces, emoji and 300 letters": on_both(lambda r: r | {"id": f"  🙂 {r['id']} " + "x" * 300}),
     "forty passages": on_both(lambda r: r | {"cluster": f"p{number_of(r) % 40}"}),
 }  # fmt: skip
+
+
+def _labelled(key: str, *values: Any) -> Change:
+    """Every case in turn has one of these labels."""
+    return on_both(lambda r: with_fields(r, **{key: values[number_of(r) // 2 % len(values)]}))
+
+
+def _second_set(metric: str, *rules: dict[str, Any], **others: Any) -> Change:
+    """The same answers once more, as a set that this metric scores, and rules on it."""
+
+    def change(scene: Scene) -> None:
+        scene.gate["evalsets"] = [{"name": name, "cases": "external"} for name in ("set", "other")]
+        scene.gate["gate"]["rules"] += rules
+        scene.gate["gate"] |= others
+        for name, found in scene.rows.items():
+            scene.rows[name] = [
+                row | {"evalset": at, "metric": of, "scorer": f"{of}/1"}
+                for at, of in (("set", "exact_match"), ("other", metric)) for row in found
+            ]  # fmt: skip
+
+    return change
+
+
+def _also_scored(metric: str, *rules: dict[str, Any]) -> Change:
+    """Every answer has a score of this metric too."""
+
+    def change(scene: Scene) -> None:
+        scene.gate["gate"]["rules"] += rules
+        for name, found in scene.rows.items():
+            scene.rows[name] = [row | more for row in found for more in ({}, {"metric": metric, "scorer": "other/1"})]
+
+    return change
+
+
+def _told_apart(*sides: str) -> Change:
+    """All scores equal, nobody names a model, and these files say something of what was answered."""
+    return then(_equal, rows(model=...), *(each(n, lambda r, n=n: r | {"text_sha256": n[0] * 64}) for n in sides))
+
+
+BOUND = {"max_drop": 0.12}
+COUNTED: dict[str, Change] = {
+    "a task on half of the cases": then(_labelled("task", "add", ...), ruled(per="task", max_drop=0.15)),
+    "a tag on every second case": then(_labelled("tags", ["lang:de"], []), ruled(per="tag:lang", max_drop=0.15)),
+    "tasks that differ by a capital": then(_labelled("task", "add", "Add"), ruled(per="task", max_drop=0.15)),
+    "two values of a tag on one case": then(_labelled("tags", ["lang:de", "lang:en"], ["lang:en"]),
+                                            ruled(per="tag:lang", max_drop=0.15)),
+    "tags in another order on one side": then(_labelled("tags", ["a", "lang:x"]), ruled(per="tag:lang"),
+                                              each("b.jsonl", lambda r: r | {"tags": r["tags"][::-1]})),
+    "a part by a tag, and all of them": then(ruled(where={"tag": "hard"}, max_drop=0.15), lambda s: s.gate["gate"][
+        "rules"].append({"metric": "exact_match", **BOUND})),
+    "a set of another metric, with its rule": _second_set("numeric", {"metric": "numeric", **BOUND}),
+    "a graded set, with its rule": _second_set("f1", {"metric": "f1", **BOUND}),
+    "calls, with a rule of that set": _second_set("tool_call.correct", {
+        "metric": "tool_call.correct", "evalset": "other", **BOUND}),
+    "a set that holds no reference, with a rule on form": _second_set("format.nonempty", {
+        "metric": "format.nonempty", "evalset": "other", **BOUND}),
+    "JSON that holds no schema": _second_set("json.valid", {"metric": "json.valid", "evalset": "other", **BOUND}),
+    "thoughts alone": _second_set("reasoning.closed", {"metric": "reasoning.closed", **BOUND}),
+    "a set that no rule counts, which is meant": _second_set("numeric", uncounted="allow"),
+    "all counted, and nothing else allowed": setting(uncounted="refuse"),
+    "a rule on form beside the answers'": _also_scored("format.finished", {"metric": "format.finished", **BOUND}),
+    "a supporting rule on form": _also_scored("json.valid", {"metric": "json.valid", "tier": "supporting", **BOUND}),
+    "every tier": _also_scored("numeric", {"metric": "numeric", "tier": "supporting", **BOUND}, {
+        "metric": "exact_match", "tier": "advisory", "max_drop": 0.01}),
+    "a case held out of its task": then(ruled(per="task", max_drop=0.15), _labelled("task", "add", "b"),
+        setting(quarantine=[{"case": "é-c3", "owner": "ann", "expires": "2999-01-01", "reason": "two are right"}])),
+    "answers that differ where no score does": _told_apart("a.jsonl", "b.jsonl"),
+    "one answer gained, and nobody names a model": then(
+        _equal, rows(model=...), each("b.jsonl", lambda r: r | {"value": 1.0, "verdict": True, "error_type": ""},
+                                      lambda r: number_of(r) == 10)),
+    "all texts equal, of two models": then(rows(token_ids=[1, 2], extracted="7"), _equal),
+    "a model's name in capitals": then(rows(model="BIG"), each("b.jsonl", lambda r: r | {"model": "SMALL"})),
+}  # fmt: skip
 FOUR: dict[str, Change] = {
     "four arms that speculate": lambda s: None,
     "four arms without prices": lambda s: s.gate.pop("prices"),
@@ -196,7 +270,8 @@ LOSSES: dict[str, Change] = {
 UNSAID: dict[str, Change] = {
     "a loss that nobody could judge": hidden(value=None, verdict=None, error_type="timeout"),
 }
-UNTIMED: dict[str, Change] = {
+OPEN: dict[str, Change] = {
+    "a part by a tag, and no word that it is meant": ruled(where={"tag": "hard"}, max_drop=0.15),
     "a rule on times that were not taken": lambda s: s.gate["gate"]["rules"].append(
         {"metric": "latency.e2e", "max_ratio": 1.1}),
 }  # fmt: skip
@@ -206,10 +281,10 @@ def listed() -> list[Attempt]:
     """Every input, with the exit code that it must have."""
     found = [
         *((0, attacks(start, changes)) for start, changes in (
-            (sound, FILES), (sound, ROWS), (sound, POLICIES), (external, EXTERNAL), (four, FOUR))),
+            (sound, FILES), (sound, ROWS), (sound, POLICIES), (external, EXTERNAL), (external, COUNTED), (four, FOUR))),
         (10, attacks(losing, LOSSES)),
         (12, attacks(losing, UNSAID)),
-        (12, attacks(sound, UNTIMED)),
+        (12, attacks(sound, OPEN)),
     ]  # fmt: skip
     return [
         Attempt(group=f"exit {code}", name=name, ask=ask, right=frozenset({code}))

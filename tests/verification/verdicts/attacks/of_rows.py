@@ -16,7 +16,6 @@ from tests.verification.verdicts.attacks.scene import (
     external,
     hidden,
     losing,
-    losing_external,
     lost_ids,
     number_of,
     of_file,
@@ -294,39 +293,6 @@ CLUSTERS = attacks(
     },
 )  # fmt: skip
 
-where_hard = ruled(where={"tag": "hard"})
-LABELS = attacks(
-    losing_external,
-    {
-        "the lost ones are not hard any more, on either side": lambda s: (
-            ids := lost_ids(s), on_both(lambda r: r | {"tags": []}, lambda r: r["id"] in ids)(s),
-            s.gate["gate"]["rules"].insert(0, {"metric": "exact_match", "max_drop": 0.12, "where": {"tag": "hard"}})),
-        "the lost ones are not hard any more, on one": lambda s: (
-            hidden(tags=[])(s), where_hard(s)),
-        "hard in capitals where it is lost": lambda s: (hidden(tags=["Hard"])(s), where_hard(s)),
-        "a task for a tag": then(on_both(lambda r: with_fields(r, tags=..., task="hard")), where_hard),
-        "a tag that only the variant's rows have": then(
-            each("a.jsonl", lambda r: r | {"tags": []}), where_hard),
-    },
-) | attacks(
-    external,
-    {
-        "a tag that no case has": ruled(where={"tag": "harder"}),
-        "a tag with a space": ruled(where={"tag": "hard "}),
-        "a task where none is": ruled(where={"task": "hard"}),
-        "each task where none is": ruled(per="task"),
-        "each value of a tag that none has": ruled(per="tag:lang"),
-        "a tag that twelve cases have": then(
-            on_both(lambda r: r | {"tags": ["hard"] if number_of(r) < 12 else []}), where_hard),
-        "a tag whose cases the baseline has wrong": then(
-            on_both(lambda r: r | {"tags": ["hard"] if number_of(r) % 10 == 0 else []}),
-            where_hard),
-    },
-) | attacks(losing, {
-    "the set says which are hard, whatever the rows say": then(
-        on_both(lambda r: r | {"tags": ["hard"] if number_of(r) >= 54 else []}), where_hard),
-})  # fmt: skip
-
 ENDS = attacks(
     sound,
     {
@@ -342,4 +308,4 @@ ENDS = attacks(
 )  # fmt: skip
 
 GROUPS = {"ids": IDS, "values": VALUES, "nulls": NULLS, "repeats": REPEATS, "clusters and hashes": CLUSTERS,
-          "labels": LABELS, "ends": ENDS}  # fmt: skip
+          "ends": ENDS}  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import yaml
@@ -150,6 +151,11 @@ def asked_of(folder: Path, **options: Any) -> Code:
     return asked(**found, **{name: folder / of if name == "looks" else of for name, of in options.items()})
 
 
+def sampled(changes: dict[str, Change], count: int, seed: int = 20261128) -> dict[str, Change]:
+    """So many of them, the same each time."""
+    return dict(Random(seed).sample([*changes.items()], count))
+
+
 def attacks(start: Callable[[], Scene], changes: dict[str, Change]) -> dict[str, Ask]:
     """name → what asks the gate of the changed scene."""
 
@@ -216,6 +222,24 @@ def without(ids: set[str]) -> Change:
 
 def lost_ids(scene: Scene) -> set[str]:
     return {row["id"] for row in scene.variant if wrong(row)}
+
+
+def hash_again(scene: Scene) -> None:
+    """Rows carry the hashes of the cases as the set has them now."""
+    hashes = {case["id"]: case_hash(case) for case in scene.cases or []}
+    on_both(lambda row: row | {"case_hash": hashes[row["id"]]})(scene)
+
+
+def still_losing(scene: Scene) -> None:
+    """Of some metric the variant's rows still lose more than any rule allows: whatever was changed hid a real loss."""
+    before = {(row.get("evalset"), row["id"], row.get("repeat"), row["metric"]): row["value"]
+              for row in scene.rows["a.jsonl"]}  # fmt: skip
+    lost: dict[str, list[float]] = {}
+    for row in scene.variant:
+        key = row.get("evalset"), row["id"], row.get("repeat"), row["metric"]
+        lost.setdefault(row["metric"], []).append(before[key] - row["value"])
+    most = max(sum(each) / len(each) for each in lost.values())
+    assert most > max(rule.get("max_drop", 0.0) for rule in scene.gate["gate"]["rules"]), "nothing is lost here"
 
 
 def unlisted(scene: Scene) -> None:
