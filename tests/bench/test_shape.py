@@ -31,7 +31,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "decisions": "errors power peers.cases peers.false_pass early.identical early.twice early.worst early.decodes "
     "planner.rates "
     "planner.decidable undecided.planned peeking peeking.files fail_closed.cases fail_closed.mutations "
-    "fail_closed.score_files attacks.new attacks.legitimate "
+    "fail_closed.score_files attacks.new attacks.legitimate monotone "
     "defects.false_approve defects.false_block planted.false_approve planted.false_block planted.cause "
     "interaction.power interaction.silent choice.margin times.errors times.power nights aa.block_rate "
     "deterministic gate_100k",

@@ -50,8 +50,11 @@ DECISIONS = Benchmark(
         "fail_closed.cases": ">= 60 faulted evidences, policies and score files: 0 exit with 0",
         "fail_closed.mutations": ">= 500 single and paired mutations of what the gate is given: 0 exit with 0",
         "fail_closed.score_files": ">= 300 mutations of score files and gate files: 0 exit with 0 that should not",
-        "attacks.new": ">= 100 attacks over verdicts, files and stores: 0 exit with 0",
-        "attacks.legitimate": ">= 50 odd inputs of honest users: 0 refused, each with its honest exit code",
+        "attacks.new": ">= 1,000 attacks over verdicts, files and stores, >= 500 over cases that no rule counts, "
+        "labels and copies: 0 exit with 0",
+        "attacks.legitimate": ">= 100 odd but sound inputs of honest users: 0 refused, each with its honest exit code",
+        "monotone": "10,000 random evidences, one right answer of the variant turned wrong: right or wrong answers by "
+        "themselves: 0 verdicts improve; clustered or graded: counted, a bound improves by <= 0.1 of the margin",
         "defects.false_approve": "<= 5 % of >= 100 defects planted in evidence records approved",
         "defects.false_block": "<= 5 % of sound variants in evidence records blocked",
         "planted.false_approve": "<= 5 % of >= 100 defects planted in real runs approved",

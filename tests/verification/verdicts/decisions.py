@@ -49,6 +49,7 @@ PARTS = (
     Part(("fail_closed.score_files",), "fail_closed_files"),
     Part(("attacks.new",), "new_attacks"),
     Part(("attacks.legitimate",), "legitimate"),
+    Part(("monotone",), "monotone"),
     Part(("defects.false_approve", "defects.false_block"), "defects"),
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
     Part(("interaction.power", "interaction.silent"), "four_arms"),
