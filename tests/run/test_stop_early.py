@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from qualgate.errors import Exit
+from qualgate.gate.planning.planner import plan_policy
+from qualgate.pipeline import foretell
 from tests.command_line import qualgate
 from tests.run.commands import changed, grow, rows
 
 EARLY = ("gate:\n", "gate:\n  stop: early\n")
 
 
-def test_a_run_that_may_stop_early_generates_no_more_than_settles_each_variant(workspace):
+def test_a_run_that_may_stop_early_generates_no_more_than_settles_each_variant(workspace, monkeypatch):
     grow(workspace, copies=2)
     changed(workspace, EARLY)
+    monkeypatch.setattr(foretell, "plan_policy", partial(plan_policy, draws=500))  # no rate is looked at
     plan = json.loads(qualgate("plan", "gate.yaml", "--json", cwd=workspace).stdout)["stop"]
     assert (plan["of"], plan["looks"]) == (120, 7)
 
