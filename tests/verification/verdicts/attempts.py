@@ -57,7 +57,7 @@ def wrong_of(found: Outcomes) -> list[str]:
 def row_of(id: str, found: Outcomes, least: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """(how often each code came out of each group, the goal's row). Fewer than `least` attempts are no proof."""
     wrong = wrong_of(found)
-    few = f"only {len(found)} were tried" if not wrong and len(found) < least else None
-    row = DECISIONS.row(id, {"tried": len(found), "wrong": wrong}, met=not wrong, unmet_because=few)
+    few = f"{len(found)} of {least} were tried" if len(found) < least else None
+    row = DECISIONS.row(id, {"tried": len(found), "wrong": wrong}, met=not wrong, few=few)
     codes = Counter((one.group, str(code)) for one, code in found)
     return [{"of": id, "group": group, "exit": code, "count": count} for (group, code), count in codes.items()], row
