@@ -37,7 +37,7 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
         earlier = select(runs.c.run_id).where(runs.c.created_at < made, ~IS_TRIAL).order_by(runs.c.created_at)
         earlier = earlier.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
         theirs, lists, judged = _arms(connection, earlier), _sets(connection, earlier), _judged(connection, earlier)
-        several = _several(connection, run_id)
+        several, test = _several(connection, run_id), plain.policy(policies[run_id]).test
         found: dict[str, int] = {}
         first_again: set[str] = set()  # variants of which this run repeats the first look
         known: dict[tuple[str, ...], Sizes] = {}
@@ -53,7 +53,7 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
                 if asked not in known:
                     known[asked] = _sizes(connection, name, (other, next(iter(named))), (run_id, base))
                 sizes.append(known[asked])
-            retested = plain.policy(policies[other]).test != plain.policy(policies[run_id]).test
+            retested = plain.policy(policies[other]).test != test
             if before := max((then for then, now in sizes if then and (then != now or retested)), default=0):
                 found |= {name: max(before, found.get(name, 0)) for name in looked}
             elif sizes and all(then for then, _ in sizes) and lists[other].keys() == sets.keys():
