@@ -59,6 +59,12 @@ def test_the_first_look_repeated_is_that_look_whatever_came_between(store):
     assert queries.judged_before(store, ran(store, cut(WHOLE, 8, "again"))) == {}
 
 
+def test_looks_come_in_the_order_of_their_verdicts_and_not_in_which_runs_began(store):
+    first = ran(store, WHOLE, judged=False)
+    ran(store, cut(WHOLE, 8))
+    assert queries.judged_before(store, first) == dict.fromkeys(WRONG, 8)
+
+
 def test_a_list_that_shrank_was_judged_when_it_held_more(store):
     ran(store, WHOLE)
     assert queries.judged_before(store, ran(store, replace(WHOLE, key="again"))) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from sqlalchemy import Connection, Select, func, select
 
@@ -22,29 +23,32 @@ Runs = Sequence[str] | Select[tuple[str]]  # which: their ids, or what asks for 
 
 
 def judged_before(store: Store, run_id: str) -> dict[str, int]:
-    """Variant → answers of the largest list it was judged on by an earlier run of this store, where this run is another
-    look: it has every answer of an evalset's cases as they were and more, or some of them and no others, or the same
-    and another test. Other cases are another list. A run that repeats the first look is that look, whatever came
-    between.
+    """Variant → answers of the largest list that another run of this store judged it on before, where this run is
+    another look: it has every answer of an evalset's cases as they were and more, or some of them and no others, or the
+    same and another test. Other cases are another list. A run that repeats the first look is that look, whatever came
+    between. Looks come in the order of their verdicts: a run may begin before another one and be judged after it.
     """
     with store.read() as connection:
         policies = {}
         for run in connection.execute(select(runs)):
-            check_run(run)  # one whose time was damaged would be passed over
+            check_run(run)  # what it asked is not known where its row is damaged
             policies[run.run_id] = run.policy_json
-        made, ours = _made(connection, run_id), _arms(connection, [run_id]).get(run_id, {})
+        ours, own = _arms(connection, [run_id]).get(run_id, {}), _judged(connection, [run_id]).get(run_id, {})
         sets, base = _sets(connection, [run_id]).get(run_id, {}), next(iter(ours), "")
-        earlier = select(runs.c.run_id).where(runs.c.created_at < made, ~IS_TRIAL).order_by(runs.c.created_at)
-        earlier = earlier.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
-        theirs, lists, judged = _arms(connection, earlier), _sets(connection, earlier), _judged(connection, earlier)
+        others = select(runs.c.run_id).where(runs.c.run_id != run_id, ~IS_TRIAL)
+        others = others.where(runs.c.run_id.in_(select(evalsets.c.run_id).where(evalsets.c.name.in_(sets))))
+        theirs, lists, judged = _arms(connection, others), _sets(connection, others), _judged(connection, others)
         several, test = _several(connection, run_id), plain.policy(policies[run_id]).test
         found: dict[str, int] = {}
         first_again: set[str] = set()  # variants of which this run repeats the first look
         known: dict[tuple[str, ...], Sizes] = {}
-        for other in connection.execute(earlier).scalars():
+        for other in sorted(judged, key=lambda one: min(judged[one].values())):
             named = theirs.get(other, {})
-            looked_at = {named[name] for name in judged.get(other, ()) if name in named}
-            looked = [name for name, arm in ours.items() if name not in {base, *first_again} and arm in looked_at]
+            looked_at = {named[name]: place for name, place in judged[other].items() if name in named}
+            looked = [
+                name for name, arm in ours.items()
+                if name not in {base, *first_again} and looked_at.get(arm, inf) < own.get(name, inf)
+            ]  # fmt: skip
             if not looked or next(iter(named.values())) != ours[base]:
                 continue
             sizes = []
@@ -61,10 +65,6 @@ def judged_before(store: Store, run_id: str) -> dict[str, int]:
         return found
 
 
-def _made(connection: Connection, run_id: str) -> str:
-    return connection.execute(select(runs.c.created_at).where(runs.c.run_id == run_id)).scalar_one()
-
-
 def _several(connection: Connection, run_id: str) -> bool:
     """Whether it has more than one answer to a case."""
     return bool(
@@ -72,12 +72,12 @@ def _several(connection: Connection, run_id: str) -> bool:
     )
 
 
-def _judged(connection: Connection, ids: Runs) -> dict[str, set[str]]:
-    """Run → its variants of which a test was asked."""
-    found: dict[str, set[str]] = {}
-    for row in connection.execute(select(verdicts).where(verdicts.c.run_id.in_(ids))):
+def _judged(connection: Connection, ids: Runs) -> dict[str, dict[str, int]]:
+    """Run → its variants of which a test was asked → the place of the first verdict among all."""
+    found: dict[str, dict[str, int]] = {}
+    for row in connection.execute(select(verdicts).where(verdicts.c.run_id.in_(ids)).order_by(verdicts.c.verdict_id)):
         if check_verdict(row).word != "invalid":
-            found.setdefault(row.run_id, set()).add(row.variant)
+            found.setdefault(row.run_id, {}).setdefault(row.variant, row.verdict_id)
     return found
 
 
