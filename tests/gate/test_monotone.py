@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qualgate.gate.decide import decide
 from qualgate.records import Policy, Rule
 from tests.depth import examples
+from tests.verification.verdicts import monotone
 from tests.verification.verdicts.monotone import BEST_FIRST, Answers, evidence_of
 
 
@@ -46,3 +48,15 @@ def test_answers_turned_from_right_to_wrong_one_by_one_never_improve_the_verdict
         scored = [case for case, value in enumerate(first.variant) if value]
         first = first.turned(scored[-1 if step % gains_at == 0 else 0])  # what was gained, or what both had right
     assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    ("codes", "moved", "met"),
+    [((12, 0), 0.0, False), ((10, 12), 0.0, False), ((0, 0), 0.2, False), ((0, 12), 0.05, None), ((12, 10), 0.0, None)],
+)
+def test_the_proof_misses_its_goal_where_a_verdict_or_a_bound_improves(monkeypatch, codes, moved, met):
+    monkeypatch.setattr(monotone, "QUICK", 12)
+    monkeypatch.setattr(monotone, "outcome", lambda draw: monotone.Outcome(codes=codes, moved=moved))
+    rounds, (row,) = monotone.measure(quick=True)
+    assert row["met"] is met
+    assert bool(rounds) == (met is False)
