@@ -13,7 +13,7 @@ import numpy as np
 
 from qualgate.gate.decide import decide
 from qualgate.gate.early import lay_out, order_digest, seeded_order
-from qualgate.records import Case, EarlyStop, Policy, Rule, RunEvidence, Stopped
+from qualgate.records import Case, EarlyStop, Policy, Rule, RunEvidence, Stopped, VerdictWord
 from qualgate.stats.power import chance_to_block, pairs_to_approve
 from tests.verification.goals import DECISIONS
 from tests.verification.verdicts.peeking import losses
@@ -127,7 +127,7 @@ class List:
         first = bisect_left(self.looks[:-1], True, key=lambda at: self._stands(evidence, word, at))
         return word, self.looks[first]
 
-    def _stands(self, evidence: RunEvidence, word: str, at: int) -> bool:
+    def _stands(self, evidence: RunEvidence, word: VerdictWord, at: int) -> bool:
         record = Stopped(look=self.looks.index(at) + 1, seen=at, word=word, order=self.order, policy=self.policy)
         stopped = replace(evidence, variants=(replace(evidence.variants[0], stopped=record),))
         return decide(stopped, self.policy).verdicts[0].word == word
