@@ -21,7 +21,6 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 10)
     gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -97,19 +98,18 @@ def test_the_wheel_lists_what_is_fast_and_says_where_the_proofs_are(installed, t
     assert "bench decisions" in asked.stderr
 
 
-def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):
+def test_the_wheel_plans_a_demo_from_its_own_files(installed, tmp_path):
     code = (
-        "import qualgate, qualgate_evalsets, qualgate_app, qualgate_migrations, qualgate_kernels, pathlib;"
-        "from qualgate import refmodel;"
+        "import qualgate, qualgate_evalsets, qualgate_app, qualgate_migrations, qualgate_kernels, pathlib, sys;"
+        "from qualgate import refmodel; from qualgate.cli import main;"
         f"root = pathlib.Path({str(installed)!r});"
         "modules = (qualgate, qualgate_evalsets, qualgate_app, qualgate_migrations, qualgate_kernels);"
         "assert all(root in pathlib.Path(next(iter(m.__path__))).parents for m in modules);"
-        "assert root in pathlib.Path(refmodel.PATH).parents"
+        "assert root in pathlib.Path(refmodel.PATH).parents; sys.argv = ['qualgate', 'plan', 'gate.yaml']; main()"
     )
-    done = isolated(installed, "-c", code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (tmp_path / "gate.yaml").write_bytes((installed / "qualgate" / "refmodel" / "demo.yaml").read_bytes())
-    planned = isolated(installed, "-m", "qualgate", "plan", "gate.yaml", cwd=tmp_path)
+    demo = (installed / "qualgate" / "refmodel" / "demo.yaml").read_text()
+    (tmp_path / "gate.yaml").write_text(re.sub(r"evalsets: .*", "evalsets: [tool_calls, json_extract]", demo))
+    planned = isolated(installed, "-c", code, cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
     assert "int2-g32" in planned.stdout
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from qualgate.gate.verdict import decide_plain
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from tests.store.made import make_plan, make_results, make_run
+
+# It looks through every installed package for parts of a page, which took two thirds of each test's time.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 HOSTILE = (

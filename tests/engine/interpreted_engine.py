@@ -1,5 +1,6 @@
 """The packed engine on the kernels of GPUs, through Triton's interpreter, beside the CPU's: the same tokens, logits as
-near as rounding lets them be, and rows whose bits are their own. `test_engine_gpu.py` runs it in its own process.
+near as rounding lets them be, and rows whose bits are their own. `test_engine_gpu.py` runs it in a process of its own,
+`tests/kernels/test_interpreted.py` with the kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The packed engine on the kernels of GPUs, without one: `interpreted_engine.py`, in a process of its own."""
+"""The packed engine on the kernels of GPUs, without one: `interpreted_engine.py`, in a process of its own. What
+`make test` runs of it, `tests/kernels/test_interpreted.py` does, in one process with the kernels."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ import pytest
 pytest.importorskip("triton")
 
 
-@pytest.mark.parametrize("which", ["not proof", pytest.param("proof", marks=pytest.mark.proof)])
-def test_in_the_interpreter(which):
+@pytest.mark.proof
+def test_in_the_interpreter():
     file = str(Path(__file__).with_name("interpreted_engine.py"))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", which, file],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "proof", file],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
