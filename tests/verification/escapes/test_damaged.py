@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from qualgate.errors import Exit, IntegrityError
 from qualgate.store import decisions, queries
 from qualgate.store.database import open_store
+from tests.app.conftest import MAIN
 from tests.depth import with_proofs
 from tests.verification.escapes.damaged import (
     ATTACKS,
@@ -26,7 +27,6 @@ from tests.verification.escapes.damaged import (
     make_store,
 )
 
-MAIN = Path(__file__).resolve().parents[3] / "app" / "main.py"
 EVERY = tuple(damages())
 TABLES = sorted({damage.table for damage in EVERY})
 SAMPLED = "a sample of all"  # every fourth column with one kind of damage, each kind in turn

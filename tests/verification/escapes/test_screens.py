@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -14,10 +13,9 @@ from qualgate.escaping import visible
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.summary import load_report
 from qualgate.report.terminal import print_report
+from tests.app.conftest import MAIN
 from tests.depth import DEEP, with_proofs
 from tests.verification.escapes.screens import SCREENS, VARIANT, attacked_store
-
-MAIN = Path(__file__).resolve().parents[3] / "app" / "main.py"
 
 
 @pytest.fixture(scope="module")
