@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from qualgate.formatting import counted
 
@@ -20,6 +21,9 @@ class StarterSet:
     name: str
     metrics: tuple[str, ...]
     cases: int
+    settings: Mapping[str, Any] = field(default_factory=dict)  # further keys of its YAML
+    why: str = ""  # these metrics, where the baseline's answers were looked at
+    by_form: bool = False  # nothing says what a right answer is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,9 @@ class Starter:
     why: str  # the margin, in a few words
 
 
+FORM_ALONE = (
+    "No case has a reference: answers that are empty, cut, repeated or refused are seen, and wrong ones are not."
+)
 _WHERE = {"reference": "the small model that ships with qualgate"}
 
 
@@ -67,10 +74,25 @@ def gate_file_text(one: Starter) -> str:
             lines.append(_line(f"    - metric: {metric}", f"may fall by less than {100 * one.margin:g} points"))
             lines.append(_line(f"      evalset: {_scalar(item.name)}", "of this set alone"))
             lines.append(_line(f"      max_drop: {one.margin:g}", one.why))
+    if any(item.by_form for item in one.sets):
+        lines += [
+            f"    # {FORM_ALONE}",
+            _line("    - metric: drift.length_ratio", "tokens of the variant's answers to the baseline's"),
+            _line("      max: 1.3", "longer answers cost more, and may be a loop"),
+            _line("      tier: supporting", "a person is asked where it is broken"),
+            _line("    - metric: parity.prefix", "how far both say the same, token for token"),
+            _line("      min: 0.5", "less than that is told"),
+            _line("      tier: advisory", "told, and decides nothing"),
+        ]
     lines += [
         _line("    - metric: drift.kl_mean", "how far the variant's probabilities moved, in nats"),
         _line("      max: 0.05", "more than that is told"),
         _line("      tier: advisory", "told, and decides nothing; critical and supporting rules decide"),
+        *(
+            [_line("  noise_floor: true", "runs the baseline twice: what it changes by itself says little")]
+            if any(item.by_form for item in one.sets)
+            else []
+        ),
         _line("store: sqlite:///qualgate.db", "every answer, score, verdict and decision is kept here"),
     ]
     return "\n".join(lines) + "\n"
@@ -83,9 +105,22 @@ def evalset_text(one: StarterSet, source: str) -> str:
         _line(f"name: {_scalar(one.name)}", "the file's own"),
         _line('version: "1"', "raise it whenever a case changes"),
         _line(f"description: {_scalar(source)}", "for people"),
+        *([f"# {one.why}"] if one.why else []),
         _line(f"metrics: [{', '.join(one.metrics)}]", "`qualgate config metrics` lists them all"),
+        *(_line(f"{key}: {_value(value)}", _SETTINGS[key]) for key, value in one.settings.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+_SETTINGS = {
+    "normalizers": "what is taken off an answer and its reference before they are compared",
+    "lenient": "what may stand around the answer",
+    "pattern": "the last match's group must equal `answer`",
+}
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else f"[{', '.join(value)}]"
 
 
 def _line(text: str, comment: str) -> str:

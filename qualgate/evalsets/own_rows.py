@@ -1,7 +1,8 @@
 """Rows of a user's own JSON lines as cases: other tools' names of a key are mapped, and each mapping is told.
 
-What a row carries says how it is scored: `tools` by its calls, `choices` by the choice, `tests` by running them,
-`schema` by the schema, else `answer` by the answer. Rows of several kinds become several sets.
+The fields in a row decide its scorer: `tools` by its calls, `choices` by the choice, `tests` by running them,
+`schema` by the schema, else `answer` or `references` by the answer. Rows of several kinds become several sets. Where no
+row has a reference, answers are judged by their form alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from qualgate.documents import Fault, quote, refuse
 from qualgate.errors import UsageError, close_names
 from qualgate.errors.misplaced import unreadable
 from qualgate.evalsets.cases import MAX_LINE, OF_EVALPLUS
+from qualgate.evalsets.own_tags import labels_in
 from qualgate.evalsets.published import NotAsPublished, as_own
 from qualgate.formatting import counted
 from qualgate.identity import question_hash
@@ -27,6 +29,7 @@ QUESTION = ("prompt", "question", "input", "query", "instruction", "problem", "t
 ANSWER = ("answer", "output", "completion", "expected", "expected_output", "reference", "target", "label", "response",
           "gold", "ideal", "ground_truth", "solution")  # fmt: skip
 CHATS = ("messages", "conversation", "conversations")
+REFERENCES = ("references", "answers", "aliases", "answer_aliases", "gold_answers", "correct_answers")
 BEFORE = ("context", "passage", "document")  # read before the question
 OURS = {  # a key of ours → what other tools call it
     "tools": ("tools", "functions"),
@@ -36,7 +39,7 @@ OURS = {  # a key of ours → what other tools call it
     "schema": ("schema", "json_schema"),
     "max_new_tokens": ("max_new_tokens", "max_tokens", "max_completion_tokens"),
 }
-KEPT = ("task", "tags", "cluster", "tolerance", "category", "dialect", "served_by", "entry_point",
+KEPT = ("task", "tags", "cluster", "tolerance", "contains", "pattern", "dialect", "served_by", "entry_point",
         "test_setup_code", "fn_name", "prelude", "packages", *OF_EVALPLUS)  # fmt: skip
 SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant"}  # of `from` in place of `role`
 METRICS = {  # kind → what its cases are scored by
@@ -46,9 +49,17 @@ METRICS = {  # kind → what its cases are scored by
     "json": ("json.schema",),
     "numbers": ("numeric",),
     "answers": ("exact_match",),
+    "contains": ("contains",),
     "texts": ("f1",),
+    "prompts": ("format.nonempty", "format.finished", "format.no_loop", "format.no_refusal"),
 }
-LENGTHS = {"tools": 256, "code": 512, "numbers": 256, "choices": 64}  # tokens, where no reference tells them
+LENGTHS = {
+    "tools": 256,
+    "code": 512,
+    "numbers": 256,
+    "choices": 64,
+    "prompts": 256,
+}  # tokens, where no reference tells them
 LONG = 120  # characters of a reference beyond which hardly any answer equals it
 _NUMBER = re.compile(r"\s*[-+]?\$?[\d,]*\.?\d+\s*%?\s*")
 
@@ -58,9 +69,18 @@ class OwnSet:
     """Cases of one kind, ready to be written as an evalset."""
 
     name: str
+    kind: str  # a key of `METRICS`
     metrics: tuple[str, ...]
     cases: tuple[dict[str, Any], ...]
     lines: tuple[int, ...]  # of the user's file, one for each case
+    length: int  # tokens of an answer, of cases that do not say their own
+
+    def with_length(self, length: int) -> OwnSet:
+        """The set with answers of so many tokens, where a case did not say its own."""
+        cases = (
+            {**case, "max_new_tokens": length} if case["max_new_tokens"] == self.length else case for case in self.cases
+        )
+        return replace(self, cases=tuple(cases), length=length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +97,13 @@ class _Reading:
 
     chat: bool  # the model has a chat template
     mapped: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unread: Counter[str] = field(default_factory=Counter)
+    unread: list[dict[str, Any]] = field(default_factory=list)  # of each row, what nothing reads
+    labels: Mapping[str, int] = field(default_factory=dict)  # key that became tags → how many values it has
     made_ids: int = 0
     copies: int = 0
+
+
+_Row = tuple[int, str, dict[str, Any]]  # line, kind, case
 
 
 class _Unusable(Exception):
@@ -95,7 +119,7 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
     from qualgate.scoring.json_lines import JsonLines
 
     seen, lines = _Reading(chat), JsonLines(path, MAX_LINE)
-    found: list[tuple[int, str, dict[str, Any]]] = []  # line, kind, case
+    found: list[_Row] = []
     try:
         for row in lines:
             try:
@@ -104,11 +128,15 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
                 lines.fault(str(why))
     except OSError as error:
         raise UsageError(unreadable(path, error)) from None
+    if any(kind != "prompts" for _, kind, _ in found):  # a row without a reference among others lacks it
+        for line, kind, _ in found:
+            if kind == "prompts":
+                lines.faults.append((line, NO_REFERENCE))
     if lines.faults:
         refuse([Fault(path, line, message) for line, message in lines.faults])
     if not found:
         raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
-    found = _without_copies(found, seen)
+    found = _without_copies(_tagged(found, seen), seen)
     if any(kind == "answers" for _, kind, _ in found):  # a number among texts is a text
         found = [(line, "answers" if kind == "numbers" else kind, case) for line, kind, case in found]
     kinds = dict.fromkeys(kind for _, kind, _ in found)
@@ -140,9 +168,13 @@ def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, di
         case["expected_calls"] = said["tool_calls"]
         seen.mapped["the last message's `tool_calls`", "expected_calls"] += 1
     case |= asked | {key: row[key] for key in KEPT if key in row}
-    unread = row.keys() - used - set(KEPT) - {"id"}
-    seen.unread.update(unread)
-    return _scored(case, answer, unread)
+    if "tools" in case and "category" in row:  # BFCL's
+        case["category"] = row["category"]
+        used.add("category")
+    unread = {key: value for key, value in row.items() if key not in used | {*KEPT, "id"}}
+    made = _scored(case, answer, unread)
+    seen.unread.append(unread)
+    return made
 
 
 def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple[str, dict[str, Any]]:
@@ -160,20 +192,31 @@ def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple
     if "schema" in case:
         return "json", case
     if answer is None:
-        raise _Unusable(
-            f"nothing says what a right answer is. Add one of: `answer` ({_spellings(ANSWER)} do as well), `schema`, "
-            f"`tools` with `expected_calls`, `tests`, `choices` with `answer`{_meant(unread)}"
-        )
+        if "contains" in case:
+            return "contains", case
+        if meant := _meant(unread):
+            raise _Unusable(f"{NO_REFERENCE}{meant}")
+        return "prompts", case
     if isinstance(answer, list):
-        return "texts", {**case, "answer": answer}
+        if not answer or not all(isinstance(one, str | int | float) and str(one).strip() for one in answer):
+            raise _Unusable(f"several right answers are a list of texts or numbers; found {quote(answer)}")
+        long = any(len(str(one)) > LONG for one in answer)
+        return "texts" if long else "answers", {**case, "references": [*map(str, answer)]}
     kind = "numbers" if not isinstance(answer, str) or _NUMBER.fullmatch(answer) else "answers"
     return kind, {**case, "answer": str(answer)}
+
+
+_NAMED = ", ".join(f"`{name}`" for name in ANSWER[1:6])
+NO_REFERENCE = (
+    f"nothing says what a right answer is. Add one of: `answer` ({_NAMED} do as well), `references`, `schema`, `tools` "
+    "with `expected_calls`, `tests`, `choices` with `answer`"
+)
 
 
 def _meant(unread: Iterable[str]) -> str:
     """Which key of the row may be a reference's, misspelt."""
     for key in sorted(unread):
-        for close in close_names(key, (*ANSWER, "schema", "tests")):
+        for close in close_names(key, (*ANSWER, "references", "schema", "tests")):
             return f"; did you mean `{close}` by {quote(key)}?"
     return ""
 
@@ -223,7 +266,13 @@ def _turn(one: Any) -> dict[str, Any]:
 
 
 def _answer(row: dict[str, Any], said: Any, seen: _Reading, used: set[str]) -> Any:
+    several = next((name for name in REFERENCES if isinstance(row.get(name), list) and name not in used), None)
     key = next((name for name in ANSWER if name in row and name not in used), None)
+    if several is not None:
+        _use(several, "references", seen, used)
+        one = [row[key]] if key is not None and row[key] not in row[several] else []
+        used.update({key} if key is not None else ())
+        return [*one, *row[several]]
     if key is not None:
         _use(key, "answer", seen, used)
         return row[key]
@@ -261,26 +310,35 @@ def _use(key: str, ours: str, seen: _Reading, used: set[str]) -> None:
         seen.mapped[f"`{key}`", f"`{ours}`"] += 1
 
 
-def _without_copies(
-    found: list[tuple[int, str, dict[str, Any]]], seen: _Reading
-) -> list[tuple[int, str, dict[str, Any]]]:
+def _tagged(found: list[_Row], seen: _Reading) -> list[_Row]:
+    """The rows with the labels among what nothing else reads of them as tags."""
+    tags, seen.labels = labels_in(seen.unread)
+    return [
+        (line, kind, {**case, "tags": [*case.get("tags", []), *own]} if own else case)
+        for (line, kind, case), own in zip(found, tags, strict=True)
+    ]
+
+
+def _without_copies(found: list[_Row], seen: _Reading) -> list[_Row]:
     """One answer to one question is one observation, however often it is asked."""
-    first: dict[str, tuple[int, str, dict[str, Any]]] = {}
+    first: dict[str, _Row] = {}
     for one in found:
         if first.setdefault(question_hash(one[2]), one) is not one and "cluster" not in one[2]:
             seen.copies += 1
     return list(first.values()) if seen.copies else found
 
 
-def _as_set(kind: str, name: str, rows: list[tuple[int, str, dict[str, Any]]], length: int | None) -> OwnSet:
+def _as_set(kind: str, name: str, rows: list[_Row], length: int | None) -> OwnSet:
     of, cases = rows[0][1], [case for _, _, case in rows]
-    longest = max((len(str(case.get("answer", ""))) for case in cases), default=0)
+    longest = max((len(one) for case in cases for one in references_in(case)), default=0)
     length = length or LENGTHS.get(of) or min(1024, max(64, 64 * ceil((longest / 2 + 32) / 64)))
     return OwnSet(
         name=f"{name}-{kind}" if kind else name,
+        kind=of,
         metrics=METRICS[of],
         cases=tuple({**case, "max_new_tokens": case.get("max_new_tokens", length)} for case in cases),
         lines=tuple(line for line, _, _ in rows),
+        length=length,
     )
 
 
@@ -291,17 +349,23 @@ def _notes(seen: _Reading, sets: list[OwnSet]) -> Iterator[str]:
         yield f"{counted(seen.made_ids, 'row has', 'rows have')} no `id`: each got one from its line"
     if seen.copies:
         yield f"{counted(seen.copies, 'row asks', 'rows ask')} what an earlier one asks: left out, as one observation"
-    if seen.unread:
-        yield f"left out, as nothing reads them: {', '.join(f'`{key}`' for key in sorted(seen.unread))}"
+    for key, count in seen.labels.items():
+        yield f'`{key}` became tags ({counted(count, "value")}): a rule may ask `per: "tag:{key}"`'
+    read = {key.partition(".")[0] for key in seen.labels}
+    if unread := sorted({key for row in seen.unread for key in row} - read):
+        yield f"left out, as nothing reads them: {', '.join(f'`{key}`' for key in unread)}"
     for one in sets:
-        lengths = {case["max_new_tokens"] for case in one.cases}
-        yield f"{one.name}: {counted(len(one.cases), 'case')}, answers of at most {max(lengths):,} tokens"
-        long = sum(len(str(case.get("answer", ""))) > LONG for case in one.cases)
+        long = sum(any(len(each) > LONG for each in references_in(case)) for case in one.cases)
         if one.metrics == ("exact_match",) and long > len(one.cases) / 2:
             yield (
                 f"{one.name}: most references are longer than {LONG} characters, and exact_match asks for every one of "
                 "them: where wording may differ, write `metrics: [f1]`"
             )
+
+
+def references_in(case: Mapping[str, Any]) -> list[str]:
+    """The right answers that the case lists, as texts; one that is empty where it lists none."""
+    return [str(one) for one in case.get("references", [case.get("answer", "")])]
 
 
 def _spellings(names: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from qualgate.config import load_gate_file
 from qualgate.config.arms import VARIANT_NAME
 from qualgate.config.gate_file import SHIPPED_MODEL_FOLDER
 from qualgate.config.paths import SHIPPED_MODEL
-from qualgate.config.starter import Starter, StarterSet, evalset_text, gate_file_text
+from qualgate.config.starter import FORM_ALONE, Starter, StarterSet, evalset_text, gate_file_text
 from qualgate.documents import Fault, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
@@ -23,6 +23,17 @@ from qualgate.evalsets.own_rows import OwnRows, OwnSet, read_rows
 from qualgate.formatting import counted
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
+from qualgate.pipeline.first_answers import (
+    LENGTH,
+    Looked,
+    choose,
+    first_answers,
+    length_for,
+    looked_as_lines,
+    refuse_unjudgeable,
+    way_of,
+    why_chosen,
+)
 from qualgate.pipeline.foretell import QUICK_DRAWS
 from qualgate.pipeline.plan import make_plan
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
@@ -58,11 +69,15 @@ def start(
     quantize: Sequence[str] = (),
     cases: Path | None = None,
     max_new_tokens: int | None = None,
+    *,
+    look: bool = True,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> Started:
     """Write the gate file and the evalsets into `folder`; nothing there is overwritten, and what cannot be run as it
     stands is not written.
 
-    model, variants: folders, relative to `folder`. quantize: methods. cases: the user's JSON lines.
+    model, variants: folders, relative to `folder`. quantize: methods. cases: the user's JSON lines. look: ask the
+    baseline a few of them, and score the sets by what its answers allow.
     """
     _refuse_present(folder, (GATE_FILE, f"{NAME}.yaml", f"{NAME}.jsonl"))
     baseline = read_model_folder(_model_folder(folder, "--model", model))
@@ -70,33 +85,80 @@ def start(
         _model_folder(folder, "--variant", one)
     _check_methods(quantize)
     _check_length(baseline, max_new_tokens)
-    rows = _rows(baseline, cases, max_new_tokens)
-    texts = {f"{one.name}.jsonl": "".join(json.dumps(case) + "\n" for case in one.cases) for one in rows.sets}
-    sets = [StarterSet(name=one.name, metrics=one.metrics, cases=len(one.cases)) for one in rows.sets]
-    source = f"from {cases.name}" if cases else "a few questions to begin with: replace them by your own"
-    texts |= {f"{one.name}.yaml": evalset_text(one, source) for one in sets}
-    _check_sets(rows.sets, texts, cases)
-    margin, why, decidable = _margin(rows.sets)
+    rows, look = _rows(baseline, cases, max_new_tokens), look and cases is not None
+    if free := look and max_new_tokens is None and (baseline.files.context_length or LENGTH * 8) >= LENGTH * 8:
+        rows = replace(rows, sets=tuple(one.with_length(max(one.length, LENGTH)) for one in rows.sets))
     dtype = str(baseline.files.config.get("dtype") or baseline.files.config.get("torch_dtype") or "")
-    texts[GATE_FILE] = gate_file_text(
-        Starter(
-            model=_written(model),
-            dtype=dtype if dtype in ("float16", "float32") else "bfloat16",
-            variants=_variants(variants, quantize),
-            sets=sets,
-            margin=margin,
-            why=why,
-        )
+    draft = _Draft(
+        model=_written(model),
+        dtype=dtype if dtype in ("float16", "float32") else "bfloat16",
+        variants=_variants(variants, quantize),
+        source=f"from {cases.name}" if cases else "a few questions to begin with: replace them by your own",
     )
+    texts, margin = draft.texts(rows.sets, {})
+    _check_sets(rows.sets, texts, cases)
     _refuse_present(folder, texts)
     written = _write(folder, texts)
+    notes = list(rows.notes)
     try:
-        make_plan(load_gate_file(folder / GATE_FILE))
+        gate = load_gate_file(folder / GATE_FILE)
+        make_plan(gate)
+        sets = rows.sets
+        if look:
+            answers = first_answers(gate, progress)
+            looked = {one.name: choose(one, answers[one.name], margin[0]) for one in rows.sets}
+            refuse_unjudgeable(looked)
+            sets = tuple(replace(one, metrics=way_of(looked[one.name]).metrics) for one in sets)
+            if free:
+                sets = tuple(one.with_length(length_for(answers[one.name])) for one in sets)
+            texts, margin = draft.texts(sets, looked)
+            for name, text in texts.items():
+                (folder / name).write_text(text, encoding="utf-8")
+            make_plan(load_gate_file(folder / GATE_FILE))
+            notes += [line for name, one in looked.items() for line in looked_as_lines(name, one)]
     except BaseException:
         for path in written:
             path.unlink(missing_ok=True)
         raise
-    return Started(files=tuple(texts)[::-1], notes=(*rows.notes, f"margins: {why}"), decidable=decidable)
+    for one in sets:
+        most = max(case["max_new_tokens"] for case in one.cases)
+        notes.append(f"{one.name}: {counted(len(one.cases), 'case')}, answers of at most {most:,} tokens")
+    if any(one.kind == "prompts" for one in sets):
+        notes.append(FORM_ALONE)
+    return Started(files=tuple(texts)[::-1], notes=(*notes, f"margins: {margin[1]}"), decidable=margin[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """The files, but for how the sets are scored."""
+
+    model: str
+    dtype: str
+    variants: dict[str, tuple[str, str]]
+    source: str
+
+    def texts(
+        self, rows: Sequence[OwnSet], looked: Mapping[str, Looked]
+    ) -> tuple[dict[str, str], tuple[float, str, bool]]:
+        """File name → text, the gate file last; and the margin of its rules, see `_margin`."""
+        margin = _margin(rows)
+        sets = [
+            StarterSet(
+                name=one.name,
+                metrics=one.metrics,
+                cases=len(one.cases),
+                by_form=one.kind == "prompts",
+                settings=way_of(looked[one.name]).settings if looked else {},
+                why=why_chosen(looked[one.name]) if looked else "",
+            )
+            for one in rows
+        ]
+        starter = Starter(
+            model=self.model, dtype=self.dtype, variants=self.variants, sets=sets, margin=margin[0], why=margin[1]
+        )
+        texts = {f"{one.name}.jsonl": "".join(json.dumps(case) + "\n" for case in one.cases) for one in rows}
+        texts |= {f"{one.name}.yaml": evalset_text(one, self.source) for one in sets}
+        return texts | {GATE_FILE: gate_file_text(starter)}, margin
 
 
 def _model_folder(folder: Path, option: str, model: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from qualgate import evalsets
 from qualgate.config import load_gate_file
 from qualgate.config.starter import Starter, StarterSet, gate_file_text
 from qualgate.errors import Exit
@@ -23,8 +24,8 @@ def rows(folder: Path, count: int, extra: dict | None = None) -> Path:
     return path
 
 
-def init(folder: Path, *words: str, code: int = 0) -> str:
-    done = qualgate("init", *words, cwd=folder)
+def init(folder: Path, *words: str, code: int = 0, look: str = "--no-look") -> str:
+    done = qualgate("init", *words, look, cwd=folder)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
@@ -48,6 +49,36 @@ def test_what_it_writes_passes_every_check_and_plan_is_no_dead_end(tmp_path, cou
     assert body["decidable"] or body["changes"][0]["kind"] == "more cases"
     if planned == Exit.UNDECIDED:
         assert re.search(r"40 cases: an equal variant passes in \d+% of runs; of 64 cases it would in 9 of 10", said)
+
+
+def test_the_baseline_is_asked_first_and_its_answers_choose_the_metric(tmp_path):
+    cases = evalsets.load("grounded_qa", tmp_path).cases[:40]
+    lines = [{"question": one.body["messages"][0]["content"], "answer": one.body["answer"]} for one in cases]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl", look="--look")
+    assert "The baseline was asked 12 cases: by exact_match it is right on 1" in said
+    written = (tmp_path / "own.yaml").read_text()
+    assert "# The baseline was asked 12 cases: by exact_match" in written
+    assert evalsets.load("./own.yaml", tmp_path).metrics == ("exact_match",)
+
+
+def test_a_set_that_the_baseline_cannot_answer_is_not_written(tmp_path):
+    rows(tmp_path, 20)
+    said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl", code=Exit.USAGE, look="--look")
+    assert "own: the baseline is right on too few cases to lose any: 0 of 12 by exact_match" in said
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["mine.jsonl"]
+
+
+def test_without_references_a_gate_on_the_form_of_answers_is_written_and_says_what_it_misses(tmp_path):
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps({"question": f"Ask {n}"}) + "\n" for n in range(60)))
+    said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl")
+    assert "No case has a reference: answers that are empty, cut, repeated or refused are seen, and wrong ones" in said
+    gate = load_gate_file(tmp_path / "gate.yaml")
+    assert {rule.metric for rule in gate.policy.rules if rule.tier == "critical"} == {
+        "format.nonempty", "format.finished", "format.no_loop", "format.no_refusal"
+    }  # fmt: skip
+    assert gate.noise_floor
+    assert qualgate("config", "check", "gate.yaml", cwd=tmp_path).returncode == 0
 
 
 def test_without_cases_a_few_questions_are_written_to_begin_with(tmp_path):

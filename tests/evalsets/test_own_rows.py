@@ -78,3 +78,24 @@ def test_a_row_that_cannot_be_a_case_is_told_with_its_line(tmp_path, row, said):
         read_rows(path, "own", chat=True)
     assert f"{path}:2: " in str(refused.value)
     assert said in str(refused.value)
+
+
+def test_keys_with_few_values_become_tags_and_all_others_are_told(tmp_path):
+    more = [
+        {"kind": "ab"[n % 2], "metadata": {"lang": "de" if n else "en", "seen": n}, "url": f"u{n}"} for n in range(4)
+    ]
+    rows = [{"question": f"Ask {n}", "answer": "x", "tags": ["t"], **one} for n, one in enumerate(more)]
+    found = read_rows(written(tmp_path, rows), "own", chat=True)
+    assert [case["tags"] for case in found.sets[0].cases][:2] == [
+        ["t", "kind:a", "metadata.lang:en"],
+        ["t", "kind:b", "metadata.lang:de"],
+    ]
+    assert '`kind` became tags (2 values): a rule may ask `per: "tag:kind"`' in found.notes
+    assert "left out, as nothing reads them: `url`" in found.notes
+
+
+def test_a_row_without_a_reference_among_others_lacks_it(tmp_path):
+    rows = [{"question": "Ask", "answer": "yes"}, {"question": "Ask what?"}]
+    with pytest.raises(UsageError, match=r":2: nothing says what a right answer is"):
+        read_rows(written(tmp_path, rows), "own", chat=True)
+    assert read_rows(written(tmp_path, rows[1:]), "own", chat=True).sets[0].kind == "prompts"
