@@ -24,8 +24,8 @@ def rows(folder: Path, count: int, extra: dict | None = None) -> Path:
     return path
 
 
-def init(folder: Path, *words: str, code: int = 0, look: str = "--no-look") -> str:
-    done = qualgate("init", *words, look, cwd=folder)
+def init(folder: Path, *words: str, code: int = 0, look: bool = False) -> str:
+    done = qualgate("init", *words, *([] if look else ["--no-look"]), cwd=folder)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 
@@ -55,7 +55,7 @@ def test_the_baseline_is_asked_first_and_its_answers_choose_the_metric(tmp_path)
     cases = evalsets.load("grounded_qa", tmp_path).cases[:40]
     lines = [{"question": one.body["messages"][0]["content"], "answer": one.body["answer"]} for one in cases]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl", look="--look")
+    said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl", look=True)
     assert "The baseline was asked 12 cases: by exact_match it is right on 1" in said
     written = (tmp_path / "own.yaml").read_text()
     assert "# The baseline was asked 12 cases: by exact_match" in written
@@ -64,7 +64,7 @@ def test_the_baseline_is_asked_first_and_its_answers_choose_the_metric(tmp_path)
 
 def test_a_set_that_the_baseline_cannot_answer_is_not_written(tmp_path):
     rows(tmp_path, 20)
-    said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl", code=Exit.USAGE, look="--look")
+    said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl", code=Exit.USAGE, look=True)
     assert "own: the baseline is right on too few cases to lose any: 0 of 12 by exact_match" in said
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["mine.jsonl"]
 
