@@ -32,6 +32,7 @@ from qualgate.cli import (
     starting,
     watching,
 )
+from qualgate.cli.help import Grouped, Plain
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
 from qualgate.errors import Exit, QualgateError
@@ -56,8 +57,9 @@ app = typer.Typer(
     name="qualgate",
     help="Decides whether a quantized LLM variant may replace its full-precision baseline.",
     epilog=EXIT_CODES,
+    cls=Grouped,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -126,6 +128,9 @@ app.add_typer(evalsets.evalset_app, name="evalset")
 app.add_typer(drafting.draft_app, name="draft")
 app.add_typer(intake.intake_app, name="intake")
 app.add_typer(db.db_app, name="db")
+for group in (app, config.config_app, evalsets.evalset_app, drafting.draft_app, intake.intake_app, db.db_app):
+    for registered in group.registered_commands:
+        registered.cls = Plain
 
 
 def main() -> None:

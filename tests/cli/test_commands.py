@@ -33,8 +33,10 @@ def test_help_lists_the_commands_and_the_exit_codes():
     assert shown.returncode == 0
     for code in Exit:
         assert f"{code.value}" in shown.stdout
-    listed = re.findall(r"^  ([a-z]+)  ", shown.stdout[shown.stdout.index("Commands:") :], re.MULTILINE)
-    assert set(listed) == set(COMMANDS)
+    listed = re.findall(r"^  ([a-z]+)  ", shown.stdout[shown.stdout.index("Start here:") :], re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
+    assert "Others:" not in shown.stdout
+    assert [*listed[:3]] == ["init", "plan", "run"], "what most people need stands first"
 
 
 def test_the_version_is_that_of_the_project():
@@ -44,11 +46,12 @@ def test_the_version_is_that_of_the_project():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_and_is_in_the_readme(command):
-    shown = qualgate(command, "--help")
+def test_every_command_has_help_and_is_on_the_page_of_commands(command):
+    shown = qualgate(command, "-h")
     assert shown.returncode == 0
     assert len(shown.stdout.splitlines()) > 3
-    assert f"qualgate {command}" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not re.search(r"<(str|int|list|path)", shown.stdout), "values are TEXT, N and PATH"
+    assert f"qualgate {command}" in (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

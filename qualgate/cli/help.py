@@ -1,0 +1,48 @@
+"""Help pages: commands in groups, the most needed first, and values named as people know them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+GROUPS = {
+    "Start here": ("init", "plan", "run", "config", "doctor", "demo"),
+    "Judge": ("gate", "score", "rescore", "compare", "intake", "nightly", "trend"),
+    "Look": ("runs", "report", "flips", "diff", "drift", "dashboard"),
+    "Serve and load": ("serve", "load"),
+    "Operate": ("db", "submit", "status", "wait", "cancel", "worker", "metrics"),
+    "Develop": ("evalset", "inspect", "quantize", "draft", "bench"),
+}
+_VALUES = {str: "TEXT", list[str]: "TEXT", int: "N", float: "X", Path: "PATH", list[Path]: "PATH"}
+
+
+class Grouped(TyperGroup):
+    """The program: its commands stand in `GROUPS`; one that is in none comes last."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each group as a section of its own."""
+        grouped = {name for names in GROUPS.values() for name in names}
+        others = {"Others": tuple(name for name in self.list_commands(ctx) if name not in grouped)}
+        width = max(map(len, self.list_commands(ctx)))
+        for title, names in (GROUPS | others).items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    rows.append((f"{name:<{width}}", command.get_short_help_str(formatter.width - width - 6)))
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+class Plain(TyperCommand):
+    """A command whose options say TEXT, N and PATH where nothing else was written."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        for option in self.params:
+            kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+            if option.metavar is None and kind in _VALUES:
+                option.metavar = _VALUES[kind]
