@@ -53,12 +53,14 @@ Exit codes (only 0 lets a pipeline continue):
   130  interrupted (143: terminated); run again to resume
 """
 
+HELP = {"help_option_names": ["-h", "--help"]}
+
 app = typer.Typer(
     name="qualgate",
     help="Decides whether a quantized LLM variant may replace its full-precision baseline.",
     epilog=EXIT_CODES,
     cls=Grouped,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -130,7 +132,7 @@ app.add_typer(intake.intake_app, name="intake")
 app.add_typer(db.db_app, name="db")
 for group in (app, config.config_app, evalsets.evalset_app, drafting.draft_app, intake.intake_app, db.db_app):
     for registered in group.registered_commands:
-        registered.cls = Plain
+        registered.cls, registered.context_settings = Plain, HELP
 
 
 def main() -> None:
