@@ -44,5 +44,5 @@ class Plain(TyperCommand):
         super().__init__(*args, **named)
         for option in self.params:
             kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
-            if option.metavar is None and kind in _VALUES:
+            if option.metavar is None and kind in _VALUES and option.param_type_name == "option":
                 option.metavar = _VALUES[kind]
