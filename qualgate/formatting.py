@@ -176,5 +176,9 @@ def reference_text(body: Mapping[str, Any]) -> str:
     """What a case's answer is held against: its `answer`, else what its scorers read."""
     if "answer" in body:
         return str(body["answer"])
-    rest = {name: body[name] for name in ("expected_calls", "schema", "tests") if name in body}
+    rest = {
+        name: body[name]
+        for name in ("references", "contains", "pattern", "expected_calls", "schema", "tests")
+        if name in body
+    }
     return json.dumps(rest, indent=2, ensure_ascii=False) if rest else ""

@@ -111,6 +111,7 @@ for command in (
     pool.worker,
     loading.load,
     looking.runs,
+    looking.answers,
     looking.flips,
     looking.diff,
     scoring.score,

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 GROUPS = {
     "Start here": ("init", "plan", "run", "config", "doctor", "demo"),
     "Judge": ("gate", "score", "rescore", "compare", "intake", "nightly", "trend"),
-    "Look": ("runs", "report", "flips", "diff", "drift", "dashboard"),
+    "Look": ("runs", "report", "answers", "flips", "diff", "drift", "dashboard"),
     "Serve and load": ("serve", "load"),
     "Operate": ("db", "submit", "status", "wait", "cancel", "worker", "metrics"),
     "Develop": ("evalset", "inspect", "quantize", "draft", "bench"),

@@ -86,6 +86,43 @@ def flips(
     print_flips(variant, found, total, sum(one.pairs for one in fits), way)
 
 
+def answers(
+    run: RunArgument,
+    arm: Annotated[str | None, typer.Option("--arm", help="a variant's name; else the first one's answers")] = None,
+    evalset: Annotated[str | None, typer.Option("--set", help="of this evalset alone")] = None,
+    show: Annotated[
+        str | None, typer.Option("--show", help="lost, gained, both-wrong, same, cut or empty; else every case")
+    ] = None,
+    search: Annotated[str, typer.Option("--search", help="a part of an answer or of the case")] = "",
+    case: Annotated[str | None, typer.Option("--case", metavar="ID", help="one case")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="how many are shown")] = 20,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show cases side by side: prompt, reference, both answers, scores and why; also those that are wrong in both."""
+    from qualgate.documents import nearest
+    from qualgate.report.answer_list import print_answers
+    from qualgate.store import queries
+    from qualgate.store.database import open_store
+    from qualgate.store.evidence import check_evidence
+
+    if show is not None and show not in queries.SHOWS:
+        raise UsageError(f"--show {show!r:.40}{nearest(show, queries.SHOWS)}; it is one of {', '.join(queries.SHOWS)}")
+    with open_store(store_url(None, store), create=False) as opened:
+        names = [one.name for one in queries.run_summary(opened, run).arms if not one.spec.is_baseline]
+        if arm is not None and arm not in names:
+            raise UsageError(f"run {run} has no variant {arm!r:.80}{nearest(arm, names)}. It has: {', '.join(names)}.")
+        check_evidence(opened, run)
+        variant = arm or names[0]
+        found, total = queries.side_by_side(
+            opened, run, variant, evalset=evalset, show=show, search=search, case_id=case, limit=limit
+        )
+    if as_json:
+        _say_json([asdict(one) for one in found])
+    else:
+        print_answers(variant, found, total)
+
+
 def diff(
     before: RunArgument,
     after: RunArgument,

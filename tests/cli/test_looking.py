@@ -162,3 +162,45 @@ def test_a_terminal_gets_coloured_words_and_a_file_none(stored, monkeypatch, cap
         monkeypatch.setenv("FORCE_COLOR", "1") if forced else monkeypatch.delenv("FORCE_COLOR")
         print_runs(lines, len(lines))
         assert ("\x1b[" in capsys.readouterr().out) is forced
+
+
+@pytest.mark.parametrize("show", queries.SHOWS)
+def test_answers_are_shown_side_by_side_by_what_became_of_them(stored, show):
+    """Held against every pair of the run, read case by case."""
+    url, _, second, _ = stored
+    with open_store(url, create=False) as store:
+        pairs = [
+            (name, queries.case_detail(store, second, "int4-g32", *name))
+            for name in {(key.evalset, key.case_id, key.repeat) for key in runs.evidence(store, second).expected}
+        ]
+
+    def shown(pair: queries.CaseDetail) -> bool:
+        values = {(a.value, b.value) for a in pair.baseline.scores for b in pair.variant.scores if a.metric == b.metric}
+        both = pair.baseline, pair.variant
+        return {
+            "lost": (1, 0) in values, "gained": (0, 1) in values, "both-wrong": (0, 0) in values,
+            "same": pair.baseline.text == pair.variant.text, "cut": any(one.finish_reason == "length" for one in both),
+            "empty": any(not one.text.strip() for one in both),
+        }[show]  # fmt: skip
+
+    expected = sorted(name for name, pair in pairs if shown(pair))
+    body = json.loads(
+        asked("answers", second, "--arm", "int4-g32", "--show", show, "--limit", "999", "--json", url=url)
+    )
+    assert [(one["evalset"], one["case_id"], one["repeat"]) for one in body] == expected
+    assert f"int4-g32 and its baseline: {len(expected)} case" in asked(
+        "answers", second, "--arm", "int4-g32", "--show", show, url=url
+    )
+
+
+def test_answers_are_searched_and_mistakes_name_the_nearest(stored):
+    url, _, second, _ = stored
+    (case, *_) = json.loads(asked("answers", second, "--limit", "1", "--json", url=url))
+    found = json.loads(asked("answers", second, "--case", case["case_id"], "--set", case["evalset"], "--json", url=url))
+    assert found == [case]
+    assert case in json.loads(
+        asked("answers", second, "--search", case["variant"].upper(), "--limit", "999", "--json", url=url)
+    )
+    assert json.loads(asked("answers", second, "--search", "100%_\\", "--json", url=url)) == []
+    assert "did you mean 'lost'" in asked("answers", second, "--show", "lots", url=url, code=Exit.USAGE)
+    assert "has no variant 'int4'" in asked("answers", second, "--arm", "int4", url=url, code=Exit.USAGE)

@@ -30,6 +30,7 @@ from qualgate.store.queries.pages import (
     verdict_words,
 )
 from qualgate.store.queries.readings import READINGS, Readings, read_by, readings
+from qualgate.store.queries.side_by_side import SHOWS, Compared, Show, side_by_side
 from qualgate.store.queries.summary import (
     ArmLine,
     EvalsetLine,
@@ -46,11 +47,13 @@ from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajec
 
 __all__ = [
     "READINGS",
+    "SHOWS",
     "Answer",
     "AnswerTime",
     "ArmLine",
     "CaseDetail",
     "Changed",
+    "Compared",
     "Direction",
     "EvalsetLine",
     "Flaky",
@@ -63,6 +66,7 @@ __all__ = [
     "RunSummary",
     "Said",
     "ScoredPair",
+    "Show",
     "StoredVerdict",
     "Trajectories",
     "Trajectory",
@@ -98,6 +102,7 @@ __all__ = [
     "read_by",
     "readings",
     "run_summary",
+    "side_by_side",
     "trajectories",
     "verdict_words",
     "verdicts_at",
