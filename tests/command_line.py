@@ -8,7 +8,6 @@ for what only a process has: an environment from its first line on, signals, wha
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import multiprocessing
 import multiprocessing.forkserver as forkserver
@@ -19,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 
 import qualgate as package
 from qualgate.cli import main
@@ -27,9 +25,6 @@ from qualgate.workers import pool
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = str(Path(package.__file__).parent / "__main__.py")
-
-# The commands are made of their functions once, not for each call: that took a fifth of the time of tests/cli.
-typer.main.get_command = functools.cache(typer.main.get_command)
 
 # What a worker imports: the server does it once, its workers find it there.
 multiprocessing.set_forkserver_preload(

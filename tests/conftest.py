@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 from tests.depth import DEEP, FEW, MANY
@@ -14,6 +17,9 @@ from tests.depth import DEEP, FEW, MANY
 # Hypothesis gives an example 200 ms; a busy machine's own pauses are longer.
 settings.register_profile("qualgate", deadline=None, max_examples=MANY if DEEP else FEW)
 settings.load_profile("qualgate")
+
+# Commands are made of their functions once, not for each call: that took a fifth of the time of tests/cli.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 # What was imported and collected stays to the end, and looking through it for garbage again and again took a sixth of
 # the time of all tests.
