@@ -5,7 +5,7 @@ A model that answers in sentences is right on nothing by `exact_match`, and then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ from qualgate.pipeline.trial import as_trial
 from qualgate.records import Case, Evalset
 from qualgate.scoring import score
 from qualgate.scoring.outcome import quote
+from qualgate.scoring.registry import scorers_of
 from qualgate.stats.intervals import binomial_lower, clustered_share
+from qualgate.store.database import Store
+from qualgate.store.queries import CaseDetail, case_detail, side_by_side
 
 LENGTH = 256  # tokens of an answer while nobody knows how long the baseline's are
 CASES = 12  # asked of each set
@@ -225,3 +228,35 @@ def _too_short(one: OwnSet) -> str:
 
 def _prompt(case: Mapping[str, Any]) -> str:
     return str(case.get("prompt") or case["messages"][-1]["content"])
+
+
+def read_otherwise(store: Store, run_id: str, variant: str) -> Iterator[str]:
+    """A line for each set of a trial whose baseline is right on few answers that another metric would find right."""
+    by_set: dict[str, list[CaseDetail]] = {}
+    for one in side_by_side(store, run_id, variant, limit=CASES)[0]:
+        detail = case_detail(store, run_id, variant, one.evalset, one.case_id, one.repeat)
+        by_set.setdefault(one.evalset, []).append(detail)
+    for name, found in by_set.items():
+        answers = [
+            Answer(case=one.body, text=one.baseline.text, tokens=0, cut=one.baseline.finish_reason == "length")
+            for one in found
+        ]
+        scored = found[0].baseline.scores[-1:]
+        right = sum(detail.baseline.scores[-1].value == 1 for detail in found if detail.baseline.scores)
+        for way in (Way(metrics=("contains",)), Way(metrics=("numeric",))) if scored and 2 * right < len(found) else ():
+            if any(fault for answer in answers for fault in _unfit(way, answer)):
+                continue
+            would = round(sum(way.values(answers)))
+            if would > right + len(found) // 4:
+                yield (
+                    f"{name}: the baseline is right on {right} of {counted(len(found), 'case')} by {scored[0].metric}; "
+                    f"`{way.label}` would score {would} of {len(found)}: write `metrics: [{way.label}]` in the set's "
+                    "YAML"
+                )
+                break
+
+
+def _unfit(way: Way, answer: Answer) -> Iterator[str]:
+    evalset = Evalset(name="own", version="1", sha256="", metrics=way.metrics)
+    for scorer in scorers_of(way.metrics):
+        yield from scorer.unscorable(dict(answer.case), evalset)

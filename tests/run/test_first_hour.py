@@ -28,4 +28,20 @@ def test_each_command_names_the_next_one_until_there_is_a_verdict(tmp_path):
     assert [name for name, _ in printed] == ["plan", "run", "run"], "with the installation five commands"
     ended = [qualgate(name, *shlex.split(words), cwd=tmp_path) for name, words in printed]
     assert [one.returncode for one in ended] == [12, 12, 0], "too few to be sure beforehand; a trial; nothing flipped"
-    assert re.search(r"^int8 +APPROVE +the critical rule is proven$", ended[-1].stdout, re.MULTILINE)
+    assert re.search(r"^int8 +APPROVE +(the critical rule is proven|no answer differs: .*)$", ended[-1].stdout, re.MULTILINE)
+
+
+@pytest.mark.proof
+def test_a_trial_shows_its_answers_and_the_metric_that_would_read_them(tmp_path):
+    """The baseline answers in sentences, and `exact_match` was chosen."""
+    cases = evalsets.load("grounded_qa", tmp_path).cases[:6]
+    asked = [(case.body["messages"][0]["content"], case.body["answer"].rstrip(".").split()[-1]) for case in cases]
+    lines = [json.dumps({"question": question, "answer": word}) + "\n" for question, word in asked]
+    (tmp_path / "mine.jsonl").write_text("".join(lines))
+    words = ("init", "--model", "reference", "--cases", "mine.jsonl", "--no-look", "--max-new-tokens", "64")
+    assert qualgate(*words, cwd=tmp_path).returncode == 0
+    shown = qualgate("run", "gate.yaml", "--limit", "5", cwd=tmp_path).stdout
+    assert shown.count("exact_match wrong → wrong") == 5
+    assert re.search(
+        r"right on 0 of 5 cases by exact_match; `contains` would score [345] of 5", " ".join(shown.split())
+    )
