@@ -59,7 +59,7 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
         decided = replace(decided, verdicts=told)
     decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
-    if not (policy.nel or policy.trial or evidence.trial):  # these gate by other means, or decide nothing
+    if not (policy.nel or evidence.trial):  # these gate by other means, or decide nothing
         held = hold(policy, evidence.expected, now[:10]).cases
         missed = uncounted(cases_of(evidence, held), slices_of(evidence, policy))
         decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))

@@ -6,13 +6,14 @@ answer. Two models may answer alike: then the rows of each file name their model
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
+from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
 
 from qualgate.errors import UsageError
 from qualgate.intake.score_rows import ScoreRow, Scores, is_score
-from qualgate.intake.serving_rows import TIMES
 
 RowId = tuple[str, str, int, str]  # evalset, case, repeat, metric
 
@@ -24,27 +25,21 @@ def refuse_one_file_twice(files: Mapping[str, Path]) -> None:
             raise UsageError(f"{one} is given as the file of two arms; give each arm's own")
 
 
-def refuse_copies(sides: Mapping[str, Scores], targets: Mapping[str, str]) -> None:
-    """Raise UsageError where two arms have the same answers and nothing says that two models gave them.
-
-    targets: of each arm that only speculates, whose answers it is to give; it differs in what its answers took.
-    """
-    for one, other in combinations(sides, 2):
-        speculates = targets.get(other) == one or targets.get(one) == other
-        if _same_answers(sides[one], sides[other], speculates) and not _two_models(sides[one], sides[other]):
+def refuse_copies(sides: Mapping[str, Scores]) -> None:
+    """Raise UsageError where two arms have the same answers and nothing says that two models gave them."""
+    for one, other in combinations(sides.values(), 2):
+        if _same_answers(one, other) and not _two_models(one, other):
             raise UsageError(
-                f"{sides[other].source} holds the answers of {sides[one].source}: every id, value, text and hash is "
-                "equal, and a copy says nothing of a variant. Give the variant's own rows. If two models truly "
-                "answered alike, let each row say whose answer it is (`model`), as `qualgate score` does where the "
-                "outputs say so."
+                f"{other.source} holds the answers of {one.source}: every id, value, text and hash is equal, and a "
+                "copy says nothing of a variant. Give the variant's own rows. If two models truly answered alike, or "
+                "one only speculates, let each row say whose answer it is (`model`), as `qualgate score` does where "
+                "the outputs say so."
             )
 
 
-def _same_answers(one: Scores, other: Scores, times_count: bool) -> bool:
+def _same_answers(one: Scores, other: Scores) -> bool:
     ours, theirs = _by_id(one), _by_id(other)
-    if not ours or ours.keys() != theirs.keys():
-        return False
-    return not any(_differ(row, theirs[at]) or (times_count and _took(row, theirs[at])) for at, row in ours.items())
+    return bool(ours) and ours.keys() == theirs.keys() and not any(_differ(row, theirs[at]) for at, row in ours.items())
 
 
 def _by_id(side: Scores) -> dict[RowId, ScoreRow]:
@@ -55,19 +50,27 @@ def _differ(one: ScoreRow, other: ScoreRow) -> bool:
     """In its value, or in a text or a hash that both state."""
     stated = (
         (one.case_hash, other.case_hash),
-        (one.extracted, other.extracted),
+        (_plain(one.extracted), _plain(other.extracted)),
         (one.served.tokens_sha256, other.served.tokens_sha256),
         (one.served.text_sha256, other.served.text_sha256),
     )
     return one.value != other.value or any(mine and theirs and mine != theirs for mine, theirs in stated)
 
 
-def _took(one: ScoreRow, other: ScoreRow) -> bool:
-    """Whether the answers took different times, or tries, or drafts."""
-    names = (*TIMES, "attempts", "draft_proposed", "draft_accepted")
-    return any(getattr(one.served, name) != getattr(other.served, name) for name in names)
+def _plain(text: str) -> str:
+    """A number by its value: a file that a table was made of writes 7 as 7.0."""
+    try:
+        return str(Decimal(text.strip()).normalize())
+    except (ArithmeticError, ValueError):
+        return text.strip()
 
 
 def _two_models(one: Scores, other: Scores) -> bool:
-    ours, theirs = ({row.model for row in side.rows} for side in (one, other))
+    """Every row names a model, and no name of the one file is the other's but for letter case and blanks."""
+    ours, theirs = ({_folded(row.model) for row in side.rows} for side in (one, other))
     return "" not in ours | theirs and ours.isdisjoint(theirs)
+
+
+def _folded(name: str) -> str:
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(c for c in plain if not c.isspace() and unicodedata.category(c) != "Cf")

@@ -87,8 +87,7 @@ def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path 
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
     sides = {arm: read_score_rows(path, default or "") for arm, path in files.items()}
-    arms = gate.four_arm
-    refuse_copies(sides, {arms.speculation: BASELINE, arms.both: arms.quantization} if arms else {})
+    refuse_copies(sides)
     refuse_other_models(gate, sides)
     found = {row.evalset for side in sides.values() for row in side.rows if row.evalset}
     if strange := sorted(found - set(names)):

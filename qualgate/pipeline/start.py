@@ -6,12 +6,12 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qualgate import evalsets
-from qualgate.config import load_gate_file
+from qualgate.config import GateFile, load_gate_file
 from qualgate.config.arms import VARIANT_NAME
 from qualgate.config.gate_file import SHIPPED_MODEL_FOLDER
 from qualgate.config.paths import SHIPPED_MODEL
@@ -99,33 +99,43 @@ def start(
     _check_sets(rows.sets, texts, cases)
     _refuse_present(folder, texts)
     written = _write(folder, texts)
-    notes = list(rows.notes)
+    sets, looked = rows.sets, {}
     try:
         gate = load_gate_file(folder / GATE_FILE)
         make_plan(gate)
-        sets = rows.sets
         if look:
-            answers = first_answers(gate, progress)
-            looked = {one.name: choose(one, answers[one.name], margin[0]) for one in rows.sets}
-            refuse_unjudgeable(looked)
-            sets = tuple(replace(one, metrics=way_of(looked[one.name]).metrics) for one in sets)
-            if free:
-                sets = tuple(one.with_length(length_for(answers[one.name])) for one in sets)
+            sets, looked = _as_answered(sets, gate, margin[0], free, progress)
             texts, margin = draft.texts(sets, looked)
             for name, text in texts.items():
                 (folder / name).write_text(text, encoding="utf-8")
             make_plan(load_gate_file(folder / GATE_FILE))
-            notes += [line for name, one in looked.items() for line in looked_as_lines(name, one)]
     except BaseException:
         for path in written:
             path.unlink(missing_ok=True)
         raise
+    notes = (*rows.notes, *_notes(sets, looked), f"margins: {margin[1]}")
+    return Started(files=tuple(texts)[::-1], notes=notes, decidable=margin[2])
+
+
+def _as_answered(
+    sets: Sequence[OwnSet], gate: GateFile, margin: float, free: bool, progress: Callable[[str], None]
+) -> tuple[tuple[OwnSet, ...], dict[str, Looked]]:
+    """The sets scored as the baseline's first answers allow, and what was found. free: no length was asked for."""
+    answers = first_answers(gate, progress)
+    looked = {one.name: choose(one, answers[one.name], margin) for one in sets}
+    refuse_unjudgeable(looked)
+    scored = (replace(one, metrics=way_of(looked[one.name]).metrics) for one in sets)
+    return tuple(one.with_length(length_for(answers[one.name])) if free else one for one in scored), looked
+
+
+def _notes(sets: Sequence[OwnSet], looked: Mapping[str, Looked]) -> Iterator[str]:
+    for name, found in looked.items():
+        yield from looked_as_lines(name, found)
     for one in sets:
         most = max(case["max_new_tokens"] for case in one.cases)
-        notes.append(f"{one.name}: {counted(len(one.cases), 'case')}, answers of at most {most:,} tokens")
+        yield f"{one.name}: {counted(len(one.cases), 'case')}, answers of at most {most:,} tokens"
     if any(one.kind == "prompts" for one in sets):
-        notes.append(FORM_ALONE)
-    return Started(files=tuple(texts)[::-1], notes=(*notes, f"margins: {margin[1]}"), decidable=margin[2])
+        yield FORM_ALONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ def judged(*rules: Rule, held: dict | None = None, lost: float = 0.0, **policy) 
         ((MATCH, FINISHED), {"code": ANSWER, "data": NOTHING}, ""),
         ((FINISHED,), {"code": ANSWER, "data": NOTHING}, "120 of code"),
         ((MATCH,), {"code": ANSWER, "data": NOTHING}, "{metric: format.nonempty, evalset: data, max_drop: 0.02}"),
-        ((MATCH, VALID), {"code": ANSWER, "data": ANSWER}, "score the set by exact_match or numeric or math, and"),
+        ((MATCH, VALID), {"code": ANSWER, "data": ANSWER}, "score the set by exact_match or contains or pattern, and"),
         ((MATCH, replace(MATCH, metric="json.schema", tier="supporting")), None, "120 of data"),
         ((replace(MATCH, where="tag:hard"), replace(MATCH, metric="json.schema")), None, "of code"),
     ],

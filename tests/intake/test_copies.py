@@ -45,9 +45,11 @@ def first(**fields):
         without("model"),
         without("extracted"),
         without("text_sha256"),
+        changed(extracted=" yes "),
+        changed(draft_proposed=9, draft_accepted=7),
         lambda rows: [row | {"value": 9.0} if row["metric"].startswith("latency.") else row for row in rows],
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_a_file_with_the_baselines_answers_is_a_copy_of_it_whatever_else_it_says(tmp_path, change):
     gate, a, b = exported(tmp_path, planted.run(n=120))
@@ -65,6 +67,7 @@ def test_a_file_with_the_baselines_answers_is_a_copy_of_it_whatever_else_it_says
         (changed(text_sha256="2" * 64), 0),
         (changed(model="int4"), 0),
         (first(model="int4"), 64),
+        (changed(model="Baseline "), 64),
         (lambda rows: [row | {"model": "int4"} for row in rows[1:]] + [without("model")(rows[:1])[0]], 64),
         (lambda rows: rows[1:], 13),
     ],

@@ -31,7 +31,8 @@ def choose(
 ) -> tuple[str, str]:
     """(arm, why). The cheapest arm that passed every step; of arms whose costs cannot be told apart, the simplest.
 
-    `both` passes by beating both singles. singles: the simpler first; cheaper: the second is surely cheaper than it.
+    `both` passes by beating both singles. singles: the simpler first. cheaper: one of them is surely cheaper than the
+    other, so the one that costs less is.
     """
     if unknown := next((one for name in names for one in steps[name] if _not_what_it_is_called(one)), None):
         return "", f"{unknown.arm}: {unknown.reason}"

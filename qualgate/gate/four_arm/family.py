@@ -1,8 +1,9 @@
 """One of three arms is chosen, so a wrong choice has three chances: each arm is held to less error than alpha.
 
 By closed testing over all three arms, whatever each one's own test says: an arm that fails could have been the chosen
-one. `both` whose quality is that of quantization by parity shares that part with it, and two arms pay no price for one
-test.
+one. That one single arm is cheaper than the other is a claim of its own, in either direction: which of the two is the
+simpler depends on an arm's quality, and no arm's quality may turn proven by what another loses. `both` whose quality is
+that of quantization by parity shares that part with it, and two arms pay no price for one test.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Steps = Mapping[str, list[ArmStep]]
 def over_the_choice(
     at: Callable[[int], Steps], shared: Mapping[str, str], singles: tuple[str, str], costs: Costs, alpha: float
 ) -> tuple[dict[str, list[ArmStep]], bool]:
-    """The steps, those undecided that hold at alpha and not over the choice; and whether the second of the singles is
-    surely cheaper than the first, over the choice as well.
+    """The steps, those undecided that hold at alpha and not over the choice; and whether one of the singles is surely
+    cheaper than the other, over the choice as well.
 
     at: k → every step at alpha / k. shared: an arm's name → the arm whose quality it has by parity.
     """
@@ -43,7 +44,7 @@ def over_the_choice(
             proven = (steps[name][place].status == "proven" for steps in levels)
             among[part] = min(among.get(part, CLAIMS), _before_false(proven))
     claims = {name: list(places) for name, places in parts.items()}
-    cheaper = f"{singles[1]} is cheaper than {singles[0]}"
+    cheaper = "one single is cheaper than the other"
     claims[cheaper] = [*claims[singles[0]], *claims[singles[1]], cheaper]
     among[cheaper] = _before_false(_cheaper(costs, singles, alpha / k) for k in range(1, CLAIMS + 1))
     held = held_together(claims, among)
@@ -64,5 +65,6 @@ def _before_false(values: Iterable[bool]) -> int:
 
 
 def _cheaper(costs: Costs, singles: tuple[str, str], alpha: float) -> bool:
-    found = costs.ratio(singles[1], singles[0])
-    return found is not None and found.bounds(1.0, alpha).p_below <= alpha
+    """Two-sided: half of alpha for each direction."""
+    ratios = [costs.ratio(one, other) for one, other in (singles, singles[::-1])]
+    return any(ratio is not None and ratio.bounds(1.0, alpha / 2).p_below <= alpha / 2 for ratio in ratios)

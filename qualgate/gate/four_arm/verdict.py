@@ -156,7 +156,7 @@ def decide_four(evidence: RunEvidence, policy: Policy, now: str = "") -> tuple[V
 def _over_the_choice(
     four: _Four, found: Sequence[Interaction], costs: Costs, by_rules: Callable[[float], dict[str, Verdict]]
 ) -> tuple[dict[str, list[ArmStep]], tuple[str, str], bool]:
-    """The steps over the choice; the single arms, the simpler first; and whether the other is surely cheaper."""
+    """The steps over the choice; the single arms, the simpler first; and whether one of them is surely cheaper."""
     barred: dict[str, Collection[str]] = {}
 
     def at(k: int) -> dict[str, list[ArmStep]]:

@@ -22,7 +22,7 @@ from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.planned_sets import Kind, Marks, PlannedSet
 from qualgate.stats.cluster_bets import log_bets
 from qualgate.stats.intervals import binomial_lower, binomial_upper, independent_clusters, normal_quantile
-from qualgate.stats.paired.compare import MIN_CLUSTERS
+from qualgate.stats.paired.compare import MIN_CLUSTERS, TRUSTED_CLUSTERS
 from qualgate.stats.paired.region import evidence
 from qualgate.stats.power import approved, blocked, evidence_threshold
 from qualgate.stats.relative import RATE_PART
@@ -295,10 +295,30 @@ def decide_clusters(
         within[within] = _each(
             np.minimum(lost[0], size - gained[0])[within], gained[0][within], size[within], keep[within], alpha
         )
+        within &= _trusted(down, up, n, drawn.flipped, size, int(trials), keep, alpha)
     beyond[beyond] = _each(
         np.minimum(gained[1], size - lost[1])[beyond], lost[1][beyond], size[beyond], -lose[beyond], strict
     )
+    beyond &= _trusted(up, down, n, drawn.flipped, size, int(trials), -lose, strict)
     return within, beyond
+
+
+def _trusted(
+    down: NDArray, up: NDArray, n: int, flipped: NDArray, size: NDArray, least: int, loss: NDArray, alpha: float
+) -> NDArray:
+    """[draws] that pass the test joined with that at the surely independent pairs, where flips in few clusters tell the
+    clustering: as `compare_clustered_pairs` joins them."""
+    trust = (flipped - MIN_CLUSTERS + 1) / (TRUSTED_CLUSTERS - MIN_CLUSTERS + 1)
+    held = np.full(len(flipped), True)
+    some = (trust > 0) & (trust < 1) & (size > least)
+    if some.any():
+        each = []
+        for pairs in (np.full(len(flipped), max(least, 1)), size):
+            worst = np.minimum(np.ceil(down * pairs / n), pairs - np.floor(up * pairs / n))
+            each.append(evidence(worst[some], np.floor(up * pairs / n)[some], pairs[some], loss[some]))
+        joined = each[0] + trust[some] * (each[1] - each[0])
+        held[some] = joined >= normal_quantile(1 - alpha)
+    return held
 
 
 def decide_relative(

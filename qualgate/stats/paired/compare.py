@@ -39,6 +39,8 @@ METHOD_CLUSTERED = "paired_clustered/3"
 METHOD_BETS = "paired_cluster_bets/1"  # of a loss within the margin; of one beyond it METHOD_CLUSTERED
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
+TRUSTED_CLUSTERS = 40  # flips in so many tell the clustering alone: below, it is trusted step by step, for a flip more
+# that changed the effective size at once would move a bound by up to nine tenths of a margin (row `monotone`)
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction
 
 
@@ -183,18 +185,14 @@ def compare_clustered_pairs(
     lower, upper, p_within, p_beyond = mean.lower, mean.upper, mean.p_above, mean.p_below
     if np.isin(difference, (-1.0, 0.0, 1.0)).all():
         _, members = np.unique(np.asarray(clusters), return_inverse=True)
-        size, sizes = _effective_size(difference, members, mean, alpha), np.bincount(members)
-        share = size / n
-        best = int(lost * share), min(ceil(gained * share), size - int(lost * share))
-        beyond = _excluded(*reversed(best), size, -float(margin), float(alpha), plainly=True)
+        sizes = np.bincount(members)
+        within, beyond = _at_effective_size(difference, members, mean, float(margin), float(alpha))
         unseen = clustered_mean(difference, members, -margin, alpha)
         upper, p_beyond = max(unseen.upper, beyond.most), max(unseen.p_below, beyond.p)
         if margin_known and bets_serve(sizes, margin, alpha):
             p_within, most = proof_by_bets(np.bincount(members, -difference), sizes, margin, alpha)
             lower, method = -most, METHOD_BETS
         else:
-            worst = min(ceil(lost * share), size - int(gained * share)), int(gained * share)
-            within = _excluded(*worst, size, float(margin), float(alpha), plainly=True)
             lower, p_within = min(unseen.lower, -within.most), max(unseen.p_above, within.p)
             method = METHOD_CLUSTERED
     else:
@@ -215,14 +213,49 @@ def compare_clustered_pairs(
     )
 
 
-def _effective_size(difference: NDArray, members: NDArray, mean: Bounds, alpha: float) -> int:
-    """Pairs that tell as much by themselves; an effective size is no exact one, so tables come in order of evidence."""
+def _at_effective_size(
+    difference: NDArray, members: NDArray, mean: Bounds, margin: float, alpha: float
+) -> tuple[_Excluded, _Excluded]:
+    """The exact test of "within" and of "beyond" at the pairs that tell as much by themselves.
+
+    Flips in fewer than `MIN_CLUSTERS` clusters do not tell the clustering, and it is taken at its worst; in
+    `TRUSTED_CLUSTERS` they do. In between both tests are joined on the normal scale, never below the second.
+    """
+    flipped = len(np.unique(members[difference != 0]))
+    trust = min(max((flipped - MIN_CLUSTERS + 1) / (TRUSTED_CLUSTERS - MIN_CLUSTERS + 1), 0.0), 1.0)
+    unclustered = len(difference) / independent_trials(np.ones(len(difference)), members, alpha)
+    effects = [unclustered] * (trust < 1) + [_design_effect(difference, mean, alpha, unclustered)] * (trust > 0)
+    tests = [_both_sides(difference, max(int(len(difference) / one), 1), margin, alpha) for one in effects]
+    if len(tests) == 1 or tests[0] == tests[1]:
+        return tests[0]
+    (worst, better), (best, surer) = zip(*tests, strict=True)
+    return _joined(worst, better, trust, margin, alpha), _joined(best, surer, trust, -margin, alpha)
+
+
+def _both_sides(difference: NDArray, size: int, margin: float, alpha: float) -> tuple[_Excluded, _Excluded]:
+    """Lost and gained as shares of so many pairs, each side's counts rounded against it."""
+    lost, gained = (np.count_nonzero(flip) * size / len(difference) for flip in (difference < 0, difference > 0))
+    worst = min(ceil(lost), size - int(gained)), int(gained)
+    best = int(lost), min(ceil(gained), size - int(lost))
+    return (
+        _excluded(*worst, size, margin, alpha, plainly=True),
+        _excluded(*reversed(best), size, -margin, alpha, plainly=True),
+    )
+
+
+def _joined(first: _Excluded, second: _Excluded, trust: float, margin: float, alpha: float) -> _Excluded:
+    """Between two tests of one side, `trust` of the way from the first to the second; no stricter than the second."""
+    z = [float(ndtri(min(max(one.p, 1e-12), 1 - 1e-12))) for one in (first, second)]
+    p = max(float(ndtr(z[0] + trust * (z[1] - z[0]))), second.p)
+    most = max(first.most + trust * (second.most - first.most), second.most)
+    return _Excluded(p, min(most, margin) if p <= alpha else max(most, nextafter(margin, 2)))
+
+
+def _design_effect(difference: NDArray, mean: Bounds, alpha: float, most: float) -> float:
+    """Pairs for one that tells as much by itself, as the flips show it; an effective size is no exact one, so tables
+    come in order of evidence."""
     n = len(difference)
-    # Of unequal clusters the large ones may be those that fail: they count by their size, see `independent_trials`.
-    design_effect = n / independent_trials(np.ones(n), members, alpha)
-    if len(np.unique(members[difference != 0])) >= MIN_CLUSTERS:
-        independent = clustered_ratio(difference, np.ones(n), np.arange(n), 0.0, alpha)
-        width, plain = mean.upper - mean.lower, independent.upper - independent.lower
-        # Pairs that all flip alike show no spread to compare: the effective size stays the number of clusters.
-        design_effect = min(max((width / plain) ** 2, 1.0), design_effect) if plain > 0 else design_effect
-    return max(int(n / design_effect), 1)
+    independent = clustered_ratio(difference, np.ones(n), np.arange(n), 0.0, alpha)
+    width, plain = mean.upper - mean.lower, independent.upper - independent.lower
+    # Pairs that all flip alike show no spread to compare: the effective size stays the number of clusters.
+    return min(max((width / plain) ** 2, 1.0), most) if plain > 0 else most
