@@ -174,7 +174,9 @@ def run_and_show(
         tell(f"could not run: {failure}")
     report = _report(gate.store_url, outcome.run_id, gate, warn_only)
     if gate.policy.trial is not None and gate.policy.trial.limit and not outcome.failures and not as_json:
-        _show_answers(gate, outcome.run_id)
+        from qualgate.cli.looking import show_trial
+
+        show_trial(gate, outcome.run_id)
     _show(report, as_json)
     if outcome.nel and not as_json:
         print_peers((), outcome.nel, outcome.verdicts)
@@ -192,22 +194,6 @@ def run_and_show(
         say(f"open the dashboard: {own_name()} dashboard --store {quote(near(gate.store_url))}\n")
         say(fit("\n".join(report.lines())))
     raise typer.Exit(_code(outcome.exit, warn_only))
-
-
-def _show_answers(gate: GateFile, run_id: str) -> None:
-    """Every case of a trial with its answers, and whether another metric would read them better."""
-    from qualgate.pipeline.first_answers import CASES, read_otherwise
-    from qualgate.report.answer_list import print_answers
-    from qualgate.report.screen import fit
-    from qualgate.store.database import open_store
-    from qualgate.store.queries import side_by_side
-
-    with open_store(gate.store_url, create=False) as store:
-        for arm in gate.variants:
-            print_answers(arm.name, *side_by_side(store, run_id, arm.name, limit=CASES))
-        for line in read_otherwise(store, run_id, gate.variants[0].name):
-            say(fit(f"\n{line}"))
-    say("")
 
 
 def plan(

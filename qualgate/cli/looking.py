@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url, store_url_of
 from qualgate.cli.stdout import say
-from qualgate.errors import UsageError
+from qualgate.errors import UsageError, close_names
+
+if TYPE_CHECKING:
+    from qualgate.config import GateFile
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="a run's id; `qualgate runs` lists them")]
 
@@ -100,18 +104,17 @@ def answers(
     as_json: JsonOption = False,
 ) -> None:
     """Show cases side by side: prompt, reference, both answers, scores and why; also those that are wrong in both."""
-    from qualgate.documents import nearest
     from qualgate.report.answer_list import print_answers
     from qualgate.store import queries
     from qualgate.store.database import open_store
     from qualgate.store.evidence import check_evidence
 
     if show is not None and show not in queries.SHOWS:
-        raise UsageError(f"--show {show!r:.40}{nearest(show, queries.SHOWS)}; it is one of {', '.join(queries.SHOWS)}")
+        raise UsageError(f"--show {show!r:.40}{_meant(show, queries.SHOWS)}; it is one of {', '.join(queries.SHOWS)}")
     with open_store(store_url(None, store), create=False) as opened:
         names = [one.name for one in queries.run_summary(opened, run).arms if not one.spec.is_baseline]
         if arm is not None and arm not in names:
-            raise UsageError(f"run {run} has no variant {arm!r:.80}{nearest(arm, names)}. It has: {', '.join(names)}.")
+            raise UsageError(f"run {run} has no variant {arm!r:.80}{_meant(arm, names)}. It has: {', '.join(names)}.")
         check_evidence(opened, run)
         variant = arm or names[0]
         found, total = queries.side_by_side(
@@ -121,6 +124,22 @@ def answers(
         _say_json([asdict(one) for one in found])
     else:
         print_answers(variant, found, total)
+
+
+def show_trial(gate: GateFile, run_id: str) -> None:
+    """Every case of a trial with its answers, and whether another metric would read them better."""
+    from qualgate.pipeline.first_answers import CASES, read_otherwise
+    from qualgate.report.answer_list import print_answers
+    from qualgate.report.screen import fit
+    from qualgate.store.database import open_store
+    from qualgate.store.queries import side_by_side
+
+    with open_store(gate.store_url, create=False) as store:
+        for arm in gate.variants:
+            print_answers(arm.name, *side_by_side(store, run_id, arm.name, limit=CASES))
+        for line in read_otherwise(store, run_id, gate.variants[0].name):
+            say(fit(f"\n{line}"))
+    say("")
 
 
 def diff(
@@ -138,6 +157,10 @@ def diff(
         _say_json({**asdict(found), "pairs": pairs})
     else:
         print_run_changes(found)
+
+
+def _meant(said: str, known: Sequence[str]) -> str:
+    return f"; did you mean {close[0]!r}?" if (close := close_names(said, known)) else ""
 
 
 def _say_json(value: object) -> None:
