@@ -173,11 +173,11 @@ def run_and_show(
     for failure in outcome.failures:
         tell(f"could not run: {failure}")
     report = _report(gate.store_url, outcome.run_id, gate, warn_only)
+    _show(report, as_json)
     if gate.policy.trial is not None and gate.policy.trial.limit and not outcome.failures and not as_json:
         from qualgate.cli.looking import show_trial
 
         show_trial(gate, outcome.run_id)
-    _show(report, as_json)
     if outcome.nel and not as_json:
         print_peers((), outcome.nel, outcome.verdicts)
     _tell_host(report)

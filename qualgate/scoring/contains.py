@@ -40,16 +40,22 @@ CONTAINS = "contains/1"
 PATTERN = "pattern/1"
 MOST_DIGITS = 400
 
-_NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_LETTER = rf"(?:(?![{_NO_SPACES}])[^\W\d_])"
+_NO_SPACES = (  # Thai, Lao, Burmese, Khmer, kana, Han, Hangul
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+)
+# Marks on letters; of Indic scripts all that is written.
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
+_LETTER = rf"(?:(?![{_NO_SPACES}])(?:[^\W\d_]|[{_MARKS}]))"
+# Possessive throughout: nothing is tried twice, whatever an answer repeats.
 _WORD = re.compile(
-    rf"""(?P<joined>[0-9]+(?:[/:][0-9]+)+|[0-9]+(?:\.[0-9]+){{2,}})(?![0-9])
-       |(?P<number>(?:(?<![\w)\]])[-+−])?(?<![^\W\d_])(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?)(?!{_LETTER})
-       |(?P<initials>(?<![^\W_])(?:{_LETTER}\.){{2,}})
-       |(?P<word>(?:{_LETTER}|[0-9]|\u0300)+(?:['’](?:{_LETTER}|[0-9])+)*)
+    rf"""(?P<joined>(?:[0-9]++(?:[/:][0-9]++)++|[0-9]++(?:\.[0-9]++){{2,}}+))(?!{_LETTER})
+       |(?P<number>(?:(?<![\w)\]])[-+−])?(?<![^\W_])
+          (?>[0-9]{{1,3}}(?:,[0-9]{{3}})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?+)(?!{_LETTER})
+       |(?P<initials>(?<![^\W_])(?:{_LETTER}\.){{2,}}+)
+       |(?P<word>(?:{_LETTER}|[0-9])++(?:['’](?:{_LETTER}|[0-9])++)*+)
        |(?P<alone>[{_NO_SPACES}])""",
     re.VERBOSE,
-)  # fmt: skip
+)
 _ARTICLES = frozenset(("a", "an", "the"))
 
 
@@ -58,19 +64,19 @@ def words(text: str) -> tuple[str, ...]:
     plain = unicodedata.normalize("NFKC", text) if not text.isascii() and stackable(text) else text
     plain = plain.casefold()
     if not plain.isascii():
-        plain = "".join(c for c in unicodedata.normalize("NFC", plain) if unicodedata.category(c) != "Cf")
+        plain = "".join(c for c in plain if unicodedata.category(c) != "Cf")
     return tuple(word for match in _WORD.finditer(plain) if (word := _folded(match)) not in _ARTICLES)
 
 
 def _folded(match: re.Match[str]) -> str:
     said = match[0]
     if match.lastgroup != "number" or len(said) > MOST_DIGITS:
-        return said.translate(_MARKS) if match.lastgroup in ("initials", "word") else said
+        return said.translate(_INNER) if match.lastgroup in ("initials", "word") else said
     value = Decimal(said.replace(",", "").replace("−", "-"))
     return format(value.normalize() if value else Decimal(0), "f")
 
 
-_MARKS = str.maketrans("", "", ".'’")
+_INNER = str.maketrans("", "", ".'’")
 
 
 def score_contains(body: Mapping[str, Any], text: str) -> dict[str, Score]:

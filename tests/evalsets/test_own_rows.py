@@ -58,7 +58,7 @@ def test_a_model_without_a_chat_template_is_asked_plain_text_and_cases_of_ours_s
     ours = {"id": "c1", "prompt": "Ask", "max_new_tokens": 7, "answer": "yes", "tags": ["a"], "cluster": "k"}
     found = read_rows(written(tmp_path, [ours]), "own", chat=True)
     assert found.sets[0].cases == (ours,)
-    assert found.notes == ("own: 1 case, answers of at most 7 tokens",)
+    assert found.notes == ()
 
 
 def test_rows_of_several_kinds_become_several_sets(tmp_path):

@@ -184,7 +184,7 @@ def test_the_shape_that_bfcl_wants_is_shown_by_an_example_that_it_takes(tmp_path
 
 def test_every_scorer_reads_exactly_the_options_it_declares():
     """Each text below scores otherwise with the option than without it, where the scorer declares the option."""
-    body = {"id": "1", "answer": "1E0", "choices": ["1E0", "2"], "schema": {}, "refuse": False}
+    body = {"id": "1", "answer": "1E0", "choices": ["1E0", "2"], "schema": {}, "refuse": False, "pattern": "(A)"}
     texts = ("1e0", "```json\n1\n```", "1\nand so on", "The answer is (A), I think.")
     options = [("normalizers", ("casefold",)), ("lenient", ("code_fence",)), ("lenient", ("trailing_text",))]
 

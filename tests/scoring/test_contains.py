@@ -28,7 +28,7 @@ def said(body: dict, text: str, metric: str = "contains", ended: str = "eos") ->
         ("don't", "I don’t know"), ("1234.5", "It costs $1,234.50."), ("18", "#### 18.0"), (18, "so 18"),
         ("5", "5%"), ("5", "(5)"), ("-3", "x = −3"), ("3", "5-3"), ("北京", "中国的首都是北京。"),
         ("東京", "答えは東京です"), ("서울", "수도는 서울은 맞다"),
-        ("café", "cafe\u0301 au lait"), ("ﬁn", "the fin of it"),
+        ("café", "cafe\u0301 au lait"), ("हिन्दी", "यह हिन्दी है"), ("ﬁn", "the fin of it"),
         ("9:30", "at 9:30 sharp"), ("1.2.3", "version 1.2.3 it is"), ("J.R.R. Tolkien", "by JRR Tolkien"),
         ("42", "答えは42です"),
     ],

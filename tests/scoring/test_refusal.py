@@ -57,7 +57,7 @@ def test_a_variant_that_refuses_less_or_more_is_blocked_where_the_format_of_answ
         return Scores(source=arm, rows=tuple(found))
 
     def exit_by(metric: str) -> int:
-        policy = Policy(rules=(Rule(metric=metric, max_drop=0.05),))
+        policy = Policy(rules=(Rule(metric=metric, max_drop=0.05),), uncounted="allow")
         return judge_scores({arm: rows(arm) for arm in said}, policy, KnownCases(default="set"))[1].exit
 
     assert exit_by("refusal") == Exit.BLOCK

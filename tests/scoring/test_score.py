@@ -22,6 +22,7 @@ OTHERS = (LM_EVAL, "code.", "multiple_choice.", STATE)
 QUALITY = tuple(n for n, m in METRICS.items() if m.kind == "quality" and not n.startswith(OTHERS))
 BODY = {
     "answer": "4",
+    "pattern": "([0-9]+)",
     "refuse": False,
     "schema": {
         "type": "object",

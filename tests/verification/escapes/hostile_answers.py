@@ -31,6 +31,7 @@ CALL = {"name": "get_weather", "arguments": {"city": "Paris", "unit": "c", "days
 BODY = {
     "id": "1",
     "answer": "18",
+    "pattern": "((?:a+)+|[0-9]+)",
     "refuse": False,
     "schema": {
         "type": "object",
