@@ -35,6 +35,7 @@ evalsets:
   - {{lm_eval: greedy, include_path: {tasks}}}
   - {{lm_eval: text, include_path: {tasks}}}
 gate:
+  uncounted: allow
   rules:
     - {{metric: lm_eval.exact_match, per: evalset, max_drop: 0.15}}
     - {{metric: lm_eval.acc, evalset: greedy, max_drop: 0.15}}

@@ -28,7 +28,7 @@ def test_what_is_let_through_with_other_tokens_misses_the_goal(monkeypatch):
     monkeypatch.setattr(names, {"llama": "", "trocr": ""})
     tokens, let_through = architectures.run(quick=True)["goals"]
     assert (tokens["met"], tokens["measured"]) == (False, ["trocr"])
-    assert (let_through["met"], let_through["measured"]) == (False, 2)
+    assert (let_through["met"], let_through["measured"]) == (None, 2), "a quick run tries few"
 
 
 def test_what_takes_too_long_ends():
