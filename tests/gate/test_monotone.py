@@ -45,7 +45,8 @@ def test_answers_turned_from_right_to_wrong_one_by_one_never_improve_the_verdict
     policy, first, ranks = Policy(rules=(rules[0], *rules[1]), alpha=alpha), sets[0], []
     for step in range(STEPS):
         ranks.append(BEST_FIRST.index(decide(evidence_of([first, *sets[1:]], "exact_match"), policy).exit))
-        scored = [case for case, value in enumerate(first.variant) if value]
+        if not (scored := [case for case, value in enumerate(first.variant) if value]):
+            break
         first = first.turned(scored[-1 if step % gains_at == 0 else 0])  # what was gained, or what both had right
     assert ranks == sorted(ranks)
 
