@@ -39,7 +39,7 @@ METHOD_CLUSTERED = "paired_clustered/3"
 METHOD_BETS = "paired_cluster_bets/1"  # of a loss within the margin; of one beyond it METHOD_CLUSTERED
 METHOD_BOUNDED = "paired_t_and_gaffke/1"  # of scores that are not right or wrong
 MIN_CLUSTERS = 20  # fewer say too little about the spread between clusters
-TRUSTED_CLUSTERS = 40  # flips in so many tell the clustering alone: below, it is trusted step by step, for a flip more
+TRUSTED_CLUSTERS = 60  # flips in so many tell the clustering alone: below, it is trusted step by step, for a flip more
 # that changed the effective size at once would move a bound by up to nine tenths of a margin (row `monotone`)
 EXACT_MAX_N = 20_000  # a p-value takes about 0.1 s there; above, the score test with continuity correction
 
