@@ -352,7 +352,7 @@ READERS: dict[str, tuple[str, ...]] = {
 }
 
 
-def references_of(case: Mapping[str, Any]) -> tuple[str, ...]:
+def reference_keys(case: Mapping[str, Any]) -> tuple[str, ...]:
     """The keys of `READERS` that a case's body holds; () for one that only asks."""
     elsewhere = _OF_CALLS if "tools" not in case else ()  # there these are somebody's own words
     return tuple(key for key in READERS if case.get(key) is not None and key not in elsewhere)

@@ -60,8 +60,8 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
     decided = replace(decided, verdicts=with_speculation(decided.verdicts, evidence, policy.alpha))
     decided = replace(decided, verdicts=tuple(_at_its_look(one, evidence, policy) for one in decided.verdicts))
     if not (policy.nel or evidence.trial):  # these gate by other means, or decide nothing
-        held = hold(policy, evidence.expected, now[:10]).cases
-        missed = uncounted(cases_of(evidence, held), slices_of(evidence, policy))
+        quarantined = hold(policy, evidence.expected, now[:10]).cases
+        missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
         decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:
         decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))

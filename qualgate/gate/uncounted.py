@@ -13,7 +13,7 @@ from functools import cache
 from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.gate.rules import Slice, check_policy
-from qualgate.metrics import LM_EVAL, METRICS, READERS, references_of
+from qualgate.metrics import LM_EVAL, METRICS, READERS, reference_keys
 from qualgate.records import Evalset, Policy, RunEvidence, Verdict
 
 CaseId = tuple[str, str]  # evalset, case
@@ -38,17 +38,19 @@ class Cases:
         return _readers(self.metrics.get(case[0], ()), self.references.get(case))
 
 
-def cases_of(evidence: RunEvidence, held: Collection[CaseId] = ()) -> Cases:
-    """Those of the evidence's closed list. held: in quarantine, which the verdict lists by themselves."""
-    found = dict.fromkeys((key.evalset, key.case_id) for key in evidence.expected)
-    ids = [case for case in found if case not in held]
+def cases_of(evidence: RunEvidence, quarantined: Collection[CaseId] = ()) -> Cases:
+    """Those of the evidence's closed list. quarantined: cases that the verdict lists by themselves."""
+    expected = dict.fromkeys((key.evalset, key.case_id) for key in evidence.expected)
+    ids = [case for case in expected if case not in quarantined]
     return Cases(ids=ids, metrics=evidence.metrics, references=evidence.references)
 
 
 @cache
-def _readers(scored: tuple[str, ...], held: tuple[str, ...] | None) -> frozenset[str]:
-    known = _READING.intersection(scored) if held is None else {one for key in held for one in READERS[key]}
-    others = (one for one in scored if one.startswith(LM_EVAL) or one not in METRICS)  # which judge by what they hold
+def _readers(scored: tuple[str, ...], keys: tuple[str, ...] | None) -> frozenset[str]:
+    known = _READING.intersection(scored) if keys is None else {metric for key in keys for metric in READERS[key]}
+    others = (
+        metric for metric in scored if metric.startswith(LM_EVAL) or metric not in METRICS
+    )  # which judge by what they hold
     return frozenset((*known, *others))
 
 
@@ -61,7 +63,7 @@ def uncounted_before(sets: Sequence[Evalset], policy: Policy) -> str:
     cases = Cases(
         ids=tuple(of_sets),
         metrics=metrics,
-        references={at: references_of(case.body) for at, case in of_sets.items()},
+        references={at: reference_keys(case.body) for at, case in of_sets.items()},
     )
     return uncounted(cases, check_policy(policy, metrics, {at: case.labels for at, case in of_sets.items()}))
 
@@ -104,9 +106,9 @@ def _kind(evalset: str, readers: frozenset[str], left: Sequence[str], scored: It
     some = f"{len(left):,} of {evalset} ({', '.join(sorted(left)[:SHOWN])}{', …' if len(left) > SHOWN else ''})"
     if not readers:
         return f"{some}: {{metric: format.nonempty, evalset: {evalset}, max_drop: 0.02}} would count them"
-    if found := next((one for one in scored if one in readers and one in METRICS), ""):
-        return f"{some}: {{metric: {found}, evalset: {evalset}, max_drop: 0.02}} would count them"
-    if known := [one for one in METRICS if one in readers]:
+    if metric := next((name for name in scored if name in readers and name in METRICS), ""):
+        return f"{some}: {{metric: {metric}, evalset: {evalset}, max_drop: 0.02}} would count them"
+    if known := [name for name in METRICS if name in readers]:
         return f"{some}: score the set by {' or '.join(known[:SHOWN])}, and write a rule on it"
     return f"{some}: no rule can name the metrics that score them"
 
@@ -116,12 +118,12 @@ def with_uncounted(verdict: Verdict, missed: str, policy: Policy) -> Verdict:
     if not missed or verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE):
         return verdict
     if policy.uncounted == "allow":
-        said, passes = (
+        note, passes = (
             f"{missed} (allowed by `gate: {{uncounted: allow}}`)",
             verdict.exit in (Exit.APPROVE, Exit.REVIEW),
         )
         first, *others = verdict.reasons
-        return replace(verdict, reasons=(said, first, *others) if passes else (first, said, *others))
+        return replace(verdict, reasons=(note, first, *others) if passes else (first, note, *others))
     if verdict.exit not in (Exit.APPROVE, Exit.REVIEW):
         verdict = replace(verdict, reasons=(*verdict.reasons, missed))
     else:

@@ -14,7 +14,7 @@ from qualgate.formatting import counted
 from qualgate.identity import case_hash
 from qualgate.intake.row_evidence import CaseId, KnownCases
 from qualgate.intake.score_rows import Scores
-from qualgate.metrics import references_of
+from qualgate.metrics import reference_keys
 from qualgate.pipeline.closed_list import closed_list
 from qualgate.pipeline.evidence import labels_of
 from qualgate.pipeline.plan import load_set, set_refs
@@ -41,7 +41,7 @@ def known_cases(gate: GateFile, default: str | None, sides: Sequence[Scores]) ->
         clusters=clusters,
         questions={at: case.question for at, case in cases.items()},
         budgets={at: case.max_new_tokens for at, case in cases.items()},
-        references={at: references_of(case.body) for at, case in cases.items()},
+        references={at: reference_keys(case.body) for at, case in cases.items()},
         repeats=gate.repeats if gate.repeats_stated else None,
         stale=(*_other_versions(items, versions, alone, sides), *closed.unknown),
         notes=(*closed.notes, *_without_their_yaml(items, alone, sides)),

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, select
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
-from qualgate.metrics import references_of
+from qualgate.metrics import reference_keys
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
 from qualgate.store import archived, draft_steps, plain, scorings, seal, stoppings
 from qualgate.store.bulk import uncollected
@@ -243,7 +243,7 @@ def _asked(case: AnyRow) -> Asked:
         body = check_case(case)
     except IntegrityError:
         return UNKNOWN
-    return Asked(question_hash(body), body.get("max_new_tokens"), body.get("task"), references_of(body))
+    return Asked(question_hash(body), body.get("max_new_tokens"), body.get("task"), reference_keys(body))
 
 
 def _began(run_id: str) -> str:

@@ -11,11 +11,11 @@ from qualgate.records import UnitEvidence
 
 def unchanged(pairs: Mapping[str, Sequence[Pair]]) -> tuple[str, ...]:
     """One line where every score equals the baseline's and no text is known to differ, else none."""
-    found = [pair for of_set in pairs.values() for pair in of_set]
-    scores = sum(len(pair.baseline.scorers) for pair in found)
-    if not scores or any(_differ(pair.baseline, pair.variant) for pair in found):
+    every = [pair for of_set in pairs.values() for pair in of_set]
+    scores = sum(len(pair.baseline.scorers) for pair in every)
+    if not scores or any(_differ(pair.baseline, pair.variant) for pair in every):
         return ()
-    texts = [(_text(pair.baseline), _text(pair.variant)) for pair in found]
+    texts = [(_text(pair.baseline), _text(pair.variant)) for pair in every]
     if not all(before and after for before, after in texts):
         return (f"no answer differs: all {counted(scores, 'score')} equal the baseline's",)
     return (f"no answer differs: all {counted(scores, 'score')} and texts equal the baseline's",)
