@@ -4,7 +4,8 @@
 stand in the answer's without a gap.
 
 - Words are compared after NFKC and case folding, without a, an, the, without punctuation (`U.S.` is `us`, `twenty-one`
-  is two words). In scripts without spaces each character is a word.
+  is two words), but for the signs that end a name or a grade: `C++`, `C#`, `A-`. In scripts without spaces each
+  character is a word.
 - A number is one word by its value: `1,234.50` is `1234.5`, and `5` is in none of `15`, `5.2`, `-5`, `1.2.5`, `5:30`.
   Currency and percent signs are not read.
 - A case may ask for several: `contains: {all: [...]}`, or for one of several: `contains: {any: [...]}` or `references`.
@@ -52,7 +53,8 @@ _WORD = re.compile(
        |(?P<number>(?:(?<![\w)\]])[-+−])?(?<![^\W_])
           (?>[0-9]{{1,3}}(?:,[0-9]{{3}})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?+)(?!{_LETTER})
        |(?P<initials>(?<![^\W_])(?:{_LETTER}\.){{2,}}+)
-       |(?P<word>(?:{_LETTER}|[0-9])++(?:['’](?:{_LETTER}|[0-9])++)*+)
+       |(?P<word>(?:{_LETTER}|[0-9])++(?:['’](?:{_LETTER}|[0-9])++)*+
+          (?:[+#]++(?!\w)|(?<!\w\w\w)-(?![\w-]))?+)
        |(?P<alone>[{_NO_SPACES}])""",
     re.VERBOSE,
 )

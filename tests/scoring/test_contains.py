@@ -30,7 +30,7 @@ def said(body: dict, text: str, metric: str = "contains", ended: str = "eos") ->
         ("東京", "答えは東京です"), ("서울", "수도는 서울은 맞다"),
         ("café", "cafe\u0301 au lait"), ("हिन्दी", "यह हिन्दी है"), ("ﬁn", "the fin of it"),
         ("9:30", "at 9:30 sharp"), ("1.2.3", "version 1.2.3 it is"), ("J.R.R. Tolkien", "by JRR Tolkien"),
-        ("42", "答えは42です"),
+        ("42", "答えは42です"), ("C++", "Use **C++**."), ("C#", "C#, of course"), ("A-", "an A-."), ("C", "C - or B"),
     ],
 )  # fmt: skip
 def test_a_reference_is_found_as_whole_words_and_numbers(reference, text):
@@ -43,6 +43,7 @@ def test_a_reference_is_found_as_whole_words_and_numbers(reference, text):
         ("cat", "concatenate"), ("5", "15"), ("5", "5.2"), ("5", "-5"), ("5", "1,500"), ("5", "5:30"), ("1.2", "1.2.3"),
         ("10", "10/20"), ("B", "Because"), ("x2", "x 2"), ("Paris France", "Paris, in France"), ("no", "I know"),
         ("2", "x2"), ("2", "2nd"), ("art", "Arthur"), ("Müller", "Mueller"),
+        ("C", "C++"), ("C++", "C"), ("C++", "C#"), ("A", "A-"), ("A-", "A"), ("AB+", "AB"), ("O-", "O+"),
     ],
 )  # fmt: skip
 def test_a_part_of_a_word_or_of_a_number_is_no_reference(reference, text):

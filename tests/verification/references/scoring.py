@@ -24,6 +24,7 @@ from tests.verification.references import (
     bfcl_agreement,
     bfcl_calls,
     choice_styles,
+    containment,
     dialect_agreement,
     dialect_strings,
     drift_stored,
@@ -167,6 +168,12 @@ def _choice(quick: bool) -> Part:
     return [{"choice": tally.as_row()}], [SCORING.row("choice", min(shares), met=min(shares) >= 0.999)]
 
 
+def _contains(quick: bool) -> Part:
+    found = containment.compared()
+    said = {"pairs": found.pairs, "same": found.same, "listed": found.listed, "unlisted": found.unlisted[:10]}
+    return [{"contains": said}], [SCORING.row("contains", said, met=not found.unlisted)]
+
+
 def _judge(quick: bool) -> Part:
     found, held = judges.proof(quick)
     few = f"{found['worlds']} worlds" if quick else None
@@ -247,6 +254,7 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_fuzzed, ("filters_fuzz", "match_fuzz", "ifeval_fuzz")),
     (_reasoning, ("reasoning",)),
     (_choice, ("choice",)),
+    (_contains, ("contains",)),
     (_judge, ("judge",)),
     (_dialects, ("dialects",)),
     (_mathematics, ("math", "math_hostile", "math_speed")),
