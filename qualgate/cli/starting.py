@@ -25,18 +25,23 @@ def init(
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", min=1, help="how long an answer may be, in tokens")
     ] = None,
+    judge: Annotated[
+        Path | None,
+        typer.Option(
+            "--judge", metavar="JUDGE.yaml", help="a model that compares answers: endpoint, model, rubric, labels"
+        ),
+    ] = None,
     no_look: Annotated[
         bool,
         typer.Option("--no-look", help="ask the baseline nothing; else its answers to a few cases choose the metric"),
     ] = False,
 ) -> None:
     """Write a first gate file and evalset into this folder, each key explained; nothing is overwritten."""
-    from qualgate.pipeline.start import GATE_FILE, start
+    from qualgate.pipeline.start import GATE_FILE, Models, start
     from qualgate.report.screen import fit
 
-    made = start(
-        Path.cwd(), model, variant or (), quantize or (), cases, max_new_tokens, look=not no_look, progress=tell
-    )
+    models = Models(model=model, variants=variant or (), quantize=quantize or (), judge=judge)
+    made = start(Path.cwd(), models, cases, max_new_tokens, look=not no_look, progress=tell)
     for note in made.notes:
         tell(f"note: {note}")
     say(fit(f"written: {', '.join(made.files)}"))

@@ -36,10 +36,12 @@ class Starter:
     sets: Sequence[StarterSet]
     margin: float  # of every quality rule
     why: str  # the margin, in a few words
+    judge: str = ""  # the keys of its `judge` block, as YAML
 
 
 FORM_ALONE = (
-    "No case has a reference: answers that are empty, cut, repeated or refused are seen, and wrong ones are not."
+    "Without references this gate sees answers that are empty, cut, repeated, refused, in another language or broken "
+    "as JSON or calls. It does not see wrong ones."
 )
 _WHERE = {"reference": "the small model that ships with qualgate"}
 
@@ -84,6 +86,12 @@ def gate_file_text(one: Starter) -> str:
             _line("      min: 0.5", "less than that is told"),
             _line("      tier: advisory", "told, and decides nothing"),
         ]
+    for item in (each for each in one.sets if one.judge):
+        lines.append(
+            _line("    - metric: judge.win", "share of answers that the judge prefers; 0.5 where none is better")
+        )
+        lines.append(_line(f"      evalset: {_scalar(item.name)}", "of this set alone"))
+        lines.append(_line("      max_drop: 0.05", "surely more than 0.45 is asked for"))
     lines += [
         _line("    - metric: drift.kl_mean", "how far the variant's probabilities moved, in nats"),
         _line("      max: 0.05", "more than that is told"),
@@ -93,6 +101,7 @@ def gate_file_text(one: Starter) -> str:
             if any(item.by_form for item in one.sets)
             else []
         ),
+        *(["judge:", *(f"  {line}".rstrip() for line in one.judge.splitlines())] if one.judge else []),
         _line("store: sqlite:///qualgate.db", "every answer, score, verdict and decision is kept here"),
     ]
     return "\n".join(lines) + "\n"

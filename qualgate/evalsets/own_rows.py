@@ -42,6 +42,7 @@ OURS = {  # a key of ours → what other tools call it
 KEPT = ("task", "tags", "cluster", "tolerance", "contains", "pattern", "dialect", "served_by", "entry_point",
         "test_setup_code", "fn_name", "prelude", "packages", *OF_EVALPLUS)  # fmt: skip
 SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant"}  # of `from` in place of `role`
+FORMS = ("format.nonempty", "format.finished", "format.no_loop", "format.no_refusal", "format.same_language")
 METRICS = {  # kind → what its cases are scored by
     "tools": ("tool_call.valid", "tool_call.correct"),
     "choices": ("multiple_choice",),
@@ -51,14 +52,21 @@ METRICS = {  # kind → what its cases are scored by
     "answers": ("exact_match",),
     "contains": ("contains",),
     "texts": ("f1",),
-    "prompts": ("format.nonempty", "format.finished", "format.no_loop", "format.no_refusal"),
+    "prompts": FORMS,
+    "json-prompts": (*FORMS, "json.valid"),
+    "calls": (*FORMS, "tool_call.valid"),
 }
+BY_FORM = ("prompts", "json-prompts", "calls")  # kinds whose cases have no reference
+OF_BFCL = ("simple", "multiple", "parallel", "relevance", "java")  # one of them is in a category of BFCL's
+FEWEST_ALONE = 50  # cases that a set of their own is worth
 LENGTHS = {
     "tools": 256,
     "code": 512,
     "numbers": 256,
     "choices": 64,
     "prompts": 256,
+    "json-prompts": 256,
+    "calls": 256,
 }  # tokens, where no reference tells them
 LONG = 120  # characters of a reference beyond which hardly any answer equals it
 _NUMBER = re.compile(r"\s*[-+]?\$?[\d,]*\.?\d+\s*%?\s*")
@@ -128,15 +136,14 @@ def read_rows(path: Path, name: str, *, chat: bool, max_new_tokens: int | None =
                 lines.fault(str(why))
     except OSError as error:
         raise UsageError(unreadable(path, error)) from None
-    if any(kind != "prompts" for _, kind, _ in found):  # a row without a reference among others lacks it
-        for line, kind, _ in found:
-            if kind == "prompts":
-                lines.faults.append((line, NO_REFERENCE))
+    if any(kind not in BY_FORM for _, kind, _ in found):  # a row without a reference among others lacks it
+        lines.faults += [(line, _MISSING[kind]) for line, kind, _ in found if kind in BY_FORM]
     if lines.faults:
         refuse([Fault(path, line, message) for line, message in lines.faults])
     if not found:
         raise UsageError(f"{path}: no rows; one JSON object a line is needed, as {EXAMPLE}")
     found = _without_copies(_tagged(found, seen), seen)
+    found = _asking_for_json(found)
     if any(kind == "answers" for _, kind, _ in found):  # a number among texts is a text
         found = [(line, "answers" if kind == "numbers" else kind, case) for line, kind, case in found]
     kinds = dict.fromkeys(kind for _, kind, _ in found)
@@ -168,7 +175,7 @@ def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, di
         case["expected_calls"] = said["tool_calls"]
         seen.mapped["the last message's `tool_calls`", "expected_calls"] += 1
     case |= asked | {key: row[key] for key in KEPT if key in row}
-    if "tools" in case and "category" in row:  # BFCL's
+    if "tools" in case and any(name in str(row.get("category")) for name in OF_BFCL):
         case["category"] = row["category"]
         used.add("category")
     unread = {key: value for key, value in row.items() if key not in used | {*KEPT, "id"}}
@@ -180,8 +187,10 @@ def _case(row: Mapping[str, Any], seen: _Reading, made_id: str) -> tuple[str, di
 def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple[str, dict[str, Any]]:
     """The kind, and the case with the references of that kind alone. unread: keys that may be misspelt."""
     if "tools" in case:
+        if "expected_calls" not in case and answer is None:
+            return _without_calls(case)
         if not isinstance(case.get("expected_calls"), list):
-            raise _Unusable("`tools` without `expected_calls`, a list: name the calls that are right, [] for none")
+            raise _Unusable(NO_CALLS)
         return "tools", {**case, "expected_calls": [_call(one) for one in case["expected_calls"]]}
     if "choices" in case and answer is not None:
         return "choices", {**case, "answer": answer}
@@ -206,11 +215,21 @@ def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple
     return kind, {**case, "answer": str(answer)}
 
 
+def _without_calls(case: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Offered tools without the right calls: any call that a tool's schema allows is right, as BFCL's relevance."""
+    category = str(case.get("category"))
+    if "irrelevance" in category:
+        return "tools", {**case, "expected_calls": []}
+    return "calls", {**case, "category": category if "relevance" in category else "relevance"}
+
+
+NO_CALLS = "`tools` without `expected_calls`, a list: name the calls that are right, [] for none"
 _NAMED = ", ".join(f"`{name}`" for name in ANSWER[1:6])
 NO_REFERENCE = (
     f"nothing says what a right answer is. Add one of: `answer` ({_NAMED} do as well), `references`, `schema`, `tools` "
     "with `expected_calls`, `tests`, `choices` with `answer`"
 )
+_MISSING = {"prompts": NO_REFERENCE, "calls": NO_CALLS}
 
 
 def _meant(unread: Iterable[str]) -> str:
@@ -319,6 +338,21 @@ def _tagged(found: list[_Row], seen: _Reading) -> list[_Row]:
     ]
 
 
+def _asking_for_json(found: list[_Row]) -> list[_Row]:
+    """Prompts that ask for JSON become a kind of their own, unless they or the others are too few for a set."""
+    prompts = {line: "json" in question_of(case).casefold() for line, kind, case in found if kind == "prompts"}
+    asking = sum(prompts.values())
+    rest = len(prompts) - asking
+    if rest and min(asking, rest) < FEWEST_ALONE:
+        return found
+    return [(line, "json-prompts" if prompts.get(line) else kind, case) for line, kind, case in found]
+
+
+def question_of(case: Mapping[str, Any]) -> str:
+    """The case's prompt, or the last message of its conversation."""
+    return str(case.get("prompt") or case["messages"][-1]["content"])
+
+
 def _without_copies(found: list[_Row], seen: _Reading) -> list[_Row]:
     """One answer to one question is one observation, however often it is asked."""
     first: dict[str, _Row] = {}
@@ -349,6 +383,11 @@ def _notes(seen: _Reading, sets: list[OwnSet]) -> Iterator[str]:
         yield f"{counted(seen.made_ids, 'row has', 'rows have')} no `id`: each got one from its line"
     if seen.copies:
         yield f"{counted(seen.copies, 'row asks', 'rows ask')} what an earlier one asks: left out, as one observation"
+    if any(one.kind == "calls" for one in sets):
+        yield (
+            "rows offer `tools` and have no `expected_calls`: an answer is right if it calls tools as their schemas "
+            "say; name the right calls ([] for none) to have them compared"
+        )
     for key, count in seen.labels.items():
         yield f'`{key}` became tags ({counted(count, "value")}): a rule may ask `per: "tag:{key}"`'
     read = {key.partition(".")[0] for key in seen.labels}

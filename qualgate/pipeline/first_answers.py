@@ -14,7 +14,7 @@ import numpy as np
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.evalsets.own_rows import OwnSet, references_in
+from qualgate.evalsets.own_rows import BY_FORM, OwnSet, question_of, references_in
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE
 from qualgate.metrics import MARGINS_OF_BASELINE
@@ -106,16 +106,24 @@ def first_answers(gate: GateFile, progress: Callable[[str], None]) -> dict[str, 
 
 def choose(one: OwnSet, answers: Sequence[Answer], margin: float) -> Looked:
     """The strictest way to score the set by which the baseline is right often enough to lose `margin`: if it is right
-    on as large a share of all cases as of these, the gate's own bound is above the gate's floor."""
-    tried = []
+    on as large a share of all cases as of these, the gate's own bound is above the gate's floor. Of a set without
+    references, every metric of which that holds."""
+    least = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
+    tried, fit = [], []
     for way in ways_of(one):
+        if fit and (one.kind not in BY_FORM or way.metrics == fit[-1].metrics):
+            continue
         values = np.array(way.values(answers))
         tried.append((way, round(float(values.sum()))))
-        if _surely(np.resize(np.sort(values), len(one.cases))) >= max(
-            LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin
-        ):
-            return Looked(way=way, answers=tuple(answers), tried=tuple(tried))
-    return Looked(way=None, answers=tuple(answers), tried=tuple(tried), barred=_too_short(one))
+        if _surely(np.resize(np.sort(values), len(one.cases))) >= least:
+            fit.append(way)
+    metrics = tuple(metric for way in fit for metric in way.metrics)
+    return Looked(
+        way=Way(metrics=metrics, settings=fit[-1].settings) if fit else None,
+        answers=tuple(answers),
+        tried=tuple(tried),
+        barred=_too_short(one),
+    )
 
 
 def length_for(answers: Sequence[Answer]) -> int:
@@ -141,7 +149,11 @@ def why_chosen(looked: Looked) -> str:
     asked = len(looked.answers)
     found = "; ".join(f"by {way.label} it is right on {right} of {asked}" for way, right in looked.tried)
     ids = ", ".join(str(answer.case["id"]) for answer in looked.answers)
-    return f"The baseline was asked {counted(asked, 'case')}: {found} ({ids})."
+    said = f"The baseline was asked {counted(asked, 'case')}: {found} ({ids})."
+    taken = way_of(looked).metrics
+    if len(taken) > 1 and (left := [way.label for way, _ in looked.tried if not {*way.metrics} & {*taken}]):
+        said += f" Left out, as it is right too rarely to lose any: {', '.join(left)}."
+    return said
 
 
 def looked_as_lines(name: str, looked: Looked) -> list[str]:
@@ -176,7 +188,8 @@ def refuse_unjudgeable(looked: Mapping[str, Looked]) -> None:
 def _beside(answer: Answer) -> str:
     wanted = answer.case.get("references", answer.case.get("answer", answer.case.get("contains", "")))
     cut = ", cut" if answer.cut else ""
-    return f"{quote(_prompt(answer.case), 60)} -> {quote(answer.text, 80)}{cut}; reference {quote(wanted, 40)}"
+    reference = f"; reference {quote(wanted, 40)}" if wanted != "" else ""
+    return f"{quote(question_of(answer.case), 60)} -> {quote(answer.text, 80)}{cut}{reference}"
 
 
 def ways_of(one: OwnSet) -> tuple[Way, ...]:
@@ -195,8 +208,10 @@ def ways_of(one: OwnSet) -> tuple[Way, ...]:
             return plain, fenced, Way(metrics=one.metrics, settings={"lenient": ("code_fence", "trailing_text")})
         case "code":
             return plain, Way(metrics=one.metrics, settings={"lenient": ("code_fence",)})
-        case "prompts" if all("json" in _prompt(case).casefold() for case in one.cases):
-            return Way(metrics=(*one.metrics, "json.valid")), plain
+        case kind if kind in BY_FORM:
+            fenced = Way(metrics=("json.valid",), settings={"lenient": ("code_fence",)})
+            alone = tuple(Way(metrics=(metric,)) for metric in one.metrics)
+            return (*alone, fenced) if kind == "json-prompts" else alone
     return (plain,)
 
 
@@ -224,10 +239,6 @@ def _too_short(one: OwnSet) -> str:
         f"({counted(len(short), 'case')}: {', '.join(short[:3])}{', …' if len(short) > 3 else ''}): write them out, or "
         "move these cases into a file of their own. "
     )
-
-
-def _prompt(case: Mapping[str, Any]) -> str:
-    return str(case.get("prompt") or case["messages"][-1]["content"])
 
 
 def read_otherwise(store: Store, run_id: str, variant: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from qualgate.config.starter import FORM_ALONE, Starter, StarterSet, evalset_tex
 from qualgate.documents import Fault, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
-from qualgate.evalsets.own_rows import OwnRows, OwnSet, read_rows
+from qualgate.evalsets.own_rows import BY_FORM, OwnRows, OwnSet, read_rows
 from qualgate.formatting import counted
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
@@ -62,11 +62,20 @@ class Started:
     decidable: bool  # the rules, on these cases
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """Who takes part. model, variants: folders, relative to where the gate file is written. quantize: methods.
+    judge: a YAML file with the keys of the gate file's `judge`."""
+
+    model: str
+    variants: Sequence[str] = ()
+    quantize: Sequence[str] = ()
+    judge: Path | None = None
+
+
 def start(
     folder: Path,
-    model: str,
-    variants: Sequence[str] = (),
-    quantize: Sequence[str] = (),
+    models: Models,
     cases: Path | None = None,
     max_new_tokens: int | None = None,
     *,
@@ -76,23 +85,23 @@ def start(
     """Write the gate file and the evalsets into `folder`; nothing there is overwritten, and what cannot be run as it
     stands is not written.
 
-    model, variants: folders, relative to `folder`. quantize: methods. cases: the user's JSON lines. look: ask the
-    baseline a few of them, and score the sets by what its answers allow.
+    cases: the user's JSON lines. look: ask the baseline a few of them, and score the sets by what its answers allow.
     """
     _refuse_present(folder, (GATE_FILE, f"{NAME}.yaml", f"{NAME}.jsonl"))
-    baseline = read_model_folder(_model_folder(folder, "--model", model))
-    for one in variants:
+    baseline = read_model_folder(_model_folder(folder, "--model", models.model))
+    for one in models.variants:
         _model_folder(folder, "--variant", one)
-    _check_methods(quantize)
+    _check_methods(models.quantize)
     _check_length(baseline, max_new_tokens)
     rows, look = _rows(baseline, cases, max_new_tokens), look and cases is not None
     if free := look and max_new_tokens is None and (baseline.files.context_length or LENGTH * 8) >= LENGTH * 8:
         rows = replace(rows, sets=tuple(one.with_length(max(one.length, LENGTH)) for one in rows.sets))
     dtype = str(baseline.files.config.get("dtype") or baseline.files.config.get("torch_dtype") or "")
     draft = _Draft(
-        model=_written(model),
+        model=_written(models.model),
         dtype=dtype if dtype in ("float16", "float32") else "bfloat16",
-        variants=_variants(variants, quantize),
+        variants=_variants(models.variants, models.quantize),
+        judge=_text_of(models.judge) if models.judge is not None else "",
         source=f"from {cases.name}" if cases else "a few questions to begin with: replace them by your own",
     )
     texts, margin = draft.texts(rows.sets, {})
@@ -134,7 +143,7 @@ def _notes(sets: Sequence[OwnSet], looked: Mapping[str, Looked]) -> Iterator[str
     for one in sets:
         most = max(case["max_new_tokens"] for case in one.cases)
         yield f"{one.name}: {counted(len(one.cases), 'case')}, answers of at most {most:,} tokens"
-    if any(one.kind == "prompts" for one in sets):
+    if any(one.kind in BY_FORM for one in sets):
         yield FORM_ALONE
 
 
@@ -145,6 +154,7 @@ class _Draft:
     model: str
     dtype: str
     variants: dict[str, tuple[str, str]]
+    judge: str
     source: str
 
     def texts(
@@ -157,14 +167,20 @@ class _Draft:
                 name=one.name,
                 metrics=one.metrics,
                 cases=len(one.cases),
-                by_form=one.kind == "prompts",
+                by_form=one.kind in BY_FORM,
                 settings=way_of(looked[one.name]).settings if looked else {},
                 why=why_chosen(looked[one.name]) if looked else "",
             )
             for one in rows
         ]
         starter = Starter(
-            model=self.model, dtype=self.dtype, variants=self.variants, sets=sets, margin=margin[0], why=margin[1]
+            model=self.model,
+            dtype=self.dtype,
+            variants=self.variants,
+            sets=sets,
+            margin=margin[0],
+            why=margin[1],
+            judge=self.judge,
         )
         texts = {f"{one.name}.jsonl": "".join(json.dumps(case) + "\n" for case in one.cases) for one in rows}
         texts |= {f"{one.name}.yaml": evalset_text(one, self.source) for one in sets}
@@ -176,6 +192,13 @@ def _model_folder(folder: Path, option: str, model: str) -> Path:
     if not path.is_dir():
         raise UsageError(f"{option}: {no_model_folder(model, path)}")
     return path
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--judge {path}: cannot be read ({error}); give a file with the keys of `judge`") from None
 
 
 def _check_methods(methods: Sequence[str]) -> None:

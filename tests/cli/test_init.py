@@ -13,6 +13,7 @@ from qualgate import evalsets
 from qualgate.config import load_gate_file
 from qualgate.config.starter import Starter, StarterSet, gate_file_text
 from qualgate.errors import Exit
+from qualgate.evalsets.own_rows import FORMS
 from qualgate.refmodel import PATH
 from tests.command_line import qualgate
 
@@ -72,13 +73,26 @@ def test_a_set_that_the_baseline_cannot_answer_is_not_written(tmp_path):
 def test_without_references_a_gate_on_the_form_of_answers_is_written_and_says_what_it_misses(tmp_path):
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps({"question": f"Ask {n}"}) + "\n" for n in range(60)))
     said = init(tmp_path, "--model", "reference", "--cases", "mine.jsonl")
-    assert "No case has a reference: answers that are empty, cut, repeated or refused are seen, and wrong ones" in said
+    assert "It does not see wrong ones" in said
     gate = load_gate_file(tmp_path / "gate.yaml")
-    assert {rule.metric for rule in gate.policy.rules if rule.tier == "critical"} == {
-        "format.nonempty", "format.finished", "format.no_loop", "format.no_refusal"
-    }  # fmt: skip
+    assert {rule.metric for rule in gate.policy.rules if rule.tier == "critical"} == {*FORMS}
     assert gate.noise_floor
     assert qualgate("config", "check", "gate.yaml", cwd=tmp_path).returncode == 0
+
+
+def test_a_judge_that_is_named_compares_the_answers_as_well(tmp_path):
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps({"question": f"Ask {n}"}) + "\n" for n in range(60)))
+    (tmp_path / "labels.jsonl").write_text('{"id": "1", "question": "q", "a": "x", "b": "y", "preferred": "a"}\n')
+    judge = "endpoint: http://127.0.0.1:9/v1\nmodel: big\nrubric: |\n  The answer that helps wins.\n"
+    (tmp_path / "judge.yaml").write_text(judge + "labels: labels.jsonl\n")
+    words = ("--model", "reference", "--cases", "mine.jsonl", "--judge")
+    assert "--judge none.yaml: cannot be read" in init(tmp_path, *words, "none.yaml", code=Exit.USAGE)
+    init(tmp_path, *words, "judge.yaml")
+    gate = load_gate_file(tmp_path / "gate.yaml")
+    assert gate.labels == tmp_path / "labels.jsonl"
+    assert [(rule.metric, rule.max_drop) for rule in gate.policy.rules if rule.metric == "judge.win"] == [
+        ("judge.win", 0.05)
+    ]
 
 
 def test_without_cases_a_few_questions_are_written_to_begin_with(tmp_path):

@@ -52,6 +52,16 @@ def test_mappings_made_ids_copies_and_unread_keys_are_told(tmp_path):
         assert said in found.notes
 
 
+@pytest.mark.parametrize(
+    ("json_asked", "others", "kinds"),
+    [(3, 0, {"json-prompts": 3}), (60, 50, {"json-prompts": 60, "prompts": 50}), (60, 3, {"prompts": 63})],
+)
+def test_prompts_that_ask_for_json_are_a_set_of_their_own_where_both_are_worth_one(tmp_path, json_asked, others, kinds):
+    rows = [{"question": f"Write {n} as JSON" if n < json_asked else f"Ask {n}"} for n in range(json_asked + others)]
+    found = read_rows(written(tmp_path, rows), "own", chat=True).sets
+    assert {one.kind: len(one.cases) for one in found} == kinds
+
+
 def test_a_model_without_a_chat_template_is_asked_plain_text_and_cases_of_ours_stay_as_they_are(tmp_path):
     path = written(tmp_path, [{"question": "Ask", "answer": "yes"}])
     assert read_rows(path, "own", chat=False).sets[0].cases[0]["prompt"] == "Ask"

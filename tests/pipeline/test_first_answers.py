@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qualgate.errors import UsageError
-from qualgate.evalsets.own_rows import METRICS, OwnSet
+from qualgate.evalsets.own_rows import FORMS, METRICS, OwnSet
 from qualgate.pipeline.first_answers import FORGIVING, Answer, choose, length_for, refuse_unjudgeable, why_chosen
 
 CITIES = ("Paris", "Rome", "Oslo", "Cairo", "Lima", "Quito", "Bern", "Riga", "Sofia", "Tunis", "Accra", "Minsk")
@@ -32,8 +32,6 @@ def chosen(kind: str, bodies: list[dict], texts: list[str], count: int = 80, cut
         ("numbers", [{"answer": str(n)} for n in range(10, 22)], "{} of 99", "contains"),
         ("choices", [COLOURS], "I think the answer is A", "multiple_choice (lenient: trailing_text)"),
         ("json", [{"schema": {"type": "object"}}], "```json\n{{}}\n```", "json.schema (lenient: code_fence)"),
-        ("prompts", [{}], "A thing.", ", ".join(METRICS["prompts"])),
-        ("prompts", [{"prompt": "As JSON"}], "{{}}", ", ".join((*METRICS["prompts"], "json.valid"))),
     ],
 )  # fmt: skip
 def test_the_strictest_way_by_which_the_baseline_is_right_is_taken(kind, bodies, say, label):
@@ -42,6 +40,26 @@ def test_the_strictest_way_by_which_the_baseline_is_right_is_taken(kind, bodies,
     assert looked.way is not None
     assert looked.way.label == label
     assert f"by {label} it is right on 12 of 12" in why_chosen(looked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "taken", "left"),
+    [
+        ("prompts", "A thing.", FORMS, ""),
+        ("json-prompts", "{}", (*FORMS, "json.valid"), ""),
+        ("json-prompts", "```json\n{}\n```", (*FORMS, "json.valid"), ""),
+        ("json-prompts", "A thing.", FORMS, "json.valid, json.valid (lenient: code_fence)"),
+        ("calls", '<tool_call>{"name": "f", "arguments": {}}</tool_call>', (*FORMS, "tool_call.valid"), ""),
+        ("calls", "A thing.", FORMS, "tool_call.valid"),
+        ("prompts", "I'm sorry, but I can't help with that.", (*FORMS[:3], FORMS[4]), "format.no_refusal"),
+    ],
+)
+def test_without_references_every_metric_is_taken_that_the_baseline_can_lose_by(kind, text, taken, left):
+    tools = [{"name": "f", "parameters": {"type": "object"}}]
+    looked = chosen(kind, [{"tools": tools, "category": "relevance"} if kind == "calls" else {}], [text] * 12)
+    assert looked.way is not None
+    assert looked.way.metrics == taken
+    assert why_chosen(looked).endswith(f"Left out, as it is right too rarely to lose any: {left}." if left else ").")
 
 
 @pytest.mark.parametrize(
