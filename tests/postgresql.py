@@ -101,7 +101,7 @@ def _server() -> Server | None:
 
 def server() -> Server:
     """The one of this process. Skips the test where none can be started."""
-    pytest.importorskip("psycopg", reason="no psycopg: pip install 'qualgate[postgres]'")
+    pytest.importorskip("psycopg", reason="no psycopg: install the extra postgres")
     found = _server()
     if found is None:
         pytest.skip("no PostgreSQL server's programs (apt-get install postgresql)")

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from qualgate.bench.questions import KINDS
+from qualgate.errors.extras import installed_version, needs
 from qualgate.records import Prompt
 
 UNTIL = ("\n\n", "<|im_end|>")  # as a task has it: a text, and the end of a turn
@@ -23,7 +23,7 @@ Requests = dict[str, list[Any]]  # kind → lm-eval's instances
 
 def missing() -> str:
     """Why nothing can be asked through lm-eval; "" where it can."""
-    return "" if find_spec("lm_eval") else "lm-eval is not installed: pip install 'qualgate[lm-eval]'"
+    return "" if installed_version("harness") else needs("this benchmark", "harness")
 
 
 def contexts(tokenizer: Any, prompts: Mapping[str, Sequence[Prompt]]) -> dict[str, list[Prompt]]:

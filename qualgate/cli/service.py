@@ -15,6 +15,7 @@ from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, st
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
+from qualgate.errors.extras import needs
 
 if TYPE_CHECKING:
     from qualgate.cli.doctor import Finding
@@ -34,7 +35,7 @@ def dashboard(
     from qualgate.store.address import file_of
 
     if importlib.util.find_spec("streamlit") is None:
-        raise UsageError("the dashboard needs streamlit: pip install 'qualgate[dashboard]'")
+        raise UsageError(needs("the dashboard", "dashboard"))
     url = store_url_of(gate_file, store)
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,6 +10,7 @@ import typer
 
 from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
+from qualgate.errors.extras import needs
 
 
 def serve(
@@ -22,7 +23,7 @@ def serve(
     import importlib.util
 
     if any(importlib.util.find_spec(one) is None for one in ("starlette", "uvicorn")):
-        raise UsageError("`qualgate serve` needs starlette and uvicorn: pip install 'qualgate[serve]'")
+        raise UsageError(needs("`qualgate serve`", "serve"))
     if dtype not in ("bfloat16", "float16", "float32"):
         raise UsageError(f"--dtype {dtype}: bfloat16, float16 or float32")
     import tempfile

@@ -16,6 +16,7 @@ from qualgate.cli.arguments import StoreOption, store_url
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import InfrastructureError, QualgateError, UsageError
+from qualgate.errors.extras import needs
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -39,12 +40,12 @@ def metrics(
     """Show the state of a pool and its nights as Prometheus reads it; on stdout without --port and --textfile."""
     if port is not None and textfile is not None:
         raise UsageError("--port serves until it is ended, --textfile writes once: take one of the two out.")
-    from qualgate.report.exposition import NEEDED, Exposition
+    from qualgate.report.exposition import Exposition
 
     try:
         from prometheus_client import CollectorRegistry, generate_latest, write_to_textfile
     except ImportError:
-        raise UsageError(NEEDED) from None
+        raise UsageError(needs("`qualgate metrics`", "service")) from None
     from qualgate.config.nightly import load_nightly
     from qualgate.store.database import open_store
     from qualgate.store.queries.service import service_state

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import UsageError, one_line
+from qualgate.errors.extras import pip_install
 from qualgate.speculation.text import agreed
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Vocabulary:
         try:
             self.tokens: Any = _library_tokens(tokenizer, tuple(sorted(stop_ids)))
         except ImportError:
-            raise UsageError("Constraints need the package llguidance. Install it: pip install llguidance") from None
+            raise UsageError(f"Constraints need llguidance. Install it: {pip_install('llguidance')}") from None
         except Exception as error:  # of any kind: it reads what the folder's author wrote
             raise UsageError(
                 f"The tokenizer in {tokenizer.name_or_path} cannot be used with constraints: {one_line(error)}. "

@@ -21,6 +21,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors.extras import needs
 from qualgate.harness.generation import Generation, generation_settings
 from qualgate.identity import content_hash, sha256_text
 from qualgate.metrics import LM_EVAL, METRICS
@@ -209,7 +210,7 @@ def _faults_named(ref: LmEvalTask) -> Iterator[None]:
             yield
     except ImportError as error:
         if error.name is not None and error.name.partition(".")[0] == "lm_eval":
-            raise UsageError(f"{where} needs lm-eval: pip install 'qualgate[harness]'") from None
+            raise UsageError(needs(where, "harness")) from None
         raise UsageError(f"{where} needs a package that is not installed: {error}") from None
     except UsageError:
         raise

@@ -14,6 +14,7 @@ from qualgate.engine.gpus import check_alike
 from qualgate.engine.load import check_weights
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors.extras import install_command
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder
@@ -30,8 +31,8 @@ def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
         asked = "`arithmetic: served`" if arm.arithmetic != "float32" else f"`kv_cache: {arm.kv_cache}`"
         raise NotInThisVersion(
             f"{gate.path.name}: {arm.name} is to run with {asked}, and models run in padded batches on a GPU "
-            "without `qualgate[kernels]`, which do not have it. Install that, or write `workers: {devices: cpu}`, or "
-            "`float32`."
+            "without Triton, which do not have it. Write `workers: {devices: cpu}`, or `float32`, or install it: "
+            f"{install_command('kernels')}"
         )
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import QualgateError
+from qualgate.errors.extras import needs, pip_install
 from qualgate.pipeline.events import Event, Listener
 from qualgate.store.plain import storable
 
@@ -49,8 +50,8 @@ def traced(observe: Listener, warn: Warn) -> Iterator[Listener]:
     try:
         trace = _Trace(_exporter(), warn) if is_wanted() else None
     except (ImportError, QualgateError) as error:
-        needed = "they need opentelemetry: pip install 'qualgate[otel]'"
-        warn(f"no traces are made, though OTEL_* asks for them: {needed if isinstance(error, ImportError) else error}")
+        reason = needs("tracing", "otel") if isinstance(error, ImportError) else error
+        warn(f"no traces are made, though OTEL_* asks for them: {reason}")
         trace = None
     if trace is None:
         yield observe
@@ -101,8 +102,8 @@ def _over_grpc() -> SpanExporter:
         )
     except ImportError as error:
         raise QualgateError(
-            "OTEL_EXPORTER_OTLP_PROTOCOL=grpc needs gRPC (port 4317): pip install "
-            "opentelemetry-exporter-otlp-proto-grpc; http/protobuf (port 4318) needs nothing more"
+            "OTEL_EXPORTER_OTLP_PROTOCOL=grpc needs gRPC (port 4317); http/protobuf (port 4318) needs nothing more. "
+            f"Install it: {pip_install('opentelemetry-exporter-otlp-proto-grpc')}"
         ) from error
     return OTLPSpanExporter()
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors.extras import pip_install
 from qualgate.errors.misplaced import no_model_folder
 from qualgate.formatting import counted
 from qualgate.identity import content_hash
@@ -254,7 +255,7 @@ def _pattern(where: Path, pattern: str) -> Any:
     try:
         import re2
     except ImportError:  # on bare GPU machines
-        raise UsageError(f"{where}: to read the pattern {pattern!r:.120}: pip install google-re2") from None
+        raise UsageError(f"{where}: to read the pattern {pattern!r:.120}: {pip_install('google-re2')}") from None
     options = re2.Options()
     options.log_errors = False
     try:

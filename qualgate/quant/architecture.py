@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from qualgate.errors import NotInThisVersion, UsageError, close_names
+from qualgate.errors.extras import pip_install
 from qualgate.quant.model_files import ModelFiles
 from qualgate.quant.shards import Shards
 
@@ -110,7 +111,8 @@ def _check_known(where: Path, kind: str) -> None:
         near = next((f"; did you mean {name!r}?" for name in close_names(kind, sorted(CONFIG_MAPPING.keys()))), "")
         raise UsageError(
             f"{where}: transformers {version('transformers')} knows no model_type {kind!r:.60}{near or '.'} Give a "
-            "model that it loads, or a newer transformers that loads this one: pip install --upgrade transformers"
+            "model that it loads, or a newer transformers that loads this one: "
+            f"{pip_install('--upgrade', 'transformers')}"
         )
 
 

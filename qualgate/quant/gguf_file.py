@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import UsageError
+from qualgate.errors.extras import needs
 
 if TYPE_CHECKING:
     import numpy
@@ -58,7 +59,7 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
         from gguf import GGMLQuantizationType, GGUFReader
         from gguf.constants import GGML_QUANT_SIZES
     except ImportError:
-        raise UsageError(f"{path} is a GGUF file, and reading it needs: pip install 'qualgate[gguf]'") from None
+        raise UsageError(needs(f"{path}, a GGUF file,", "gguf")) from None
     with path.open("rb") as stream:
         head = stream.read(24)
     if len(head) < 24 or head[:4] != b"GGUF":

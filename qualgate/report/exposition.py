@@ -14,7 +14,6 @@ from qualgate.store.queries.service import ServiceState
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-NEEDED = "metrics need prometheus-client: pip install 'qualgate[service]'"
 # What may be there and is not is 0, not absent: an alert on a sum would not fire otherwise.
 SUBMISSIONS = ("queued", "leased", "done", "cancelled", "apart")
 RUNS = ("running", "complete", "incomplete")

@@ -11,13 +11,13 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from qualgate.errors.extras import pip_install
 from qualgate.identity import canonical_json
 from qualgate.sandbox import killable
 
 KINDS = ("json_schema", "regex", "grammar")
 MOST_BYTES = 2**16  # of one constraint
 BOUNDS = killable.Bounds(cpu_seconds=5.0, memory_bytes=2**30)
-_MISSING = "constraints need the package llguidance; install it: pip install llguidance"
 
 
 def library() -> str:
@@ -71,7 +71,7 @@ def _in_child(written: str) -> str:
     try:
         from llguidance import LLMatcher, LLParserLimits
     except ImportError:
-        return _MISSING
+        return f"constraints need llguidance. Install it: {pip_install('llguidance')}"
     try:
         grammar = grammar_of(json.loads(written))
         found = LLMatcher.validate_grammar(grammar, limits=LLParserLimits(verbose_errors=False))

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Table
 
 from qualgate.errors import UsageError
+from qualgate.errors.extras import needs
 from qualgate.store import columns
 
 ROWS = 2_000  # in memory at a time, and of a row group
-NEEDED = "an archive is written by pyarrow: pip install 'qualgate[archive]'"
 
 
 def write(path: Path, table: Table, rows: Iterable[Sequence[Sequence[Any]]]) -> int:
@@ -59,5 +59,5 @@ def _arrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise UsageError(f"{NEEDED} ({error})") from None
+        raise UsageError(f"{needs('an archive', 'archive')} ({error})") from None
     return pyarrow, pyarrow.parquet

@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
+from qualgate.errors.extras import needs
 from qualgate.formatting import size_text
 
 OLDEST = 15  # what is tried; PostgreSQL's own support of 14 ended in November 2026
@@ -29,7 +30,6 @@ LONGEST_PAUSE = 2.0  # s, between two tries
 WRITERS = "SELECT pg_advisory_xact_lock(81, 71)"  # Q, G
 WRITERS_OF_A_RUN = "SELECT pg_advisory_xact_lock_shared(81, 71), pg_advisory_xact_lock(82, hashtext(%s))"
 SIZE = "SELECT pg_database_size(current_database())"  # bytes
-NEEDED = "a PostgreSQL store needs psycopg: pip install 'qualgate[postgres]'"
 _GONE = ("57P01", "57P02", "57P03", "25P03", "53300")  # shut down, crashed, starting up, idle in a transaction, full
 # The driver knows no code of what went wrong while it connected: the words are all there is.
 _AWAY = (
@@ -52,7 +52,7 @@ def engine(url: str) -> Engine:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:  # not there, or there without the C library that it calls
-        raise UsageError(f"{NEEDED} ({error})") from None
+        raise UsageError(f"{needs('a PostgreSQL store', 'postgres')} ({error})") from None
     made = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         isolation_level="READ COMMITTED",  # whatever the database says: a write sees what the last writer left

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from qualgate.errors import InfrastructureError, UsageError, one_line
+from qualgate.errors.extras import needs
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def connect(address: str) -> None:
     try:
         import ray
     except ImportError:
-        raise UsageError("`workers: {backend: ray}` needs Ray: pip install 'qualgate[ray]'") from None
+        raise UsageError(needs("`workers: {backend: ray}`", "ray")) from None
     address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
     if address not in ("", "auto"):
         _reach(address)

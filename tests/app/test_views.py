@@ -213,7 +213,7 @@ def newer(path):
 
 BROKEN = {
     "missing": (lambda path: None, "no store yet"),
-    "newer": (newer, "pip install --upgrade qualgate"),
+    "newer": (newer, "Upgrade qualgate: "),
     "not a database": (lambda path: path.write_text("not a database\n" * 100), "not a database"),
     "empty": (empty, "qualgate run|Nobody has decided"),
 }

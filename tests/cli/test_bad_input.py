@@ -14,6 +14,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from qualgate.errors import Exit
+from qualgate.errors.extras import install_command
 from qualgate.store.database import open_store
 from tests.cli.mistakes import FINE, MISTAKES, REFUSED_BEFORE, first_hour, text
 from tests.command_line import in_a_process, qualgate
@@ -111,7 +112,7 @@ def test_metrics_without_their_library_name_what_to_install(tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     done = qualgate("metrics", cwd=tmp_path)
     assert done.returncode == Exit.USAGE
-    assert "pip install 'qualgate[service]'" in done.stderr
+    assert f"needs prometheus-client. Install it: {install_command('service')}" in done.stderr
 
 
 @pytest.mark.parametrize("call", [qualgate, pytest.param(in_a_process, marks=pytest.mark.proof)])

@@ -10,6 +10,7 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors.extras import install_command
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again
@@ -222,5 +223,5 @@ def test_without_lm_eval_the_extra_is_named(folder):
         f"tasks.load(LmEvalTask(task='sums', include_path={str(folder)!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'qualgate[harness]'" in done.stderr
+    assert f"needs lm-eval. Install it: {install_command('harness')}" in done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith("qualgate.errors.UsageError")

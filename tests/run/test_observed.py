@@ -43,7 +43,7 @@ def test_every_line_of_stderr_is_an_object_and_each_job_has_its_event(watched):
 
 def test_its_trace_has_every_job_and_answer_and_is_named_in_its_log(watched):
     if SPANS is None:
-        pytest.skip("no OpenTelemetry: pip install 'qualgate[otel]'")
+        pytest.skip("no OpenTelemetry: install the extra otel")
     folder, done = watched
     found = SPANS.get_finished_spans()
     jobs, units = rows(folder, "SELECT DISTINCT arm, job FROM units"), rows(folder, "SELECT count(*) FROM units")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from qualgate.errors import NotHere, UsageError
+from qualgate.errors.extras import install_command
 from qualgate.pipeline.under_lease import giving_way
 from qualgate.store import leases, submissions
 from qualgate.workers import ray_reach
@@ -105,7 +106,7 @@ def mistaken() -> None:
 @pytest.mark.parametrize(
     ("ends", "reason"),
     [
-        (without_ray, "node n1: `workers: {backend: ray}` needs Ray: pip install 'qualgate[ray]'"),
+        (without_ray, f"node n1: `workers: {{backend: ray}}` needs ray. Install it: {install_command('ray')}"),
         (without_gpus, "node n1: none can be used here"),
         (mistaken, None),
     ],

@@ -3,6 +3,7 @@ it must be. A server's programs are needed; the whole contract of the other file
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from alembic.config import Config
 from sqlalchemy import text
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, StoreVersionError, UsageError
+from qualgate.errors.extras import install_command
 from qualgate.records import Submission
 from qualgate.store import (
     archive,
@@ -263,10 +265,10 @@ def test_a_store_without_its_driver_or_of_a_newer_program_names_what_to_install(
     with store.write() as connection:
         connection.execute(text("update alembic_version set version_num = '0999'"))
     for attempt in (open_store, upgrade, database.check_store):
-        with pytest.raises(StoreVersionError, match=r"0999.*pip install --upgrade qualgate"):
+        with pytest.raises(StoreVersionError, match=r"0999.*Upgrade qualgate: "):
             attempt(url)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UsageError, match=r"pip install 'qualgate\[postgres\]'"):
+    with pytest.raises(UsageError, match=re.escape(install_command("postgres"))):
         open_store(url)
 
 

@@ -18,7 +18,7 @@ from tests.workers.fake_worker import result_of
 from tests.workers.test_copies import variants
 from tests.workers.test_pool import told
 
-ray = pytest.importorskip("ray", reason="no Ray: pip install 'qualgate[ray]'")
+ray = pytest.importorskip("ray", reason="no Ray: install the extra ray")
 NO_SPACE = (
     "The actor died because of an error raised in its creation task, \x1b[36mray::Engine.__init__()\x1b[39m (pid=7, "
     'ip=10.0.0.2, actor_id=fa10, repr=<Engine>)\n  File "ray_node.py", line 52, in __init__\nOSError: [Errno 28] No '

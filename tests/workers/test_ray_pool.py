@@ -26,7 +26,7 @@ def on(folder, address: str = "") -> OnRay:
 
 def test_jobs_on_a_cluster_are_answered_once_though_an_engine_dies(tmp_path, monkeypatch):
     """The other promises of the pool are held on a larger cluster, as proofs."""
-    pytest.importorskip("ray", reason="no Ray: pip install 'qualgate[ray]'")
+    pytest.importorskip("ray", reason="no Ray: install the extra ray")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     settings = told(tmp_path, place=replace(on(tmp_path), nbytes=2**28))
@@ -77,7 +77,7 @@ def test_a_node_has_room_for_what_its_scarcest_resource_serves(has, room):
 
 
 def test_a_node_that_is_lost_while_it_is_looked_at_is_left_out(monkeypatch):
-    ray = pytest.importorskip("ray", reason="no Ray: pip install 'qualgate[ray]'")
+    ray = pytest.importorskip("ray", reason="no Ray: install the extra ray")
 
     def lost(reference):
         raise ray.exceptions.TaskUnschedulableError("the node does not exist any more")

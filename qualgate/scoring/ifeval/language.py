@@ -20,7 +20,9 @@ def language(text: str) -> str | None:
     try:
         from langdetect import LangDetectException, detector_factory
     except ImportError:
-        raise NoDetector("langdetect is not installed; install qualgate[harness]") from None
+        raise NoDetector(
+            "langdetect is not installed: `qualgate doctor` shows how to get the extra `harness`"
+        ) from None
     detector_factory.init_factory()
     detector = detector_factory._factory.create()
     detector.seed = 0

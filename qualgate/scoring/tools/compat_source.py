@@ -56,8 +56,8 @@ def _grammar(language: str) -> tuple[Any, Any]:
         tree_sitter, grammar = (import_module(name) for name in ("tree_sitter", f"tree_sitter_{language}"))
     except ImportError as error:
         raise NoGrammar(
-            f"BFCL decodes {language} by tree-sitter's grammar, and {error.name} is not installed: pip install "
-            "'qualgate[bfcl]', or give the decoded `calls`"
+            f"BFCL decodes {language} by tree-sitter's grammar, and {error.name} is not installed: `qualgate doctor` "
+            "shows how to get the extra `bfcl`; or give the decoded `calls`"
         ) from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the grammars that BFCL pins hand over an address

@@ -99,7 +99,7 @@ def test_without_the_grammars_there_is_no_verdict_rather_than_a_wrong_one(monkey
     finally:
         compat_source._grammar.cache_clear()
     assert (found.verdict, found.error_type) == (None, "not_decodable_here")
-    assert "tree_sitter is not installed: pip install 'qualgate[bfcl]', or give the decoded `calls`" in found.reason
+    assert "tree_sitter is not installed: `qualgate doctor` shows how to get the extra `bfcl`" in found.reason
 
 
 @needs_grammars

@@ -1,0 +1,92 @@
+"""Extras of the package, what each gives, and the command that adds one to this installation.
+
+Nothing here names the package alone: `pip install 'qualgate[…]'` asks an index, where anybody may have taken the name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+# Extra → the distribution that is looked for, and what it gives.
+EXTRAS: Mapping[str, tuple[str, str]] = {
+    "dashboard": ("streamlit", "the pages for the person who signs: `qualgate dashboard`"),
+    "harness": ("lm-eval", "lm-eval's tasks as evalsets, and IFEval's languages"),
+    "gguf": ("gguf", "variants in GGUF files"),
+    "kernels": ("triton", "fused kernels and packed passes on a GPU"),
+    "serve": ("starlette", "a server to try served arms with: `qualgate serve`"),
+    "postgres": ("psycopg", "a store that several machines share"),
+    "ray": ("ray", "workers on a cluster: `workers: {backend: ray}`"),
+    "archive": ("pyarrow", "old runs in Parquet files: `qualgate db archive`"),
+    "service": ("prometheus-client", "metrics for Prometheus: `qualgate metrics`"),
+    "otel": ("opentelemetry-sdk", "OpenTelemetry traces of runs"),
+    "bfcl": ("tree-sitter", "Java and JavaScript calls judged as BFCL does"),
+}  # fmt: skip
+
+
+def installed_version(extra: str) -> str:
+    """Return the version of what the extra brings; "" where that is not installed."""
+    try:
+        return version(EXTRAS[extra][0])
+    except PackageNotFoundError:
+        return ""
+
+
+def needs(what: str, extra: str) -> str:
+    """Return the message that `what` needs the extra, with the command that adds it here."""
+    return f"{what} needs {EXTRAS[extra][0]}. Install it: {install_command(extra)}"
+
+
+def install_command(extra: str = "") -> str:
+    """Return the command that installs qualgate as it was installed here, with an extra."""
+    options, before, after = _origin()
+    return pip_install(*options, f"{before}[{extra}]{after}" if extra else before + after)
+
+
+def upgrade_advice() -> str:
+    """Return how to bring a newer qualgate into this environment."""
+    options, before, after = _origin()
+    if options:  # from a checkout
+        return f"update {before}, then: {install_command()}"
+    newer = "NEWER.whl" if before.endswith(".whl") else before + re.sub(r"@[0-9a-f]+$", "", after)
+    return pip_install("--upgrade", newer)
+
+
+def pip_install(*words: str) -> str:
+    """Return the command that installs into the environment of this interpreter."""
+    python = sys.executable
+    pip = (python, "-m", "pip", "install") if find_spec("pip") else ("uv", "pip", "install", "--python", python)
+    return shlex.join([*pip, *words])
+
+
+def _origin() -> tuple[tuple[str, ...], str, str]:
+    """Where this installation came from: options of pip, and the requirement before and after the extra's brackets."""
+    checkout, from_index = Path(__file__).resolve().parents[2], ((), "qualgate", "")
+    try:
+        record = distribution("qualgate").read_text("direct_url.json")
+    except PackageNotFoundError:
+        record = None
+    if record is None:  # run from a checkout, or installed from an index
+        return _from_folder(checkout, editable=True) if (checkout / "pyproject.toml").is_file() else from_index
+    try:
+        origin = json.loads(record)
+        if vcs := origin.get("vcs_info"):
+            return (), "qualgate", f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+        place = urlsplit(origin["url"])
+        path = unquote(place.path) if place.scheme == "file" else origin["url"]
+        folder = origin.get("dir_info")
+        return ((), path, "") if folder is None else _from_folder(Path(path), editable=bool(folder.get("editable")))
+    except (ValueError, KeyError, TypeError, AttributeError):  # not as installers write it
+        return from_index
+
+
+def _from_folder(folder: Path, *, editable: bool) -> tuple[tuple[str, ...], str, str]:
+    pinned = ("--constraint", str(folder / "constraints.txt"))
+    return (*pinned, "--editable") if editable else pinned, str(folder), ""

@@ -1,0 +1,62 @@
+"""Extras are those of pyproject.toml, and the command that adds one fits how this installation was made."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from qualgate.errors import extras
+
+ROOT = Path(__file__).resolve().parents[2]
+PIP = f"{sys.executable} -m pip install"
+
+
+def test_extras_are_those_that_users_can_install():
+    offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras.EXTRAS) == set(offered) - {"dev"}
+    for extra, (package, _) in extras.EXTRAS.items():
+        assert any(wanted.startswith(package) for wanted in offered[extra]), extra
+
+
+FOLDER, WHEEL = "file:///srv/my%20gate", "file:///srv/qualgate-0.1.0-cp311-cp311-linux_x86_64.whl"
+GIT = {"vcs": "git", "commit_id": "c0ffee"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "command", "newer"),
+    [
+        ({"url": FOLDER, "dir_info": {"editable": True}},
+         "--constraint '/srv/my gate/constraints.txt' --editable '/srv/my gate[ray]'", "update /srv/my gate, then: "),
+        ({"url": FOLDER, "dir_info": {}},
+         "--constraint '/srv/my gate/constraints.txt' '/srv/my gate[ray]'", "update /srv/my gate, then: "),
+        ({"url": WHEEL, "archive_info": {}}, "'/srv/qualgate-0.1.0-cp311-cp311-linux_x86_64.whl[ray]'", "NEWER.whl"),
+        ({"url": "https://git.example.org/q", "vcs_info": GIT},
+         "'qualgate[ray] @ git+https://git.example.org/q@c0ffee'", "'qualgate @ git+https://git.example.org/q'"),
+    ],
+)  # fmt: skip
+def test_the_command_installs_from_where_this_installation_came(monkeypatch, origin, command, newer):
+    monkeypatch.setattr(extras, "distribution", lambda name: Recorded(json.dumps(origin)))
+    assert extras.install_command("ray") == f"{PIP} {command}"
+    assert newer in extras.upgrade_advice()
+
+
+class Recorded:
+    """A distribution as its installer recorded where it came from."""
+
+    def __init__(self, record: str) -> None:
+        self.read_text = lambda name: record
+
+
+@pytest.mark.parametrize("record", ["", "{", "[]", '{"url": 7}', '{"url": "file:///x", "vcs_info": {}}'])
+def test_a_record_that_no_installer_wrote_stops_no_message(monkeypatch, record):
+    monkeypatch.setattr(extras, "distribution", lambda name: Recorded(record))
+    assert "[ray]" in extras.needs("it", "ray")
+
+
+def test_without_pip_the_command_is_uv_s(monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    assert extras.pip_install("x") == f"uv pip install --python {sys.executable} x"
