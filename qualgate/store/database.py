@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, Insert, Table, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from qualgate.errors import StoreVersionError, UsageError
+from qualgate.errors.extras import upgrade_advice
 from qualgate.errors.misplaced import nearest_path
 from qualgate.records import Lease
 from qualgate.store import lease_guard, postgresql, sqlite, turns
@@ -156,7 +157,7 @@ def _check(url: str, found: str | None) -> None:
     if found not in REVISIONS:
         raise StoreVersionError(
             f"{url} is at revision {found}, which a newer qualgate wrote; this one knows up to {REVISIONS[-1]}. "
-            "Upgrade qualgate: pip install --upgrade qualgate"
+            f"Upgrade qualgate: {upgrade_advice()}"
         )
     if found != REVISIONS[-1]:
         raise StoreVersionError(
@@ -205,7 +206,7 @@ def upgrade(url: str) -> str:
         if found not in REVISIONS:
             raise StoreVersionError(
                 f"{url} is at revision {found}, newer than this qualgate's {REVISIONS[-1]}; going back would lose "
-                "data. Upgrade qualgate: pip install --upgrade qualgate"
+                f"data. Upgrade qualgate: {upgrade_advice()}"
             )
         done = f"{url}: upgraded from revision {found} to {REVISIONS[-1]}"
         if path is None:
