@@ -1,29 +1,60 @@
-"""What this machine and this installation can do, each finding with what to do about it."""
+"""Findings about this machine and this installation: what is ready, what is optional and missing, what stops a run."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from qualgate.errors.extras import EXTRAS, install_command, installed_version, pip_install
 from qualgate.identity import own_version
+
+State = Literal["ready", "optional", "stops"]
+_HEADINGS: dict[State, str] = {
+    "ready": "Ready",
+    "optional": "Optional (no run stops for it)",
+    "stops": "STOPS A RUN",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at, and what to do where it is not well."""
+    """One thing that was looked at. gives: what it would give where it is missing; get: the command that gets it."""
 
     what: str
-    ok: bool
+    state: State
     detail: str
-    optional: bool = False  # a NO here does not stop a run
+    gives: str = ""
+    get: str = ""
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """Return the findings by state, what stops a run last."""
+    lines: list[str] = []
+    for state, heading in _HEADINGS.items():
+        if of_state := [one for one in findings if one.state == state]:
+            lines += ["", f"{heading}:", *(line for one in of_state for line in _lines(one))]
+    if not stops_a_run(findings):
+        lines += ["", "Nothing stops a run."]
+    return "\n".join(lines[1:])
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    yield f"  {finding.what:<14} {finding.detail}{f'; gives: {finding.gives}' if finding.gives else ''}"
+    if finding.get:
+        yield f"  {'':<14} get it: {finding.get}"
+
+
+def stops_a_run(findings: Iterable[Finding]) -> bool:
+    """Return whether any of them does."""
+    return any(one.state == "stops" for one in findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +87,7 @@ SERVED = (
 
 
 def findings() -> tuple[Finding, ...]:
-    """Every check, in the order a reader wants them. Imports torch (seconds)."""
+    """Return every finding. Imports torch (seconds)."""
     checks: tuple[Callable[[], Finding], ...] = (
         _qualgate,
         _python,
@@ -70,26 +101,32 @@ def findings() -> tuple[Finding, ...]:
         _reference_model,
         _evalsets,
         _sandbox,
-        _dashboard,
     )
-    return tuple(_guarded(check) for check in checks)
+    return (*(_guarded(check) for check in checks), *(_extra(name) for name in EXTRAS if name != "kernels"))
 
 
 def _guarded(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # a broken installation must be reported, not crash the report
-        return Finding(what=check.__name__.strip("_"), ok=False, detail=f"{type(error).__name__}: {error}")
+        return Finding(what=check.__name__.strip("_"), state="stops", detail=f"{type(error).__name__}: {error}")
+
+
+def _extra(name: str) -> Finding:
+    if found := installed_version(name):
+        return Finding(what=name, state="ready", detail=f"{EXTRAS[name][0]} {found}")
+    missing = f"{EXTRAS[name][0]} is not installed"
+    return Finding(what=name, state="optional", detail=missing, gives=EXTRAS[name][1], get=install_command(name))
 
 
 def _qualgate() -> Finding:
-    return Finding(what="qualgate", ok=True, detail=own_version())
+    return Finding(what="qualgate", state="ready", detail=own_version())
 
 
 def _python() -> Finding:
     return Finding(
         what="python",
-        ok=sys.version_info >= (3, 11),
+        state="ready" if sys.version_info >= (3, 11) else "stops",
         detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     )
 
@@ -98,14 +135,14 @@ def _platform() -> Finding:
     """What this system cannot serve. Only Linux is tested; of the others this is read from the code."""
     match sys.platform:
         case "linux":
-            return Finding(what="platform", ok=True, detail="Linux: everything is served, as far as is said below")
+            return Finding(what="platform", state="ready", detail="Linux, on which everything is tested")
         case "darwin":
             other = _others([(one.what, one.macos) for one in SERVED])
-            return Finding(what="platform", ok=False, optional=True, detail=f"macOS, not tested: {other}")
+            return Finding(what="platform", state="optional", detail=f"macOS, not tested: {other}")
         case "win32":
             other = _others([(one.what, one.windows) for one in SERVED if one.windows != _NO_RUN])
-            return Finding(what="platform", ok=False, detail=f"Windows: {other}; use WSL 2, which is Linux")
-    return Finding(what="platform", ok=False, optional=True, detail=f"{sys.platform}: not tested. Use Linux")
+            return Finding(what="platform", state="stops", detail=f"Windows: {other}; use WSL 2, which is Linux")
+    return Finding(what="platform", state="optional", detail=f"{sys.platform}: not tested. Use Linux")
 
 
 def _others(served: list[tuple[str, str]]) -> str:
@@ -115,17 +152,25 @@ def _others(served: list[tuple[str, str]]) -> str:
 def _torch() -> Finding:
     import torch
 
-    return Finding(
-        what="torch", ok=True, detail=f"{torch.__version__}, CPU capability {torch.backends.cpu.get_cpu_capability()}"
-    )
+    capability = torch.backends.cpu.get_cpu_capability()
+    return Finding(what="torch", state="ready", detail=f"{torch.__version__}, CPU capability {capability}")
 
 
 def _device() -> Finding:
     import torch
 
+    from qualgate.engine.device import DRIVER, choose_device
+
     if torch.cuda.is_available():
-        return Finding(what="device", ok=True, detail=f"cuda: {torch.cuda.get_device_name(0)}")
-    return Finding(what="device", ok=True, detail="cpu; arithmetic in float32 where a gate file says no other")
+        return Finding(what="device", state="ready", detail=f"cuda: {torch.cuda.get_device_name(0)}")
+    if choose_device("auto") == "cuda":
+        detail = "there is an NVIDIA driver, and torch finds no GPU usable: write `workers: {devices: cpu}`, or mend it"
+        return Finding(what="device", state="stops", detail=detail)
+    cpu = "cpu; arithmetic in float32 unless a gate file sets another"
+    if DRIVER.exists() and "+cpu" in torch.__version__:
+        build = pip_install("--force-reinstall", "--no-deps", f"torch=={torch.__version__.partition('+')[0]}")
+        return Finding(what="device", state="optional", detail=cpu, gives="runs on this machine's GPU", get=build)
+    return Finding(what="device", state="ready", detail=cpu)
 
 
 def _kernels() -> Finding:
@@ -134,25 +179,26 @@ def _kernels() -> Finding:
     from qualgate_kernels import cpu
     from qualgate_kernels.availability import unavailable
 
-    found = cpu.available()
+    on_cpu = f"C on the CPU: {cpu.available()}"
+    if torch.cuda.is_available() and (missing := unavailable(torch.device("cuda"))):
+        detail = f"torch twin on the GPU: {missing}; {on_cpu}"
+        gives, get = EXTRAS["kernels"][1], install_command("kernels")
+        return Finding(what="kernels", state="optional", detail=detail, gives=gives, get=get)
     if torch.cuda.is_available():
-        missing = unavailable(torch.device("cuda"))
-        detail = (
-            f"torch twin on the GPU: {missing}. pip install 'qualgate[kernels]'" if missing else "Triton on the GPU"
-        )
-        return Finding(what="kernels", ok=not missing, optional=True, detail=f"{detail}; C on the CPU: {found}")
+        return Finding(what="kernels", state="ready", detail=f"Triton on the GPU; {on_cpu}")
     if cpu.path():
-        return Finding(what="kernels", ok=True, detail=f"C on the CPU: {found}; nf4 is left to the torch twin")
+        return Finding(what="kernels", state="ready", detail=f"{on_cpu}; nf4 is left to the torch twin")
     return Finding(
         what="kernels",
-        ok=False,
-        optional=True,
-        detail=f"{found}. Quantized arms run, slower. With a C compiler (gcc or clang) install qualgate again",
+        state="optional",
+        detail=f"{cpu.available()}; quantized arms run, slower",
+        gives="faster quantized arms, once qualgate is installed where there is a C compiler (gcc or clang)",
+        get=install_command().replace(" install ", " install --force-reinstall --no-deps ", 1),
     )
 
 
 def _transformers() -> Finding:
-    return Finding(what="transformers", ok=True, detail=importlib.metadata.version("transformers"))
+    return Finding(what="transformers", state="ready", detail=importlib.metadata.version("transformers"))
 
 
 def sqlite_finding() -> Finding:
@@ -162,24 +208,23 @@ def sqlite_finding() -> Finding:
 
     found = sqlite3.sqlite_version_info
     if found >= (3, 51, 3):
-        return Finding(what="sqlite", ok=True, detail=sqlite3.sqlite_version)
+        return Finding(what="sqlite", state="ready", detail=sqlite3.sqlite_version)
     if found < OLDEST:
         needed = ".".join(map(str, OLDEST))
-        return Finding(what="sqlite", ok=False, detail=f"{sqlite3.sqlite_version} ({needed} or newer is needed)")
+        return Finding(what="sqlite", state="stops", detail=f"{sqlite3.sqlite_version} ({needed} or newer is needed)")
     return Finding(
         what="sqlite",
-        ok=False,
-        optional=True,
-        detail=f"{sqlite3.sqlite_version}: before 3.51.3 two processes that write one store at the same moment can, "
-        "rarely, corrupt it (WAL reset). Use a Python with a newer SQLite, or write to a store from one process at a "
-        "time, and keep a backup",
+        state="optional",
+        detail=f"{sqlite3.sqlite_version}: write to a store from one process at a time, and keep a backup",
+        gives="with 3.51.3 or newer (a newer Python has it), stores that two processes may write at the same moment; "
+        "before, that can rarely corrupt one (WAL reset)",
     )
 
 
 def _disk() -> Finding:
     with tempfile.NamedTemporaryFile(dir=Path.cwd()):
         pass
-    return Finding(what="folder", ok=True, detail=f"{Path.cwd()} can be written")
+    return Finding(what="folder", state="ready", detail=f"{Path.cwd()} can be written")
 
 
 def _reference_model() -> Finding:
@@ -187,24 +232,23 @@ def _reference_model() -> Finding:
     from qualgate.quant.model_folder import read_model_folder
 
     read_model_folder(refmodel.PATH)
-    return Finding(what="reference", ok=True, detail=f"the shipped model is whole ({refmodel.PATH})")
+    return Finding(what="reference", state="ready", detail=f"the shipped model is whole ({refmodel.PATH})")
 
 
 def _evalsets() -> Finding:
     from qualgate import evalsets
 
     names = evalsets.shipped()
-    return Finding(what="evalsets", ok=bool(names), detail=", ".join(names))
+    return Finding(
+        what="evalsets", state="ready" if names else "stops", detail=", ".join(names) or "none are installed"
+    )
 
 
 def _sandbox() -> Finding:
     from qualgate.sandbox import probe
 
     found = probe()
-    return Finding(what="sandbox", ok=found.tier is not None, detail=str(found), optional=True)
-
-
-def _dashboard() -> Finding:
-    found = importlib.util.find_spec("streamlit") is not None
-    detail = importlib.metadata.version("streamlit") if found else "not installed: pip install 'qualgate[dashboard]'"
-    return Finding(what="dashboard", ok=found, detail=detail, optional=True)
+    if found.tier is not None:
+        return Finding(what="sandbox", state="ready", detail=str(found))
+    gives = "a place to run programs that models write; only evalsets with code need it"
+    return Finding(what="sandbox", state="optional", detail=str(found), gives=gives, get="apt-get install bubblewrap")

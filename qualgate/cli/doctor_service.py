@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -14,6 +12,7 @@ from qualgate.cli.doctor import Finding, sqlite_finding
 from qualgate.cli.pool import LEASE, submissions_folder
 from qualgate.config import GateFile
 from qualgate.errors import QualgateError
+from qualgate.errors.extras import install_command, installed_version
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted, size_text
 from qualgate.identity import own_version
@@ -35,7 +34,7 @@ def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
     except (
         QualgateError
     ) as error:  # wrong address, no driver, no rights, another revision, a network's disk: it says so
-        found.append(Finding(what="store", ok=False, detail=str(error)))
+        found.append(Finding(what="store", state="stops", detail=str(error)))
     if file_of(url) is not None:
         found.append(sqlite_finding())
     found += (_folder(what, folder) for what, folder in _folders(url, gate))
@@ -46,7 +45,7 @@ def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
 
 def _of_store(one: Health) -> Iterator[Finding]:
     at = f"{one.server}, revision {REVISIONS[-1]} as this program's, {size_text(one.nbytes)}"
-    yield Finding(what="store", ok=True, detail=at)
+    yield Finding(what="store", state="ready", detail=at)
     if one.role:
         yield _role(one)
     yield _history(one)
@@ -62,19 +61,20 @@ def _role(one: Health) -> Finding:
             f"{one.role} cannot make a run or be a node: it lacks {_some(one.lacking)}. Ask the store's owner for "
             "GRANT qualgate_writer (`qualgate db roles` makes it, and grants it new tables after an upgrade)"
         )
-        return Finding(what="role", ok=False, detail=detail)
+        return Finding(what="role", state="stops", detail=detail)
     owner = "; it owns the store, so it could change history: give runs and nodes a writer (`qualgate db roles`)"
-    return Finding(what="role", ok=True, detail=f"{one.role} may make runs and be a node{owner if one.owns else ''}")
+    may = f"{one.role} may make runs and be a node{owner if one.owns else ''}"
+    return Finding(what="role", state="ready", detail=may)
 
 
 def _history(one: Health) -> Finding:
     if not one.unguarded:
-        return Finding(what="history", ok=True, detail="append-only: the database refuses to change or delete it")
+        return Finding(what="history", state="ready", detail="append-only: the database refuses to change or delete it")
     detail = (
         f"the database lets {_some(one.unguarded)} change: triggers of the store are gone. Move it into a new store, "
         "which has them and where every seal is compared: qualgate db copy FROM TO"
     )
-    return Finding(what="history", ok=False, detail=detail)
+    return Finding(what="history", state="stops", detail=detail)
 
 
 def _clock(one: Health) -> Finding:
@@ -87,8 +87,8 @@ def _clock(one: Health) -> Finding:
         detail = (
             f"{_some(wrong)} the store's clock, beyond a lease of {lease:g} s: runs are dated wrongly. Set it right"
         )
-        return Finding(what="clock", ok=False, optional=True, detail=detail)
-    return Finding(what="clock", ok=True, detail=f"{_off(one.skew)} the store's, a lease is {lease:g} s")
+        return Finding(what="clock", state="optional", detail=detail)
+    return Finding(what="clock", state="ready", detail=f"{_off(one.skew)} the store's, a lease is {lease:g} s")
 
 
 def _off(skew: float) -> str:
@@ -98,13 +98,13 @@ def _off(skew: float) -> str:
 def _nodes(one: Health) -> Finding:
     told = [f"{node.name} ({node.seen:.0f} s ago{'' if node.name in one.at_work else ', gone'})" for node in one.nodes]
     if one.at_work:
-        return Finding(what="nodes", ok=True, detail=f"{len(one.at_work)} at work: {', '.join(told)}")
+        return Finding(what="nodes", state="ready", detail=f"{len(one.at_work)} at work: {', '.join(told)}")
     gone = f"; seen before: {', '.join(told)}" if told else ""
     if waiting := one.queue.get("queued", 0) + one.queue.get("leased", 0):
         wait = counted(waiting, "submission waits", "submissions wait")
         detail = f"none is at work, and {wait}: qualgate worker --store URL{gone}"
-        return Finding(what="nodes", ok=False, detail=detail)
-    return Finding(what="nodes", ok=True, detail=f"none is at work, and nothing waits for one{gone}")
+        return Finding(what="nodes", state="stops", detail=detail)
+    return Finding(what="nodes", state="ready", detail=f"none is at work, and nothing waits for one{gone}")
 
 
 def _queue(one: Health) -> Finding:
@@ -115,9 +115,10 @@ def _queue(one: Health) -> Finding:
     unseen = not one.at_work and one.waited > LEASE  # for so long a node may be on its way
     left = one.latest > LEASE  # any node that claims would have taken it back
     stuck = "; no node takes them: start one, or see what those at work are at: `qualgate status`"
-    return Finding(
-        what="queue", ok=not (unseen or left), detail=f"{told}{oldest}{late}{apart}{stuck if unseen or left else ''}"
-    )
+    detail = f"{told}{oldest}{late}{apart}"
+    if unseen or left:
+        return Finding(what="queue", state="stops", detail=detail + stuck)
+    return Finding(what="queue", state="ready", detail=detail)
 
 
 def _programs(one: Health) -> Finding:
@@ -132,8 +133,8 @@ def _programs(one: Health) -> Finding:
             f"{_some(others)}; here is {own}. A run must not be of two programs: install one version on all, then "
             "cancel what waits for another and submit it again"
         )
-        return Finding(what="programs", ok=False, detail=detail)
-    return Finding(what="programs", ok=True, detail=f"qualgate {own} alone")
+        return Finding(what="programs", state="stops", detail=detail)
+    return Finding(what="programs", state="ready", detail=f"qualgate {own} alone")
 
 
 def _folders(url: str, gate: GateFile | None) -> Iterator[tuple[str, Path]]:
@@ -148,29 +149,30 @@ def _folder(what: str, folder: Path) -> Finding:
     there = next(one for one in (folder, *folder.parents) if one.exists())  # a run makes what is missing
     free = shutil.disk_usage(there).free
     if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(what=what, ok=False, detail=f"{there} cannot be written: give it to the user who runs qualgate")
+        detail = f"{there} cannot be written: give it to the user who runs qualgate"
+        return Finding(what=what, state="stops", detail=detail)
     if free < LEAST_FREE:
         detail = f"{size_text(free)} free in {there}: a run ends with 13 once it is full. Free some, or move the store"
-        return Finding(what=what, ok=False, detail=detail)
-    return Finding(what=what, ok=True, detail=f"{size_text(free)} free in {there}")
+        return Finding(what=what, state="stops", detail=detail)
+    return Finding(what=what, state="ready", detail=f"{size_text(free)} free in {there}")
 
 
 def _ray(gate: GateFile) -> Finding:
-    if importlib.util.find_spec("ray") is None:
-        return Finding(what="ray", ok=False, detail="not installed here: pip install 'qualgate[ray]'")
-    version = importlib.metadata.version("ray")
+    version = installed_version("ray")
+    if not version:
+        return Finding(what="ray", state="stops", detail="it is not installed here", get=install_command("ray"))
     if not gate.ray:
-        return Finding(what="ray", ok=True, detail=f"{version}; a run starts a cluster of this machine alone")
+        return Finding(what="ray", state="ready", detail=f"{version}; a run starts a cluster of this machine alone")
     from qualgate.pipeline.jobs import cluster_nodes
 
     try:
         nodes = cluster_nodes(gate)
     except QualgateError as error:
-        return Finding(what="ray", ok=False, detail=str(error))
+        return Finding(what="ray", state="stops", detail=str(error))
     if not nodes:
-        return Finding(what="ray", ok=True, detail=f"{version}; every arm is served, so no cluster is asked")
-    said = "; ".join(nodes)
-    return Finding(what="ray", ok=True, detail=f"{version} and this Python on {counted(len(nodes), 'node')}: {said}")
+        return Finding(what="ray", state="ready", detail=f"{version}; every arm is served, so no cluster is asked")
+    detail = f"{version} and this Python on {counted(len(nodes), 'node')}: {'; '.join(nodes)}"
+    return Finding(what="ray", state="ready", detail=detail)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,9 +16,6 @@ from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 from qualgate.errors.extras import needs
-
-if TYPE_CHECKING:
-    from qualgate.cli.doctor import Finding
 
 
 def dashboard(
@@ -66,8 +63,8 @@ def doctor(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what this machine and installation can do, what is missing, and what engines offer that serve an arm."""
-    from qualgate.cli.doctor import findings
+    """Tell what is ready on this machine, what is optional and missing, and what stops a run: then it exits with 13."""
+    from qualgate.cli.doctor import as_text, findings, stops_a_run
     from qualgate.report.screen import fit
     from qualgate.served.engines import PROFILES, profile_lines
 
@@ -77,33 +74,26 @@ def doctor(
         raise UsageError("a gate file and --store go with --service; this machine is looked at without them.")
     found = findings()
     if as_json:
-        engines = [{"what": f"engine {one.name}", "ok": True, "detail": asdict(one)} for one in PROFILES]
-        say(json.dumps([*({"what": f.what, "ok": f.ok, "detail": f.detail} for f in found), *engines], indent=2))
+        engines = [{"what": f"engine {one.name}", "state": "ready", "detail": asdict(one)} for one in PROFILES]
+        say(json.dumps([*map(asdict, found), *engines], indent=2))
     else:
-        for finding in found:
-            say(fit(_line(finding)))
-        say("\nWhat engines offer that serve an arm, by their documentation (`engine:` names one):")
+        say("What engines offer that serve an arm, by their documentation (`engine:` names one):")
         for line in profile_lines():
             say(fit(line))
-    raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
+        say(fit(f"\n{as_text(found)}"))
+    raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(found) else Exit.APPROVE)
 
 
 def _look_at_service(gate_file: Path | None, store: str | None, as_json: bool) -> NoReturn:
+    from qualgate.cli.doctor import as_text, stops_a_run
     from qualgate.cli.doctor_service import service_findings
     from qualgate.config import load_gate_file
     from qualgate.report.screen import fit
 
     gate = load_gate_file(gate_file, files=False) if gate_file is not None else None
     found = service_findings(store_url(gate.store_url if gate else None, store), gate)
-    if as_json:
-        say(json.dumps([asdict(finding) for finding in found], indent=2))
-    else:
-        say(fit("\n".join(map(_line, found))))
-    raise typer.Exit(Exit.APPROVE if all(f.ok or f.optional for f in found) else Exit.INFRASTRUCTURE)
-
-
-def _line(finding: Finding) -> str:
-    return f"{'ok  ' if finding.ok else 'NO  '} {finding.what:<14} {finding.detail}"
+    say(json.dumps([asdict(finding) for finding in found], indent=2) if as_json else fit(as_text(found)))
+    raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(found) else Exit.APPROVE)
 
 
 def bench(

@@ -13,6 +13,7 @@ from qualgate.errors import NotHere
 Device = Literal["cpu", "cuda"]
 Devices = str | tuple[tuple[int, ...], ...]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+DRIVER = Path("/dev/nvidiactl")  # there where an NVIDIA driver is
 
 
 def choose_device(devices: Devices) -> Device:
@@ -24,7 +25,7 @@ def choose_device(devices: Devices) -> Device:
     if devices == "cpu":
         return "cpu"
     hidden = os.environ.get(VISIBLE) in ("", "-1")
-    gpu = Path("/dev/nvidiactl").exists() and not hidden and "+cpu" not in version("torch")
+    gpu = DRIVER.exists() and not hidden and "+cpu" not in version("torch")
     if isinstance(devices, tuple) and not gpu:
         why = f"{VISIBLE} hides them" if hidden else "this torch is built for CPUs, or there is no NVIDIA driver"
         raise NotHere(f"`workers.devices` names GPUs, and none can be used here: {why}. Write `devices: auto`.")

@@ -107,7 +107,7 @@ def test_doctor_finds_this_installation_whole():
     done = qualgate("doctor", "--json")
     findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, findings
-    assert findings["torch"]["ok"]
+    assert findings["torch"]["state"] == "ready"
     assert findings["engine vllm"]["detail"]["counters"]["verifications"] == "vllm:spec_decode_num_drafts"
 
 

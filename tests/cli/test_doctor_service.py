@@ -49,7 +49,7 @@ def test_a_sound_store_with_its_pool_is_told_and_nothing_stops_a_run(store):
     enter(store)
     hand_over(store)
     said = found(store)
-    assert all(one.ok for name, one in said.items() if name != "sqlite")
+    assert all(one.state == "ready" for name, one in said.items() if name != "sqlite")
     assert "SQLite" in said["store"].detail
     assert said["nodes"].detail.startswith("1 at work: gpu-1 (")
     assert said["queue"].detail.startswith("1 queued; the oldest has been queued for ")
@@ -62,7 +62,7 @@ def test_the_command_exits_by_what_it_found_and_speaks_json(tmp_path):
         hand_over(store)
     done = qualgate(*asked, "--json", cwd=tmp_path)
     assert done.returncode == Exit.INFRASTRUCTURE
-    stops = [one for one in json.loads(done.stdout) if not (one["ok"] or one["optional"])]
+    stops = [one for one in json.loads(done.stdout) if one["state"] == "stops"]
     assert [one["what"] for one in stops] == ["nodes"]
     assert "qualgate worker --store URL" in stops[0]["detail"]
 
@@ -75,9 +75,9 @@ def test_a_store_that_is_named_without_service_is_not_silently_left_out(tmp_path
 
 def test_a_store_that_cannot_be_opened_is_the_finding_and_the_disks_are_looked_at_all_the_same(tmp_path):
     said = {one.what: one for one in service_findings(f"sqlite:///{tmp_path / 'none.db'}", None)}
-    assert not said["store"].ok
+    assert said["store"].state == "stops"
     assert "there is no store yet" in said["store"].detail
-    assert said["store's disk"].ok
+    assert said["store's disk"].state == "ready"
 
 
 def test_a_store_on_a_network_s_file_system_is_named(store, monkeypatch):
@@ -89,7 +89,7 @@ def test_a_store_whose_history_can_be_changed_is_told_with_the_tables(store):
     with store.write() as connection:
         connection.exec_driver_sql("DROP TRIGGER verdicts_no_update")
     history = found(store)["history"]
-    assert not history.ok
+    assert history.state == "stops"
     assert "verdicts" in history.detail
     assert "decisions" not in history.detail
 
@@ -98,8 +98,8 @@ def test_a_store_whose_history_can_be_changed_is_told_with_the_tables(store):
 def test_a_clock_that_is_off_by_more_than_a_lease_is_told_and_stops_nothing(store, skew, ok):
     enter(store, skew=skew)
     clock = found(store)["clock"]
-    assert clock.ok is ok
-    assert clock.ok or (clock.optional and f"node gpu-1 40.0 s {'ahead of' if skew > 0 else 'behind'}" in clock.detail)
+    assert clock.state == ("ready" if ok else "optional")
+    assert ok or (f"node gpu-1 40.0 s {'ahead of' if skew > 0 else 'behind'}" in clock.detail)
 
 
 def test_a_node_that_is_gone_is_seen_before_and_does_not_count(store):
@@ -108,7 +108,7 @@ def test_a_node_that_is_gone_is_seen_before_and_does_not_count(store):
         connection.exec_driver_sql("UPDATE nodes SET seen_at = seen_at - 100")
     hand_over(store)
     nodes = found(store)["nodes"]
-    assert not nodes.ok
+    assert nodes.state == "stops"
     assert "gpu-1 (100 s ago, gone)" in nodes.detail
 
 
@@ -117,7 +117,7 @@ def test_programs_of_two_versions_on_one_store_are_told(store):
     assert f"1 submission of {OTHER}, which no node has" in found(store)["programs"].detail
     enter(store, OTHER)
     programs = found(store)["programs"]
-    assert not programs.ok
+    assert programs.state == "stops"
     assert f"node gpu-1 has {OTHER}; here is {own_version()}" in programs.detail
 
 
@@ -125,8 +125,8 @@ def test_a_disk_that_is_nearly_full_would_stop_a_run(store, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(doctor_service.shutil, "disk_usage", lambda folder: usage(2**40, 0, 2**20))
     said = found(store)
-    assert not said["store's disk"].ok
-    assert not said["node's disk"].ok
+    assert said["store's disk"].state == "stops"
+    assert said["node's disk"].state == "stops"
 
 
 def test_what_a_node_says_of_itself_reaches_no_terminal_as_it_is(store):
@@ -152,14 +152,14 @@ def of_gate_file(folder: Path, address: str) -> Finding:
 def test_a_cluster_that_nobody_answers_for_is_told_with_what_next(tmp_path):
     pytest.importorskip("ray")
     ray = of_gate_file(tmp_path, ", address: '127.0.0.1:1'")
-    assert not ray.ok
+    assert ray.state == "stops"
     assert "no Ray cluster answers at 127.0.0.1:1" in ray.detail
 
 
 def test_a_cluster_that_a_run_starts_by_itself_is_not_started_to_be_looked_at(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setattr("qualgate.pipeline.jobs.nodes_of", lambda on: pytest.fail("asked"))
-    assert of_gate_file(tmp_path, "").ok
+    assert of_gate_file(tmp_path, "").state == "ready"
 
 
 @pytest.mark.proof
@@ -167,7 +167,7 @@ def test_on_a_server_the_role_is_told_and_what_it_lacks(tmp_path):
     pg = server()
     with open_store(pg.new_database()) as store:
         said = found(store)
-        assert all(one.ok for one in said.values()), said
+        assert all(one.state == "ready" for one in said.values()), said
         assert "PostgreSQL" in said["store"].detail
         assert "it owns the store" in said["role"].detail
         name = store.url.partition("?")[0].rpartition("/")[2]
@@ -175,7 +175,7 @@ def test_on_a_server_the_role_is_told_and_what_it_lacks(tmp_path):
         try:
             pg.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO looks", name)
             role = {one.what: one for one in service_findings(pg.url(name, "looks"), None)}["role"]
-            assert not role.ok
+            assert role.state == "stops"
             assert "INSERT on arms" in role.detail
             pg.execute("ALTER TABLE nights ENABLE TRIGGER nights_append_only", name)  # a session may switch it off now
             assert "nights" in found(store)["history"].detail
@@ -192,7 +192,7 @@ def test_a_queue_that_waits_without_a_node_is_told(store, waited, at_work, ok):
     with store.write() as connection:
         connection.exec_driver_sql(f"UPDATE submissions SET submitted_at = submitted_at - {waited}")
     queue = found(store)["queue"]
-    assert queue.ok is ok
+    assert queue.state == ("ready" if ok else "stops")
     assert ok or "no node takes them" in queue.detail
 
 
@@ -204,4 +204,4 @@ def test_a_lease_that_ran_out_long_ago_is_told_though_nodes_are_at_work(store, a
     with store.write() as connection:
         connection.exec_driver_sql(f"UPDATE submissions SET expires_at = expires_at - {ago + 30}")
     assert submissions.state(store, name).status == "leased"
-    assert found(store)["queue"].ok is ok
+    assert found(store)["queue"].state == ("ready" if ok else "stops")
