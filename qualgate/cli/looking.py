@@ -112,7 +112,8 @@ def answers(
     if show is not None and show not in queries.SHOWS:
         raise UsageError(f"--show {show!r:.40}{_meant(show, queries.SHOWS)}; it is one of {', '.join(queries.SHOWS)}")
     with open_store(store_url(None, store), create=False) as opened:
-        names = [one.name for one in queries.run_summary(opened, run).arms if not one.spec.is_baseline]
+        summary = queries.run_summary(opened, run)
+        names = [one.name for one in summary.arms if not one.spec.is_baseline]
         if arm is not None and arm not in names:
             raise UsageError(f"run {run} has no variant {arm!r:.80}{_meant(arm, names)}. It has: {', '.join(names)}.")
         check_evidence(opened, run)
@@ -123,7 +124,7 @@ def answers(
     if as_json:
         _say_json([asdict(one) for one in found])
     else:
-        print_answers(variant, found, total)
+        print_answers(variant, found, total, summary.scorings[-1].text if summary.scorings else "")
 
 
 def show_trial(gate: GateFile, run_id: str) -> None:

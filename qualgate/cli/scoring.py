@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from qualgate.cli.arguments import JsonOption, OptionalGateFile, RunOption, StoreOption, store_url
+from qualgate.cli.arguments import JsonOption, StoreOption, store_url
 from qualgate.cli.stdout import say
 from qualgate.errors import UsageError
 
@@ -78,25 +78,39 @@ def score(
 
 
 def rescore(
-    gate_file: OptionalGateFile = None,
+    named: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN] [GATE.yaml]", help="a run's id, by default the newest; the gate file"),
+    ] = None,
     store: StoreOption = None,
-    run_id: RunOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would change, and store nothing")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Score a stored run's answers again with this version's scorers, beside the old scores, and decide anew."""
+    """Score a stored run's answers again, without a model: by today's metrics and references, and decide anew."""
     from qualgate.config import load_gate_file
     from qualgate.pipeline import rescore as scoring_again
     from qualgate.report.progress import shown_progress
     from qualgate.report.rescored import rescored_json, rescored_lines
     from qualgate.report.screen import fit
 
+    run_id, gate_file = _run_and_gate_file(named or [])
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
     url = store_url(loaded.store_url if loaded else None, store)
     with shown_progress() as progress:
         found = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
     say(json.dumps(rescored_json(found), indent=2) if as_json else fit("\n".join(rescored_lines(found))))
     raise typer.Exit(found.exit)
+
+
+def _run_and_gate_file(named: list[str]) -> tuple[str | None, Path | None]:
+    """Of arguments in either order. A gate file is a YAML file, and no run is called so."""
+    files = [Path(one) for one in named if one.endswith((".yaml", ".yml")) or Path(one).is_file()]
+    ids = [one for one in named if Path(one) not in files]
+    if len(files) > 1 or len(ids) > 1:
+        raise UsageError(
+            f"{' '.join(named):.200}: give one run and one gate file at most: qualgate rescore RUN GATE.yaml"
+        )
+    return next(iter(ids), None), next(iter(files), None)
 
 
 def _refuse_overwriting(read: tuple[Path, ...], written: dict[str, Path | None]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qualgate.errors import Exit
+from qualgate.formatting import counted
 from qualgate.gate.comparisons.speculation import with_speculation
 from qualgate.gate.early import decide_early
 from qualgate.gate.evidence.quarantine import hold
@@ -18,9 +19,10 @@ from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
 from qualgate.gate.uncounted import cases_of, uncounted, with_uncounted
 from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit, slices_of
 from qualgate.gate.weights_and_cache import with_weights_and_cache
-from qualgate.records import Policy, RunEvidence, Verdict
+from qualgate.records import Policy, RunEvidence, ScoredAgain, Verdict
 
 MOST_ALPHA = 0.2  # above it a verdict says so in its first line
+CASES_SHOWN = 5  # of corrected references
 NO_POLICY = (
     "no policy, no verdict: these arms were looked at, and nobody said what loss is accepted; say it by a rule of a "
     "gate file, and run that"
@@ -63,6 +65,9 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
         quarantined = hold(policy, evidence.expected, now[:10]).cases
         missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
         decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))
+    if evidence.scored_again is not None:
+        note = scored_again_note(evidence.scored_again)
+        decided = replace(decided, verdicts=tuple(_with_scoring(one, note) for one in decided.verdicts))
     if policy.alpha > MOST_ALPHA:
         decided = replace(decided, verdicts=tuple(_with_alpha(one, policy.alpha) for one in decided.verdicts))
     if evidence.trial:  # after all else: what a trial says is said of the trial, by whichever policy it is judged
@@ -106,6 +111,31 @@ def _of_first_look(verdict: Verdict) -> Verdict:
     reasons = (NO_POLICY, *(reason for reason in verdict.reasons if reason not in held))
     code = int(Exit.UNDECIDED)
     return replace(verdict, word="undecided", exit=code, reasons=reasons, comparisons=measured)
+
+
+def scored_again_note(again: ScoredAgain) -> str:
+    """That metrics or references were chosen after the answers were seen: which, and what they were before."""
+    by_change: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for evalset, change in again.metrics.items():
+        by_change.setdefault(change, []).append(evalset)
+    parts = [
+        f"{', '.join(sets)} with {', '.join(now) or 'no metric'} (before: {', '.join(before) or 'no metric'})"
+        for (before, now), sets in by_change.items()
+    ]
+    if cases := [f"{evalset}/{case}" for evalset, case in again.corrected]:
+        few = ", ".join(cases[:CASES_SHOWN]) + (", …" if len(cases) > CASES_SHOWN else "")
+        parts.append(f"{counted(len(cases), 'reference')} corrected for every arm ({few})")
+    if again.forgiving:
+        parts.append(f"another `lenient` or `normalizers` of {', '.join(again.forgiving)}")
+    return f"scored again on {again.at[:10]}, after the answers were seen: {'; '.join(parts)}"
+
+
+def _with_scoring(verdict: Verdict, note: str) -> Verdict:
+    """The note comes first in an approval, which may rest on that choice, and second in any other verdict."""
+    first, *others = verdict.reasons
+    passes = verdict.exit in (Exit.APPROVE, Exit.REVIEW)
+    four = verdict.four_arm and replace(verdict.four_arm, why=f"{verdict.four_arm.why} ({note})")
+    return replace(verdict, reasons=(note, first, *others) if passes else (first, note, *others), four_arm=four)
 
 
 def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:

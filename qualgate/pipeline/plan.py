@@ -113,7 +113,7 @@ def make_plan(
     arms = (gate.baseline, *gate.variants)
     identities = _identities(gate, folders)
     check_targets(gate, identities)
-    also = _asked_by_rules(gate, sets)
+    also = asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
     artifacts = artifacts_folder(gate.store_url, gate.path.parent) / key[:16]
     planning(f"planning: rendering {counted(gate.repeats * sum(len(item.cases) for item in asked), 'prompt')}")
@@ -295,7 +295,7 @@ def _as_plain(policy: Policy) -> dict[str, Any]:
     return plain
 
 
-def _asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple[str, ...]]:
+def asked_by_rules(gate: GateFile, sets: tuple[Evalset, ...]) -> dict[str, tuple[str, ...]]:
     """Evalset → what its answers are scored by because a rule says so, though the set does not declare it."""
     return {
         item.name: tuple(

@@ -56,7 +56,10 @@ def changes_since(run: queries.RunSummary, gate: GateFile) -> tuple[str, ...]:
             changes.append(f"evalset {evalsets.name_of(ref)} cannot be held against run {run.run_id}: {error}")
             continue
         if sets.pop(item.name, None) != item.content:
-            changes.append(f"evalset {item.name} is not the one of run {run.run_id}")
+            changes.append(
+                f"evalset {item.name} is not the one of run {run.run_id}; where only metrics or references changed: "
+                f"qualgate rescore {run.run_id} {gate.path.name}"
+            )
     changes += [f"evalset {name} was in run {run.run_id} and is not in the gate file" for name in sets]
     return tuple(sorted(changes))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from qualgate import evalsets
@@ -13,13 +13,14 @@ from qualgate.gate.decide import Decided, decide
 from qualgate.gate.peers.nel_policy import NelPolicy, as_text
 from qualgate.gate.peers.said import PeerSaid, what_peers_say
 from qualgate.intake.feedback import Feedback, read_feedback, with_corrections
+from qualgate.metrics import METRICS
 from qualgate.pipeline.arms import as_four_arms, with_nel_policy
 from qualgate.pipeline.evidence import known, labels_of, reads_answers
 from qualgate.pipeline.judging import with_judgements, with_sample
 from qualgate.pipeline.outcome import Outcome
 from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
-from qualgate.records import FourArms, Policy, RunEvidence
+from qualgate.records import Evalset, FourArms, Policy, RunEvidence
 from qualgate.store import plain, queries, runs
 from qualgate.store.archived import EvidenceArchived
 from qualgate.store.database import Store, exists, open_store
@@ -88,16 +89,22 @@ class Standing:
         return replace(found, verdicts=without_noise_floor(found.verdicts, evidence)) if self.noise_floor else found
 
 
-def standing(store: Store, run_id: str | None, gate: GateFile | None) -> Standing:
-    """The run that is meant, its evidence, and the policy of the gate file or, without one, of the run."""
+def standing(store: Store, run_id: str | None, gate: GateFile | None, sets: Sequence[Evalset] = ()) -> Standing:
+    """The run that is meant, its evidence, and the policy of the gate file or, without one, of the run.
+
+    sets: as its answers are being scored by now; (): as they were scored last.
+    """
     said = read_feedback(gate.feedback) if gate is not None and gate.feedback else None
     found = run_meant(store, run_id, gate)
     then = runs.policy(store, found)
-    policy, stale = _grounds(store, found, gate)
+    policy, stale = _grounds(store, found, gate, sets)
     policy = with_sample(policy, gate.labels if gate is not None else None)
     if said is not None:
         policy = replace(policy, feedback=said.sha256)
     evidence = known(store, found, answers=reads_answers(policy))
+    evidence = replace(evidence, metrics=evidence.metrics | {item.name: item.metrics for item in sets})
+    if gate is not None and not sets:
+        _refuse_unscored(evidence, policy, gate)
     labels = _labels_today(gate, policy) if gate is not None and not stale else None
     evidence = with_judgements(store, replace(evidence, labels=labels, stale=stale), policy)
     asked = gate is not None and gate.noise_floor
@@ -122,7 +129,22 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
     return found
 
 
-def _grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, tuple[str, ...]]:
+def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile) -> None:
+    """A rule may be on a metric that the evalset got after the run."""
+    scored = {metric for metrics in evidence.metrics.values() for metric in metrics}
+    wanted = {rule.metric for rule in policy.rules if METRICS[rule.metric].kind == "quality"} - scored
+    wanted = {metric for metric in wanted if not METRICS[metric].everywhere}
+    sets = [load_set(ref, gate.path.parent) for ref in set_refs(gate)] if wanted else []
+    if having := sorted(f"{item.name} by {metric}" for item in sets for metric in wanted & {*item.metrics}):
+        raise UsageError(
+            f"the answers of run {evidence.run_id} were not scored of {', '.join(having)}, which its file lists now. "
+            f"No model is needed: qualgate rescore {evidence.run_id} {gate.path.name}"
+        )
+
+
+def _grounds(
+    store: Store, run_id: str, gate: GateFile | None, sets: Sequence[Evalset]
+) -> tuple[Policy, tuple[str, ...]]:
     """By which policy a stored run is judged, and what makes every verdict on it undecided: see `decide_again`.
 
     How a run stops was settled when it was made: a gate file that says `stop: early` today says it of the next run,
@@ -132,6 +154,9 @@ def _grounds(store: Store, run_id: str, gate: GateFile | None) -> tuple[Policy, 
     if gate is None:
         return then, ()
     run = queries.run_summary(store, run_id)
+    contents = {item.name: item.content for item in sets}
+    lines = (replace(line, content=contents.get(line.name, line.content)) for line in run.evalsets)
+    run = replace(run, evalsets=tuple(lines))
     gate = replace(gate, four_arm=arms_compared(gate.four_arm, then.four_arm, {arm.name for arm in run.arms}))
     served = {arm.name for arm in run.arms if arm.spec.served is not None}
     if gate.four_arm is not None and any(one.arm not in served for one in gate.four_arm.drafting):

@@ -34,7 +34,16 @@ from qualgate.records.arms import (
 )
 from qualgate.records.cases import CalibrationSet, Case, Evalset, ExternalCases, LmEvalTask, SetRef, turn_of
 from qualgate.records.counters import DraftCounts, DraftWindow, counted_in, evalsets_of, joined
-from qualgate.records.evidence import SERVING_FIELDS, ArmEvidence, Attempt, Looked, RunEvidence, Stopped, UnitEvidence
+from qualgate.records.evidence import (
+    SERVING_FIELDS,
+    ArmEvidence,
+    Attempt,
+    Looked,
+    RunEvidence,
+    ScoredAgain,
+    Stopped,
+    UnitEvidence,
+)
 from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label
 from qualgate.records.load import Load, LoadRule
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
@@ -155,6 +164,7 @@ __all__ = [
     "RunEvidence",
     "Sampling",
     "Score",
+    "ScoredAgain",
     "Seen",
     "Served",
     "SetRef",

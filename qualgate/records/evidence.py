@@ -112,6 +112,16 @@ class ArmEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredAgain:
+    """How the newest scoring of stored answers differs from the one that was recorded with them."""
+
+    at: str  # UTC, ISO 8601
+    metrics: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]  # evalset → recorded and newest, where they differ
+    corrected: tuple[tuple[str, str], ...]  # (evalset, case) with other references
+    forgiving: tuple[str, ...]  # evalsets with other `lenient` or `normalizers`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
     """Everything a verdict may rest on, read from the store."""
 
@@ -137,3 +147,4 @@ class RunEvidence:
     # Of a run: variant → answers of this list that it was judged on before, see `queries.judged_before`.
     judged_before: Mapping[str, int] = field(default_factory=dict)
     trial: str = ""  # of a run that was made to decide nothing: `Trial.said`
+    scored_again: ScoredAgain | None = None  # None: as it was recorded, but perhaps by newer scorers

@@ -15,10 +15,13 @@ from qualgate.store.queries import Compared
 MOST = 700  # characters of a text that are shown
 
 
-def print_answers(variant: str, found: Sequence[Compared], total: int) -> None:
-    """total: how many cases there are, of which `found` are shown."""
+def print_answers(variant: str, found: Sequence[Compared], total: int, scoring: str = "") -> None:
+    """total: how many cases there are, of which `found` are shown. scoring: whose scores are shown, where the run was
+    scored again."""
     console = screen.console()
     console.print(Text(f"{visible_line(variant)} and its baseline: {counted(total, 'case')}", style="bold"))
+    if scoring:
+        console.print(Text(visible_line(scoring), style="yellow"))
     for one in found:
         ended = "" if one.ended[0] == one.ended[1] == "eos" else f"  ended by {one.ended[0]}, {one.ended[1]}"
         scores = "  ".join(

@@ -18,18 +18,26 @@ WORDS = {True: "right", False: "wrong", None: "cannot say"}
 
 def rescored_lines(found: Rescored) -> list[str]:
     """Versions, answers judged otherwise, and each variant's verdict before and after."""
-    if found.scorers:
+    if found.scorers or found.added or found.removed or found.corrected or found.answers:
         kept = "stored beside the old ones" if found.stored else "nothing was stored"
         lines = [f"run {found.run_id}: {counted(found.answers, 'answer')} scored again, {kept}"]
         lines += [f"  {metric}: {before} -> {now}" for metric, (before, now) in found.scorers.items()]
+        lines += [f"  {visible_line(name)}: new metrics {', '.join(some)}" for name, some in found.added.items()]
+        lines += [f"  {visible_line(name)}: no longer {', '.join(some)}" for name, some in found.removed.items()]
+        if found.corrected:
+            few = ", ".join(found.corrected[:EXAMPLES]) + (", …" if len(found.corrected) > EXAMPLES else "")
+            lines.append(f"  {counted(len(found.corrected), 'corrected reference')}: {visible_line(few)}")
         lines += _flip_lines(found.changes)
     else:
-        lines = [f"run {found.run_id}: every score is by this version's scorers already"]
+        lines = [f"run {found.run_id}: every score is by this version's scorers and these evalsets already"]
     width = max((len(visible_line(one.after.variant)) for one in found.verdicts), default=0)
     for one in found.verdicts:
-        name, before, after = visible_line(one.after.variant), one.before.word.upper(), one.after.word.upper()
+        name, after = visible_line(one.after.variant), one.after.word.upper()
+        before = one.before.word.upper() if one.before else "no verdict"
         words = after if before == after else f"{before} -> {after}"
         lines.append(f"{name:<{width}}  {words}  {visible_line(one.after.reasons[0])}")
+        second = one.after.reasons[1:2] if found.added or found.removed or found.corrected else ()
+        lines += [f"{'':<{width}}  {visible_line(reason)}" for reason in second]
     if (choices := _choices(found)) is not None:
         before, after = (visible_line(choice) or "not known" for choice in choices)
         lines.append(f"to be served of the four arms: {after if before == after else f'{before} -> {after}'}")
@@ -39,9 +47,9 @@ def rescored_lines(found: Rescored) -> list[str]:
 def _choices(found: Rescored) -> tuple[str, str] | None:
     """Which of four arms is to be served, by the old scores and by the new ones; None where none is chosen from."""
     for one in found.verdicts:
-        if one.before.four_arm is not None or one.after.four_arm is not None:
-            before, after = (said.four_arm.choice if said.four_arm else "" for said in (one.before, one.after))
-            return before, after
+        old, new = one.before and one.before.four_arm, one.after.four_arm
+        if old or new:
+            return old.choice if old else "", new.choice if new else ""
     return None
 
 
@@ -65,11 +73,14 @@ def rescored_json(found: Rescored) -> dict[str, Any]:
         "run": found.run_id,
         "stored": found.stored,
         "scorers": {metric: {"before": was, "after": now} for metric, (was, now) in found.scorers.items()},
+        "added": {name: list(some) for name, some in found.added.items()},
+        "removed": {name: list(some) for name, some in found.removed.items()},
+        "corrected": list(found.corrected),
         "answers": found.answers,
         "verdicts": [
             {
                 "variant": one.after.variant,
-                "before": one.before.word,
+                "before": one.before and one.before.word,
                 "after": one.after.word,
                 "reasons": list(one.after.reasons),
             }

@@ -70,6 +70,7 @@ def _state(line: RunLine) -> str:
     said.append(f"{line.done:,} of {counted(line.expected, 'answer')}")
     said += [f"{line.errors:,} could not be run"] if line.errors else []
     said += [f"{line.settled:,} not asked, a verdict was settled"] if line.settled else []
+    said += [f"scored again on {line.scored_again[:10]}"] if line.scored_again else []
     return ", ".join(said)
 
 

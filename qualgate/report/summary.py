@@ -54,6 +54,7 @@ class Report:
         said = (
             f"{trial.said[0].upper()}{trial.said[1:]}. It decides nothing." if trial else "",
             self.decided_otherwise,
+            *(f"Scoring {one.number}, {one.text}." for one in self.run.scorings),
         )
         return tuple(filter(None, said))
 

@@ -15,11 +15,12 @@ from sqlalchemy import Connection, Select, select
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.identity import question_hash
 from qualgate.metrics import reference_keys
-from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, Stopped, UnitEvidence, UnitKey
+from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, ScoredAgain, Stopped, UnitEvidence, UnitKey
 from qualgate.store import archived, draft_steps, plain, scorings, seal, stoppings
 from qualgate.store.bulk import uncollected
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
+from qualgate.store.rescored_sets import RescoredSet, corrected, scored_again, sets_of_scoring
 from qualgate.store.rows import (
     ARRAYS,
     EVALSET,
@@ -110,12 +111,12 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         asked = select(units.c.case_hash).where(units.c.run_id == run_id)
         bodies = connection.execute(select(cases).where(cases.c.case_hash.in_(asked))).all()
         fault = scorings.fault(connection, run_id, number, scored)
+        again = None if fault or not number else _Again.read(connection, run_id, number)
         run_faults = list(_faults(check_run, [run]))
         stopped, stop_faults = ({}, []) if run_faults else stoppings.read(connection, run)
     trial = None if run_faults else plain.policy(run.policy_json).trial
     integrity = [*run_faults, *stop_faults, *_faults(check_arm, arm_rows), *_faults(check_case, bodies)]
-    if fault:
-        integrity.append(fault)
+    integrity += [fault] if fault else []
     asked_of = {row.case_hash: _asked(row) for row in bodies}
     if lost := {row.case_hash for row in found} - set(asked_of):
         integrity.append(f"case {min(lost)[:12]}, which was asked, is not in the store")
@@ -126,7 +127,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         broken += _unended(found, [row.name for row in arm_rows], stopped)
     cases_asked = {(row.evalset, row.case_id): asked_of.get(row.case_hash, UNKNOWN) for row in found}
     seen = tuple(_arm(row, by_arm[row.name], stopped.get(row.name)) for row in arm_rows)
-    return RunEvidence(
+    as_recorded = RunEvidence(
         run_id=run_id,
         expected=tuple(UnitKey(*row[:4]) for row in found),
         metrics={row.name: plain.names(row.metrics_json) for row in sets},
@@ -141,6 +142,60 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         references={case: asked.references for case, asked in cases_asked.items() if asked.references is not None},
         trial=trial.said if trial else "",
     )
+    return again.applied(as_recorded, found, bodies, recorded, scored) if again else as_recorded
+
+
+def as_scored_again(
+    evidence: RunEvidence,
+    sets: Mapping[str, RescoredSet],
+    references: Mapping[tuple[str, str], tuple[str, ...]],
+    how: ScoredAgain | None,
+) -> RunEvidence:
+    """The evidence with what a scoring read otherwise. references: keys of `metrics.READERS` of corrected cases."""
+    return replace(
+        evidence,
+        metrics=evidence.metrics | {name: item.metrics for name, item in sets.items()},
+        references={**evidence.references, **references},
+        scored_again=how,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A later scoring: when it was made, and the evalsets as it read them."""
+
+    made_at: str
+    sets: Mapping[str, RescoredSet]
+
+    @classmethod
+    def read(cls, connection: Connection, run_id: str, number: int) -> _Again:
+        return cls(scorings.made_at(connection, run_id, number), sets_of_scoring(connection, run_id, number))
+
+    def applied(
+        self,
+        evidence: RunEvidence,
+        found: Iterable[AnyRow],
+        bodies: Iterable[AnyRow],
+        recorded: scorings.Said,
+        scored: scorings.Said,
+    ) -> RunEvidence:
+        by_hash = {row.case_hash: row for row in bodies}
+        hashes = {(row.evalset, row.case_id): row.case_hash for row in found} if self.sets else {}
+        references = {}
+        for case in ((name, case_id) for name, item in self.sets.items() for case_id in item.cases):
+            with suppress(IntegrityError, KeyError):  # a broken or lost case is named elsewhere
+                body = corrected(check_case(by_hash[hashes[case]]), case[0], self.sets)
+                references[case] = reference_keys(body)
+        then, now = (_metrics_by_set(found, said) for said in (recorded, scored))
+        return as_scored_again(evidence, self.sets, references, scored_again(self.made_at, then, now, self.sets))
+
+
+def _metrics_by_set(found: Iterable[AnyRow], said: scorings.Said) -> dict[str, set[str]]:
+    """Evalset → metrics that its answers have scores of."""
+    metrics: dict[str, set[str]] = defaultdict(set)
+    for row in found:
+        metrics[row.evalset].update(score[0] for score in said.get(row.unit_id, ()))
+    return metrics
 
 
 def _of_others(run_id: str, named: Collection[str], sets: Collection[str]) -> Select[tuple[int]]:

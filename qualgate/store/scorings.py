@@ -17,6 +17,7 @@ from qualgate.records import Case, Evalset, Score, UnitKey
 from qualgate.store import archived, bulk, plain, seal
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
+from qualgate.store.rescored_sets import RescoredSet, as_rescored, sets_of_scoring
 from qualgate.store.rows import KEY, SCORE, AnyRow, check_case, score_rows
 from qualgate.store.tables import cases, evalsets, runs, scores, scorings, units
 
@@ -39,7 +40,8 @@ class Scoring:
     """What there is to score again, and how it was scored last."""
 
     number: int
-    evalsets: tuple[Evalset, ...]  # with their cases, as they were when the run began
+    recorded: tuple[Evalset, ...]  # with their cases, as they were when the run began
+    evalsets: tuple[Evalset, ...]  # as the newest scoring read them
     answers: tuple[StoredAnswer, ...]
 
 
@@ -47,6 +49,17 @@ def newest_scoring(connection: Connection, run_id: str) -> int:
     """The number of the scoring that counts; 0 when the run was never scored again."""
     newest = select(func.coalesce(func.max(scorings.c.number), 0))
     return connection.execute(newest.where(scorings.c.run_id == run_id)).scalar_one()
+
+
+def newest_sets(connection: Connection, run_id: str) -> dict[str, RescoredSet]:
+    """Set → as the newest scoring read it, where it differs from the recorded one."""
+    return sets_of_scoring(connection, run_id, newest_scoring(connection, run_id))
+
+
+def made_at(connection: Connection, run_id: str, number: int) -> str:
+    """When this scoring was made, UTC text; "" of the recorded one."""
+    when = select(scorings.c.created_at).where(scorings.c.run_id == run_id, scorings.c.number == number)
+    return connection.execute(when).scalar() or ""
 
 
 def read(store: Store, run_id: str) -> Scoring:
@@ -77,22 +90,29 @@ def read(store: Store, run_id: str) -> Scoring:
             )
             for row in rows
         )
-        return Scoring(number=number, evalsets=_evalsets(connection, run_id), answers=answers)
+        recorded, sets = _evalsets(connection, run_id), sets_of_scoring(connection, run_id, number)
+        newest = tuple(as_rescored(item, sets) for item in recorded)
+        return Scoring(number=number, recorded=recorded, evalsets=newest, answers=answers)
 
 
-def add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]]) -> int:
-    """Write a new scoring, whole or not at all, and return its number. `scored`: unit_id → scores, of every answer.
+def add(
+    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None = None, now: str = ""
+) -> int:
+    """Write a new scoring, whole or not at all, and return its number.
 
-    after: the newest scoring when the answers were read. UsageError when there is another by now, or a unit without
-    its scores.
+    after: the newest scoring when the answers were read. scored: unit_id → scores, of every answer. sets: what
+    `sets_to_json` made of the evalsets. now: UTC text, by default the clock's. UsageError when there is another scoring
+    by now, or a unit without its scores.
     """
     with bulk.uncollected():
-        return _add(store, run_id, after, scored, plain.now())
+        return _add(store, run_id, after, scored, sets, now or plain.now())
 
 
 @lasting
-def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], now: str) -> int:
-    rows, said, head = _sealed(store, run_id, after, scored, now)  # nobody waits for this
+def _add(
+    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None, now: str
+) -> int:
+    rows, said, head = _sealed(store, run_id, after, scored, sets, now)  # nobody waits for this
     with store.write(run_id) as connection:
         ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
         if connection.scalar(ours) == after + 1:  # committed, and then the connection was lost
@@ -110,7 +130,7 @@ def _add(store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Sc
 
 
 def _sealed(
-    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], now: str
+    store: Store, run_id: str, after: int, scored: Mapping[int, Sequence[Score]], sets: str | None, now: str
 ) -> tuple[Sequence[AnyRow], Said, dict[str, Any]]:
     """The answers as they are, their new scores as rows, and the row that seals both."""
     with store.read() as connection:
@@ -123,6 +143,7 @@ def _sealed(
         "number": after + 1,
         "created_at": now,
         "scorers_json": plain.to_json({score.metric: score.scorer for given in scored.values() for score in given}),
+        "evalsets_json": sets,
     }
     return rows, said, head | {"sha256": _digest(head, rows, said)}
 
@@ -171,7 +192,8 @@ def _key(row: Any) -> UnitKey:
 
 def _digest(head: Any, rows: Sequence[AnyRow], said: Said) -> str:
     """Over the scores and, by their own digests, the answers they speak of."""
-    named = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json"))
+    named = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json", "evalsets_json"))
+    named = named[: 4 if named[-1] is None else 5]  # as revisions before 0024 sealed it
     each = (seal.digest((*row[1:], *said.get(row[0], ()))) for row in rows)
     return seal.digest(named, "".join(each).encode("ascii"))
 

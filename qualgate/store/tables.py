@@ -158,6 +158,7 @@ scorings = Table(  # append-only: a whole run scored again; the newest counts, i
     Column("number", Integer, primary_key=True, autoincrement=False),  # from 1
     Column("created_at", String(32), nullable=False),
     Column("scorers_json", Text, nullable=False),  # metric → name and version
+    Column("evalsets_json", Text),  # sets that it read otherwise, see `rescored_sets`; NULL: as they were recorded
     Column("sha256", String(64), nullable=False),  # of this row, the run's units and their scores in this scoring
 )
 

@@ -320,7 +320,7 @@ def test_the_command_speaks_to_people_and_to_machines(url, run_id, next_version)
     assert "int2-g32: exact_match wrong -> right: " in shown.stdout
     last = shown.stdout.splitlines()[-1]
     assert last.startswith("int2-g32  BLOCK -> APPROVE  ")
-    body = json.loads(CliRunner().invoke(app, ["rescore", "--store", url, "--run", run_id, "--json"]).stdout)
+    body = json.loads(CliRunner().invoke(app, ["rescore", run_id, "--store", url, "--json"]).stdout)
     assert body["scorers"] == {"exact_match": {"before": "exact_match/1", "after": "exact_match/99"}}
     assert [(one["variant"], one["before"], one["after"]) for one in body["verdicts"]] == [
         ("int8", "approve", "approve"), ("int2-g32", "block", "approve")
@@ -328,4 +328,4 @@ def test_the_command_speaks_to_people_and_to_machines(url, run_id, next_version)
     assert body["stored"] is True
     assert {"arm", "evalset", "case_id", "repeat", "metric", "before", "after"} == body["changes"][0].keys()
     done = CliRunner().invoke(app, ["rescore", "--store", url])
-    assert "every score is by this version's scorers already" in done.stdout
+    assert "every score is by this version's scorers and these evalsets already" in done.stdout

@@ -187,13 +187,13 @@ def test_told_again_it_is_asked_nothing_and_another_judge_is_asked_today(workspa
     with scripted(otherwise=judged) as servers["judge"]:
         for times, rubric in enumerate(("A wrong sum loses.", "No sum is right."), start=1):
             write(folder, 100_000, rubric, **servers)
-            again = qualgate("rescore", "gate.yaml", "--run", run, cwd=folder)
+            again = qualgate("rescore", run, "gate.yaml", cwd=folder)
             assert again.returncode == Exit.UNDECIDED, again.stderr  # its gate file's servers are not a recording
             then, since = spending(folder)
             assert "the judge" not in then
             assert f"the judge {times * REQUESTS * 210:,} tokens" in since
         write(folder, 36_000, "Any sum wins.", **servers)  # another judge comes on top of what the run took
-        poor = qualgate("rescore", "gate.yaml", "--run", run, cwd=folder)
+        poor = qualgate("rescore", run, "gate.yaml", cwd=folder)
         assert poor.returncode == Exit.INFRASTRUCTURE
         assert "and the next request to the judge may take" in " ".join(poor.stderr.split())
 

@@ -108,7 +108,7 @@ def test_a_format_rule_works_on_a_set_that_does_not_declare_it(ran):
     assert found == [(120, 120)]
     changed(folder, ("format.finished", "format.no_loop"), file="other.yaml")
     later = qualgate("gate", "other.yaml", "--json", cwd=folder)
-    assert "run again with this policy" in later.stdout
+    assert "score them again (rescore)" in later.stdout
 
 
 @pytest.mark.proof

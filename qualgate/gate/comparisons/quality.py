@@ -81,7 +81,7 @@ def measure_quality(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measu
     unscored = sum(metric not in pair.baseline.values or metric not in pair.variant.values for pair in pairs)
     if unscored:  # stored before a rule asked for it
         return unmeasured(
-            slice_, n, f"{unscored} of {counted(n, 'case')} were not scored by it: run again with this policy"
+            slice_, n, f"{unscored} of {counted(n, 'case')} were not scored by it: score them again (rescore)"
         )
     found = taken(metric, pairs)
     if found.silent:

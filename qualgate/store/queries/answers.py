@@ -11,8 +11,9 @@ from qualgate.errors import UsageError
 from qualgate.records import Score
 from qualgate.store import seal
 from qualgate.store.database import Store
+from qualgate.store.rescored_sets import corrected
 from qualgate.store.rows import SCORE, check_case
-from qualgate.store.scorings import newest_scoring
+from qualgate.store.scorings import newest_scoring, newest_sets
 from qualgate.store.tables import cases, scores, units
 
 
@@ -76,7 +77,7 @@ def case_detail(store: Store, run_id: str, variant: str, evalset: str, case_id: 
             evalset=evalset,
             case_id=case_id,
             repeat=repeat,
-            body=check_case(found[variant]),
+            body=corrected(check_case(found[variant]), evalset, newest_sets(connection, run_id)),
             baseline=_answer(connection, found["baseline"]),
             variant=_answer(connection, found[variant]),
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import and_, func, select
 
 from qualgate.store.database import Store
-from qualgate.store.scorings import newest_scoring
+from qualgate.store.rescored_sets import RescoredSet
+from qualgate.store.scorings import newest_scoring, newest_sets
 from qualgate.store.tables import scores, units
 
 
@@ -44,6 +47,10 @@ _BOTH = (
 )
 
 
+def _changes(sets: Mapping[str, RescoredSet], one: Changed) -> dict[str, Any]:
+    return sets[one.evalset].cases.get(one.case_id, {}) if one.evalset in sets else {}
+
+
 def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed, ...], dict[tuple[str, str], int]]:
     """Scores that differ, by arm, metric and case; and (arm, metric) → how many both runs have. before, after: runs."""
     with store.read() as connection:
@@ -66,5 +73,10 @@ def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed
             .where(*where, _before.c.value.is_distinct_from(_after.c.value))
             .order_by(*key)
         )
-        found = tuple(Changed(**row._mapping) for row in differing)
+        then, now = newest_sets(connection, before), newest_sets(connection, after)
+        found = tuple(
+            one
+            for one in (Changed(**row._mapping) for row in differing)
+            if _changes(then, one) == _changes(now, one)  # else it was held against another reference
+        )
         return found, {(arm, metric): number for arm, metric, number in pairs}

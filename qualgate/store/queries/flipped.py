@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,8 +14,9 @@ from qualgate.formatting import prompt_text, reference_text
 from qualgate.records import CALL_UNREAD, NOISE, Verdict
 from qualgate.store.database import Store
 from qualgate.store.queries.pages import PAGE
+from qualgate.store.rescored_sets import RescoredSet, corrected
 from qualgate.store.rows import AnyRow, check_case
-from qualgate.store.scorings import newest_scoring
+from qualgate.store.scorings import newest_scoring, newest_sets
 from qualgate.store.tables import arms, cases, scores, units
 
 Direction = Literal["lost", "gained"]  # right → wrong, wrong → right
@@ -144,7 +145,8 @@ def flips(
     with store.read() as connection:
         moved = _moved(connection, run_id, variant, [(metric, evalset)], direction)
         statement = select(moved).order_by(*_in_order(moved)).limit(limit).offset(offset)
-        return tuple(_flip(row) for row in connection.execute(statement))
+        sets = newest_sets(connection, run_id)
+        return tuple(_flip(row, sets) for row in connection.execute(statement))
 
 
 def flipped_cases(
@@ -166,7 +168,8 @@ def flipped_cases(
         each = select(moved, nth.label("nth")).subquery()
         columns = [each.c[column.name] for column in moved.c]
         statement = select(*columns).where(each.c.nth == 1).order_by(*_in_order(each)).limit(limit).offset(offset)
-        return tuple(_flip(row) for row in connection.execute(statement))
+        sets = newest_sets(connection, run_id)
+        return tuple(_flip(row, sets) for row in connection.execute(statement))
 
 
 def count_flipped_cases(store: Store, run_id: str, variant: str, of: Sequence[Judged] = ()) -> dict[Direction, int]:
@@ -232,11 +235,11 @@ def _in_order(moved: Subquery) -> tuple[ColumnElement[Any], ...]:
     )  # fmt: skip
 
 
-def _flip(row: AnyRow) -> Flip:
+def _flip(row: AnyRow, sets: Mapping[str, RescoredSet]) -> Flip:
     """A case that is not what was recorded breaks no page that says so: it is shown as that."""
     said = {name: value for name, value in row._mapping.items() if name not in ("body_json", "case_hash")}
     try:
-        asked = check_case(row)
+        asked = corrected(check_case(row), row.evalset, sets)
     except IntegrityError as error:
         return Flip(**said, prompt=str(error))
     way = str(asked.get("reasoning", ""))

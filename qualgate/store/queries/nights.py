@@ -9,15 +9,16 @@ from itertools import pairwise
 
 from sqlalchemy import Connection, and_, func, select
 
+from qualgate.identity import content_hash
 from qualgate.metrics import METRICS
 from qualgate.store.database import Store
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
 from qualgate.store.queries.superseded import nights_until
-from qualgate.store.scorings import newest_scoring
+from qualgate.store.scorings import newest_scoring, newest_sets
 from qualgate.store.tables import runs, scores, units
 
 STEPS = 10  # of a score between 0 and 1; those that are 0 or 1 alone have one
-Unit = tuple[str, str, int, str]  # evalset, case, repeat, hash of the case
+Unit = tuple[str, str, int, str]  # evalset, case, repeat, hash of the case and of its corrected reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +118,12 @@ def _scores(connection: Connection, run_id: str) -> dict[tuple[str, str], dict[U
         .where(units.c.run_id == run_id, units.c.status == "done", units.c.arm.not_like("%@%"),
                scores.c.scoring == newest_scoring(connection, run_id))
     )  # fmt: skip
+    sets = newest_sets(connection, run_id)
     for row in rows:
         if row.metric in METRICS and METRICS[row.metric].kind == "quality":
-            unit = row.evalset, row.case_id, row.repeat, row.case_hash
+            reference = sets[row.evalset].cases.get(row.case_id) if row.evalset in sets else None
+            asked = content_hash([row.case_hash, reference]) if reference else row.case_hash
+            unit = row.evalset, row.case_id, row.repeat, asked
             value = min(max(row.value if row.value is not None else 0.0, 0.0), 1.0)
             found[row.arm, row.metric][unit] = value, row.cluster or row.case_id, row.scorer
     return found

@@ -16,7 +16,7 @@ from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queries.superseded import Called, called, superseded
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.rows import check_arm, check_run, check_verdict
-from qualgate.store.tables import arms, runs, verdicts
+from qualgate.store.tables import arms, runs, scorings, verdicts
 
 PAGE = 50
 NO_VERDICT = -1  # no row's number
@@ -50,6 +50,7 @@ class RunLine:
     errors: int
     settled: int  # ended without an answer, see `store.stoppings`
     trial: bool  # it decides nothing
+    scored_again: str  # when it was last, UTC text; "" where it never was
     variants: tuple[VariantLine, ...]
 
 
@@ -68,6 +69,8 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
         for arm in connection.execute(select(arms).where(arms.c.run_id.in_(ids))):
             check_arm(arm)
         counts = unit_counts(connection, ids)
+        last = select(scorings.c.run_id, func.max(scorings.c.created_at)).where(scorings.c.run_id.in_(ids))
+        again = {row[0]: row[1] for row in connection.execute(last.group_by(scorings.c.run_id))}
         lines = defaultdict(list)
         for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection)):
             lines[line.run_id].append(line)
@@ -78,6 +81,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
             created_at=row.created_at,
             finished_at=row.finished_at,
             trial=row.trial,
+            scored_again=again.get(row.run_id, ""),
             expected=sum(number for (run_id, _, _), number in counts.items() if run_id == row.run_id),
             done=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "done")),
             errors=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "error")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, selec
 from qualgate.formatting import prompt_text, reference_text
 from qualgate.store.database import Store
 from qualgate.store.queries.pages import PAGE
+from qualgate.store.rescored_sets import RescoredSet, corrected, sets_of_scoring
 from qualgate.store.rows import AnyRow, check_case
 from qualgate.store.scorings import newest_scoring
 from qualgate.store.tables import cases, scores, units
@@ -75,7 +77,9 @@ def side_by_side(
             _after.c.first_divergence,
         )  # fmt: skip
         statement = statement.where(*wanted).order_by(_after.c.evalset, _after.c.case_id, _after.c.repeat).limit(limit)
-        return tuple(_compared(connection, row, number) for row in connection.execute(statement).all()), total
+        sets = sets_of_scoring(connection, run_id, number)
+        found = connection.execute(statement).all()
+        return tuple(_compared(connection, row, number, sets) for row in found), total
 
 
 def _where(
@@ -106,13 +110,13 @@ def _where(
     return found
 
 
-def _compared(connection: Connection, row: AnyRow, number: int) -> Compared:
+def _compared(connection: Connection, row: AnyRow, number: int, sets: Mapping[str, RescoredSet]) -> Compared:
     said = select(scores).where(scores.c.unit_id.in_((row.old_id, row.new_id)), scores.c.scoring == number)
     by_arm: dict[int, dict[str, AnyRow]] = {row.old_id: {}, row.new_id: {}}
     for score in connection.execute(said.order_by(scores.c.metric)):
         by_arm[score.unit_id][score.metric] = score
     old, new = by_arm[row.old_id], by_arm[row.new_id]
-    body = check_case(row)
+    body = corrected(check_case(row), row.evalset, sets)
     return Compared(
         evalset=row.evalset,
         case_id=row.case_id,

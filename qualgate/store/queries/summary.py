@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import Connection, and_, func, select
 
 from qualgate.errors import Exit
 from qualgate.formatting import counted
@@ -19,9 +19,13 @@ from qualgate.store.evidence import evidence, no_such_run
 from qualgate.store.queries.newest import CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.queries.progress import unit_counts
+from qualgate.store.rescored_sets import as_rescored, sets_of_scoring
 from qualgate.store.rows import check_arm, check_run, check_verdict
-from qualgate.store.tables import arms, evalsets, runs, units, verdicts
+from qualgate.store.scorings import newest_sets
+from qualgate.store.tables import arms, evalsets, runs, scorings, units, verdicts
 from qualgate.store.typed import read
+
+CASES_NAMED = 5  # of a scoring's corrected references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class ArmLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalsetLine:
-    """An evalset as it was when the run began."""
+    """An evalset as the newest scoring read it: as it was when the run began, where nobody corrected it since."""
 
     name: str
     version: str
@@ -108,6 +112,24 @@ class StoredVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringLine:
+    """One later scoring of the run's answers."""
+
+    number: int  # from 1; the newest decides
+    created_at: str
+    scorers: dict[str, str]  # metric → scorer and version
+    corrected: tuple[str, ...]  # "set/case" whose reference is not the recorded one
+
+    @property
+    def text(self) -> str:
+        """For people: when, by which scorers, and which references are not the recorded ones."""
+        scorers = ", ".join(f"{name} ({scorer})" for name, scorer in sorted(self.scorers.items()))
+        few = ", ".join(self.corrected[:CASES_NAMED]) + (", …" if len(self.corrected) > CASES_NAMED else "")
+        corrected = f"; {counted(len(self.corrected), 'corrected reference')}: {few}" if self.corrected else ""
+        return f"scored again on {self.created_at[:10]} by {scorers}{corrected}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     """All of a run but its answers."""
 
@@ -124,6 +146,7 @@ class RunSummary:
     archived: str = ""  # where its answers and scores are, which this store let go; "" where they are here
     judging: Spent | None = None  # what asking its judge came to; None: nobody was asked, or nobody counted
     gate_name: str = ""  # of the gate file; "" where the store is older than that was kept
+    scorings: tuple[ScoringLine, ...] = ()  # oldest first; `evalsets` are as the newest read them
 
     def verdict(self, variant: str) -> StoredVerdict | None:
         """The newest on this variant; None where there is none yet."""
@@ -145,6 +168,8 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
         )
         size_of: dict[str, tuple[int, int]] = {row[0]: (row[1], row[2]) for row in sizes}
         sets = connection.execute(select(evalsets).where(evalsets.c.run_id == run_id).order_by(evalsets.c.position))
+        new = newest_sets(connection, run_id)
+        rescored = [as_rescored(plain.evalset(row), new) for row in sets]
         lines = connection.execute(select(arms).where(arms.c.run_id == run_id).order_by(arms.c.position))
         newest = connection.execute(
             select(CURRENT_VERDICT)
@@ -172,7 +197,8 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             finished_at=run.finished_at,
             gate_file=run.gate_file,
             policy=plain.policy(run.policy_json),
-            evalsets=tuple(_evalset_line(item, *size_of.get(item.name, (0, 1))) for item in map(plain.evalset, sets)),
+            evalsets=tuple(_evalset_line(item, *size_of.get(item.name, (0, 1))) for item in rescored),
+            scorings=_scorings(connection, run_id),
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
             verdicts=tuple(_stored_verdict(row, made) for row in newest),
             failures=tuple(failures),
@@ -227,6 +253,23 @@ def _invalid(run: RunSummary, exit: Exit, reasons: Callable[[StoredVerdict], tup
         Verdict(variant=one.verdict.variant, word="invalid", exit=exit, reasons=reasons(one)) for one in run.verdicts
     )
     return replace(run, verdicts=tuple(replace(one, verdict=new) for one, new in zip(run.verdicts, words, strict=True)))
+
+
+def _scorings(connection: Connection, run_id: str) -> tuple[ScoringLine, ...]:
+    rows = connection.execute(select(scorings).where(scorings.c.run_id == run_id).order_by(scorings.c.number))
+    return tuple(
+        ScoringLine(
+            number=row.number,
+            created_at=row.created_at,
+            scorers=read(dict[str, str], row.scorers_json),
+            corrected=tuple(
+                f"{name}/{case}"
+                for name, item in sorted(sets_of_scoring(connection, run_id, row.number).items())
+                for case in sorted(item.cases)
+            ),
+        )
+        for row in rows.all()
+    )
 
 
 def _evalset_line(item: Evalset, cases: int, repeats: int) -> EvalsetLine:

@@ -1,0 +1,87 @@
+"""Evalsets as their files are now, for answers that are stored: other metrics and references, the same questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from qualgate.config import GateFile
+from qualgate.errors import UsageError
+from qualgate.evalsets import name_of
+from qualgate.evalsets.cases import OF_EVALPLUS, READ
+from qualgate.formatting import counted
+from qualgate.metrics import READERS
+from qualgate.pipeline.check_packages import packages_held
+from qualgate.pipeline.checks import check_rules
+from qualgate.pipeline.plan import load_set, set_refs
+from qualgate.records import Case, Evalset
+from qualgate.scoring.reasoning import AUTO
+
+# Keys of a case that scorers read and no model ever sees.
+SCORED_BY = {
+    *READERS, *OF_EVALPLUS, "tolerance", "kwargs", "language", "formats", "test_setup_code", "entry_point", "fn_name",
+}  # fmt: skip
+ASKED = READ - SCORED_BY - {"tags"}
+RESOLVED = ("reasoning", "dialect", "served_by")  # the run's plan may have written them into the stored case
+CASES_NAMED = 5
+
+
+def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, trial: bool) -> tuple[Evalset, ...]:
+    """The recorded sets with the metrics and references that their files have now. lm-eval's tasks stay as they were.
+
+    trial: only some of each set's cases were asked. UsageError, naming cases, where a file asks other questions.
+    """
+    refs = {name_of(ref): ref for ref in set_refs(gate)}
+    found, faults = [], []
+    for item in recorded:
+        ref = refs.get(item.name)
+        if not isinstance(ref, str):  # a task of lm-eval's, or a set that the gate file no longer names
+            found.append(item)
+            continue
+        today = load_set(ref, gate.path.parent)
+        cases = {case.id: case for case in today.cases}
+        faults += _other_questions(item, cases, trial=trial)
+        both = tuple(_merged(case, cases[case.id]) for case in item.cases if case.id in cases)
+        found.append(replace(today, description=item.description, path="", cases=both))
+    if faults:
+        raise UsageError(
+            f"run {run_id} cannot be scored by these files: {'; '.join(faults)}. Its answers are to the recorded "
+            f"questions: put those cases back, or make a new run: qualgate run {gate.path.name}"
+        )
+    check_rules(gate, found)
+    packages_held(found)
+    return tuple(found)
+
+
+def _other_questions(item: Evalset, today: Mapping[str, Case], *, trial: bool) -> list[str]:
+    """What keeps stored answers from being answers to today's cases, a line for each kind."""
+    then = {case.id: case for case in item.cases}
+    other = [
+        f"{case_id} ({', '.join(keys)})"
+        for case_id, case in then.items()
+        if case_id in today and (keys := _differing(case, today[case_id]))
+    ]
+    gone = [case_id for case_id in then if case_id not in today]
+    new = [case_id for case_id in today if case_id not in then] if not trial else []
+    kinds = (("with another question", other), ("missing from the file", gone), ("that the run did not ask", new))
+    return [f"{item.name}: {counted(len(ids), 'case')} {what}: {_few(ids)}" for what, ids in kinds if ids]
+
+
+def _differing(then: Case, now: Case) -> list[str]:
+    before, today = then.body, _resolved(then, now)
+    return sorted(key for key in ASKED if before.get(key) != today.get(key))
+
+
+def _resolved(then: Case, now: Case) -> dict:
+    """The case of today with what the run's plan wrote into the stored one, where its file leaves that to the plan."""
+    left = (key for key in RESOLVED if key in then.body and now.body.get(key, AUTO) == AUTO)
+    return now.body | {key: then.body[key] for key in left}
+
+
+def _merged(then: Case, now: Case) -> Case:
+    kept = {key: value for key, value in then.body.items() if key not in SCORED_BY}
+    return replace(then, body=kept | {key: value for key, value in now.body.items() if key in SCORED_BY})
+
+
+def _few(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:CASES_NAMED]) + (", …" if len(ids) > CASES_NAMED else "")

@@ -1,0 +1,111 @@
+"""Evalsets as a later scoring read them: other metrics, other references, the same questions.
+
+The text in `scorings.evalsets_json` holds every set that differs from the recorded one, and of its cases only the keys
+that differ. It is sealed with its scoring. The recorded sets and cases stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from qualgate.records import Case, Evalset, ScoredAgain
+from qualgate.store import plain
+from qualgate.store.tables import scorings
+from qualgate.store.typed import read
+
+Changes = Mapping[str, Any]  # key of a case's body → its new value; None: the key was taken out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescoredSet:
+    """What a scoring read in place of the recorded set."""
+
+    version: str
+    sha256: str
+    metrics: tuple[str, ...]
+    lenient: tuple[str, ...]
+    normalizers: tuple[str, ...]
+    forgiving: bool = False  # `lenient` or `normalizers` are not the recorded ones
+    cases: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # id → Changes
+
+
+def sets_to_json(recorded: Sequence[Evalset], today: Sequence[Evalset]) -> str | None:
+    """The text to store; None where no set differs. today: the same sets with the same case ids."""
+    then = {item.name: item for item in recorded}
+    found = {item.name: _rescored(then[item.name], item) for item in today if differs(then[item.name], item)}
+    return plain.to_json({name: asdict(item) for name, item in found.items()}) if found else None
+
+
+def sets_of_json(text: str | None) -> dict[str, RescoredSet]:
+    """Set → what `sets_to_json` wrote of it. IntegrityError for a broken text."""
+    return read(dict[str, RescoredSet], text) if text else {}
+
+
+def differs(then: Evalset, now: Evalset) -> bool:
+    """Whether two readings of one set are not the same to a scorer."""
+    return then.content != now.content or then.cases != now.cases
+
+
+def _rescored(then: Evalset, now: Evalset) -> RescoredSet:
+    before = {case.id: case.body for case in then.cases}
+    changes = {case.id: _changes(before[case.id], case.body) for case in now.cases}
+    return RescoredSet(
+        version=now.version,
+        sha256=now.sha256,
+        metrics=now.metrics,
+        lenient=now.lenient,
+        normalizers=now.normalizers,
+        forgiving=(then.lenient, then.normalizers) != (now.lenient, now.normalizers),
+        cases={case_id: some for case_id, some in changes.items() if some},
+    )
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    gone = dict.fromkeys(before.keys() - now.keys())
+    return gone | {key: value for key, value in now.items() if key not in before or before[key] != value}
+
+
+def sets_of_scoring(connection: Connection, run_id: str, number: int) -> dict[str, RescoredSet]:
+    """Set → as this scoring read it, where it differs from the recorded one. IntegrityError for a broken text."""
+    asked = select(scorings.c.evalsets_json).where(scorings.c.run_id == run_id, scorings.c.number == number)
+    return sets_of_json(connection.execute(asked).scalar() if number else None)
+
+
+def as_rescored(item: Evalset, sets: Mapping[str, RescoredSet]) -> Evalset:
+    """The recorded set as the scoring read it."""
+    if (new := sets.get(item.name)) is None:
+        return item
+    cases = tuple(Case(evalset=item.name, body=corrected(case.body, item.name, sets)) for case in item.cases)
+    return replace(
+        item, version=new.version, sha256=new.sha256, metrics=new.metrics, lenient=new.lenient,
+        normalizers=new.normalizers, cases=cases,
+    )  # fmt: skip
+
+
+def corrected(body: dict[str, Any], evalset: str, sets: Mapping[str, RescoredSet]) -> dict[str, Any]:
+    """A recorded case's body with the references that the scoring read."""
+    changes = sets[evalset].cases.get(body["id"], {}) if evalset in sets else {}
+    return {key: value for key, value in {**body, **changes}.items() if changes.get(key, value) is not None}
+
+
+def scored_again(
+    at: str, before: Mapping[str, Collection[str]], now: Mapping[str, Collection[str]], sets: Mapping[str, RescoredSet]
+) -> ScoredAgain | None:
+    """How a scoring differs from the recorded one but for its scorers' versions; None: not at all.
+
+    before, now: evalset → metrics that its answers have scores of.
+    """
+    metrics = {
+        name: (tuple(sorted(before.get(name, ()))), tuple(sorted(now[name])))
+        for name in sorted(now)
+        if set(before.get(name, ())) != set(now[name])
+    }
+    cases = tuple((name, case) for name in sorted(sets) for case in sorted(sets[name].cases))
+    forgiving = tuple(name for name in sorted(sets) if sets[name].forgiving)
+    if not metrics and not cases and not forgiving:
+        return None
+    return ScoredAgain(at=at, metrics=metrics, corrected=cases, forgiving=forgiving)
