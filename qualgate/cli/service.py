@@ -12,7 +12,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from qualgate.cli.arguments import JsonOption, OptionalGateFile, StoreOption, store_url, store_url_of
-from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 from qualgate.errors.extras import needs
@@ -29,7 +28,7 @@ def dashboard(
     import socket
     import subprocess
 
-    from qualgate.store.address import file_of
+    from qualgate.store.database import open_store
 
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError(needs("the dashboard", "dashboard"))
@@ -40,8 +39,7 @@ def dashboard(
             tried.bind(("127.0.0.1", port))
         except OSError as error:
             raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
-    if (path := file_of(url)) is not None and not path.exists():
-        tell(f"note: there is no store at {path} yet; `qualgate run` makes it")
+    open_store(url, create=False).close()  # one that is missing, older or newer is refused here, as `runs` does
     say(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
     command = [sys.executable, "-m", "qualgate_app.serve", str(port)]
     # It ends when its input does, which closes with this process, however that ends.

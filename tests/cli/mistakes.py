@@ -240,7 +240,7 @@ MISTAKES = {
     "store that is a folder": Mistake(lambda f: (f / "qualgate.db").mkdir(), ("gate.yaml:11", "is a folder, and")),
     "store without a scheme": Mistake(text("gate.yaml", "sqlite:///", ""), ("gate.yaml:11", "sqlite:///FILE")),
     "report before a run": Mistake(nothing, ("qualgate.db", "qualgate run"), ("report", "gate.yaml")),
-    "dashboard before a run": Mistake(nothing, ("qualgat.db", "check the path"), ("runs", "--store", "sqlite:///qualgat.db")),
+    "dashboard before a run": Mistake(nothing, ("qualgat.db", "check the path"), ("dashboard", "--store", "sqlite:///qualgat.db")),
     "empty store": Mistake(nothing, ("'' is not a store's URL",), ("runs", "--store", "")),
     "misspelt option": Mistake(nothing, ("--jsn",), ("report", "gate.yaml", "--jsn")),
     "misspelt command": Mistake(nothing, ("rnu",), ("rnu", "gate.yaml")),
