@@ -52,17 +52,22 @@ install: $(VENV)/.installed
 
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard kernels/qualgate_kernels/cpu/*.c kernels/qualgate_kernels/cpu/c/*)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+# torch for CPUs, from PyTorch's own index. `make … GPU=1` takes the build for GPUs: several GB more.
+TORCH := $(if $(GPU),,$(PIP) --no-deps --index-url https://download.pytorch.org/whl/cpu torch \
+  || echo "PyTorch's index cannot be reached: torch comes from where pip looks for the rest")
 
 # What the demo and its dashboard run on: no linters, no browser, no lm-eval.
 $(VENV)/.demo: $(SOURCES)
 	@echo "installing qualgate and its dashboard into $(VENV): torch is most of it"
 	$(PYTHON) -m venv $(VENV)
+	$(TORCH)
 	$(PIP) --editable ".[dashboard]"
 	touch $@
 
 $(VENV)/.installed: $(SOURCES)
 	@echo "installing qualgate and its dependencies into $(VENV): a few minutes"
 	$(PYTHON) -m venv $(VENV)
+	$(TORCH)
 	$(PIP) --editable ".[dev]"
 	mkdir -p $(VENV)/mapped  # type checkers cannot see packages that an editable install maps to other folders
 	for name in app evalsets migrations; do ln -sfn ../../$$name $(VENV)/mapped/qualgate_$$name; done

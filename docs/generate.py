@@ -182,7 +182,8 @@ def _recipe() -> Iterator[str]:
 
 
 def _lm_eval() -> Iterator[str]:
-    yield from ("## `evalsets`: a task of lm-eval's", "", "Needs `pip install 'qualgate[harness]'`.", "")
+    yield from ("## `evalsets`: a task of lm-eval's", "")
+    yield from ("Needs the extra [`harness`](../getting-started.md#extras).", "")
     yield from ("```yaml", "evalsets: [{lm_eval: gsm8k, filter: strict-match, limit: 200}]", "```", "")
     yield from _keys({key: said for key, (_, said) in LM_EVAL_KEYS.items()}, LM_EVAL_SCHEMA)
 

@@ -20,11 +20,17 @@ def dry(target: str, venv: Path, *settings: str) -> str:
 
 def test_the_demo_installs_what_it_needs_alone_and_shows_pips_progress(tmp_path):
     asked = dry("demo", tmp_path / "venv")
-    (install,) = [line for line in asked.splitlines() if "pip install" in line]
-    assert install.endswith('--editable ".[dashboard]"')
-    assert "--quiet" not in install
-    assert "-q " not in install
+    torch, install = [line for line in asked.splitlines() if "pip install" in line]
+    assert "--constraint constraints.txt --no-deps --index-url https://download.pytorch.org/whl/cpu torch ||" in torch
+    assert install.endswith('--constraint constraints.txt --editable ".[dashboard]"')
+    assert "--quiet" not in asked
+    assert "-q " not in asked
     assert asked.splitlines()[-1].startswith(f"{tmp_path}/venv/bin/qualgate demo")
+
+
+def test_on_a_gpu_torch_comes_as_pip_finds_it(tmp_path):
+    asked = dry("demo", tmp_path / "venv", "GPU=1")
+    assert len([line for line in asked.splitlines() if "pip install" in line]) == 1
 
 
 def test_the_tests_install_everything_and_what_they_installed_does_for_the_demo(tmp_path):

@@ -249,7 +249,7 @@ class GateFileModel(Written):
     arithmetic: ArithmeticAs = "float32"
     """`float32` computes exactly, which isolates what the weights lost; `served` rounds activations, keys and values to
     each arm's dtype wherever a server stores them. Left out, it is `float32` on a CPU and `served` on a GPU with
-    `qualgate[kernels]`, where models have a dtype to round to. Example: `arithmetic: served`
+    the extra `kernels`, where models have a dtype to round to. Example: `arithmetic: served`
     """
     gate: Gate
     """The policy: rules, error, and what else a verdict needs. Example: `gate: {rules: [{metric: exact_match,

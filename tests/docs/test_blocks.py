@@ -35,6 +35,7 @@ from tests.docs.blocks import ROOT, Block, all_blocks, blocks, commands, pages
 ALL = all_blocks()
 SHELL = ("sh",)
 OTHERS = {
+    "",  # `.`, by which a shell reads a file
     "createdb",
     "pg_dump",
     "pg_restore",

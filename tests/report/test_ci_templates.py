@@ -16,7 +16,6 @@ import yaml
 from typer.testing import CliRunner
 
 from qualgate.cli import app
-from qualgate.identity import own_version
 from qualgate.report.formats import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,7 +106,7 @@ def called(host: str, script: str, folder: Path, program: str, text: str, **vari
     shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail"] if host == "github" else ["sh", "-e"]
     done = subprocess.run(
         [*shell, "-c", script], cwd=folder, check=False, capture_output=True, text=True,
-        env={**os.environ, **variables, "PATH": f"{path.parent}:{os.environ['PATH']}"},
+        env={**os.environ, **variables, "PATH": f"{path.parent}:{variables.get('PATH', os.environ['PATH'])}"},
     )  # fmt: skip
     calls = folder / "calls.txt"
     return done.returncode, calls.read_text().splitlines() if calls.exists() else []
@@ -207,8 +206,11 @@ def test_the_action_installs_the_ref_that_it_was_called_by(tmp_path):
     assert {"pyproject.toml", "constraints.txt"} <= {path.name for path in here.iterdir()}
 
 
-def test_the_template_installs_its_own_version(tmp_path):
-    assert installed("gitlab", tmp_path) == [*PIP, *CPU, "--", f"qualgate=={own_version()}"]
+@pytest.mark.parametrize(("program", "ends"), [("qualgate", 0), ("another", 64)])
+def test_the_template_never_asks_an_index_for_qualgate_and_ends_where_the_image_has_none(tmp_path, program, ends):
+    variables = {name: str(value) for name, value in JOB["variables"].items()}
+    code, calls = called("gitlab", INSTALLS["gitlab"], tmp_path, program, "", **variables, PATH="/usr/bin:/bin")
+    assert (code, calls) == (ends, [])
 
 
 @pytest.mark.parametrize("host", INSTALLS)
