@@ -30,6 +30,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.verdicts.determinism_report import run
         case "exact":
             from tests.verification.exactness.exact import run
+        case "first-hour":
+            from tests.verification.first_hour.first_hour import run
         case "lossless":
             from tests.verification.lossless.lossless import run
         case "quantize":

@@ -57,6 +57,7 @@ def slices() -> Iterator[Slice]:
         "static",
         "served-arithmetic",
         "exact",
+        "first-hour",
         "combinations",
         "lossless",
         "quantize",

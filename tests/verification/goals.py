@@ -238,6 +238,15 @@ SERVICE = Benchmark(
     },
 )
 
+FIRST_HOUR = Benchmark(
+    name="first-hour",
+    about="from `init` to the first verdict on a real chat model, by the commands that README shows",
+    goals={
+        "verdict": "5 shapes of cases, a variant that cannot say some words: within 10 minutes each the loss that an "
+        "oracle counts is named, and the variant blocked or the cases that would do",
+    },
+)
+
 SERVED = Benchmark(
     name="served",
     about="arms that are served: faults of servers and of the wire, what lists and drafts prove, what the client costs",
@@ -268,6 +277,7 @@ PROOFS = {
         DECISIONS,
         DETERMINISM_REPORT,
         EXACT,
+        FIRST_HOUR,
         LOSSLESS,
         QUANTIZE,
         SCORING,

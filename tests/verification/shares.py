@@ -82,6 +82,7 @@ SHARES: dict[str, Share] = {
             "time",
             "verification/test_main.py",
             "verification/mutation",
+            "verification/first_hour",
             "verification/test_landing.py",
             "test_api.py",
             "test_escaping.py",
@@ -91,6 +92,7 @@ SHARES: dict[str, Share] = {
             "test_makefile.py",
             "test_wheel.py",
         ),
+        slices=("first-hour",),
     ),
 }
 PACKAGES = {
