@@ -46,4 +46,4 @@ def test_a_format_rule_may_be_held_against_each_set_or_one():
 def test_answers_stored_before_the_rule_was_written_decide_nothing():
     verdicts = decide_plain(run(), ASKED)
     assert overall_exit(verdicts) == Exit.UNDECIDED
-    assert "240 of 240 cases were not scored by it: run again" in " ".join(verdicts[0].reasons)
+    assert "240 of 240 cases were not scored by it: score them again" in " ".join(verdicts[0].reasons)
