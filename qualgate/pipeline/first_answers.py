@@ -74,11 +74,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What was found of one set. way: None where the baseline cannot be judged by any. barred: why `contains` was not
-    tried, "" where it was or nobody would."""
+    """What was found of one set. way: None where the baseline cannot be judged by any. advice: what to change then."""
 
     way: Way | None
-    barred: str = ""
+    advice: str = ""
     answers: tuple[Answer, ...]
     tried: tuple[tuple[Way, int], ...]  # the strictest first, with how many answers are right by it
 
@@ -122,7 +121,7 @@ def choose(one: OwnSet, answers: Sequence[Answer], margin: float) -> Looked:
         way=Way(metrics=metrics, settings=fit[-1].settings) if fit else None,
         answers=tuple(answers),
         tried=tuple(tried),
-        barred=_too_short(one),
+        advice=_advice(one, answers),
     )
 
 
@@ -170,19 +169,31 @@ def refuse_unjudgeable(looked: Mapping[str, Looked]) -> None:
         asked = len(one.answers)
         tried = "; ".join(f"{right} of {asked} by {way.label}" for way, right in one.tried)
         shown = "\n".join(f"  {_beside(answer)}" for answer in one.answers[:3])
-        if 2 * sum(answer.cut for answer in one.answers) > asked:
-            advice = (
-                f"Most answers were cut at {one.answers[0].case['max_new_tokens']} tokens: give --max-new-tokens more"
-            )
-        else:
-            advice = (
-                f"{one.barred}Ask for the form of the reference in the prompt (`Answer with the name alone.`), list "
-                "every right answer as `references`, or bring cases that this model can answer"
-            )
         raise UsageError(
-            f"{name}: the baseline is right on too few cases to lose any: {tried}. {advice}; `--no-look` writes the "
-            f"files all the same.\n{shown}"
+            f"{name}: the baseline is right on too few cases to lose any: {tried}. {one.advice}; `--no-look` writes "
+            f"the files all the same.\n{shown}"
         )
+
+
+_ASK_FOR = {  # kind → what to write into the prompts
+    "choices": "the choice alone (`Answer with the letter alone.`)",
+    "json": "the JSON object alone, and name the schema's keys",
+    "code": "the function alone, in a code block",
+    "tools": "a call: see that the chat template shows the model its tools, or show them and a call in the messages",
+    "calls": "a call: see that the chat template shows the model its tools, or show them and a call in the messages",
+}
+
+
+def _advice(one: OwnSet, answers: Sequence[Answer]) -> str:
+    """What to change where the baseline is right too rarely."""
+    if 2 * sum(answer.cut for answer in answers) > len(answers):
+        return f"Most answers were cut at {one.length:,} tokens: give --max-new-tokens more"
+    if one.kind in _ASK_FOR:
+        return f"Ask in the prompt for {_ASK_FOR[one.kind]}, or bring cases that this model can answer"
+    return (
+        f"{_too_short(one)}Ask for the form of the reference in the prompt (`Answer with the name alone.`), list every "
+        "right answer as `references`, or bring cases that this model can answer"
+    )
 
 
 def _beside(answer: Answer) -> str:

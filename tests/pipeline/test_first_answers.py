@@ -78,6 +78,23 @@ def test_a_set_on_which_the_baseline_can_lose_nothing_is_refused_with_what_to_ch
     assert "'Ask' -> " in str(refused.value), "the answers themselves"
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "advice"),
+    [
+        (
+            "tools",
+            {"tools": [{"name": "f"}], "expected_calls": [{"name": "f", "arguments": {}}]},
+            "shows the model its",
+        ),
+        ("choices", COLOURS, "the choice alone"),
+        ("json", {"schema": {"type": "object"}}, "the JSON object alone"),
+    ],
+)
+def test_the_advice_is_of_the_kind_of_the_cases(kind, body, advice):
+    with pytest.raises(UsageError, match=f"Ask in the prompt for .*{advice}"):
+        refuse_unjudgeable({"own": chosen(kind, [body], ["I cannot say."] * 12)})
+
+
 def test_the_share_that_is_right_has_to_do_for_all_cases_of_the_set():
     bodies, said = [{"answer": one} for one in CITIES], [*(f"It is {one}." for one in CITIES[:7]), *["No idea."] * 5]
     assert chosen("answers", bodies, said, count=12).way is None
