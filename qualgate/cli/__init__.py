@@ -32,7 +32,7 @@ from qualgate.cli import (
     starting,
     watching,
 )
-from qualgate.cli.help import Grouped, Plain
+from qualgate.cli.help import Grouped, Plain, suggest_option
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
 from qualgate.errors import Exit, QualgateError
@@ -147,6 +147,7 @@ def main() -> None:
     except typer.Abort:
         code = Exit.INTERRUPTED
     except _PARSER_ERROR as error:
+        suggest_option(error)
         if os.environ.get("QUALGATE_LOG") == "json":
             tell(error.format_message(), level="error", exit=int(Exit.USAGE))  # type: ignore[attr-defined]
         else:

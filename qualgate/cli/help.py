@@ -7,6 +7,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from qualgate.errors import close_names
+
 GROUPS = {
     "Start here": ("init", "plan", "run", "config", "doctor", "demo"),
     "Judge": ("gate", "score", "rescore", "compare", "intake", "nightly", "trend"),
@@ -46,3 +48,16 @@ class Plain(TyperCommand):
             kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
             if option.metavar is None and kind in _VALUES and option.param_type_name == "option":
                 option.metavar = _VALUES[kind]
+
+
+def suggest_option(error: Any) -> None:
+    """Have the parser's error on an unknown option suggest the nearest one of its command."""
+    context = getattr(error, "ctx", None)
+    if context is None or not (hasattr(error, "option_name") and hasattr(error, "possibilities")):
+        return
+    options = (option for option in context.command.params if not getattr(option, "hidden", False))
+    names = (name for option in options for name in option.opts if name.startswith("--"))
+    nearest = close_names(error.option_name, names, cutoff=0.7)
+    error.possibilities = None
+    if nearest:
+        error.message += f". Did you mean {nearest[0]}?"

@@ -78,6 +78,21 @@ def test_a_mistake_is_one_plain_message_and_exit_64(arguments, tmp_path):
     assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "gate.yaml", "--limt", "5"), "No such option: --limt. Did you mean --limit?"),
+        (("db", "upgrade", "--stor=x"), "No such option: --stor. Did you mean --store?"),
+        (("--vresion",), "No such option: --vresion. Did you mean --version?"),
+        (("run", "gate.yaml", "--leas", "1"), "No such option: --leas"),  # a hidden one is suggested to nobody
+        (("run", "gate.yaml", "--limit"), "Option '--limit' requires an argument."),
+    ],
+)
+def test_a_misspelt_option_gets_the_nearest_name(arguments, told):
+    done = qualgate(*arguments)
+    assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (Exit.USAGE, f"Error: {told}")
+
+
 @pytest.mark.parametrize("command", [("config", "check"), ("plan",)])
 @pytest.mark.parametrize(
     ("file", "text", "why"),
