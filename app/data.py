@@ -1,13 +1,16 @@
 """What the pages read and the one thing they write, all through the store. Knows no engine and no torch.
 
 The store is opened for each read (some milliseconds): a store that was moved, replaced or upgraded meanwhile is
-noticed at once. Cached are only the reads that grow with the number of cases.
+noticed at once. Cached are only the reads that grow with the number of cases. A run's evidence is checked in the
+background, for that reads the whole run.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -15,11 +18,13 @@ from qualgate.report.nights import ShownNights, shown_nights
 from qualgate.store import decisions, queries, runs
 from qualgate.store import loads as stored_loads
 from qualgate.store.database import Store, open_store
-from qualgate.store.decisions import Action, Decision
+from qualgate.store.decisions import Action, Decision, Seen
+from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
 
-LOOKED_THROUGH = 600  # seconds after which a run's evidence is checked again though nobody wrote to the store
+LOOKED_THROUGH = 600  # seconds after which a run's evidence is checked again though its seal is the same
+WAITED = 1.0  # s that a page waits for that check before it is shown without
 FRESH = 30  # seconds that a cached read may be old: a run under way moves on
 
 
@@ -103,15 +108,32 @@ def count_superseded() -> int:
         return queries.count_superseded(store)
 
 
-def run_summary(run_id: str) -> queries.RunSummary:
-    """A run with its arms and newest verdicts, which are invalid where its stored evidence is not what was recorded, or
-    is archived."""
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """A run as a page shows it: every verdict is invalid where its stored evidence is damaged or archived."""
+
+    run: queries.RunSummary
+    checking: bool  # its evidence is being checked, so nothing is decided yet
+    seal: str | None  # of evidence that was checked and is whole
+
+
+def run_summary(run_id: str) -> ShownRun:
+    """A run with its arms and newest verdicts. Its evidence is checked once for whoever opens it, and again when its
+    seal changes."""
     with _open() as store:
-        run, written = queries.run_summary(store, run_id), store.written
-    if run.archived:
-        return queries.as_archived(run)
-    faults = _faults(url(), run_id, written)
-    return queries.as_damaged(run, faults) if faults else run
+        run = queries.run_summary(store, run_id)
+        if run.archived:
+            return ShownRun(queries.as_archived(run), False, None)
+        with store.read() as connection:
+            seal = evidence_seal(connection, run_id)
+        opened = st.session_state.setdefault(f"opened {run_id}", store.written)
+    check = _check(url(), run_id, seal, opened)
+    if not wait([check], timeout=WAITED).done:
+        return ShownRun(run, True, None)
+    if check.exception() is not None:
+        _check.clear(url(), run_id, seal, opened)  # a server that was away is asked again
+    faults = check.result()
+    return ShownRun(queries.as_damaged(run, faults), False, None) if faults else ShownRun(run, False, seal)
 
 
 def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
@@ -168,18 +190,25 @@ def verdict_words(made: Sequence[Decision]) -> dict[str, str]:
 
 
 def decide(
-    run_id: str, variant: str, action: Action, name: str, reason: str, verdict_sha256: str, after: str | None
+    run_id: str, variant: str, action: Action, name: str, reason: str, verdict_sha256: str, seen: Seen
 ) -> Decision:
     """Record a person's decision about the verdict they see."""
     with _open() as store:
         return decisions.append(
-            store, run_id, variant, action, name=name, reason=reason, verdict_sha256=verdict_sha256, after=after
+            store, run_id, variant, action, name=name, reason=reason, verdict_sha256=verdict_sha256, seen=seen
         )
 
 
-@st.cache_data(ttl=LOOKED_THROUGH, max_entries=64, show_spinner=False)
-def _faults(url: str, run_id: str, written: object) -> tuple[str, ...]:
-    with _open() as store:
+_CHECKS = ThreadPoolExecutor(2)
+
+
+@st.cache_resource(ttl=LOOKED_THROUGH, max_entries=64, show_spinner=False)
+def _check(url: str, run_id: str, seal: str, opened: object) -> Future[tuple[str, ...]]:
+    return _CHECKS.submit(_faults, url, run_id)
+
+
+def _faults(url: str, run_id: str) -> tuple[str, ...]:
+    with open_store(url, create=False) as store:
         return runs.evidence(store, run_id).integrity
 
 

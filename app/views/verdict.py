@@ -15,7 +15,7 @@ from qualgate_app.verdict.setting import show_setting
 from qualgate_app.verdict.speculation import show_speculation
 from qualgate_app.verdict.weights_and_cache import show_weights_and_cache
 
-from qualgate.errors import UsageError
+from qualgate.errors import QualgateError, UsageError
 from qualgate.formatting import counted
 from qualgate.records import Verdict
 from qualgate.store.queries import RunSummary, StoredVerdict
@@ -32,7 +32,8 @@ MEANING = {
 def show() -> None:
     """The page, for the run and variant that its address names, else for the newest run's first."""
     keep(run=asked("run"), variant=asked("variant"))
-    run = data.run_summary(asked("run") or data.latest_run())
+    shown = data.run_summary(asked("run") or data.latest_run())
+    run = shown.run
     names = [arm.name for arm in run.arms[1:] if "@" not in arm.name]
     variant = asked("variant") or names[0]
     if variant not in names:
@@ -44,13 +45,15 @@ def show() -> None:
         _progress(run)
         return
     _header(run, found)
+    if shown.checking:
+        _await_check(run.run_id)
     counts = data.flip_counts(run.run_id, variant)
     left, right = st.columns([5, 3], gap="large")
     with left:
         _why(found.verdict)
         show_sizes(run, found)
     with right:
-        show_decision(run, found)
+        show_decision(shown, found)
     show_four_arms(run)
     show_rules(found)
     show_weights_and_cache(found.verdict)
@@ -58,6 +61,17 @@ def show() -> None:
     if found.verdict.word != "invalid":  # its evidence is nothing to draw
         show_flips(run, variant, counts)
     show_setting(run, found)
+
+
+@st.fragment(run_every=1)
+def _await_check(run_id: str) -> None:
+    try:
+        checking = data.run_summary(run_id).checking
+    except QualgateError:
+        checking = False  # the whole page says why
+    if not checking:
+        st.rerun()
+    st.caption("The stored evidence is being checked. You can decide as soon as it is.")
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:

@@ -14,6 +14,7 @@ from qualgate.identity import content_hash
 from qualgate.store import plain
 from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
+from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.postgresql import lasting
 from qualgate.store.rows import check_run, check_verdict
 from qualgate.store.tables import decisions, runs, verdicts
@@ -37,6 +38,17 @@ class Decision:
     hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a person saw beside the verdict."""
+
+    decision: str | None = None  # hash of the newest decision on the variant; None where there was none
+    seal: str | None = None  # `evidence_seal` of what was checked for them; None: it is checked at the approval
+
+
+UNSEEN = Seen()
+
+
 def append(
     store: Store,
     run_id: str,
@@ -46,21 +58,23 @@ def append(
     name: str,
     reason: str,
     verdict_sha256: str,
-    after: str | None = None,
+    seen: Seen = UNSEEN,
 ) -> Decision:
-    """Record a person's decision about the verdict they saw.
+    """Record a person's decision about the verdict they saw, and return it.
 
-    after: hash of the newest decision on this variant that they saw, None when there was none.
-    Raises UsageError, and records nothing, when name or reason is empty or invisible, when the verdict or the
-    decisions are no longer what they saw, when an invalid run would be approved, or when the run is a trial;
-    IntegrityError when what it rests on is not what was recorded.
+    Where they made the same decision about the same verdict a moment ago (a double click), that one is returned.
+
+    Raises:
+        UsageError: Nothing is recorded, because name or reason is empty or invisible, the verdict, the evidence or
+            the decisions are no longer what they saw, an invalid run would be approved, or the run is a trial.
+        IntegrityError: What the decision rests on is not what was recorded.
     """
     name, reason = plain.storable(name).strip(), plain.storable(reason).strip()
     if action not in ("approve", "block"):
         raise UsageError(f"a decision is approve or block, not {action!r}.")
     if not _seen(name) or not _seen(reason):
         raise UsageError("a decision needs a name and a reason that can be read; fill in both.")
-    if action == "approve":
+    if action == "approve" and seen.seal is None:
         check_evidence(store, run_id)
     row: dict[str, Any] = {
         "run_id": run_id,
@@ -71,11 +85,11 @@ def append(
         "reason": reason,
         "created_at": plain.now(),
     }
-    return _append(store, row, after)
+    return _append(store, row, seen)
 
 
 @lasting
-def _append(store: Store, row: dict[str, Any], after: str | None) -> Decision:
+def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
     run_id, variant, action = row["run_id"], row["variant"], row["action"]
     with store.write() as connection:
         verdict = connection.execute(
@@ -88,15 +102,20 @@ def _append(store: Store, row: dict[str, Any], after: str | None) -> Decision:
             raise UsageError(f"run {run_id} has no verdict for {variant!r} yet; there is nothing to decide.")
         if verdict.sha256 != row["verdict_sha256"]:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
+        if seen.seal is not None and (now := evidence_seal(connection, run_id)) != seen.seal:
+            raise UsageError(
+                f"the evidence of run {run_id} has changed since you opened it: its seal was {seen.seal[:12]} and is "
+                f"{now[:12]}. Look at the run again."
+            )
         word = check_verdict(verdict).word
         _refuse_trial(connection, run_id)
         if action == "approve" and word == "invalid":
             raise UsageError(f"{variant!r} cannot be approved: its run is invalid. Run it again.")
         made = chain(connection)
         newest = [one for one in made if (one.run_id, one.variant) == (run_id, variant)][-1:]
-        if newest and all(getattr(newest[0], name) == value for name, value in row.items()):
-            return newest[0]  # it was committed, and then the connection was lost
-        if newest and newest[0].hash != after:
+        if newest and newest[0].hash != seen.decision:
+            if all(getattr(newest[0], name) == row[name] for name in ("action", "name", "verdict_sha256")):
+                return newest[0]  # a double click, or it was committed and then the connection was lost
             raise UsageError(
                 f"{newest[0].name} has decided {newest[0].action!r} for {variant!r} since you opened it. "
                 "Look at that decision first."

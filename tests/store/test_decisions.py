@@ -11,6 +11,8 @@ from qualgate.errors import IntegrityError, QualgateError, UsageError
 from qualgate.records import Verdict
 from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
+from qualgate.store.decisions import Seen
+from qualgate.store.evidence_seal import evidence_seal
 from tests.store.conftest import SMALL
 from tests.store.tampering import tamper
 
@@ -81,8 +83,26 @@ def test_a_second_person_learns_of_the_first_one_s_decision(store, run_id):
     first = decide(store, run_id)
     with pytest.raises(UsageError, match="Ada has decided 'approve'"):
         decide(store, run_id, action="block", name="Grace")
-    changed = decide(store, run_id, action="block", name="Grace", after=first.hash)
+    changed = decide(store, run_id, action="block", name="Grace", seen=Seen(first.hash))
     assert queries.run_summary(store, run_id).verdict("int8").decision == changed
+
+
+def test_a_double_click_is_one_decision(store, run_id):
+    first = decide(store, run_id)
+    assert decide(store, run_id, reason="typed on") == first
+    assert queries.list_decisions(store) == (first,)
+    again = decide(store, run_id, reason="seen again", seen=Seen(first.hash))
+    assert queries.list_decisions(store) == (again, first)
+
+
+def test_evidence_that_changed_since_it_was_checked_is_not_decided_on(store, run_id):
+    with store.read() as connection:
+        seal = evidence_seal(connection, run_id)
+    tamper(store, "update units set sha256 = 'x' || substr(sha256, 2) where unit_id = 1")
+    for action in ("approve", "block"):
+        with pytest.raises(UsageError, match=rf"evidence of run {run_id} has changed .* was {seal[:12]}"):
+            decide(store, run_id, action=action, seen=Seen(seal=seal))
+    assert queries.list_decisions(store) == ()
 
 
 def test_people_deciding_at_the_same_moment_leave_one_decision_and_a_linear_chain(store, run_id):

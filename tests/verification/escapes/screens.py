@@ -57,9 +57,7 @@ def attacked_store(path: Path) -> str:
         runs.finish(store, run, [replace(one, reasons=(*every, *one.reasons)) for one in judged], complete=True)
         seen = queries.run_summary(store, run).verdicts[0]
         text = "\n".join(every)
-        decisions.append(
-            store, run, VARIANT, "block", name=text[-4_000:], reason=text, verdict_sha256=seen.sha256, after=None
-        )
+        decisions.append(store, run, VARIANT, "block", name=text[-4_000:], reason=text, verdict_sha256=seen.sha256)
     return run
 
 

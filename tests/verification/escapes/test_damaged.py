@@ -117,7 +117,7 @@ def test_nobody_can_approve_what_rests_on_a_damaged_answer(made, tmp_path) -> No
         with pytest.raises(IntegrityError, match="the stored answer or its scores"):
             decisions.append(
                 store, made.run, "int8", "approve", name="Ada", reason="fine", verdict_sha256=seen.sha256,
-                after=seen.decisions[-1].hash,
+                seen=decisions.Seen(seen.decisions[-1].hash),
             )  # fmt: skip
 
 

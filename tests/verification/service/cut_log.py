@@ -42,7 +42,7 @@ def cut_log(seed: int, cuts: int) -> dict[str, int]:
                     name="Ada",
                     reason=f"look {number}",
                     verdict_sha256=verdict,
-                    after=last,
+                    seen=decisions.Seen(last),
                 ).hash
                 acknowledged.append((log.stat().st_size, last))
             body = log.read_bytes()

@@ -1,0 +1,32 @@
+"""One digest of a run's stored evidence, read from its rows' seals in milliseconds. None of these is recomputed."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Select, select
+
+from qualgate.identity import content_hash
+from qualgate.store.tables import arms, runs, scorings, stoppings, units
+
+
+def evidence_seal(connection: Connection, run_id: str) -> str:
+    """sha256 over the seals of the run, its arms, answers, later scorings and early stops.
+
+    Evidence that was checked after its seal was taken is the same for as long as the seal is.
+    """
+    return content_hash([_rows(connection, statement) for statement in _sealed(run_id)])
+
+
+def _sealed(run_id: str) -> tuple[Select, ...]:
+    return (
+        select(runs.c.status, runs.c.sha256).where(runs.c.run_id == run_id),
+        select(arms.c.name, arms.c.sha256).where(arms.c.run_id == run_id).order_by(arms.c.position),
+        select(units.c.status, units.c.sha256).where(units.c.run_id == run_id).order_by(units.c.unit_id),
+        select(scorings.c.number, scorings.c.sha256).where(scorings.c.run_id == run_id).order_by(scorings.c.number),
+        select(stoppings.c.variant, stoppings.c.sha256)
+        .where(stoppings.c.run_id == run_id)
+        .order_by(stoppings.c.variant),
+    )
+
+
+def _rows(connection: Connection, statement: Select) -> list[list[object]]:
+    return [list(row) for row in connection.execute(statement)]
