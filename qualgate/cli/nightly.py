@@ -28,7 +28,7 @@ def nightly(
     """Judge what is due by a nightly file, repeat the verdicts of what has not changed, and tell its owners.
 
     For a timer or cron. Exits by the newest night of everything in the file: the first of 14, 13, 64, 10, 12, 11, 0
-    that occurs.
+    that occurs. --plan exits with 0, unless something would be refused (64; 13 where a server is away).
     """
     from qualgate.config.nightly import load_nightly
     from qualgate.errors.log_lines import all_are_about
@@ -36,14 +36,15 @@ def nightly(
     found = load_nightly(nightly_file)
     from qualgate.pipeline.nights.delivery import check_targets
     from qualgate.pipeline.nights.digest import lines
-    from qualgate.pipeline.nights.night import planned
+    from qualgate.pipeline.nights.night import exit_of_plan, planned
     from qualgate.pipeline.nights.whole import whole_night
     from qualgate.report.screen import fit
 
     now = datetime.now(UTC)
     if plan:
-        _say_plan(planned(found, now, every=every), as_json)
-        return
+        ahead = planned(found, now, every=every)
+        _say_plan(ahead, as_json)
+        raise typer.Exit(exit_of_plan(ahead))
     for line in check_targets(found):
         tell(f"note: {line}; digests wait until it is")
     ended = whole_night(found, _judged, now, every=every, say=_tell_next)

@@ -126,31 +126,40 @@ def _named(gate: GateFile) -> tuple[dict[str, bytes], dict[str, str]]:
     needs: dict[str, str] = {}
     for path in _of_arms(gate):
         needs[path] = digest_of(path) if os.path.exists(path) else ""
-    looked_at = {gate.path}
-    documents = [gate.path]
+    for document, text, path in named_paths(gate.path):
+        relative = not os.path.isabs(os.path.expanduser(text))
+        if text.startswith("~") and (path in needs or os.path.exists(path)):
+            raise UsageError(
+                f"{document.name} names {text}, and a node's home is another than yours: name it by its absolute "
+                "path, or by one relative to the file."
+            )
+        if os.path.isdir(path):
+            if not folder.is_relative_to(path):
+                needs[path] = needs.get(path) or digest_of(path)
+        elif os.path.isfile(path):
+            for one in with_cases(Path(path)):
+                if relative:
+                    files[str(one)] = one.read_bytes()
+                else:
+                    needs[str(one)] = file_hash(one)
+    return files, {path: digest for path, digest in needs.items() if path != str(SHIPPED_MODEL_FOLDER)}
+
+
+def named_paths(gate_file: Path) -> Iterator[tuple[Path, str, str]]:
+    """Yield what may be a path in a gate file, and in the YAML files that it names: the file, the text, the path meant.
+
+    A folder is meant only by a text with a slash. Whether anything is there is the caller's to see.
+    """
+    looked_at, documents = {gate_file}, [gate_file]
     while documents:
         document = documents.pop()
         for text in _texts(_read(document)):
-            relative = not os.path.isabs(os.path.expanduser(text))
             path = os.path.normpath(document.parent / os.path.expanduser(text))
-            if text.startswith("~") and (path in needs or os.path.exists(path)):
-                raise UsageError(
-                    f"{document.name} names {text}, and a node's home is another than yours: name it by its absolute "
-                    "path, or by one relative to the file."
-                )
-            if os.path.isdir(path):
-                if "/" in text and not folder.is_relative_to(path):
-                    needs[path] = needs.get(path) or digest_of(path)
-            elif os.path.isfile(path):
-                for one in _with_cases(Path(path)):
-                    if relative:
-                        files[str(one)] = one.read_bytes()
-                    else:
-                        needs[str(one)] = file_hash(one)
-                    if one.suffix in (".yaml", ".yml") and one not in looked_at:
-                        looked_at.add(one)
-                        documents.append(one)
-    return files, {path: digest for path, digest in needs.items() if path != str(SHIPPED_MODEL_FOLDER)}
+            if "/" in text or not os.path.isdir(path):
+                yield document, text, path
+            if path.endswith((".yaml", ".yml")) and os.path.isfile(path) and Path(path) not in looked_at:
+                looked_at.add(Path(path))
+                documents.append(Path(path))
 
 
 def _of_arms(gate: GateFile) -> Iterator[str]:
@@ -160,7 +169,7 @@ def _of_arms(gate: GateFile) -> Iterator[str]:
             yield from (text for text in _strings(asdict(arm)) if os.path.isabs(text))
 
 
-def _with_cases(path: Path) -> list[Path]:
+def with_cases(path: Path) -> list[Path]:
     """An evalset is two files."""
     cases = path.with_suffix(".jsonl")
     return [path, cases] if path.suffix in (".yaml", ".yml") and cases.is_file() else [path]

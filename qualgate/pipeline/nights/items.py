@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from qualgate.config.arms import VARIANT_NAME
 from qualgate.config.nightly import Nightly
 from qualgate.config.paths import expanded
 from qualgate.errors import Exit, QualgateError, UsageError
+from qualgate.pipeline.handing_over import named_paths, with_cases
 from qualgate.store.database import Store
 from qualgate.store.nights import Night, failures, last_nights
 
@@ -49,13 +51,41 @@ def items(nightly: Nightly) -> Iterator[Item]:
 
 def due(item: Item, nightly: Nightly, last: Night | None, now: datetime, again: datetime | None = None) -> Item:
     """With the time at which it was due, where no night has been made of that time yet: missed ones are one.
-    again: when the last one, which failed, is to be tried again."""
+    again: when the last one, which failed, is to be tried again. One that was refused is due again once an input of it
+    has changed."""
     at = nightly.schedule.last(now)
     if at is None:
         return item
-    if last is not None and (made := datetime.fromisoformat(last.due_at)) >= at:
-        return item if again is None or again > now else replace(item, due_at=made)
-    return replace(item, due_at=at)
+    if last is None or (made := datetime.fromisoformat(last.due_at)) < at:
+        return replace(item, due_at=at)
+    refused = last.exit == Exit.USAGE and _changed_since(datetime.fromisoformat(last.began_at), item, nightly)
+    return replace(item, due_at=made) if refused or (again is not None and again <= now) else item
+
+
+def _changed_since(began: datetime, item: Item, nightly: Nightly) -> bool:
+    """Return whether the nightly file, the gate file, or a file or model folder that it names was written, put there or
+    replaced after that time."""
+    gate_file = nightly.gate_path(item.name)
+    paths = {str(nightly.path), str(gate_file)} | ({item.model} if item.model else set())
+    paths |= {path for _, _, path in named_paths(gate_file) if not gate_file.is_relative_to(path)}
+    return any(_newest(file) > began.timestamp() for path in paths for file in _with_content(path))
+
+
+def _with_content(path: str) -> Iterator[str]:
+    """Yield the path, with an evalset's cases, or with the files of a folder."""
+    yield path
+    if os.path.isfile(path):
+        yield from map(str, with_cases(Path(path)))
+    elif os.path.isdir(path):
+        yield from (os.path.join(path, name) for name in os.listdir(path))
+
+
+def _newest(path: str) -> float:
+    """Return when the file, or the link to it, was last written or put there, in s of Unix time; 0 where none is."""
+    try:
+        return max(when for times in (os.stat(path), os.lstat(path)) for when in (times.st_mtime, times.st_ctime))
+    except OSError:
+        return 0.0
 
 
 def again_at(store: Store, night: Night) -> datetime | None:

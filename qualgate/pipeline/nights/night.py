@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -33,6 +33,7 @@ class Planned:
     last: Night | None
     does: Literal["wait", "repeat", "run", "refuse"]
     why: str
+    exit: Exit = Exit.APPROVE  # what it is refused with
 
 
 def run_nights(
@@ -67,7 +68,7 @@ def planned(nightly: Nightly, now: datetime, *, every: bool = False) -> tuple[Pl
             why = f"failed; tried again from {again:%H:%M} UTC" if again else "not due"
             found.append(Planned(item=item, last=before, does="wait", why=why))
         elif item.gate is None:
-            found.append(Planned(item=item, last=before, does="refuse", why=str(item.error)))
+            found.append(_refused(item, before, item.error))
         else:
             found.append(_foretold(item, item.gate, store, before))
     if store:
@@ -79,8 +80,18 @@ def _foretold(item: Item, gate: GateFile, store: Store | None, before: Night | N
     try:
         run_id, why = _unchanged(item, gate, store) if store else (None, "its first night")
     except QualgateError as error:
-        return Planned(item=item, last=before, does="refuse", why=str(error))
+        return _refused(item, before, error)
     return Planned(item=item, last=before, does="repeat" if run_id else "run", why=why)
+
+
+def _refused(item: Item, before: Night | None, error: QualgateError | None) -> Planned:
+    code = Exit.USAGE if error is None else error.exit
+    return Planned(item=item, last=before, does="refuse", why=str(error), exit=code)
+
+
+def exit_of_plan(planned: Sequence[Planned]) -> Exit:
+    """Return what a plan exits with: 0 unless something would be refused."""
+    return next((code for code in NIGHT_ORDER if any(one.exit is code for one in planned)), Exit.APPROVE)
 
 
 def exit_of(nightly: Nightly, store: Store, gates: Collection[str] | None = None) -> Exit:

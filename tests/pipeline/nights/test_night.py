@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -12,16 +13,17 @@ import pytest
 
 from qualgate.config import load_gate_file
 from qualgate.config.nightly import load_nightly
-from qualgate.errors import Exit, InfrastructureError, Interrupted
+from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.pipeline.nights import night as nights
 from qualgate.pipeline.nights.digest import lines
-from qualgate.pipeline.nights.night import exit_of, planned
+from qualgate.pipeline.nights.night import exit_of, exit_of_plan, planned
 from qualgate.pipeline.nights.whole import tell, whole_night
 from qualgate.pipeline.outcome import Outcome
 from qualgate.records import Verdict
 from qualgate.store import runs
 from qualgate.store.database import open_store
 from qualgate.store.nights import add_digests, last_nights, undelivered
+from tests.command_line import qualgate
 from tests.postgresql import server
 from tests.store.made import make_plan, make_run
 
@@ -207,6 +209,39 @@ def test_a_gate_file_that_cannot_be_read_is_told_and_approves_nothing(nightly):
     assert [one.night.exit for one in told] == [64, 0]
     assert "did you mean 'baseline'" in told[0].night.said
     assert code_of(nightly) is Exit.USAGE
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize("input", ["nightly.yaml", "one.yaml", "own.yaml", "own.jsonl", "model", "model/config.json"])
+def test_what_was_refused_is_due_again_once_an_input_of_it_changed_and_not_before(nightly, clock, tmp_path, input):
+    """The night begins in an hour, so that every file is older; the one that changes is dated after that."""
+    (tmp_path / "model").mkdir()
+    for name in ("own.yaml", "own.jsonl", "model/config.json"):
+        (tmp_path / name).write_text("{}")
+    gate = nightly.gate_path("one")
+    gate.write_text(gate.read_text().replace("reference", "./model").replace("json_extract", "./own.yaml"))
+    now = datetime.now(UTC)
+    clock(now + HOUR)
+    judge = Judge(one=UsageError("gate.yaml: what is wrong"), two=Exit.BLOCK)
+    assert [one.night.exit for one in nights_of(nightly, judge, now)] == [64, 10]
+    assert nights_of(nightly, judge, now) == ()
+    later = (now + 2 * HOUR).timestamp()
+    os.utime(tmp_path / input, (later, later))
+    judge.codes.clear()
+    assert [one.does for one in planned(nightly, now)] == ["run", "wait"]
+    [told] = nights_of(nightly, judge, now)
+    assert (told.night.gate, told.night.exit, told.before) == ("one", 0, 64)
+
+
+def test_a_plan_exits_by_what_would_be_refused(nightly):
+    assert exit_of_plan(planned(nightly, NOON)) is Exit.APPROVE
+    nightly.gate_path("one").write_text("version: 1\nbaselin: {}\n")
+    done = qualgate("nightly", str(nightly.path), "--plan")
+    assert (done.returncode, "did you mean 'baseline'" in done.stdout) == (Exit.USAGE, True)
+    away = replace(planned(nightly, NOON)[0], exit=Exit.INFRASTRUCTURE)
+    assert exit_of_plan((*planned(nightly, NOON), away)) is Exit.INFRASTRUCTURE
 
 
 def test_an_interrupted_night_keeps_what_is_done_and_the_rest_is_due_still(nightly):
