@@ -6,6 +6,7 @@ Nothing here names the package alone: `pip install 'qualgate[…]'` asks an inde
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -53,10 +54,11 @@ def install_command(extra: str = "") -> str:
 def upgrade_advice() -> str:
     """Return how to bring a newer qualgate into this environment."""
     options, before, after = _origin()
-    if options:  # from a checkout
+    if before.endswith(".whl"):
+        return pip_install(*options, "--upgrade", "NEWER.whl")
+    if os.path.isabs(before):
         return f"update {before}, then: {install_command()}"
-    newer = "NEWER.whl" if before.endswith(".whl") else before + re.sub(r"@[0-9a-f]+$", "", after)
-    return pip_install("--upgrade", newer)
+    return pip_install("--upgrade", before + re.sub(r"@[0-9a-f]+$", "", after))
 
 
 def pip_install(*words: str) -> str:
@@ -82,11 +84,18 @@ def _origin() -> tuple[tuple[str, ...], str, str]:
         place = urlsplit(origin["url"])
         path = unquote(place.path) if place.scheme == "file" else origin["url"]
         folder = origin.get("dir_info")
-        return ((), path, "") if folder is None else _from_folder(Path(path), editable=bool(folder.get("editable")))
+        if folder is None:
+            return _constraint(*Path(path).parents[:2]), path, ""  # a wheel lies beside them, or in their `dist`
+        return _from_folder(Path(path), editable=bool(folder.get("editable")))
     except (ValueError, KeyError, TypeError, AttributeError):  # not as installers write it
         return from_index
 
 
 def _from_folder(folder: Path, *, editable: bool) -> tuple[tuple[str, ...], str, str]:
-    pinned = ("--constraint", str(folder / "constraints.txt"))
-    return (*pinned, "--editable") if editable else pinned, str(folder), ""
+    return (*_constraint(folder), *(("--editable",) if editable else ())), str(folder), ""
+
+
+def _constraint(*folders: Path) -> tuple[str, ...]:
+    """Return pip's option for the pinned versions, if one of the folders has them."""
+    pinned = next((file for folder in folders if (file := folder / "constraints.txt").is_file()), None)
+    return () if pinned is None else ("--constraint", str(pinned))

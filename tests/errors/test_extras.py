@@ -22,26 +22,30 @@ def test_extras_are_those_that_users_can_install():
         assert any(wanted.startswith(package) for wanted in offered[extra]), extra
 
 
-FOLDER, WHEEL = "file:///srv/my%20gate", "file:///srv/qualgate-0.1.0-cp311-cp311-linux_x86_64.whl"
 GIT = {"vcs": "git", "commit_id": "c0ffee"}
 
 
 @pytest.mark.parametrize(
     ("origin", "command", "newer"),
     [
-        ({"url": FOLDER, "dir_info": {"editable": True}},
-         "--constraint '/srv/my gate/constraints.txt' --editable '/srv/my gate[ray]'", "update /srv/my gate, then: "),
-        ({"url": FOLDER, "dir_info": {}},
-         "--constraint '/srv/my gate/constraints.txt' '/srv/my gate[ray]'", "update /srv/my gate, then: "),
-        ({"url": WHEEL, "archive_info": {}}, "'/srv/qualgate-0.1.0-cp311-cp311-linux_x86_64.whl[ray]'", "NEWER.whl"),
+        ({"url": "file://AT/my%20gate", "dir_info": {"editable": True}},
+         "--constraint 'AT/my gate/constraints.txt' --editable 'AT/my gate[ray]'", "update AT/my gate, then: "),
+        ({"url": "file://AT/my%20gate", "dir_info": {}},
+         "--constraint 'AT/my gate/constraints.txt' 'AT/my gate[ray]'", "update AT/my gate, then: "),
+        ({"url": "file://AT/my%20gate/dist/qualgate-0.1.0.whl", "archive_info": {}},
+         "--constraint 'AT/my gate/constraints.txt' 'AT/my gate/dist/qualgate-0.1.0.whl[ray]'", "NEWER.whl"),
+        ({"url": "file://AT/qualgate-0.1.0.whl", "archive_info": {}}, "'AT/qualgate-0.1.0.whl[ray]'", "NEWER.whl"),
         ({"url": "https://git.example.org/q", "vcs_info": GIT},
          "'qualgate[ray] @ git+https://git.example.org/q@c0ffee'", "'qualgate @ git+https://git.example.org/q'"),
     ],
 )  # fmt: skip
-def test_the_command_installs_from_where_this_installation_came(monkeypatch, origin, command, newer):
-    monkeypatch.setattr(extras, "distribution", lambda name: Recorded(json.dumps(origin)))
-    assert extras.install_command("ray") == f"{PIP} {command}"
-    assert newer in extras.upgrade_advice()
+def test_the_command_installs_from_where_this_installation_came(monkeypatch, tmp_path, origin, command, newer):
+    (tmp_path / "my gate").mkdir()
+    (tmp_path / "my gate" / "constraints.txt").touch()
+    record = json.dumps(origin).replace("AT", str(tmp_path))
+    monkeypatch.setattr(extras, "distribution", lambda name: Recorded(record))
+    assert extras.install_command("ray") == f"{PIP} {command}".replace("AT", str(tmp_path))
+    assert newer.replace("AT", str(tmp_path)) in extras.upgrade_advice()
 
 
 class Recorded:
