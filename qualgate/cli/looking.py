@@ -118,9 +118,8 @@ def answers(
             raise UsageError(f"run {run} has no variant {arm!r:.80}{_meant(arm, names)}. It has: {', '.join(names)}.")
         check_evidence(opened, run)
         variant = arm or names[0]
-        found, total = queries.side_by_side(
-            opened, run, variant, evalset=evalset, show=show, search=search, case_id=case, limit=limit
-        )
+        wanted = queries.CaseFilter(evalset=evalset, show=show, search=search, case_id=case)
+        found, total = queries.side_by_side(opened, run, variant, wanted, limit=limit)
     if as_json:
         _say_json([asdict(one) for one in found])
     else:

@@ -30,7 +30,18 @@ from qualgate.store.queries.pages import (
     verdict_words,
 )
 from qualgate.store.queries.readings import READINGS, Readings, read_by, readings
-from qualgate.store.queries.side_by_side import SHOWS, Compared, Show, side_by_side
+from qualgate.store.queries.side_by_side import (
+    SHOWS,
+    SORTS,
+    CaseFilter,
+    CaseKey,
+    Compared,
+    Show,
+    Sort,
+    case_keys,
+    compared,
+    side_by_side,
+)
 from qualgate.store.queries.summary import (
     ArmLine,
     EvalsetLine,
@@ -48,10 +59,13 @@ from qualgate.store.queries.trajectories import ScoredPair, Trajectories, Trajec
 __all__ = [
     "READINGS",
     "SHOWS",
+    "SORTS",
     "Answer",
     "AnswerTime",
     "ArmLine",
     "CaseDetail",
+    "CaseFilter",
+    "CaseKey",
     "Changed",
     "Compared",
     "Direction",
@@ -67,6 +81,7 @@ __all__ = [
     "Said",
     "ScoredPair",
     "Show",
+    "Sort",
     "StoredVerdict",
     "Trajectories",
     "Trajectory",
@@ -78,8 +93,10 @@ __all__ = [
     "as_damaged",
     "baseline_said",
     "case_detail",
+    "case_keys",
     "changed_scores",
     "checked_run",
+    "compared",
     "count_flipped_cases",
     "count_queue",
     "count_runs",

@@ -6,7 +6,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Boolean, ColumnElement, Connection, Subquery, and_, case, cast, func, literal, null, or_, select
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Subquery,
+    Tuple,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+)
 from sqlalchemy import tuple_ as in_tuple
 
 from qualgate.errors import IntegrityError
@@ -219,7 +233,7 @@ def _moved(
             _variant.c.text.label("variant"),
             case((_LOST, _after.c.reason), else_=_before.c.reason).label("reason"),
             _variant.c.first_divergence,
-            _noisy(connection, run_id, newest).label("noisy"),
+            changed_by_noise(connection, run_id, in_tuple(_variant.c.evalset, _variant.c.case_id)).label("noisy"),
             cases,
         )
         .select_from(_SCORE_PAIRS.join(cases, cases.c.case_hash == _variant.c.case_hash))
@@ -246,14 +260,17 @@ def _flip(row: AnyRow, sets: Mapping[str, RescoredSet]) -> Flip:
     return Flip(**said, prompt=prompt_text(asked), reference=reference_text(asked), reasoning=way)
 
 
-def _noisy(connection: Connection, run_id: str, newest: ColumnElement[bool]) -> ColumnElement[bool | None]:
-    """Whether any score of the case changes in the A/A arm too; NULL where the run has none."""
+def changed_by_noise(connection: Connection, run_id: str, case_of: Tuple) -> ColumnElement[bool | None]:
+    """Whether any score of the case changes in the A/A arm too; NULL where the run has none.
+
+    case_of: the case's set and id.
+    """
     floor = connection.scalar(select(arms.c.name).where(arms.c.run_id == run_id, arms.c.name.endswith(NOISE)))
     if floor is None:
         return cast(null(), Boolean)
     changed = select(_variant.c.evalset, _variant.c.case_id).select_from(_SCORE_PAIRS)
     changed = changed.where(
-        _variant.c.run_id == run_id, _variant.c.arm == floor, _before.c.value != _after.c.value, newest
-    )
-    case_of = in_tuple(_variant.c.evalset, _variant.c.case_id)
+        _variant.c.run_id == run_id, _variant.c.arm == floor, _before.c.value != _after.c.value,
+        _after.c.scoring == newest_scoring(connection, run_id),
+    )  # fmt: skip
     return case((case_of.in_(changed.correlate(None)), literal(True)), else_=literal(False))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from statistics import fmean
 from typing import Literal, get_args
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select
+from sqlalchemy import tuple_ as in_tuple
 
 from qualgate.formatting import prompt_text, reference_text
+from qualgate.records import CALL_UNREAD
+from qualgate.store import seal
 from qualgate.store.database import Store
+from qualgate.store.queries.flipped import changed_by_noise
 from qualgate.store.queries.pages import PAGE
 from qualgate.store.rescored_sets import RescoredSet, corrected, sets_of_scoring
 from qualgate.store.rows import AnyRow, check_case
@@ -18,15 +24,52 @@ from qualgate.store.tables import cases, scores, units
 
 Show = Literal["lost", "gained", "both-wrong", "same", "cut", "empty"]
 SHOWS: tuple[Show, ...] = get_args(Show)
+Sort = Literal["case", "KL", "length", "first difference"]
+SORTS: tuple[Sort, ...] = get_args(Sort)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One case with both answers. scores: metric → (baseline's, variant's) value; None: nobody could judge it."""
+class CaseFilter:
+    """Which cases are wanted. None and "" let every case through."""
+
+    evalset: str | None = None
+    show: Show | None = None
+    metric: str | None = None  # the one that `show` looks at: lost, gained or both-wrong
+    search: str = ""  # a part of either answer or of the case, letter case aside
+    case_id: str | None = None
+
+
+EVERY_CASE = CaseFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseName:
+    """A case of a run, and which of several answers to it."""
 
     evalset: str
     case_id: str
     repeat: int
+
+    @property
+    def name(self) -> str:
+        """For people: set, case, and which of several answers."""
+        return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseKey(CaseName):
+    """One case of a variant, and what it is sorted by."""
+
+    unit_ids: tuple[int, int]  # of the baseline's answer and the variant's
+    noisy: bool | None  # the A/A arm changes a score of this case too; None: the run has no such arm
+    tokens: tuple[int, int]  # the lengths of both answers
+    kl: float | None  # the mean over the baseline's tokens; None where it is not known exactly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared(CaseName):
+    """One case with both answers. scores: metric → (baseline's, variant's) value; None: nobody could judge it."""
+
     prompt: str
     reference: str
     baseline: str
@@ -36,39 +79,63 @@ class Compared:
     ended: tuple[str, str]  # finish reasons, the baseline's first
     first_divergence: int | None
 
-    @property
-    def name(self) -> str:
-        """For people: set, case, and which of several answers."""
-        return f"{self.evalset}/{self.case_id}" + (f"#{self.repeat}" if self.repeat else "")
-
 
 _before, _after = units.alias("before"), units.alias("after")
 _old, _new = scores.alias("old"), scores.alias("new")
+_PAIRED = and_(
+    _before.c.run_id == _after.c.run_id,
+    _before.c.evalset == _after.c.evalset,
+    _before.c.case_id == _after.c.case_id,
+    _before.c.repeat == _after.c.repeat,
+    cases.c.case_hash == _after.c.case_hash,
+)
 
 
 def side_by_side(
-    store: Store,
-    run_id: str,
-    variant: str,
-    *,
-    evalset: str | None = None,
-    show: Show | None = None,
-    search: str = "",
-    case_id: str | None = None,
-    limit: int = PAGE,
+    store: Store, run_id: str, variant: str, wanted: CaseFilter = EVERY_CASE, *, limit: int = PAGE
 ) -> tuple[tuple[Compared, ...], int]:
-    """Cases in order of set, id and repeat, and how many there are in all. show: None is every case. search: a part of
-    either answer or of the case, letter case aside."""
+    """Cases in order of set, id and repeat, and how many there are in all."""
+    keys = case_keys(store, run_id, variant, wanted)
+    return compared(store, run_id, keys[:limit]), len(keys)
+
+
+def case_keys(
+    store: Store, run_id: str, variant: str, wanted: CaseFilter = EVERY_CASE, sort: Sort = "case"
+) -> tuple[CaseKey, ...]:
+    """The wanted cases, sorted: by set, id and repeat; the largest KL first; the longest answer of the variant first;
+    or the earliest difference first. Of cases that flipped, those that the A/A arm changes too come last."""
     with store.read() as connection:
         number = newest_scoring(connection, run_id)
         of_run = and_(
-            _after.c.run_id == run_id, _after.c.arm == variant, _after.c.status == "done",
-            _before.c.run_id == run_id, _before.c.arm == "baseline", _before.c.status == "done",
-            _before.c.evalset == _after.c.evalset, _before.c.case_id == _after.c.case_id,
-            _before.c.repeat == _after.c.repeat, cases.c.case_hash == _after.c.case_hash,
+            _PAIRED, _after.c.run_id == run_id, _after.c.arm == variant, _after.c.status == "done",
+            _before.c.arm == "baseline", _before.c.status == "done",
         )  # fmt: skip
-        wanted = [of_run, *_where(evalset, show, search, case_id, number)]
-        total = connection.execute(select(func.count()).select_from(_after, _before, cases).where(*wanted)).scalar_one()
+        noisy = changed_by_noise(connection, run_id, in_tuple(_after.c.evalset, _after.c.case_id))
+        statement = select(
+            _after.c.evalset, _after.c.case_id, _after.c.repeat, _before.c.unit_id.label("old_id"), _after.c.unit_id,
+            noisy.label("noisy"), _before.c.answer_tokens.label("old_tokens"), _after.c.answer_tokens,
+            _after.c.first_divergence, _after.c.kl, _after.c.kl_upper, _after.c.top1_agreement,
+        )  # fmt: skip
+        statement = statement.where(of_run, *_where(wanted, number))
+        rows = connection.execute(statement.order_by(_after.c.evalset, _after.c.case_id, _after.c.repeat)).all()
+    found = [(_key(row), row.first_divergence) for row in rows]
+    if sort != "case":
+        found.sort(key=lambda one: (wanted.show in ("lost", "gained") and one[0].noisy, _ORDERS[sort](*one)))
+    return tuple(key for key, _ in found)
+
+
+_ORDERS: dict[Sort, Callable[[CaseKey, int | None], float]] = {
+    "KL": lambda key, _: inf if key.kl is None else -key.kl,
+    "length": lambda key, _: -key.tokens[1],
+    "first difference": lambda _, place: inf if place is None else place,
+}
+
+
+def compared(store: Store, run_id: str, keys: Sequence[CaseKey]) -> tuple[Compared, ...]:
+    """Both answers to each of these cases, in their order."""
+    with store.read() as connection:
+        number = newest_scoring(connection, run_id)
+        sets = sets_of_scoring(connection, run_id, number)
         statement = select(
             _after.c.evalset, _after.c.case_id, _after.c.repeat, cases.c.case_hash, cases.c.body_json,
             _before.c.unit_id.label("old_id"), _after.c.unit_id.label("new_id"),
@@ -76,30 +143,47 @@ def side_by_side(
             _before.c.finish_reason.label("old_end"), _after.c.finish_reason.label("new_end"),
             _after.c.first_divergence,
         )  # fmt: skip
-        statement = statement.where(*wanted).order_by(_after.c.evalset, _after.c.case_id, _after.c.repeat).limit(limit)
-        sets = sets_of_scoring(connection, run_id, number)
-        found = connection.execute(statement).all()
-        return tuple(_compared(connection, row, number, sets) for row in found), total
+        old, new = ([key.unit_ids[arm] for key in keys] for arm in (0, 1))
+        chosen = statement.where(_PAIRED, _before.c.unit_id.in_(old), _after.c.unit_id.in_(new))
+        rows = connection.execute(chosen)
+        found = {(row.old_id, row.new_id): row for row in rows}
+        return tuple(_compared(connection, found[key.unit_ids], number, sets) for key in keys)
 
 
-def _where(
-    evalset: str | None, show: Show | None, search: str, case_id: str | None, number: int
-) -> list[ColumnElement[bool]]:
+def _key(row: AnyRow) -> CaseKey:
+    kl = seal.kl(row.kl, row.top1_agreement)[0] if row.kl_upper is None else ()
+    return CaseKey(
+        evalset=row.evalset,
+        case_id=row.case_id,
+        repeat=row.repeat,
+        unit_ids=(row.old_id, row.unit_id),
+        noisy=row.noisy,
+        tokens=(row.old_tokens or 0, row.answer_tokens or 0),
+        kl=fmean(kl) if kl else None,
+    )
+
+
+def _where(wanted: CaseFilter, number: int) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
-    if evalset is not None:
-        found.append(_after.c.evalset == evalset)
-    if case_id is not None:
-        found.append(_after.c.case_id == case_id)
-    if search:
+    if wanted.evalset is not None:
+        found.append(_after.c.evalset == wanted.evalset)
+    if wanted.case_id is not None:
+        found.append(_after.c.case_id == wanted.case_id)
+    if wanted.search:
         texts = (_before.c.text, _after.c.text, cases.c.body_json)
-        found.append(or_(*(func.lower(text).contains(search.lower(), autoescape=True) for text in texts)))
+        found.append(or_(*(func.lower(text).contains(wanted.search.lower(), autoescape=True) for text in texts)))
     moved = {"lost": (1, 0), "gained": (0, 1), "both-wrong": (0, 0)}
+    show = wanted.show
     if show in moved:
+        # A call that only another dialect reads counts as wrong, as in `flipped`.
+        after = case((_new.c.error_type == CALL_UNREAD, 0.0), else_=_new.c.value)
         pair = and_(
             _old.c.unit_id == _before.c.unit_id, _new.c.unit_id == _after.c.unit_id, _old.c.metric == _new.c.metric,
             _old.c.scoring == number, _new.c.scoring == number,
-            _old.c.value == moved[show][0], _new.c.value == moved[show][1],
+            _old.c.value == moved[show][0], after == moved[show][1],
         )  # fmt: skip
+        if wanted.metric is not None:
+            pair = and_(pair, _new.c.metric == wanted.metric)
         found.append(exists(select(_old.c.unit_id).select_from(_old, _new).where(pair)))
     elif show == "same":
         found.append(_before.c.text == _after.c.text)

@@ -107,7 +107,8 @@ GROUPS = {
             f"UPDATE scores SET value = 1, verdict = 1 WHERE {WRONG}"),
         "scores of a scoring nobody made": edited(f"{AGAIN} WHERE {WRONG}"),
         "a scoring without a seal": edited(
-            "INSERT INTO scorings SELECT run_id, 1, created_at, '{}', '' FROM runs", AGAIN),
+            "INSERT INTO scorings (run_id, number, created_at, scorers_json, sha256) "
+            "SELECT run_id, 1, created_at, '{}', '' FROM runs", AGAIN),
         "a stopping that nobody made": edited(
             "INSERT INTO stoppings SELECT run_id, 'variant', 1, 20, 'approve', '', '', created_at, '' FROM runs"),
         "no units": edited("DELETE FROM scores", "DELETE FROM units"),
