@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 
 from qualgate.errors import Exit, UsageError
 from qualgate.formatting import counted
+from qualgate.gate.advice import SENSITIVITY_ALPHA
 from qualgate.gate.causes.cause import name_causes
 from qualgate.gate.comparisons.acceptance import terms_of
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.pairs import pairs_of
-from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA, too_weak
+from qualgate.gate.comparisons.quality import too_weak
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.comparisons.unsaid import Outcomes, taken
 from qualgate.gate.evidence.checks import MOST_TRUNCATED, Pair, examine, truncated_sets

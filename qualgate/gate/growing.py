@@ -20,11 +20,11 @@ from hashlib import sha256
 
 from qualgate.errors import Exit
 from qualgate.formatting import counted
+from qualgate.gate.advice import SENSITIVITY_ALPHA
 from qualgate.gate.causes.cause import name_causes
 from qualgate.gate.comparisons.acceptance import terms_of
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.pairs import pairs_of
-from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.early import Question, in_sequence, measured_in_order
 from qualgate.gate.evidence.checks import About, Pair, examine, truncated_sets

@@ -32,7 +32,9 @@ def policy_as_lines(
         f"{300 * policy.error:.1f} points (3 standard errors).",
     ]
     if policy.refused:
-        said.append("This policy cannot decide, and no change of cases or margins was found that would let it.")
+        said.append(
+            "This policy cannot decide, and neither more such cases nor wider margins were found that would let it."
+        )
     elif not policy.decidable:
         said.append(
             "This policy can hardly decide. What would change that for all rules at once, approving and blocking (a "

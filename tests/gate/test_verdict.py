@@ -41,10 +41,10 @@ def test_too_few_cases_are_undecided_with_the_number_needed() -> None:
     assert (verdict.word, verdict.exit) == ("undecided", 12)
     assert (
         verdict.reasons[0]
-        == "exact_match [code]: 100 cases cannot exclude a loss of 5 points; about 270 would (5 lost, 5 gained)"
+        == "exact_match [code]: 100 cases cannot exclude a loss of 5 points; about 414 would (5 lost, 5 gained)"
     )
-    assert comparison.needed == 270
-    assert decide_plain(run(n=270, lost=0.05, gained=0.05), policy)[0].word == "approve"
+    assert comparison.needed == 414
+    assert decide_plain(run(n=414, lost=0.05, gained=0.05), policy)[0].word == "approve"
 
 
 def test_comparisons_carry_their_numbers_in_rule_order() -> None:

@@ -10,22 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qualgate.formatting import counted
+from qualgate.gate.advice import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, advise_on_baseline, cases_about, enough_right
 from qualgate.gate.comparisons.folded import Folding
 from qualgate.gate.comparisons.pairs import clusters_of
 from qualgate.gate.comparisons.result import Measured, comparison, unmeasured
 from qualgate.gate.comparisons.unsaid import Taken, taken
 from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.rules import Slice
-from qualgate.metrics import MARGINS_OF_BASELINE
 from qualgate.records import Comparison
 from qualgate.stats.intervals import binomial_lower, clustered_share, independent_trials
 from qualgate.stats.paired.compare import MIN_CLUSTERS, PairedResult, compare_clustered_pairs, compare_pairs
 from qualgate.stats.power import pairs_needed
 from qualgate.stats.relative import METHOD_RELATIVE, compare_relative
 from qualgate.stats.unseen_clusters import least_provable, trials_needed
-
-SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
-LEAST_BASELINE_RATE = 0.20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +121,27 @@ def _absolute(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
             lower=result.worst.lower,
             upper=result.best.upper,
             p_broken=beyond,
-            needed=None if told else pairs_needed(shown.lost, shown.gained, n, margin, alpha),
+            needed=None if told else _needed(shown, margin, alpha),
             method=result.shown.method,
         ),
         p_within=within,
-        obstacle=too_weak(slice_, scores.best.baseline, shown.clusters)
+        obstacle=too_weak(slice_, scores.best.baseline, shown.clusters, flips=_flips(shown), policy_alpha=alpha)
         or (too_few(slice_, shown.clusters, alpha) if clustered else ""),
     )
+
+
+def _flips(scores: _Scores) -> float:
+    """The share of answers that changed, with one flip added: none seen is not none ever."""
+    return (scores.lost + scores.gained + 1) / (scores.n + 1)
+
+
+def _needed(scores: _Scores, margin: float, alpha: float) -> int | None:
+    """About how many cases would decide. A loss that seems allowed takes what proves an identical variant, as `plan`
+    says; one that seems too large, or that so many cases could not exclude, what its own size takes."""
+    identical = cases_about(float(scores.baseline.mean()), _flips(scores), margin, alpha)
+    if scores.lost - scores.gained <= margin * scores.n and (identical is None or identical > scores.n):
+        return identical
+    return pairs_needed(scores.lost, scores.gained, scores.n, margin, alpha)
 
 
 def too_few(slice_: Slice, clusters: NDArray, alpha: float) -> str:
@@ -148,32 +159,35 @@ def too_few(slice_: Slice, clusters: NDArray, alpha: float) -> str:
     )
 
 
-def too_weak(slice_: Slice, baseline: NDArray, clusters: NDArray, alpha: float = SENSITIVITY_ALPHA) -> str:
+def too_weak(
+    slice_: Slice,
+    baseline: NDArray,
+    clusters: NDArray,
+    alpha: float = SENSITIVITY_ALPHA,
+    *,
+    flips: float | None = None,
+    policy_alpha: float = 0.05,
+) -> str:
     """Why a baseline that is right so rarely cannot lose the margin, in words; empty when it surely is often enough.
 
-    baseline: its value on each case. alpha: the chance that a baseline below the limit passes.
+    baseline: its value on each case. alpha: the chance that a baseline below the limit passes. flips: the share of
+    answers that change; None: no number of cases is foretold.
     """
     n, margin = len(baseline), slice_.rule.max_drop or 0.0
-    if np.isin(baseline, (0, 1)).all() and len(np.unique(clusters)) == n:
+    single = np.isin(baseline, (0, 1)).all() and len(np.unique(clusters)) == n
+    if single:
         right = binomial_lower(int(baseline.sum()), n, alpha)
     else:
         right = clustered_share(baseline, np.ones(n), clusters, 0.0, alpha).lower
-    enough = max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin)
+    enough = enough_right(slice_.rule, margin)
     if right >= enough:
         return ""
     return (
         f"{slice_.head}: the baseline is right on {baseline.mean():.1%} of {counted(n, 'case')} "
         f"({100 * (1 - alpha):.4g} % bound: at least {right:.1%}); "
-        f"under {enough:.0%} a loss of {100 * margin:g} points would not show"
-        f"{_surer(n, baseline.mean(), right, enough)}"
+        f"under {enough:.0%} a loss of {100 * margin:g} points would not show; "
+        f"{advise_on_baseline(slice_.rule, float(baseline.mean()), flips if single else None, policy_alpha)}"
     )
-
-
-def _surer(n: int, mean: float, lower: float, enough: float) -> str:
-    """About how many cases with so many right would show that the baseline is right often enough."""
-    if mean <= enough:
-        return "; easier cases would do, or a smaller margin"
-    return f"; about {ceil(n * ((mean - lower) / (mean - enough)) ** 2):,} such cases would do"
 
 
 def _relative(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
@@ -186,8 +200,8 @@ def _relative(slice_: Slice, scores: Taken[_Scores], alpha: float) -> Measured:
         obstacle = (
             f"{slice_.head}: the baseline is right on {surely.mean():.1%} of {counted(shown.n, 'case')} "
             f"(95 % bound: at least {right:.1%}); "
-            f"under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show"
-            f"{_surer(shown.n, surely.mean(), right, LEAST_BASELINE_RATE)}"
+            f"under {LEAST_BASELINE_RATE:.0%} a loss of {limit:.1%} of it would not show; "
+            f"{advise_on_baseline(slice_.rule, float(surely.mean()), None, alpha)}"
         )
     return Measured(
         slice=slice_,

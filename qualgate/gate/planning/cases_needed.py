@@ -9,9 +9,8 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA
-from qualgate.gate.planning.from_earlier_run.by_metric import AIM
-from qualgate.gate.planning.margins import absolute_margin, bound_of, enough_right
+from qualgate.gate.advice import AIM, bound_of, cases_surely_right, enough_right
+from qualgate.gate.planning.margins import absolute_margin
 from qualgate.gate.planning.outcomes import View, trials_of
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import Prediction, answers_of
@@ -47,16 +46,19 @@ def cases_that_do(model: Prediction, slice_: Slice) -> int | None:
 def cases_needed(model: Prediction, slice_: Slice, target: float) -> int | None:
     """Cases of the slice at which an identical variant is proven with that chance, by formula; None: too many."""
     right, bound, cases = model.mean(slice_, model.assumed.right), bound_of(slice_.rule)[1], model.cases(slice_)
-    spare, flips = right - enough_right(slice_.rule, bound), model.mean(slice_, model.assumed.flips)
+    sure, flips = (
+        cases_surely_right(right, enough_right(slice_.rule, bound), target),
+        model.mean(slice_, model.assumed.flips),
+    )
     found, margin, alpha = None, bound, model.policy.alpha
     for _ in range(1 if slice_.rule.max_drop is not None else 4):  # a relative margin is the wider the more cases tell
         margin, alpha = absolute_margin(model, slice_, bound, found or max(cases, 30))
         found = pairs_to_approve(margin, flips, target, alpha)
-        if spare <= 0 or found is None:
+        if sure is None or found is None:
             return None
     assert found is not None, "tried at least once"
-    reach = normal_quantile(1 - SENSITIVITY_ALPHA) + normal_quantile(target)
-    found = max(found, ceil(reach**2 * right * (1 - right) / spare**2) + ceil(1 / spare))
+    assert sure is not None, "likewise"
+    found = max(found, sure)
     repeats = max(answers_of(slice_.rule, one) for one in model.among(slice_))
     answers = _in_clusters(model, slice_, found, flips, repeats, margin, alpha, target)
     return None if answers is None else ceil(answers / repeats)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
-from qualgate.gate.planning.from_earlier_run.by_metric import ENOUGH
+from qualgate.gate.advice import ENOUGH
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import Prediction
 from qualgate.records import Policy

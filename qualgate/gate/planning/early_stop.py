@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from qualgate.gate.advice import ENOUGH
 from qualgate.gate.early import in_sequence, planned_looks, presumed_of, sensitivity
 from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.change import Change
-from qualgate.gate.planning.from_earlier_run.by_metric import ENOUGH, jointly
+from qualgate.gate.planning.from_earlier_run.by_metric import jointly
 from qualgate.gate.planning.outcomes import Columns, outcome_chances, shape_of
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import Key, Prediction, surely_right

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from qualgate.gate.advice import AIM, ENOUGH
 from qualgate.gate.planning.assumed import COLLAPSED_ALIKE, Assumed
 from qualgate.gate.planning.cases_needed import cases_needed, cases_that_do
 from qualgate.gate.planning.change import Change
-from qualgate.gate.planning.from_earlier_run.by_metric import AIM, ENOUGH
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.power import DRAWS, PlannedRule, Prediction, outcome_of
 from qualgate.gate.planning.suggestions import changes

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from qualgate.errors import UsageError
 from qualgate.formatting import counted
+from qualgate.gate.advice import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA, advise_on_baseline, bound_of, enough_right
 from qualgate.gate.comparisons.drift import UNSEEN_KL
 from qualgate.gate.comparisons.latency import least_groups
-from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE, SENSITIVITY_ALPHA
 from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.from_earlier_run.by_metric import Foretold, foretell, jointly
 from qualgate.gate.planning.outcomes import (
@@ -327,7 +327,7 @@ class Prediction:
             block = float(self._decide(slice_, losing)[1].mean())
             disagreement = self.mean(slice_, self.assumed.flips)
         approve = None if proven is None else float(proven.mean())
-        note = self.too_few(slice_)
+        note = self.too_few(slice_) or self._too_rarely_right(slice_)
         if told := self.measured.get(slice_):
             approve, block, note = told.approve, told.block, note or told.note
             needed = told.needed and ceil(told.needed * self.cases(slice_) / max(1, self.sizes(slice_).total()))
@@ -344,6 +344,15 @@ class Prediction:
             needed=needed,
             note=note,
         )
+
+    def _too_rarely_right(self, slice_: Slice) -> str:
+        """That no number of cases would show a loss, and what to do instead; empty where it could be shown."""
+        right, enough = self.mean(slice_, self.assumed.right), enough_right(slice_.rule, bound_of(slice_.rule)[1])
+        if slice_ not in self.quality or right > enough:
+            return ""
+        flips = None if self.clustered(slice_) else self.mean(slice_, self.assumed.flips)
+        advice = advise_on_baseline(slice_.rule, right, flips, self.policy.alpha)
+        return f"the baseline is right on {right:.1%}, under {enough:.0%} a loss would not show; {advice}"
 
     def by_key(self, chosen: Sequence[Slice]) -> dict[Key, list[Slice]]:
         """By what has to be drawn for them; slices of one key see the same draws."""

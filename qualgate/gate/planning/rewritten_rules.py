@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, sqrt
 
-from qualgate.gate.comparisons.quality import SENSITIVITY_ALPHA
+from qualgate.gate.advice import SENSITIVITY_ALPHA, bound_of, enough_right
 from qualgate.gate.planning.change import Change, targets, tried
-from qualgate.gate.planning.margins import absolute_margin, bound_of, enough_right
+from qualgate.gate.planning.margins import absolute_margin
 from qualgate.gate.planning.outcomes import trials_of
 from qualgate.gate.planning.power import PlannedRule, Prediction
 from qualgate.gate.planning.rule_lines import rewritten_lines

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from qualgate.gate.advice import AIM
 from qualgate.gate.planning.cases_needed import cases_needed, with_cases
 from qualgate.gate.planning.change import Change, targets, tried
-from qualgate.gate.planning.from_earlier_run.by_metric import AIM
 from qualgate.gate.planning.power import PlannedRule, Prediction
 from qualgate.gate.planning.rewritten_rules import pooled_endpoint, wider_margins
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from qualgate.errors import UsageError
+from qualgate.gate.advice import AIM
 from qualgate.gate.planning.assumed import Assumed, seen_in
-from qualgate.gate.planning.from_earlier_run.by_metric import AIM
 from qualgate.gate.planning.outcomes import (
     Columns,
     Drawn,

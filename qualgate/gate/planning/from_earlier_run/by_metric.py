@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from qualgate.gate.advice import ENOUGH
 from qualgate.gate.planning.from_earlier_run.agreement import share_chances
 from qualgate.gate.planning.from_earlier_run.arm_facts import arm_chances
 from qualgate.gate.planning.from_earlier_run.chances import Chances, Rate
@@ -26,8 +27,6 @@ from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import Policy, RunEvidence
 
-ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told to change
-AIM = 0.9  # by the cases that it is then told to have: at `ENOUGH` each fifth identical variant would stay undecided
 MOST_CLUSTERS = 100_000
 
 # By kind of metric: (slice, earlier run, alpha of an approval, alpha of a block: Holm's first step) → chances.

@@ -1,0 +1,79 @@
+"""Advise what would let a quality rule decide. Verdicts and `qualgate plan` both take their advice from here.
+
+Advice rests on two rates: on how many cases the baseline is right, and how many answers flip where a variant is as good
+as the baseline. `plan` assumes them or reads them in an earlier run, a verdict has measured them.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+
+from qualgate.metrics import MARGINS_OF_BASELINE
+from qualgate.records import Rule
+from qualgate.stats.intervals import normal_quantile
+from qualgate.stats.power import MOST_PAIRS
+
+SENSITIVITY_ALPHA = 0.05  # of the baseline's own lower bound, whatever the policy's alpha
+LEAST_BASELINE_RATE = 0.20
+ENOUGH = 0.8  # a policy that approves an identical variant more rarely is told to change
+AIM = 0.9  # by the cases that it is then told to have: at `ENOUGH` each fifth identical variant would stay undecided
+STEP = 0.005  # of margins that are advised
+
+LOOK = (
+    "see what the baseline says (qualgate answers RUN --show both-wrong): another metric may count it (qualgate "
+    "rescore), or ask easier cases"
+)
+
+
+def bound_of(rule: Rule) -> tuple[str, float]:
+    """Which bound of a quality rule is set, and to what; of other rules any name and 0."""
+    return ("max_relative_drop", rule.max_relative_drop) if rule.max_relative_drop else ("max_drop", rule.max_drop or 0)
+
+
+def enough_right(rule: Rule, margin: float) -> float:
+    """The rate that the baseline must surely have to lose the margin."""
+    return max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin if rule.max_drop is not None else 0.0)
+
+
+def cases_surely_right(right: float, enough: float, target: float = AIM) -> int | None:
+    """Independent cases whose lower bound reaches `enough` with chance `target`; None: no number does."""
+    spare = right - enough
+    if spare <= 0:
+        return None
+    reach = normal_quantile(1 - SENSITIVITY_ALPHA) + normal_quantile(target)
+    return ceil(reach**2 * right * (1 - right) / spare**2) + ceil(1 / spare)
+
+
+def cases_about(right: float, flips: float, margin: float, alpha: float) -> int | None:
+    """About how many independent cases prove a `max_drop` of an identical variant in `AIM` of runs; None: no number.
+
+    (z_alpha + z_AIM)² flips / margin² + 2 / margin. The second part stands for the exact test's whole numbers: within
+    10 % of `pairs_to_approve` for margins of 1 to 10 points and 1 to 35 % flips, at a thousandth of its time.
+    """
+    sure = cases_surely_right(right, max(LEAST_BASELINE_RATE, MARGINS_OF_BASELINE * margin))
+    reach = normal_quantile(1 - alpha) + normal_quantile(AIM)
+    found = max(ceil(reach**2 * flips / margin**2 + 2 / margin), sure or 0)
+    return None if sure is None or found > MOST_PAIRS else found
+
+
+def advise_on_baseline(rule: Rule, right: float, flips: float | None, alpha: float) -> str:
+    """What to do where the baseline is not surely right on enough cases to lose the margin.
+
+    flips: None where the cases are no independent ones of a `max_drop`, so that no number of them is foretold.
+    """
+    margin = bound_of(rule)[1]
+    if right > enough_right(rule, margin):
+        if flips is None or rule.max_drop is None:
+            return "more such cases would do"
+        cases = cases_about(right, flips, margin, alpha)
+        return f"about {cases:,} such cases would do" if cases else "no number of such cases would do"
+    return f"no number of such cases would do{_narrower(rule, right, flips, alpha)}; {LOOK}"
+
+
+def _narrower(rule: Rule, right: float, flips: float | None, alpha: float) -> str:
+    """A smaller `max_drop` that a baseline right so often can lose, and about how many cases prove it; "": none."""
+    if rule.max_drop is None or flips is None:
+        return ""
+    margin = floor(0.9 * right / MARGINS_OF_BASELINE / STEP) * STEP
+    cases = cases_about(right, flips, margin, alpha) if margin > 0 else None
+    return f", but `max_drop: {margin:g}` with about {cases:,} of them" if cases else ""
