@@ -18,10 +18,11 @@ from qualgate.pipeline.early_stop import Settling
 from qualgate.pipeline.evidence import asked_again, known, labels_of, reads_answers, with_labels
 from qualgate.pipeline.foretell import doubts, outlook
 from qualgate.pipeline.jobs import cases_of, drop_damaged, remaining, scores_of, worker_settings, workers_for
-from qualgate.pipeline.judging import judge_there, put_before_judge
+from qualgate.pipeline.judging import put_before_judge
 from qualgate.pipeline.locks import interrupted, sole_coordinator, stop_requested
 from qualgate.pipeline.outcome import Outcome, Progress
 from qualgate.pipeline.plan import make_plan
+from qualgate.pipeline.preflight import try_before
 from qualgate.pipeline.served_arms import probing
 from qualgate.pipeline.spending import judging, put_away, spending, wire_of
 from qualgate.pipeline.tracing import traced
@@ -54,8 +55,8 @@ def run_gate(
     feedback = read_feedback(gate.feedback) if gate.feedback else None
     if feedback is not None:
         gate = replace(gate, policy=replace(gate.policy, feedback=feedback.sha256))
+    try_before(gate)
     plan, wire = make_plan(gate, planning), wire_of(gate)
-    judge_there(plan.policy, wire)
     for line in doubts(plan):
         warn(line)
     opened, artifacts = open_store(gate.store_url, lease=gate.lease), Path(plan.artifacts)

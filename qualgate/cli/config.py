@@ -29,15 +29,15 @@ def config_check(gate_file: GateFileArgument) -> None:
     from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
     from qualgate.pipeline.arms import as_run
-    from qualgate.pipeline.checks import check_store_of
     from qualgate.pipeline.foretell import not_counted
     from qualgate.pipeline.plan import make_plan
+    from qualgate.pipeline.preflight import try_store
     from qualgate.report.screen import fit
 
     if gate.feedback:
         read_feedback(gate.feedback)
+    try_store(gate)
     planned = make_plan(as_run(gate))
-    check_store_of(gate)
     rules = "an nel policy" if gate.nel_policy is not None else counted(len(planned.policy.rules), "rule")
     say(
         fit(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from qualgate import evalsets
 from qualgate.config import GateFile
-from qualgate.documents import read_yaml
 from qualgate.engine.arithmetic import check_arithmetic
 from qualgate.engine.device import choose_device, packs
 from qualgate.engine.gpus import check_alike
@@ -21,7 +20,6 @@ from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmSpec, Evalset, Prompt, Rule
-from qualgate.store.database import check_store
 
 
 def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
@@ -123,14 +121,6 @@ def _check_labels(rule: Rule, judged: Sequence[Evalset], where: str) -> None:
             raise UsageError(
                 f"{where}: no case of {rule.evalset or 'any evalset here'} has the {wish!r} that the rule names."
             )
-
-
-def check_store_of(gate: GateFile) -> None:
-    """Raise what a run would of its store, with the line of the gate file that names it."""
-    try:
-        check_store(gate.store_url)
-    except UsageError as error:
-        raise type(error)(str(read_yaml(gate.path).fault(("store",), str(error)))) from None
 
 
 def check_lengths(folder: ModelFolder, prompts: Sequence[Prompt]) -> None:

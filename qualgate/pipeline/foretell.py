@@ -27,6 +27,7 @@ from qualgate.pipeline.forecast import Forecast, Past, forecast
 from qualgate.pipeline.judging import judges_of, own_judge
 from qualgate.pipeline.memory import MemoryNeed, memory_for, workers_for
 from qualgate.pipeline.plan import asked_in_two_sets, make_plan
+from qualgate.pipeline.preflight import try_store
 from qualgate.pipeline.served_arms import leaves_the_machine, rests_on_lists
 from qualgate.pipeline.spending import Foreseen, foresee
 from qualgate.pipeline.stored import earlier_evidence
@@ -80,6 +81,7 @@ def foretell(
     """
     if gate.feedback:  # a run refuses what is wrong with it, and so must what foretells the run
         read_feedback(gate.feedback)
+    try_store(gate)
     plan = make_plan(as_run(gate, blame=blame, four_arm=four_arm), tell=warn)
     for line in _told_before(plan):
         warn(line)

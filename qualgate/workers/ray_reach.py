@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate.errors import InfrastructureError, UsageError, one_line
-from qualgate.errors.extras import needs
+from qualgate.errors import InfrastructureError, NotHere, UsageError, one_line
+from qualgate.errors.extras import installed_version, needs
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,18 @@ except (Exception, SystemExit) as error:
 """
 
 
+def try_cluster(address: str) -> None:
+    """Raise at once what `connect` would after a while: NotHere without Ray, InfrastructureError if nobody answers."""
+    if not installed_version("ray"):
+        raise NotHere(needs("`workers: {backend: ray}`", "ray"))
+    if (address := _meant(address)) not in ("", "auto"):
+        _reach(address)
+
+
+def _meant(address: str) -> str:
+    return os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+
+
 def connect(address: str) -> None:
     """address: HOST:PORT, `auto` for the cluster this machine is a node of, "" to start one here. UsageError for no Ray
     here and another there, InfrastructureError for a cluster that is not reached."""
@@ -53,8 +65,7 @@ def connect(address: str) -> None:
         import ray
     except ImportError:
         raise UsageError(needs("`workers: {backend: ray}`", "ray")) from None
-    address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if address not in ("", "auto"):
+    if (address := _meant(address)) not in ("", "auto"):
         _reach(address)
         _try(address)
     here = {"num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False, "object_store_memory": 256 * 2**20}

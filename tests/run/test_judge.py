@@ -202,17 +202,3 @@ def spending(folder: Path) -> list[str]:
     """What the newest run's report says that its servers took."""
     told = " ".join(qualgate("report", cwd=folder).stdout.split())
     return re.findall(r"asked of servers .*? included: .*?(?=asked of servers|$)", told)
-
-
-def test_a_judge_that_does_not_serve_its_model_is_told_before_anything_is_generated(workspace, tmp_path):
-    with ExitStack() as open_:
-        arms = {name: open_.enter_context(scripted(otherwise=answering(0))) for name in ("baseline", "same", "worse")}
-        judge = open_.enter_context(scripted(models=as_json({"data": [{"id": "other"}]})))
-        folder = shutil.copytree(workspace, tmp_path, ignore=lambda *_: {"qualgate.db", "said"}, dirs_exist_ok=True)
-        write(folder, **arms, judge=judge)
-        done = qualgate("run", "gate.yaml", cwd=folder)
-        assert not any(arm.asked for arm in arms.values())
-    assert done.returncode == Exit.USAGE
-    assert "judge: " in done.stderr
-    assert "serves no model 'm'" in done.stderr
-    assert "sk-judge" not in done.stderr

@@ -1,0 +1,75 @@
+"""What is tried before a run is planned, so that nothing fails after minutes that could have failed in seconds."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+
+from qualgate.config import GateFile
+from qualgate.documents import read_yaml
+from qualgate.engine.device import choose_device
+from qualgate.engine.gpus import gpus_of
+from qualgate.errors import UsageError
+from qualgate.pipeline.judging import judge_there
+from qualgate.pipeline.spending import wire_of
+from qualgate.store.address import DEFAULT, artifacts_folder, file_of, placed
+from qualgate.store.database import check_store
+from qualgate.workers.ray_reach import try_cluster
+
+
+def try_before(gate: GateFile) -> None:
+    """Try in this order what a run will need. UsageError where it cannot be had, InfrastructureError where a server is
+    away."""
+    for attempt in TRIED:
+        attempt(gate)
+
+
+def try_store(gate: GateFile) -> None:
+    """The store can be reached, lets us in, and is of this program's revision. A new one is not made yet."""
+    try:
+        check_store(gate.store_url)
+    except UsageError as error:
+        document = read_yaml(gate.path)
+        named = document.value.get("store", DEFAULT) if isinstance(document.value, dict) else ""
+        if placed(named, gate.path.parent) != gate.store_url:  # the command named another
+            raise
+        raise type(error)(str(document.fault(("store",), str(error)))) from None
+
+
+def try_folders(gate: GateFile) -> None:
+    """What a run writes can be written: the store's file, the baseline's artifacts, the reports."""
+    path = file_of(gate.store_url)
+    if path is not None and path.exists() and not os.access(path, os.W_OK):
+        raise UsageError(f"{path}: the store can be read and not written. Give the file to the user who runs qualgate.")
+    for folder in (artifacts_folder(gate.store_url, gate.path.parent), gate.path.parent / "qualgate-reports"):
+        there = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+        try:
+            with tempfile.TemporaryFile(dir=there):
+                pass
+        except OSError as error:
+            raise UsageError(
+                f"{folder}: a run writes there, and {there} cannot be written ({error.strerror}). Mend that, or move "
+                "the gate file and its store to a folder that can be."
+            ) from None
+
+
+def try_devices(gate: GateFile) -> None:
+    """The GPUs that the gate file names can be used."""
+    choose_device(gate.devices)
+    if isinstance(gate.devices, tuple):
+        gpus_of(gate.devices)
+
+
+def try_ray(gate: GateFile) -> None:
+    """Ray is installed, and somebody answers at the cluster's address."""
+    if gate.ray is not None and any(arm.served is None for arm in (gate.baseline, *gate.variants)):
+        try_cluster(gate.ray)
+
+
+def try_judge(gate: GateFile) -> None:
+    """The judge answers, and serves the model that the gate file names."""
+    judge_there(gate.policy, wire_of(gate))
+
+
+TRIED: tuple[Callable[[GateFile], None], ...] = (try_store, try_folders, try_devices, try_ray, try_judge)
