@@ -16,6 +16,8 @@ def show_setting(run: RunSummary, found: StoredVerdict) -> None:
     """All three, the last two to be opened. Of invalid evidence no drift is drawn."""
     if found.verdict.word != "invalid":
         _drift(run, found.verdict.variant)
+    for scoring in run.scorings:
+        st.html(f"<p>Scoring {scoring.number}, {escape(scoring.text)}</p>")
     with st.expander("Arms and identities"):
         _arms(run)
     with st.expander("Gate file"):

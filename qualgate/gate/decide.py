@@ -127,6 +127,8 @@ def scored_again_note(again: ScoredAgain) -> str:
         parts.append(f"{counted(len(cases), 'reference')} corrected for every arm ({few})")
     if again.forgiving:
         parts.append(f"another `lenient` or `normalizers` of {', '.join(again.forgiving)}")
+    if again.retagged:
+        parts.append(f"other tags on cases of {', '.join(again.retagged)}")
     return f"scored again on {again.at[:10]}, after the answers were seen: {'; '.join(parts)}"
 
 

@@ -174,9 +174,12 @@ def _metrics_by_set(scores: Scores) -> dict[str, dict[str, None]]:
 
 
 def _corrected(before: Sequence[Evalset], now: Sequence[Evalset]) -> tuple[str, ...]:
-    then = {(item.name, case.id): case.body for item in before for case in item.cases}
+    then = {(item.name, case.id): case for item in before for case in item.cases}
     return tuple(
-        f"{item.name}/{case.id}" for item in now for case in item.cases if then[item.name, case.id] != case.body
+        f"{item.name}/{case.id}"
+        for item in now
+        for case in item.cases
+        if then[item.name, case.id].hash != case.hash  # tags are no part of it
     )
 
 

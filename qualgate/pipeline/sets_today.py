@@ -79,8 +79,9 @@ def _resolved(then: Case, now: Case) -> dict:
 
 
 def _merged(then: Case, now: Case) -> Case:
-    kept = {key: value for key, value in then.body.items() if key not in SCORED_BY}
-    return replace(then, body=kept | {key: value for key, value in now.body.items() if key in SCORED_BY})
+    taken = SCORED_BY | {"tags"}
+    kept = {key: value for key, value in then.body.items() if key not in taken}
+    return replace(then, body=kept | {key: value for key, value in now.body.items() if key in taken})
 
 
 def _few(ids: Sequence[str]) -> str:

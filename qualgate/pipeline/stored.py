@@ -103,7 +103,7 @@ def standing(store: Store, run_id: str | None, gate: GateFile | None, sets: Sequ
         policy = replace(policy, feedback=said.sha256)
     evidence = known(store, found, answers=reads_answers(policy))
     evidence = replace(evidence, metrics=evidence.metrics | {item.name: item.metrics for item in sets})
-    if gate is not None and not sets:
+    if not sets:
         _refuse_unscored(evidence, policy, gate)
     labels = _labels_today(gate, policy) if gate is not None and not stale else None
     evidence = with_judgements(store, replace(evidence, labels=labels, stale=stale), policy)
@@ -129,16 +129,21 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
     return found
 
 
-def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile) -> None:
+def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile | None) -> None:
     """A rule may be on a metric that the evalset got after the run."""
     scored = {metric for metrics in evidence.metrics.values() for metric in metrics}
     wanted = {rule.metric for rule in policy.rules if METRICS[rule.metric].kind == "quality"} - scored
     wanted = {metric for metric in wanted if not METRICS[metric].everywhere}
-    sets = [load_set(ref, gate.path.parent) for ref in set_refs(gate)] if wanted else []
+    if wanted and gate is None and evidence.scored_again is not None:
+        raise UsageError(
+            f"run {evidence.run_id} was scored again without {', '.join(sorted(wanted))}, which its own rules are on. "
+            f"Name the gate file it was scored for: qualgate gate GATE.yaml --run {evidence.run_id}"
+        )
+    sets = [load_set(ref, gate.path.parent) for ref in set_refs(gate)] if wanted and gate is not None else []
     if having := sorted(f"{item.name} by {metric}" for item in sets for metric in wanted & {*item.metrics}):
         raise UsageError(
             f"the answers of run {evidence.run_id} were not scored of {', '.join(having)}, which its file lists now. "
-            f"No model is needed: qualgate rescore {evidence.run_id} {gate.path.name}"
+            f"No model is needed: qualgate rescore {evidence.run_id} {gate.path.name if gate else ''}"
         )
 
 

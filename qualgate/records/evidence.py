@@ -119,6 +119,7 @@ class ScoredAgain:
     metrics: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]  # evalset → recorded and newest, where they differ
     corrected: tuple[tuple[str, str], ...]  # (evalset, case) with other references
     forgiving: tuple[str, ...]  # evalsets with other `lenient` or `normalizers`
+    retagged: tuple[str, ...] = ()  # evalsets of which cases have other tags, by which rules choose them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,20 @@ class RescoredSet:
     forgiving: bool = False  # `lenient` or `normalizers` are not the recorded ones
     cases: Mapping[str, dict[str, Any]] = field(default_factory=dict)  # id → Changes
 
+    def references(self, case_id: str) -> dict[str, Any]:
+        """What a case is held against now, where that changed; tags are labels and no reference."""
+        return {key: value for key, value in self.cases.get(case_id, {}).items() if key != "tags"}
+
+    @property
+    def corrected(self) -> list[str]:
+        """Ids of cases with other references."""
+        return sorted(case for case in self.cases if self.references(case))
+
+    @property
+    def retagged(self) -> bool:
+        """Whether a case has other tags."""
+        return any("tags" in changes for changes in self.cases.values())
+
 
 def sets_to_json(recorded: Sequence[Evalset], today: Sequence[Evalset]) -> str | None:
     """The text to store; None where no set differs. today: the same sets with the same case ids."""
@@ -104,8 +118,9 @@ def scored_again(
         for name in sorted(now)
         if set(before.get(name, ())) != set(now[name])
     }
-    cases = tuple((name, case) for name in sorted(sets) for case in sorted(sets[name].cases))
+    cases = tuple((name, case) for name in sorted(sets) for case in sets[name].corrected)
     forgiving = tuple(name for name in sorted(sets) if sets[name].forgiving)
-    if not metrics and not cases and not forgiving:
+    retagged = tuple(name for name in sorted(sets) if sets[name].retagged)
+    if not (metrics or cases or forgiving or retagged):
         return None
-    return ScoredAgain(at=at, metrics=metrics, corrected=cases, forgiving=forgiving)
+    return ScoredAgain(at=at, metrics=metrics, corrected=cases, forgiving=forgiving, retagged=retagged)

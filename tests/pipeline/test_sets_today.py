@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from qualgate.cli import app
 from qualgate.config import load_gate_file
 from qualgate.errors import Exit, UsageError
 from qualgate.pipeline.plan import make_plan
+from qualgate.pipeline.sets_today import sets_today
 from qualgate.records import ArmFootprint, Completion, Drift, JobResult
 from qualgate.scoring import score
 from qualgate.store import queries, runs, scorings, seals
@@ -208,6 +210,31 @@ def test_other_questions_are_refused_by_name(folder, change, told):
     assert told in message
     assert "qualgate run gate.yaml" in message
     assert stored("select count(*) from scorings") == [(0,)]
+
+
+def test_a_trial_holds_a_part_of_the_file_s_cases(folder):
+    with open_store("sqlite:///qualgate.db") as store:
+        [item] = scorings.read(store, latest()).recorded
+    few, gate = replace(item, cases=item.cases[:5]), load_gate_file(folder / "gate.yaml")
+    [found] = sets_today(gate, "r", (few,), trial=True)
+    assert found.cases == few.cases
+    with pytest.raises(UsageError, match="75 cases that the run did not ask: c"):
+        sets_today(gate, "r", (few,), trial=False)
+
+
+def test_other_tags_are_named_for_rules_choose_by_them(folder):
+    tagged = [row | {"tags": ["late" if row["id"] > "c60" else "early"]} for row in rows()]
+    (folder / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tagged))
+    assert any("evalset support is not the one of run" in line for line in reasons(folder, "same"))
+    qualgate("rescore", "gate.yaml")
+    assert "other tags on cases of support" in reasons(folder, "same")[1]
+
+
+def test_without_a_gate_file_a_run_says_that_its_own_rules_no_longer_fit(folder):
+    with_metric(folder, "contains")
+    judged_by(folder, "contains")
+    qualgate("rescore", "gate.yaml")
+    assert "qualgate gate GATE.yaml --run" in refused("gate", "--store", "sqlite:///qualgate.db")
 
 
 def test_references_of_a_scoring_that_were_changed_are_found(folder):

@@ -9,6 +9,7 @@ from sqlalchemy import delete, select, update
 
 from qualgate.errors import UsageError
 from qualgate.store import postgresql, queries, runs, scorings
+from qualgate.store.rescored_sets import sets_to_json
 from qualgate.store.tables import scores, units
 from tests.store.conftest import SMALL
 from tests.store.made import make_run
@@ -49,6 +50,27 @@ def test_the_newest_scoring_counts_and_the_recorded_one_stays(store, run_id):
     for was, once, twice in zip(recorded.baseline.units, turned_once, turned_twice, strict=True):
         assert was.values == twice.values
         assert was.values["exact_match"] == 1 - once.values["exact_match"]
+
+
+def test_metrics_and_references_of_a_scoring_are_sealed_with_it_and_read_back(store, run_id):
+    last, recorded = scorings.read(store, run_id), runs.evidence(store, run_id)
+    item, case = last.evalsets[0], last.evalsets[0].cases[0]
+    key = replace(case, body={**case.body, "answer": "other", "references": ["other", "1"], "tags": ["new"]})
+    other = replace(item, sha256="f" * 64, metrics=("contains",), cases=(key, *item.cases[1:]))
+    scored = {one.unit_id: tuple(replace(score, metric="contains") for score in one.scores[:1]) for one in last.answers}
+    text = sets_to_json(last.recorded, (other, *last.evalsets[1:]))
+    assert scorings.add(store, run_id, 0, scored, text) == 1
+    found, now = scorings.read(store, run_id), runs.evidence(store, run_id)
+    assert (found.recorded, found.evalsets[0]) == (last.recorded, other)
+    assert (now.integrity, now.metrics[item.name]) == ((), ("contains",))
+    assert {"answer", "references"} <= {*now.references[item.name, case.id]}
+    again = now.scored_again
+    assert (again.corrected, again.retagged) == (((item.name, case.id),), (item.name,))
+    assert again.metrics[item.name][1] == ("contains",)
+    assert runs.evidence(store, run_id, scoring=0) == recorded
+    line = queries.run_summary(store, run_id).scorings[0]
+    assert line.corrected == (f"{item.name}/{case.id}",)
+    assert queries.list_runs(store)[0].scored_again == line.created_at
 
 
 def test_others_write_while_a_scoring_is_made_and_sealed(store, run_id, monkeypatch):

@@ -48,7 +48,7 @@ _BOTH = (
 
 
 def _changes(sets: Mapping[str, RescoredSet], one: Changed) -> dict[str, Any]:
-    return sets[one.evalset].cases.get(one.case_id, {}) if one.evalset in sets else {}
+    return sets[one.evalset].references(one.case_id) if one.evalset in sets else {}
 
 
 def changed_scores(store: Store, before: str, after: str) -> tuple[tuple[Changed, ...], dict[tuple[str, str], int]]:

@@ -121,7 +121,7 @@ def _scores(connection: Connection, run_id: str) -> dict[tuple[str, str], dict[U
     sets = newest_sets(connection, run_id)
     for row in rows:
         if row.metric in METRICS and METRICS[row.metric].kind == "quality":
-            reference = sets[row.evalset].cases.get(row.case_id) if row.evalset in sets else None
+            reference = sets[row.evalset].references(row.case_id) if row.evalset in sets else None
             asked = content_hash([row.case_hash, reference]) if reference else row.case_hash
             unit = row.evalset, row.case_id, row.repeat, asked
             value = min(max(row.value if row.value is not None else 0.0, 0.0), 1.0)

@@ -265,7 +265,7 @@ def _scorings(connection: Connection, run_id: str) -> tuple[ScoringLine, ...]:
             corrected=tuple(
                 f"{name}/{case}"
                 for name, item in sorted(sets_of_scoring(connection, run_id, row.number).items())
-                for case in sorted(item.cases)
+                for case in item.corrected
             ),
         )
         for row in rows.all()
