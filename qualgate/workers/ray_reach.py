@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from qualgate.errors import InfrastructureError, NotHere, UsageError, one_line
-from qualgate.errors.extras import installed_version, needs
+from qualgate.errors import InfrastructureError, UsageError, one_line
+from qualgate.errors.extras import needs
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,20 @@ except (Exception, SystemExit) as error:
 
 
 def try_cluster(address: str) -> None:
-    """Raise at once what `connect` would after a while: NotHere without Ray, InfrastructureError if nobody answers."""
-    if not installed_version("ray"):
-        raise NotHere(needs("`workers: {backend: ray}`", "ray"))
+    """Raise what `connect` would, at once: UsageError without Ray, InfrastructureError if nobody answers."""
+    _imported()
     if (address := _meant(address)) not in ("", "auto"):
         _reach(address)
+
+
+def _imported() -> Any:
+    for name, value in RAY_HERE.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(needs("`workers: {backend: ray}`", "ray")) from None
+    return ray
 
 
 def _meant(address: str) -> str:
@@ -59,12 +68,7 @@ def _meant(address: str) -> str:
 def connect(address: str) -> None:
     """address: HOST:PORT, `auto` for the cluster this machine is a node of, "" to start one here. UsageError for no Ray
     here and another there, InfrastructureError for a cluster that is not reached."""
-    for name, value in RAY_HERE.items():
-        os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise UsageError(needs("`workers: {backend: ray}`", "ray")) from None
+    ray = _imported()
     if (address := _meant(address)) not in ("", "auto"):
         _reach(address)
         _try(address)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,9 +79,9 @@ def test_gpus_that_cannot_be_used_are_told(folder, monkeypatch):
 
 def test_a_cluster_without_ray_or_that_nobody_answers_for_is_told(folder, monkeypatch):
     cluster = "workers: {backend: ray, address: '127.0.0.1:1'}\n"
-    monkeypatch.setattr("qualgate.workers.ray_reach.installed_version", lambda extra: "2.60.0")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
     assert "no Ray cluster answers at 127.0.0.1:1" in refused(folder, cluster, code=Exit.INFRASTRUCTURE)
-    monkeypatch.setattr("qualgate.workers.ray_reach.installed_version", lambda extra: "")
+    monkeypatch.setitem(sys.modules, "ray", None)
     assert f"needs ray. Install it: {install_command('ray')}" in refused(folder, cluster)
 
 
