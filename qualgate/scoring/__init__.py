@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qualgate.metrics import LM_EVAL, METRICS
 from qualgate.records import Case, Evalset, Score
-from qualgate.scoring import answer_format, contains, reasoning
+from qualgate.scoring import answer_format, contains, multiple_choice, reasoning
 from qualgate.scoring.registry import MAX_ANSWER, apply, scorers_of
 
 __all__ = ["MAX_ANSWER", "score", "scorer_versions"]
@@ -51,5 +51,5 @@ def _format(case: Case, text: str, finish_reason: str) -> dict[str, Score]:
 
 
 def _cut(score: Score) -> Score:
-    score = contains.cut(score)
+    score = multiple_choice.cut(contains.cut(score))
     return score if score.verdict else replace(score, reason=f"{score.reason} (cut at max_new_tokens)")

@@ -16,11 +16,20 @@ from qualgate.scoring.multiple_choice import (
     score_multiple_choice,
     score_weighed,
 )
-from tests.scoring.cases import table
+from tests.scoring.cases import scored, table
 
 CHOICES = ["London", "Paris", "Rome"]
 CITIES = [*CHOICES, "Oslo"]
 TEXTS = table("choices")
+
+
+def read(text: str, choices: list[str], lenient: bool = False) -> int | str | None:
+    """The place of the choice that the text gives, or `ambiguous`."""
+    try:
+        found = chosen(text, choices, lenient)
+    except Ambiguous:
+        return "ambiguous"
+    return None if found is None else found.place
 
 
 def test_the_three_ways_to_weigh_a_likelihood():
@@ -57,19 +66,18 @@ def test_scores_by_likelihood():
 
 @pytest.mark.parametrize(("text", "strict", "lenient"), TEXTS["three"])
 def test_a_letter_is_read_from_a_text(text, strict, lenient):
-    assert chosen(text, CHOICES) == strict
-    assert chosen(text, CHOICES, lenient=True) == lenient
+    assert read(text, CHOICES) == strict
+    assert read(text, CHOICES, lenient=True) == lenient
 
 
 @pytest.mark.parametrize(("text", "place"), TEXTS["four"])
 def test_a_choice_is_found_where_reasons_stand_around_it_and_nowhere_else(text, place):
-    assert chosen(text, CITIES, lenient=True) == place
+    assert read(text, CITIES, lenient=True) == place
 
 
 @pytest.mark.parametrize("text", TEXTS["several of four"])
 def test_several_together_are_ambiguous(text):
-    with pytest.raises(Ambiguous):
-        chosen(text, CITIES, lenient=True)
+    assert read(text, CITIES, lenient=True) == "ambiguous"
 
 
 @pytest.mark.parametrize("text", TEXTS["several"])
@@ -83,11 +91,18 @@ def test_an_answer_that_names_several_choices_gets_no_verdict(text):
 @pytest.mark.parametrize("text", ["Answer: I think it is (B)", "Answer: I'm sure, (B)", "The answer is I or (B)?"])
 def test_a_pronoun_is_no_letter(text):
     ten = [f"choice {number}" for number in range(10)]
-    if "or" in text:
-        with pytest.raises(Ambiguous):
-            chosen(text, ten, lenient=True)
-    else:
-        assert chosen(text, ten, lenient=True) == 1
+    assert read(text, ten, lenient=True) == ("ambiguous" if "or" in text else 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "found"),
+    [("B because", "length", None), ("B because", "eos", True), ("The answer is B because", "length", True),
+     ("B", "length", True), ("C because", "length", False)],
+)  # fmt: skip
+def test_a_letter_that_nothing_states_gets_no_verdict_where_the_answer_was_cut(text, ended, found):
+    body = {"choices": CHOICES, "answer": 1}
+    score = scored(body, ("multiple_choice",), text, finish_reason=ended, lenient=("trailing_text",))["multiple_choice"]
+    assert score.verdict is found
 
 
 @pytest.mark.parametrize("answer", [1, "B", "Paris", ["A", "Paris"]])

@@ -104,7 +104,7 @@ SCORING = Benchmark(
         "ifeval_fuzz": "100 % same verdicts as lm-eval's own checkers, strict and loose, 25,000 made answers",
         "reasoning": "11,000 of 11,000 made texts over 22 ways, nested, quoted, broken, split as an oracle does; "
         "verdicts with and without the thought equal",
-        "choice": ">= 99.9 % of answers in 40 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
+        "choice": ">= 99.9 % of answers in 41 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
         "contains": "2,000 made pairs as lm-eval's `contains` and inspect's `includes` judge them, or parted as listed",
         "judge": "scripted judges: planted tastes for place, length, format all named, of a fair one <= alpha; "
         "6 useless ones never believed, P(believed at its floor) <= alpha; style approves and blocks <= alpha",

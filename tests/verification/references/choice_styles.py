@@ -1,4 +1,4 @@
-r"""Answers to multiple choice in 40 styles: what filters find in them, and what our own reading does.
+r"""Answers to multiple choice in 41 styles: what filters find in them, and what our own reading does.
 
 lm-eval's filters are those that are installed. MMLU-Pro's three patterns are stated here as its script has them, with
 `re` and its backtracking, which ours does without. An answer of a style is made of a letter, its choice's text and
@@ -27,8 +27,9 @@ STYLES = (
     "R.\n\nAnswer: L", "R.\n\n**Answer: L**", "R.\nanswer: L\nQ.", r"R. Hence \boxed{L}.", r"R: \boxed{(L)}. Q.",
     r"R.\n$$\boxed{\textbf{L}}$$", "R, therefore (L).", "R, so it must be option L.", "R. I choose **L**.",
     "(W) is wrong, for R. The answer is (L).", r"W) cannot be, for R. \boxed{L: T}",
+    r"The answer is W. R, so \boxed{L}",
 )  # fmt: skip
-AMBIGUOUS = ("(L) or (W)", "L) R\nW) Q", r"The answer is L. R, so \boxed{W}", "**L** or **W**, for R",
+AMBIGUOUS = ("(L) or (W)", "L) R\nW) Q", r"The answer is L: \boxed{W}", "**L** or **W**, for R",
              "Option L, or option W", "The answer is L or W", r"\boxed{L, W}", "R. Answer: L and W")  # fmt: skip
 # Each filter's place in lm-eval: a task's file below its `tasks`, and the name that the filter has there.
 FILTERS = {
@@ -72,6 +73,7 @@ def differential(count: int, seed: int) -> Tally:
 
 def _read(text: str) -> int | str | None:
     try:
-        return chosen(text, CHOICES, lenient=True)
+        found = chosen(text, CHOICES, lenient=True)
     except Ambiguous:
         return "ambiguous"
+    return None if found is None else found.place

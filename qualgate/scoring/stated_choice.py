@@ -1,0 +1,322 @@
+"""Read from a text which choice it gives as its answer: a statement counts, a mention does not.
+
+1. The text is made plain: `(B)`, `**B**`, `[B]`, `"B"`, `$B$`, `B)` become a marked letter, `\\boxed{B}` a boxed one.
+2. Every letter that stands alone is a mention. What stands before and behind it in its sentence says whether it is
+   stated (`the answer is B`, `I'll go with B`, `B is correct`, `\\boxed{B}`), denied (`not B`, `rule out B`, `B is
+   wrong`, `the incorrect answer is B`), asked (`B?`) or merely there.
+3. The last statement counts, unless it is taken back (`Wait, no.`) or names a second choice (`B or C`). Where nothing
+   is stated, a marked letter counts that the text begins or ends with, or that is a line by itself; a letter within a
+   sentence does not.
+
+Statements are read in English, Chinese, Japanese, Korean, Spanish, Portuguese, French, Italian, German, Russian, Arabic
+and Hindi.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_MENTIONS, NEAR = 1_000, 120  # the last mentions that are read; characters beside each
+_M, _N, _BOX, _END = "\ue000\ue001\ue002\ue003"  # around a marked letter, and around what is boxed
+
+
+class Ambiguous(ValueError):
+    """A text names a choice or several, and none of them as its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A choice's place among the choices. guess: it stands alone and nothing says that it is the answer."""
+
+    place: int
+    guess: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """A letter in the plain text, and the text beside it in its sentence."""
+
+    letter: str
+    start: int
+    end: int
+    marked: bool
+    before: str
+    after: str
+
+
+# Opening and closing marks; a letter may have a dot, bracket or colon behind it within them.
+_OPEN = r"(?:\*{1,3}+|__?+|\$|`|\"|“|'|「|『|（|【|\\?\(|\\?\[)"
+_CLOSE = r"(?:\*{1,3}+|__?+|\$|`|\"|”|'|」|』|）|】|\\?\)|\\?\])"
+_WRITTEN = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|bf)\s?\{([^{}]{0,80})\}")
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{([^{}]{0,200})\}")
+_MARKED = re.compile(rf"(?<![\w'’]){_OPEN}{{1,4}}+\s?([A-Z])[.):：]?\s?{_CLOSE}{{1,4}}+|(?<![\w(])([A-Z])\)(?!\w)")
+_LEFT = re.compile(r"\*\*|__|`|\$|\\[()\[\]]")
+_IN_WORD = r"[^\W\u3000-\u9fff\uac00-\ud7af]"  # a letter of a script with spaces, or a digit
+# Of a word that begins with a letter none is named: `I think`, `C++`, `B-tree`, `A man`.
+_PRONOUN = (
+    r"I\s(?:think|believe|would|will|am|have|choose|guess|can|do|say|go|pick|see|know|was|rule|eliminate|select)\b"
+)
+_ARTICLE = (
+    r"(?<!ption\s)(?<!hoice\s)A(?=[ ](?!(?:because|since|as|for|is|was|and|or|but|with|which|due|given|fits|remains"
+    r"|seems|cannot|o|y|e|et|ou|und|oder)\b)[a-z])"
+)
+_MENTION = re.compile(
+    rf"{_M}([A-Z]){_N}|(?<!{_IN_WORD}|['’.])(?!{_PRONOUN})(?!{_ARTICLE})([A-Z])(?!{_IN_WORD}|[+#'’]|-\w|\.\w)"
+    rf"|(?<=[:：\s\"'(])([a-z])(?=[\"').\]}}]{{0,3}}\s{{0,3}}(?:\Z|\n))"
+)
+_SENTENCE = re.compile(r"[.!?。！？।؟;；\n]+(?=\s|\Z|[^\w\s])|[。！？।؟；\n]")
+
+_NOUN = r"(?:answers?|options?|choices?|response|selection|solution)"
+_OF = (
+    r"(?:,?\s(?:to|for|of|here|in|this|that|the|your|my|given|problem|question|above|below|therefore|then|thus|hence|so)\b"
+    r",?){0,7}"
+)
+_SURE = (
+    r"(?:\s(?:therefore|thus|hence|then|so|clearly|definitely|probably|likely|most|indeed|actually|simply|just|now|only|"
+    r"still|obviously|certainly|surely|going|to|be|with|the|letter|option|choice|answer|number|either|both|:)\b,?){0,5}"
+)
+_COPULA = r"(?:is|are|was|['’]s|would\sbe|should\sbe|must\sbe|has\sto\sbe|will\sbe|(?:seems|appears)\sto\sbe|remains)"
+_ABROAD_NOUN = (
+    r"(?:respuesta|opción|resposta|opção|alternativa|risposta|opzione|réponse|option|antwort|lösung|ответ|вариант"
+    r"|الإجابة|الجواب|الخيار|उत्तर|विकल्प|जवाब)"
+)
+_ABROAD_IS = r"(?:es|é|è|est|ist|lautet|wäre|это|هي|هو|है|sería|seria|sarebbe|serait|[:：—–-])"
+_ABROAD_SURE = (
+    r"(?:\s(?:donc|alors|bien|entonces|pues|portanto|então|quindi|dunque|also|daher|somit|folglich|следовательно|значит"
+    r"|claramente|clairement|évidemment|la|el|a|o|il|die|der|lettre|letra|lettera|buchstabe|буква|option|opción|opção"
+    r"|alternativa|opzione|вариант|الخيار|विकल्प)){0,4}"
+)
+_STATED_BEFORE = re.compile(
+    rf"(?:\b{_NOUN}[\"']?{_OF}\s{{0,3}}(?:[:：=→>—–-]|{_COPULA}\b){_SURE}"
+    rf"|\b(?:I|we)(?:['’](?:ll|d|m|re)|\s(?:would|will|am|are|have|must|shall))?(?:\s(?:therefore|thus|then|so|to))?"
+    rf"\s(?:choose|pick|select|go|going|say|answer|vote|opt|settle)(?:\s(?:with|for|on|that|it))?{_SURE}"
+    rf"|(?:正确|最佳|最终|正しい|正確)?的?(?:答案|选项|選項|选择|正解|答え|正答|정답|답)(?:应该|應該|应|應|就)?"
+    rf"(?:是|为|為|は|은|는|선택지)?\s?[:：]?\s?(?:选项|選項)?"
+    rf"|(?:[故应應]|所以|因此|我|答案|应该|應該)(?:选|選)(?:择|擇)?\s?[:：]?|(?:[,，]\s?|而)(?:应该|應該)?是"
+    rf"|\b{_ABROAD_NOUN}(?:\s\w{{1,14}}){{0,2}}?\s{{0,2}}{_ABROAD_IS}{_ABROAD_SURE}|उत्तर\s{{0,2}}(?:विकल्प\s?)?)[\s:：\"'“(\[]{{0,4}}\Z",
+    re.IGNORECASE,
+)
+# These state a choice only where the clause ends with it: `so B.`, but not `so B is wrong`.
+_CONCLUDED_BEFORE = re.compile(
+    rf"(?:\b(?:so|therefore|hence|thus|ergo|then|rather|but|leaving|leaves|left|conclude|conclusion|wait|i\smean),?"
+    rf"(?:\s(?:it|this|that|us|only|with|must|be|is)){{0,3}}{_SURE}"
+    rf"|\b(?:it|this|that|which)(?:['’]s|\s{_COPULA}){_SURE}|\bI(?:['’]m)?\s(?:think|believe|guess|sure)(?:\sit['’]?s?)?{_SURE}"
+    rf"|\bmust\sbe{_SURE})[\s:：\"'“]{{0,4}}\Z",
+    re.IGNORECASE,
+)
+_CLAUSE_ENDS = re.compile(r"\s?(?:[.,;:!)。，；]|\Z|\n|(?:or|and|because|since|as|for|not|rather)\b)", re.IGNORECASE)
+_STATED_AFTER = re.compile(
+    r"[:,]?\s(?:is|are|was|seems|appears|must\sbe|would\sbe|has\sto\sbe)(?:\s(?:both|all|to|be|clearly|definitely|indeed|"
+    r"therefore|thus|the|most|my|likely|probably|surely|obviously|only|final|one|in\sfact)){0,5}"
+    r"\s(?:correct|right|best|true|accurate|answer|solution)\b"
+    r"|\s(?:remains|fits(?:\sbest)?|is\sleft|works(?:\sbest)?|wins)\b"
+    r"|\s?(?:是正确|为正确|正确|が正解|が正しい|(?:이|가|번이)?\s?정답)"
+    r"|\s(?:es|é|è|est|ist|является)\s(?:la\s|a\s|die\s|il\s|le\s)?(?:correcta|correta|corretta|giusta|bonne|correcte|juste|richtig|правильн|верн)"
+    r"|\s(?:सही\sहै|صحيح)",
+    re.IGNORECASE,
+)
+_DENIED_BEFORE = re.compile(
+    r"(?:\b(?:not|never|neither|nor|(?:is|are|was|were|ca|could|wo|should|would)n['’]t(?:\sbe)?|cannot(?:\sbe)?"
+    r"|rul(?:e|es|ed|ing)\s(?:out)?|eliminat\w{1,4}|exclud\w{1,4}|discard\w{0,3}|reject\w{0,3}|dismiss\w{0,3}|discount\w{0,3}"
+    r"|cross(?:ed|ing)?\s(?:out|off)|except|besides|rather\sthan|instead\sof|unlike|than|(?:anything|all|everything)\sbut"
+    r"|without|avoid\w{0,3}|no\slonger|wrong|incorrect|false|nicht|pas|non|não|não\sé|no\ses|не|ليست|ليس)\b"
+    r"|不是|不选|不選|不能选|不能選|排除|并非|並非)(?:\s?(?:be|answer|option|choice|letter|both|either|the|it|is|out|[:(\"'“])){0,4}\s?\Z",
+    re.IGNORECASE,
+)
+# Before a noun, or within a statement: what makes it one of a wrong choice.
+_WRONG_HEAD = re.compile(
+    r"(?:\b(?:incorrect|wrong|false|worst|trap|tempting|bad|unlikely|implausible|popular|common|least(?:\s\w{1,12})?"
+    r"|mauvaise|fausse|falsche|неправильн\w{1,4}|неверн\w{1,4})\s(?:\w{1,12}\s)?|(?:错误|不正确|錯誤)的?)\Z",
+    re.IGNORECASE,
+)
+_WRONG_WITHIN = re.compile(
+    r"\b(?:no|non|não|nicht|pas|не|ليست|ليس|नहीं|n['’]est|incorrecta|incorreta|errata|sbagliata|fausse|falsch)\b",
+    re.IGNORECASE,
+)
+_SUPPOSED = re.compile(
+    r"\b(?:if|suppose|assuming|whether|although|though|at\sfirst|(?:might|may|could|would|some|many|people|students)\s(?:\w{1,10}\s)?"
+    r"(?:think|say|assume|choose|pick|argue|guess))\b[^.;,]{0,80}\Z",
+    re.IGNORECASE,
+)
+_DENIED_AFTER = re.compile(
+    r"[:,]?\s?(?:(?:is|are|was|does|do|did|ca|could|wo|would)n['’]t\b|cannot\b|(?:is|are|was|does|do|did|can|could)\snot\b"
+    r"|fails?\b|contradicts?\b|(?:['’]s|is|are|was|were|seems?|looks?|sounds?|appears?|can|could|would|may|might|must)\b"
+    r"[^;.!?\n]{0,60}?\b(?:wrong|incorrect|false|impossible|tempting|eliminated|ruled\sout|excluded|out|unlikely|irrelevant"
+    r"|distractor|trap|mistaken|invalid|absurd|not|too)\b"
+    r"|\s?(?:ではない|ではありません|不对|不正确|错|错误|(?:은|는|이|가)?\s?아니|(?:नहीं|गलत)"
+    r"|(?:no\ses|non\sè|não\sé|n['’]est\spas|ist\snicht|ist\sfalsch|es\sincorrecta|неверн|неправильн)))",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(
+    r"(?:hm+[,.… ]{1,4})?(?:wait\b|no[,.!:—-]|no\s?\Z|actually,?\s(?:no|that|it|i)\b|on\ssecond\sthought|scratch\sthat"
+    r"|correction\b|oops|sorry\b|i\swas\swrong|i\smade\sa\smistake|that(?:['’]s|\sis)\s(?:wrong|incorrect|not)|let\sme\sre)",
+    re.IGNORECASE,
+)
+_TOGETHER = re.compile(
+    rf"{_N}?{_END}?[).:]?\s?(?:,\s?(?:or|and)\s|[,/&、，和或と]|\b(?:or|and|y|o|e|et|ou|und|oder|и|или|و|أو|nor)\b)\s?"
+    rf"(?:option\s|choice\s|{_BOX})?{_M}?([A-Z])(?!{_IN_WORD}|[+#'’]|-\w){_N}?"
+    rf"(?=\s?(?:[).,;:!?*}}/&\n。，；{_N}{_END}]|\Z"
+    r"|(?:or|and|but|because|since|as|for|are|is|both|could|may|might)\b))"
+)
+_ALL_BEFORE = re.compile(rf"{_M}?\b([A-Z]){_N}?\s?(?:,|and|or|&|/)\s(?:and\s|or\s)?\Z")
+_CONTRAST = re.compile(r"\b(?:but|however|no|wait|rather|actually|instead|although|though|while)\b", re.IGNORECASE)
+_OPTION = re.compile(r"\b(?:option|choice)\s\Z", re.IGNORECASE)
+_TO_THE_END = re.compile(rf"[{_N}{_END}.):;!,\s]*\Z")
+# What may stand behind the letter that a text begins with: nothing, punctuation, or why; a verb tells of the option.
+_GIVES_REASONS = re.compile(r"\s?(?:\Z|\n|[,–—:;.]|-\s|/|&)|\s(?:because|since|as|for|or|and)\b", re.IGNORECASE)
+_TELLS = re.compile(r"\s?(?:is|are|was|looks|seems|says|cannot|can|could|would|does|might|may|refers|describes)\b")
+
+
+def stated(text: str, choices: Sequence[str]) -> Stated | None:
+    """The choice that `text` gives as its answer; None where it gives none of them. Ambiguous where it names several,
+    takes its answer back, denies one and states none, or names one within a sentence alone."""
+    letters, plain = LETTERS[: len(choices)], _plain(text)
+    mentions = [*_mentions(plain)]
+    statements = sorted([*_by_letter(plain, mentions), *_by_text(plain, choices)], key=lambda one: one[0])
+    if statements:
+        return _last_of(plain, statements, letters, len(choices))
+    mine = [one for one in mentions if one.letter in letters and not _asked(one)]
+    denied = {one.letter for one in mine if _denied(plain, one)}
+    there = {one.letter for one in mine if one.marked and one.letter not in denied}
+    guessed = {one.letter for one in mine if one.letter not in denied and _stands_alone(plain, one)}
+    together = {letter for one in mine if len(names := _with(plain, one)) > 1 for letter in names & {*letters}}
+    if len(found := there | guessed | together) == 1 and guessed:
+        return Stated(letters.index(found.pop()), guess=True)
+    if found or denied or any(map(_asked, mentions)):
+        names = ", ".join(sorted(found | denied)) or "one with a question mark"
+        raise Ambiguous(f"it names {names}, and none of them as its answer alone")
+    return None
+
+
+def _plain(text: str) -> str:
+    for _ in range(2):
+        text = _WRITTEN.sub(r"\1", text)
+    text = _BOXED.sub(rf"{_BOX}\1{_END}", text)
+    text = _MARKED.sub(lambda one: f"{_M}{one[1] or one[2]}{_N}", text)
+    return _LEFT.sub("", text)
+
+
+def _mentions(plain: str) -> Iterator[_Mention]:
+    begins = [0, *(one.end() for one in _SENTENCE.finditer(plain))]
+    for one in deque(_MENTION.finditer(plain), MOST_MENTIONS):
+        begin = begins[bisect_right(begins, one.start()) - 1]
+        before = plain[max(begin, one.start() - NEAR) : one.start()]
+        letter = (one[1] or one[2] or one[3]).upper()
+        alone = not before.strip() and bool(re.match(r"[.:)]", plain[one.end() : one.end() + 1]))
+        yield _Mention(
+            letter=letter,
+            start=one.start(),
+            end=one.end(),
+            marked=bool(one[1]) or alone or bool(_OPTION.search(before)),
+            before=before,
+            after=plain[one.end() : one.end() + NEAR],
+        )
+
+
+def _asked(one: _Mention) -> bool:
+    return one.after.lstrip(_N + _END + ").")[:1] in ("?", "？")
+
+
+def _denied(plain: str, one: _Mention) -> bool:
+    _, end = _listed(plain, one)
+    cue = _STATED_BEFORE.search(one.before)
+    return bool(
+        _DENIED_BEFORE.search(one.before) or _DENIED_AFTER.match(plain[end : end + NEAR].lstrip(_N + _END))
+    ) or (cue is not None and _of_a_wrong(one.before, cue))
+
+
+def _is_stated(one: _Mention) -> bool:
+    """Whether the sentence gives the letter as the answer."""
+    after = one.after.lstrip(_N + _END)
+    if _asked(one) or _DENIED_BEFORE.search(one.before):
+        return False
+    if one.before.endswith(_BOX):
+        return True
+    if _STATED_AFTER.match(after):
+        return not _SUPPOSED.search(one.before)
+    cue = _STATED_BEFORE.search(one.before) or (_CLAUSE_ENDS.match(after) and _CONCLUDED_BEFORE.search(one.before))
+    return bool(cue) and not _DENIED_AFTER.match(after) and not _of_a_wrong(one.before, cue)
+
+
+def _of_a_wrong(before: str, cue: re.Match[str]) -> bool:
+    """Whether the statement is of a wrong choice, or not the speaker's."""
+    head = before[: cue.start()]
+    return bool(_WRONG_HEAD.search(head) or _SUPPOSED.search(head) or _WRONG_WITHIN.search(cue[0]))
+
+
+def _by_letter(plain: str, mentions: Sequence[_Mention]) -> Iterator[tuple[int, frozenset[str]]]:
+    """Where a letter is stated, and all that are stated with it."""
+    for one in mentions:
+        if _is_stated(one):
+            before = _ALL_BEFORE.search(one.before) if _STATED_AFTER.match(one.after.lstrip(_N + _END)) else None
+            yield one.start, frozenset((*_with(plain, one), *([before[1]] if before else ())))
+
+
+def _with(plain: str, one: _Mention) -> set[str]:
+    """The letter and those that a list behind it names, unless that list is of wrong ones."""
+    names, end = _listed(plain, one)
+    return {one.letter} if _DENIED_AFTER.match(plain[end : end + NEAR].lstrip(_N + _END)) else names
+
+
+def _listed(plain: str, one: _Mention) -> tuple[set[str], int]:
+    """The letters of the list that begins with this one, and where it ends."""
+    names, end = {one.letter}, one.end
+    while another := _TOGETHER.match(plain, end):
+        names.add(another[1])
+        end = another.end()
+    return names, end
+
+
+def _by_text(plain: str, choices: Sequence[str]) -> Iterator[tuple[int, frozenset[str]]]:
+    """Where a choice's own text is stated; of several that begin there the longest."""
+    longest: dict[int, int] = {}
+    for place, choice in enumerate(choices):
+        if len(choice) < 2:
+            continue
+        for one in islice(re.finditer(re.escape(choice), plain, re.IGNORECASE), 50):
+            cue = _STATED_BEFORE.search(plain[max(0, one.start() - NEAR) : one.start()].rpartition("\n")[2])
+            whole = not plain[one.end() : one.end() + 1].isalnum()
+            before = longest.get(one.start())
+            longer = before is None or len(choice) > len(choices[before])
+            if cue and whole and longer and not _of_a_wrong(cue.string, cue):
+                longest[one.start()] = place
+    for start, place in longest.items():
+        yield start, frozenset((f"#{place}",))
+
+
+def _last_of(plain: str, statements: list[tuple[int, frozenset[str]]], letters: str, count: int) -> Stated | None:
+    """The last statement's choice."""
+    at, names = statements[-1]
+    if len(names) > 1:
+        raise Ambiguous(f"it names {', '.join(sorted(names))}, and none of them as its answer alone")
+    for earlier, others in statements[:-1]:
+        between = plain[earlier:at]
+        if others != names and not _SENTENCE.search(between) and not _CONTRAST.search(between):
+            raise Ambiguous(f"it names {', '.join(sorted(names | others))}, and none of them as its answer alone")
+    following = [plain[one.end() :].lstrip() for one in islice(_SENTENCE.finditer(plain, at), 3)]
+    if any(_TAKEN_BACK.match(rest) for rest in following):
+        raise Ambiguous(f"it names {', '.join(sorted(names))} and takes that back")
+    (name,) = names
+    if name.startswith("#"):
+        return Stated(int(name[1:]))
+    return Stated(letters.index(name)) if name in letters else None
+
+
+def _stands_alone(plain: str, one: _Mention) -> bool:
+    """The text begins or ends with the letter, or it is a line, or a line's head."""
+    line = plain[plain.rfind("\n", 0, one.start) + 1 : one.start]
+    head = re.sub(r"(?i)^\W*(?:(?:both|either)\s)?(?:(?:option|choice|answer)\s)?\W*", "", line)
+    after = one.after.lstrip(_N + _END)
+    if not head:
+        begins = not plain[: one.start - len(line)].strip()
+        rest = one.after.partition("\n")[0]
+        whole = bool(_TO_THE_END.match(rest))
+        marked = one.marked and not _TELLS.match(after) if begins or one.after[:1] in (".", ":") else False
+        return whole or (begins and bool(_GIVES_REASONS.match(after))) or marked
+    return one.marked and bool(_TO_THE_END.match(one.after)) and line.rstrip()[-1:] in tuple(":,—–-.?!")
