@@ -137,7 +137,7 @@ def doubts(plan: Plan) -> Iterator[str]:
     if not rates.decidable:
         yield (
             f"this policy would approve an identical variant in about {rates.approve:.0%} of runs; "
-            "`qualgate plan` says what would change that"
+            "`qualgate plan` says what would change that, if anything would"
         )
 
 

@@ -27,7 +27,7 @@ def rescored_lines(found: Rescored) -> list[str]:
         if found.corrected:
             few = ", ".join(found.corrected[:EXAMPLES]) + (", …" if len(found.corrected) > EXAMPLES else "")
             lines.append(f"  {counted(len(found.corrected), 'corrected reference')}: {visible_line(few)}")
-        lines += _flip_lines(found.changes)
+        lines += _flip_lines(found.changes) if found.scorers or found.corrected or found.changes else []
     else:
         lines = [f"run {found.run_id}: every score is by this version's scorers and these evalsets already"]
     width = max((len(visible_line(one.after.variant)) for one in found.verdicts), default=0)
