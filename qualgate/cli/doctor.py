@@ -168,7 +168,7 @@ def _device() -> Finding:
         return Finding(what="device", state="stops", detail=detail)
     cpu = "cpu; arithmetic in float32 unless a gate file sets another"
     if DRIVER.exists() and "+cpu" in torch.__version__:
-        build = pip_install("--force-reinstall", "--no-deps", f"torch=={torch.__version__.partition('+')[0]}")
+        build = pip_install("--force-reinstall", f"torch=={torch.__version__.partition('+')[0]}")
         return Finding(what="device", state="optional", detail=cpu, gives="runs on this machine's GPU", get=build)
     return Finding(what="device", state="ready", detail=cpu)
 
@@ -193,7 +193,7 @@ def _kernels() -> Finding:
         state="optional",
         detail=f"{cpu.available()}; quantized arms run, slower",
         gives="faster quantized arms, once qualgate is installed where there is a C compiler (gcc or clang)",
-        get=install_command().replace(" install ", " install --force-reinstall --no-deps ", 1),
+        get=install_command("", "--force-reinstall", "--no-deps"),
     )
 
 

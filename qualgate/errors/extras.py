@@ -45,10 +45,10 @@ def needs(what: str, extra: str) -> str:
     return f"{what} needs {EXTRAS[extra][0]}. Install it: {install_command(extra)}"
 
 
-def install_command(extra: str = "") -> str:
-    """Return the command that installs qualgate as it was installed here, with an extra."""
+def install_command(extra: str = "", *more: str) -> str:
+    """Return the command that installs qualgate as it was installed here, with an extra. more: options of pip."""
     options, before, after = _origin()
-    return pip_install(*options, f"{before}[{extra}]{after}" if extra else before + after)
+    return pip_install(*more, *options, f"{before}[{extra}]{after}" if extra else before + after)
 
 
 def upgrade_advice() -> str:
