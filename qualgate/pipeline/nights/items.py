@@ -58,17 +58,18 @@ def due(item: Item, nightly: Nightly, last: Night | None, now: datetime, again: 
         return item
     if last is None or (made := datetime.fromisoformat(last.due_at)) < at:
         return replace(item, due_at=at)
-    refused = last.exit == Exit.USAGE and _changed_since(datetime.fromisoformat(last.began_at), item, nightly)
+    refused = last.exit == Exit.USAGE and _changed(item, nightly, datetime.fromisoformat(last.began_at), now)
     return replace(item, due_at=made) if refused or (again is not None and again <= now) else item
 
 
-def _changed_since(began: datetime, item: Item, nightly: Nightly) -> bool:
+def _changed(item: Item, nightly: Nightly, began: datetime, now: datetime) -> bool:
     """Return whether the nightly file, the gate file, or a file or model folder that it names was written, put there or
-    replaced after that time."""
+    replaced between these times. One that is dated later than now would look changed at every look."""
     gate_file = nightly.gate_path(item.name)
     paths = {str(nightly.path), str(gate_file)} | ({item.model} if item.model else set())
     paths |= {path for _, _, path in named_paths(gate_file) if not gate_file.is_relative_to(path)}
-    return any(_newest(file) > began.timestamp() for path in paths for file in _with_content(path))
+    times = (when for path in paths for file in _with_content(path) for when in _times(file))
+    return any(began.timestamp() < when <= now.timestamp() for when in times)
 
 
 def _with_content(path: str) -> Iterator[str]:
@@ -80,12 +81,12 @@ def _with_content(path: str) -> Iterator[str]:
         yield from (os.path.join(path, name) for name in os.listdir(path))
 
 
-def _newest(path: str) -> float:
-    """Return when the file, or the link to it, was last written or put there, in s of Unix time; 0 where none is."""
+def _times(path: str) -> tuple[float, ...]:
+    """Return when the file, and a link to it, was written and when it was put there, in s of Unix time."""
     try:
-        return max(when for times in (os.stat(path), os.lstat(path)) for when in (times.st_mtime, times.st_ctime))
-    except OSError:
-        return 0.0
+        return tuple(when for one in (os.stat(path), os.lstat(path)) for when in (one.st_mtime, one.st_ctime))
+    except OSError:  # nothing is there
+        return ()
 
 
 def again_at(store: Store, night: Night) -> datetime | None:

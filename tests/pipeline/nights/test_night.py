@@ -223,6 +223,9 @@ def test_what_was_refused_is_due_again_once_an_input_of_it_changed_and_not_befor
     gate = nightly.gate_path("one")
     gate.write_text(gate.read_text().replace("reference", "./model").replace("json_extract", "./own.yaml"))
     now = datetime.now(UTC)
+    days = (now - timedelta(days=3)).strftime("%a").lower()  # so that nothing else becomes due within hours
+    nightly.path.write_text(nightly.path.read_text().replace('02:00"', f'02:00", days: [{days}]'))
+    nightly = load_nightly(nightly.path)
     clock(now + HOUR)
     judge = Judge(one=UsageError("gate.yaml: what is wrong"), two=Exit.BLOCK)
     assert [one.night.exit for one in nights_of(nightly, judge, now)] == [64, 10]
@@ -230,8 +233,9 @@ def test_what_was_refused_is_due_again_once_an_input_of_it_changed_and_not_befor
     later = (now + 2 * HOUR).timestamp()
     os.utime(tmp_path / input, (later, later))
     judge.codes.clear()
-    assert [one.does for one in planned(nightly, now)] == ["run", "wait"]
-    [told] = nights_of(nightly, judge, now)
+    assert [one.does for one in planned(nightly, now + HOUR)] == ["wait", "wait"], "dated in the future"
+    assert [one.does for one in planned(nightly, now + 3 * HOUR)] == ["run", "wait"]
+    [told] = nights_of(nightly, judge, now + 3 * HOUR)
     assert (told.night.gate, told.night.exit, told.before) == ("one", 0, 64)
 
 
