@@ -99,6 +99,10 @@ def answers(
     ] = None,
     search: Annotated[str, typer.Option("--search", help="a part of an answer or of the case")] = "",
     case: Annotated[str | None, typer.Option("--case", metavar="ID", help="one case")] = None,
+    scoring: Annotated[
+        int | None,
+        typer.Option("--scoring", help="by these scores: 0 as recorded, 1 the first rescore; else the newest"),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="how many are shown")] = 20,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -116,14 +120,18 @@ def answers(
         names = [one.name for one in summary.arms if not one.spec.is_baseline]
         if arm is not None and arm not in names:
             raise UsageError(f"run {run} has no variant {arm!r:.80}{_meant(arm, names)}. It has: {', '.join(names)}.")
-        check_evidence(opened, run)
-        variant = arm or names[0]
-        wanted = queries.CaseFilter(evalset=evalset, show=show, search=search, case_id=case)
+        newest = len(summary.scorings)
+        if scoring is not None and not 0 <= scoring <= newest:
+            raise UsageError(f"--scoring {scoring}: run {run} has scorings 0 (as recorded) to {newest}.")
+        check_evidence(opened, run, scoring)
+        variant, shown = arm or names[0], newest if scoring is None else scoring
+        wanted = queries.CaseFilter(evalset=evalset, show=show, search=search, case_id=case, scoring=scoring)
         found, total = queries.side_by_side(opened, run, variant, wanted, limit=limit)
     if as_json:
         _say_json([asdict(one) for one in found])
     else:
-        print_answers(variant, found, total, summary.scorings[-1].text if summary.scorings else "")
+        recorded = "by the scores that the run recorded; it was scored again since" if newest else ""
+        print_answers(variant, found, total, summary.scorings[shown - 1].text if shown else recorded)
 
 
 def show_trial(gate: GateFile, run_id: str) -> None:

@@ -77,9 +77,12 @@ def no_such_run(connection: Connection, run_id: str) -> UsageError | IntegrityEr
     return UsageError(f"no run {run_id!r:.80} in this store. {there}.")
 
 
-def check_evidence(store: Store, run_id: str) -> None:
-    """Raise IntegrityError, naming the first of it, where a run's stored evidence is not what was recorded."""
-    if faults := evidence(store, run_id).integrity:
+def check_evidence(store: Store, run_id: str, scoring: int | None = None) -> None:
+    """Raise IntegrityError, naming the first of it, where a run's stored evidence is not what was recorded.
+
+    scoring: whose scores are looked at; None: the newest.
+    """
+    if faults := evidence(store, run_id, scoring).integrity:
         raise IntegrityError(
             f"run {run_id}: {faults[0]}. Restore the store from a backup; nothing can rest on it as it is."
         )

@@ -170,6 +170,9 @@ def test_a_corrected_reference_counts_in_every_arm_and_is_named(folder):
     assert sorted(scored) == [(arm, 1.0) for arm in ("baseline", "baseline", "lossy", "lossy", "same", "same")]
     shown = json.loads(qualgate("answers", latest(), "--case", "c79", "--json").stdout)
     assert shown[0]["reference"] == "1079"
+    before = json.loads(qualgate("answers", latest(), "--case", "c79", "--scoring", "0", "--json").stdout)
+    assert (before[0]["reference"], [*before[0]["scores"]]) == ("79", ["exact_match"])
+    assert "has scorings 0 (as recorded) to 1" in refused("answers", latest(), "--scoring", "2")
     assert stored("select body_json from cases where body_json like '%1079%'") == []
     assert "already" in qualgate("rescore", "gate.yaml").stdout, "nothing is left to do"
 

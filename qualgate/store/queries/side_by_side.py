@@ -37,6 +37,7 @@ class CaseFilter:
     metric: str | None = None  # the one that `show` looks at: lost, gained or both-wrong
     search: str = ""  # a part of either answer or of the case, letter case aside
     case_id: str | None = None
+    scoring: int | None = None  # 0: as the run recorded it; None: the newest
 
 
 EVERY_CASE = CaseFilter()
@@ -96,7 +97,7 @@ def side_by_side(
 ) -> tuple[tuple[Compared, ...], int]:
     """Cases in order of set, id and repeat, and how many there are in all."""
     keys = case_keys(store, run_id, variant, wanted)
-    return compared(store, run_id, keys[:limit]), len(keys)
+    return compared(store, run_id, keys[:limit], wanted.scoring), len(keys)
 
 
 def case_keys(
@@ -105,7 +106,7 @@ def case_keys(
     """The wanted cases, sorted: by set, id and repeat; the largest KL first; the longest answer of the variant first;
     or the earliest difference first. Of cases that flipped, those that the A/A arm changes too come last."""
     with store.read() as connection:
-        number = newest_scoring(connection, run_id)
+        number = newest_scoring(connection, run_id) if wanted.scoring is None else wanted.scoring
         of_run = and_(
             _PAIRED, _after.c.run_id == run_id, _after.c.arm == variant, _after.c.status == "done",
             _before.c.arm == "baseline", _before.c.status == "done",
@@ -131,10 +132,10 @@ _ORDERS: dict[Sort, Callable[[CaseKey, int | None], float]] = {
 }
 
 
-def compared(store: Store, run_id: str, keys: Sequence[CaseKey]) -> tuple[Compared, ...]:
-    """Both answers to each of these cases, in their order."""
+def compared(store: Store, run_id: str, keys: Sequence[CaseKey], scoring: int | None = None) -> tuple[Compared, ...]:
+    """Both answers to each of these cases, in their order. scoring: see `CaseFilter`."""
     with store.read() as connection:
-        number = newest_scoring(connection, run_id)
+        number = newest_scoring(connection, run_id) if scoring is None else scoring
         sets = sets_of_scoring(connection, run_id, number)
         statement = select(
             _after.c.evalset, _after.c.case_id, _after.c.repeat, cases.c.case_hash, cases.c.body_json,
