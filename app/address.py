@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-LONGEST_NAME = 200  # as the store's columns
+LONGEST_NAME = 620  # of a case behind its set's name, as the store's columns
 
 
 def asked(name: str) -> str:
@@ -15,5 +15,8 @@ def asked(name: str) -> str:
 def keep(**shown: str) -> None:
     """Put into the address what the page shows, so that it can be sent: a link that leads to the page it stands on
     changes what is asked for, and Streamlit leaves the address as it was. "" is left out."""
-    told = {**st.query_params.to_dict(), **shown}
-    st.query_params.from_dict({name: value for name, value in told.items() if value})
+    for name, value in shown.items():
+        if value:
+            st.query_params[name] = value
+        else:
+            st.query_params.pop(name, None)

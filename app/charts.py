@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import streamlit as st
 
+from qualgate.identity import sha256_text
 from qualgate.report import plots
 from qualgate.report.page import page
 
-# One line a label, so that a picture is as high as it says; what is cut off is said under the pointer.
 STYLE = """body { margin: 0; background: var(--page); color: var(--text);
   font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
 .quiet { color: var(--quiet); font-size: .86rem; margin: 4px 0; }
-.plot .label { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+@media (max-width: 480px) { .plot { grid-template-columns: 1fr; } }
 """
 BARE = "body { margin: 0; }\n"  # of a picture with a style of its own
+SLACK, LABEL = 10, 21  # px: below a picture, and of each label where it stands above its row
+PHONE = """<style>@media (max-width: 640px) {{
+  .st-key-{key} :is(iframe, :has(> iframe)) {{ height: {height}px !important; }} }}</style>"""
 
 
 def show(picture: plots.Picture, alt: str) -> None:
     """Draw it. Streamlit's own HTML lets no SVG through, and an image says nothing under a pointer."""
     style = BARE + picture.style if picture.style else plots.style() + STYLE
-    st.iframe(page("", style, picture.html), height=picture.height + SLACK, alt=alt)
-
-
-SLACK = 10  # px
+    height = picture.height + SLACK
+    key = f"chart-{sha256_text(alt + picture.html)[:16]}"
+    st.html(PHONE.format(key=key, height=height + LABEL * picture.html.count('class="label"')))
+    with st.container(key=key):
+        st.iframe(page("", style, picture.html, "light dark"), height=height, alt=alt)

@@ -151,30 +151,21 @@ def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift,
     return _drift_by_position(url(), run_id, variant)
 
 
-def flips(
-    run_id: str,
-    variant: str,
-    metric: str | None,
-    evalset: str | None,
-    direction: queries.Direction | None,
-    limit: int,
-    offset: int,
-) -> tuple[queries.Flip, ...]:
-    """Answers that changed, `limit` of them from `offset`; None: every set, direction, or metric, and then each case
-    once."""
-    with _open() as store:
-        if metric is None:
-            of = [(name, evalset) for name in dict.fromkeys(one.metric for one in flip_counts(run_id, variant))]
-            return queries.flipped_cases(store, run_id, variant, of, direction=direction, limit=limit, offset=offset)
-        return queries.flips(
-            store, run_id, variant, metric=metric, evalset=evalset, direction=direction, limit=limit, offset=offset
-        )
+def case_keys(run_id: str, variant: str, wanted: queries.CaseFilter, sort: queries.Sort) -> tuple[queries.CaseKey, ...]:
+    """The cases that fit a filter, sorted."""
+    return _case_keys(url(), run_id, variant, wanted, sort)
 
 
-def case_detail(run_id: str, variant: str, flip: queries.Flip) -> queries.CaseDetail:
-    """The case of a flip with both answers and their scores."""
+def compared(run_id: str, keys: Sequence[queries.CaseKey]) -> tuple[queries.Compared, ...]:
+    """These cases with both answers."""
     with _open() as store:
-        return queries.case_detail(store, run_id, variant, flip.evalset, flip.case_id, flip.repeat)
+        return queries.compared(store, run_id, keys)
+
+
+def case_detail(run_id: str, variant: str, key: queries.CaseKey) -> queries.CaseDetail:
+    """One case with all that was measured of both answers."""
+    with _open() as store:
+        return queries.case_detail(store, run_id, variant, key.evalset, key.case_id, key.repeat)
 
 
 def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
@@ -228,3 +219,11 @@ def _flipped_cases(url: str, run_id: str, variant: str, of: tuple[queries.Judged
 def _drift_by_position(url: str, run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
     with _open() as store:
         return queries.drift_by_position(store, run_id, variant)
+
+
+@st.cache_data(ttl=FRESH, max_entries=64, show_spinner=False)
+def _case_keys(
+    url: str, run_id: str, variant: str, wanted: queries.CaseFilter, sort: queries.Sort
+) -> tuple[queries.CaseKey, ...]:
+    with _open() as store:
+        return queries.case_keys(store, run_id, variant, wanted, sort)

@@ -13,16 +13,6 @@ from datetime import datetime
 from qualgate.escaping import visible
 from qualgate.report.diff import EMPTY, marked
 
-COLOURS = {  # one colour a word, everywhere; the word itself always stands beside it
-    "approve": "#1a7f37",
-    "block": "#cf222e",
-    "review": "#9a6700",
-    "undecided": "#57708a",
-    "invalid": "#24292f",
-    "proven": "#1a7f37",
-    "broken": "#cf222e",
-}
-
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
 
 
@@ -40,7 +30,7 @@ def chip(word: str | None) -> str:
     """A verdict word as a coloured label."""
     if word is None:
         return '<span class="qg-chip qg-open">no verdict</span>'
-    return f'<span class="qg-chip" style="background:{COLOURS.get(word, "#57708a")}">{escape(word)}</span>'
+    return f'<span class="qg-chip {escape(word)}">{escape(word)}</span>'
 
 
 def overrules(action: str, word: str | None) -> bool:
@@ -51,12 +41,16 @@ def overrules(action: str, word: str | None) -> bool:
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
     """Cells are HTML already: pass stored text through `escape`. `numbers`: columns set to the right."""
     marks = dict.fromkeys(numbers, ' class="qg-number"')
+    heads = "".join(f"<th{marks.get(index, '')}>{head}</th>" for index, head in enumerate(headers))
 
-    def row(tag: str, cells: Sequence[str]) -> str:
-        return "".join(f"<{tag}{marks.get(index, '')}>{cell}</{tag}>" for index, cell in enumerate(cells))
+    def row(cells: Sequence[str]) -> str:
+        named = enumerate(zip(headers, cells, strict=True))
+        return "".join(
+            f'<td data-name="{head}"{marks.get(index, "")}><div>{cell}</div></td>' for index, (head, cell) in named
+        )
 
-    body = "".join(f"<tr>{row('td', [f'<div>{cell}</div>' for cell in cells])}</tr>" for cells in rows)
-    return f'<div class="qg-scroll"><table class="qg-table"><tr>{row("th", headers)}</tr>{body}</table></div>'
+    body = "".join(f"<tr>{row(cells)}</tr>" for cells in rows)
+    return f'<div class="qg-scroll"><table class="qg-table"><thead><tr>{heads}</tr></thead>{body}</table></div>'
 
 
 def diff(before: str, after: str) -> tuple[str, str]:

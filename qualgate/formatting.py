@@ -31,6 +31,11 @@ def value_text(metric: str, value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def score_text(value: float | None) -> str:
+    """One answer's score: `right`, `wrong`, a share, or – where nobody could judge it."""
+    return "–" if value is None else {0.0: "wrong", 1.0: "right"}.get(value, f"{value:.2f}")
+
+
 def difference_text(comparison: Comparison) -> str:
     """In points where the metric is one of quality."""
     if comparison.difference is None:

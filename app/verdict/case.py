@@ -5,18 +5,28 @@ from __future__ import annotations
 import streamlit as st
 from qualgate_app.text import diff, escape, plain_block, table
 
-from qualgate.formatting import counted, ms_text, prompt_text, reference_text
-from qualgate.store.queries import Answer, CaseDetail, Flip
+from qualgate.formatting import counted, ms_text, prompt_text, reference_text, score_text
+from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
 
 
-def show_case(flip: Flip, detail: CaseDetail) -> None:
-    """All of one flip; what only one answer has is marked."""
-    moved = "right → wrong" if flip.direction == "lost" else "wrong → right"
-    moved += " · changes in the A/A arm too" if flip.noisy else ""
-    st.html(
-        f"<b>{escape(flip.evalset)} / {escape(flip.case_name)}</b> · {escape(flip.metric)} · {moved}"
-        f'<div class="qg-quiet qg-long">{escape(flip.reason)}</div>'
-    )
+def scores_text(one: Compared) -> str:
+    """What became of each score, as HTML."""
+    return "<br>".join(f"{escape(name)} {_moved(*pair)}" for name, pair in one.scores.items())
+
+
+def _moved(before: float | None, after: float | None) -> str:
+    text = f"{score_text(before)} → {score_text(after)}"
+    return f"<b>{text}</b>" if before != after else text
+
+
+def show_case(key: CaseKey, one: Compared, detail: CaseDetail) -> None:
+    """All of one case; what only one answer has is marked."""
+    st.html(f"<b>{escape(key.name)}</b>{' · changes in the A/A arm too' if key.noisy else ''}")
+    prompt, reference = st.columns(2)
+    with prompt:
+        st.html(f'<div class="qg-quiet">prompt</div>{plain_block(prompt_text(detail.body))}')
+    with reference:
+        st.html(f'<div class="qg-quiet">reference</div>{plain_block(reference_text(detail.body))}')
     left, right = diff(detail.baseline.text, detail.variant.text)
     columns = st.columns(2)
     for column, name, answer, shown in (
@@ -29,34 +39,13 @@ def show_case(flip: Flip, detail: CaseDetail) -> None:
         margin = detail.variant.margin_at_divergence
         sure = "" if margin is None else f", chosen with a margin of {margin:.2f} over the runner-up (logits)"
         st.caption(f"The answers part at token {detail.variant.first_divergence}{sure}.")
-    prompt, reference = st.columns(2)
-    with prompt:
-        st.html(f'<div class="qg-quiet">prompt</div>{plain_block(prompt_text(detail.body))}')
-    with reference:
-        st.html(f'<div class="qg-quiet">reference</div>{plain_block(reference_text(detail.body))}')
-    st.html(
-        table(
-            ["arm", "metric", "value", "why", "scorer"],
-            [
-                (
-                    name,
-                    escape(one.metric),
-                    "–" if one.value is None else f"{one.value:g}",
-                    escape(one.reason),
-                    escape(one.scorer),
-                )
-                for name, answer in (("baseline", detail.baseline), ("variant", detail.variant))
-                for one in answer.scores
-            ],
-        )
-    )
+    scorers = {score.metric: score.scorer for score in detail.variant.scores}
+    rows = [
+        [escape(name), *map(score_text, pair), escape(one.reasons.get(name, "")), escape(scorers.get(name, ""))]
+        for name, pair in one.scores.items()
+    ]
+    st.html(table(["metric", "baseline", "variant", "why", "scorer"], rows))
 
 
 def _measured(answer: Answer) -> str:
-    if answer.status != "done":
-        why = {
-            "error": f"could not be run: {escape(answer.error)}",
-            "settled": "not asked: the verdict was settled before",
-        }
-        return why.get(answer.status, "not run yet")
     return f"{counted(len(answer.token_ids), 'token')} · {escape(answer.finish_reason or '')} · {ms_text(answer.e2e)}"

@@ -96,5 +96,5 @@ def _gate_file(run: RunSummary, found: StoredVerdict) -> None:
         rules = "\n".join([*tiers, f"alpha {found.policy.alpha:g} · review {found.policy.review}"])
         st.code(visible(rules), language=None, wrap_lines=True)
         st.caption("The run's gate file:")
-    st.code(visible(run.gate_file), language="yaml", wrap_lines=True)
+    st.code(visible(run.gate_file), language=None, wrap_lines=True)
     st.caption(f"verdict {found.sha256[:16]}… of {when(found.created_at)} · policy {found.policy_sha256[:16]}…")

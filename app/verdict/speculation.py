@@ -32,7 +32,7 @@ def _level(level: DraftLevel, *, named: bool) -> None:
     if picture := plots.acceptance(level.positions):
         who = f"Level {level.level}, {label(level.proposer)}. " if named else ""
         st.caption(f"{who}{plots.ACCEPTANCE_CAPTION}.")
-        charts.show(picture, "accepted by the token's place in the draft")
+        charts.show(picture, f"level {level.level}: accepted by the token's place in the draft")
     places = [[escape(cell) for cell in row] for row in speculation.position_rows(level)]
     tasks = [[escape(cell) for cell in row] for row in speculation.task_rows(level)]
     left, right = st.columns(2)

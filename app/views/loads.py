@@ -81,7 +81,7 @@ def show_one(one: StoredLoad) -> None:
     with st.expander("Servers"):
         st.html(table(("arm", "declared"), [[escape(arm), escape(told)] for arm, told in body["declared"].items()]))
     with st.expander("Gate file"):
-        st.code(visible(one.gate_file), language="yaml", wrap_lines=True)
+        st.code(visible(one.gate_file), language=None, wrap_lines=True)
         st.caption(f"rules, limits and levels {one.policy_sha256[:16]}…")
 
 

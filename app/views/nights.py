@@ -44,7 +44,7 @@ def show_trend(one: ShownTrend) -> None:
     means = f"{100 * one.first:.1f} → {100 * one.last:.1f} %"
     st.html(f"<b>{escape(one.arm)}</b> {escape(one.metric)} · {means} · <b>{state}</b>")
     for line in one.falls:
-        st.html(f'<span style="color:#cf222e">{escape(line)}</span>')
+        st.html(f'<span class="qg-fell">{escape(line)}</span>')
     if one.picture is not None:
         charts.show(one.picture, f"{one.arm} {one.metric}, night by night")
     st.html(f'<span class="qg-quiet">{escape(one.against)}</span>')

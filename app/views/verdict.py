@@ -7,8 +7,8 @@ from qualgate_app import data
 from qualgate_app.address import asked, keep
 from qualgate_app.paging import link_loads
 from qualgate_app.text import chip, escape, label, when
+from qualgate_app.verdict.cases import cases_query, show_cases
 from qualgate_app.verdict.decision import show_decision
-from qualgate_app.verdict.flips import show_flips
 from qualgate_app.verdict.four_arms import show_four_arms
 from qualgate_app.verdict.rules import show_rules, show_sizes
 from qualgate_app.verdict.setting import show_setting
@@ -17,7 +17,7 @@ from qualgate_app.verdict.weights_and_cache import show_weights_and_cache
 
 from qualgate.errors import QualgateError, UsageError
 from qualgate.formatting import counted
-from qualgate.records import Verdict
+from qualgate.records import Comparison, Verdict
 from qualgate.store.queries import RunSummary, StoredVerdict
 
 MEANING = {
@@ -47,19 +47,23 @@ def show() -> None:
     _header(run, found)
     if shown.checking:
         _await_check(run.run_id)
-    counts = data.flip_counts(run.run_id, variant)
-    left, right = st.columns([5, 3], gap="large")
-    with left:
-        _why(found.verdict)
-        show_sizes(run, found)
-    with right:
+    evidence, decision = st.columns([7, 3], gap="large")
+    with evidence:
+        _evidence(run, found)
+    with decision:
         show_decision(shown, found)
+
+
+def _evidence(run: RunSummary, found: StoredVerdict) -> None:
+    variant = found.verdict.variant
+    _why(run, found.verdict)
+    show_sizes(run, found)
+    if found.verdict.word != "invalid":  # its evidence is nothing to draw
+        show_cases(run, variant, data.flip_counts(run.run_id, variant))
     show_four_arms(run)
     show_rules(found)
     show_weights_and_cache(found.verdict)
     show_speculation(found.verdict)
-    if found.verdict.word != "invalid":  # its evidence is nothing to draw
-        show_flips(run, variant, counts)
     show_setting(run, found)
 
 
@@ -105,13 +109,23 @@ def _header(run: RunSummary, found: StoredVerdict) -> None:
     )
 
 
-def _why(verdict: Verdict) -> None:
-    first, *rest = verdict.reasons or ("no reason was recorded",)
-    items = "".join(f'<li><div class="qg-long">{escape(reason)}</div></li>' for reason in rest)
-    st.html(
-        f'<div class="qg-reason">{escape(first)}</div><div class="qg-quiet">{MEANING.get(verdict.word, "")}</div>'
-        f'<ul class="qg-reasons">{items}</ul>'
-    )
+def _why(run: RunSummary, verdict: Verdict) -> None:
+    sets = {item.name for item in run.evalsets}
+    for place, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
+        measured = next((one for one in verdict.comparisons if _is_about(reason, one)), None)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.html(f'<div class="{"qg-long" if place else "qg-reason"}">{escape(reason)}</div>', width="stretch")
+            if measured is not None:
+                query = {"run": run.run_id, "variant": verdict.variant, **cases_query(measured, sets)}
+                st.page_link("views/verdict.py", label="Cases", icon=":material/table_rows:", query_params=query)
+        if not place:
+            st.caption(MEANING.get(verdict.word, ""))
+
+
+def _is_about(reason: str, one: Comparison) -> bool:
+    """Whether the table of cases has something to show of it: cases that flipped, or drift."""
+    shown = one.lost is not None or one.metric.startswith("drift.")
+    return shown and reason.startswith(f"{one.metric} [{one.slice}]")
 
 
 show()

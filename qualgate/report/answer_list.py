@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from qualgate.escaping import visible, visible_line
-from qualgate.formatting import counted
+from qualgate.formatting import counted, score_text
 from qualgate.report import screen
 from qualgate.report.screen import indented
 from qualgate.store.queries import Compared
@@ -25,7 +25,7 @@ def print_answers(variant: str, found: Sequence[Compared], total: int, scoring: 
     for one in found:
         ended = "" if one.ended[0] == one.ended[1] == "eos" else f"  ended by {one.ended[0]}, {one.ended[1]}"
         scores = "  ".join(
-            f"{visible_line(name)} {_score(old)} → {_score(new)}" for name, (old, new) in one.scores.items()
+            f"{visible_line(name)} {score_text(old)} → {score_text(new)}" for name, (old, new) in one.scores.items()
         )
         console.print(Text.assemble("\n", (visible_line(one.name), "bold"), f"  {scores}{visible_line(ended)}"))
         for name, reason in one.reasons.items():
@@ -40,10 +40,6 @@ def print_answers(variant: str, found: Sequence[Compared], total: int, scoring: 
             console.print(indented(Text(_shown(text)), 4))
     if total > len(found):
         console.print(Text(f"\n{total - len(found):,} more: --limit {total} shows all", style="dim"))
-
-
-def _score(value: float | None) -> str:
-    return "–" if value is None else {0.0: "wrong", 1.0: "right"}.get(value, f"{value:.2f}")
 
 
 def _shown(text: str) -> str:

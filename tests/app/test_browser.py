@@ -18,7 +18,7 @@ from qualgate.store.database import open_store
 from tests.app.conftest import HOSTILE
 from tests.app.loads import load_of
 from tests.app.server import started
-from tests.verification.escapes.screens import SCREENS, VARIANT, attacked_store
+from tests.verification.escapes.screens import VARIANT, attacked_store
 
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = [
@@ -53,7 +53,7 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
     page.on(
         "request", lambda sent: None if sent.url.startswith((dashboard, "data:", "blob:")) else outside.append(sent.url)
     )
-    page.goto(dashboard)
+    page.goto(f"{dashboard}/queue")
     expect(page.get_by_text("5 variants")).to_be_visible()
     for _ in range(12):  # a click while the page is still being drawn is lost, and a reader clicks again
         with contextlib.suppress(Error):
@@ -84,6 +84,7 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
 def test_no_page_is_wider_than_its_viewport_or_breaks_its_policy_whatever_an_answer_holds(tmp_path, browser):
     run = attacked_store(tmp_path / "q.db")
     with open_store(f"sqlite:///{tmp_path / 'q.db'}") as store:
+        cases = [key.name for key in queries.case_keys(store, run, VARIANT)]
         load = loads.add(store, HOSTILE, HOSTILE, "f" * 64, 0, load_of({VARIANT: 0.8}, server=HOSTILE))
     verdict = f"/verdict?run={run}&variant={quote(VARIANT)}"
     with started(f"sqlite:///{tmp_path / 'q.db'}") as (url, _):
@@ -92,7 +93,7 @@ def test_no_page_is_wider_than_its_viewport_or_breaks_its_policy_whatever_an_ans
         told: list[str] = []
         page.on("console", lambda said: told.append(said.text) if "Content Security Policy" in said.text else None)
         pages = "/", "/runs", "/decisions", "/loads", f"/loads?load={load}"
-        for path in (*pages, *(f"{verdict}&flip={flip}" for flip in range(1, len(SCREENS) + 1))):
+        for path in (*pages, *(f"{verdict}&case={quote(case)}" for case in cases)):
             page.goto(url + path)
             page.wait_for_selector(".stApp[data-test-script-state=notRunning] [data-testid=stHeading]")
             if path.startswith(verdict):

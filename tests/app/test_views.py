@@ -18,7 +18,7 @@ from qualgate.store import decisions, queries, runs
 from qualgate.store.database import open_store
 from tests.gate.four import POLICY, alike, evidence
 from tests.gate.four_arm.test_verdict import CHEAPER
-from tests.store.made import make_plan, make_results, make_run
+from tests.store.made import make_plan, make_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,27 +68,6 @@ def test_a_verdict_says_why_and_shows_the_first_loss_side_by_side(made, open_pag
     assert "prompt" in page
     assert "reference" in page
     assert len(app.get("iframe")) == 4, "rules of quality, other rules, flips, drift"
-
-
-def test_flips_are_filtered_and_walked_through(made, open_page):
-    app = open_page("verdict", run=made.complete, variant="int2-g32")
-    app.selectbox(key="set").select("tool_calls").run()
-    app.selectbox(key="metric").select("tool_call.valid").run()
-    first = shown(app)
-    assert "tool_calls / " in first
-    press(app, "Next").run()
-    second = shown(app)
-    assert "\n2 of " in second
-    assert first != second
-    assert app.query_params["flip"] == "2"
-    app.selectbox(key="direction").select("wrong → right").run()
-    assert "flip" not in app.query_params, "another filter starts at its first flip"
-
-
-def test_a_link_opens_the_same_variant_with_the_same_filters(made, open_page):
-    app = open_page("verdict", run=made.complete, variant="int2-g32", set="tool_calls", flip="3")
-    assert app.selectbox(key="set").value == "tool_calls"
-    assert "\n3 of " in shown(app)
 
 
 def test_approving_with_name_and_reason_is_recorded_and_shown(made, open_page):
@@ -152,8 +131,9 @@ def test_a_page_past_the_end_shows_the_last_one(made, open_page, view):
 def test_an_address_that_asks_for_nonsense_is_answered_plainly(made, open_page):
     options = {"run": made.complete, "variant": "int2-g32"}
     nonsense = "9" * 5000
-    assert "of " in shown(open_page("verdict", **options, flip=nonsense))
-    assert "Rules" in shown(open_page("verdict", **options, direction=nonsense, metric=nonsense, set=nonsense))
+    names = ("case", "show", "metric", "set", "sort")
+    assert "1 of " in shown(open_page("verdict", **options, **dict.fromkeys(names, nonsense)))
+    assert "0 cases with these filters" in shown(open_page("verdict", **options, search=nonsense[:400]))
     assert "9" * 201 not in shown(open_page("verdict", run=nonsense))
 
 
@@ -267,17 +247,6 @@ def test_each_arm_of_a_four_arm_run_shows_which_one_to_serve(made, open_page, va
     assert "Try first: neither" in page
 
 
-def test_a_flip_that_the_baseline_makes_against_itself_is_named(made, open_page):
-    wrong = {"int2-g32": 0.5, "baseline@aa": 0.9}
-    with open_store(made.url) as store:
-        run_id = make_run(store, make_plan(cases=6, seed=5, wrong=wrong), wrong)
-        flips = queries.flips(store, run_id, "int2-g32", direction="lost")
-    assert flips[-1].noisy
-    page = shown(open_page("verdict", run=run_id, variant="int2-g32", flip=str(len(flips))))
-    assert "changes in the A/A arm too" in page
-    assert "comes last in each direction" in page
-
-
 def test_decisions_that_overrule_the_gate_are_marked_and_counted(made, open_page):
     with open_store(made.url) as store:
         for variant, action in (("int8", "approve"), ("int4-g32", "approve"), ("int2-g32", "block")):
@@ -302,5 +271,5 @@ def test_the_pages_of_invalid_evidence_draw_nothing_of_it(made, open_page):
         runs.finish(store, run.run_id, tuple(bad), complete=True)
     page = shown(open_page("verdict", run=run.run_id, variant="int2-g32"))
     assert "says nothing about the variant" in page
-    assert "Flips" not in page
+    assert "Cases" not in page
     assert "Drift by position" not in page

@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "qualgate_kernels": set(),
     "qualgate_evalsets": {"identity"},
     "qualgate_migrations": {"store"},
-    "qualgate_app": {"store", "errors", "records", "escaping", "formatting", "report"},
+    "qualgate_app": FLOOR | {"store", "report"},
 }
 
 # What a report and the dashboard show alike: the words of a four-arm answer and of speculation, served arms side

@@ -30,5 +30,5 @@ __all__ = [
 
 
 def style() -> str:
-    """How pictures look on a light ground. A page that is dark too gives the same colours other values after it."""
+    """How pictures look, on a light ground and on a dark one."""
     return (files(__name__) / "plots.css").read_text(encoding="utf-8")

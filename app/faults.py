@@ -1,0 +1,33 @@
+"""A plain message in place of a traceback, where the store cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import streamlit as st
+from qualgate_app import data
+from qualgate_app.text import chip
+
+from qualgate.errors import IntegrityError, QualgateError, StoreVersionError
+from qualgate.escaping import visible
+
+HEADINGS = {
+    StoreVersionError: "This store and this program do not fit together",
+    IntegrityError: "Stored evidence is not what was recorded",
+}
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Show what an error says, and where. Around each page, and around each part that is drawn again by itself."""
+    try:
+        yield
+    except QualgateError as error:
+        if isinstance(error, IntegrityError):
+            st.html(chip("invalid"))
+        st.header(HEADINGS.get(type(error), "The dashboard cannot show this"))
+        st.text(visible(str(error)))
+        st.caption("Store")
+        st.code(data.url(), language=None)
+        st.button("Try again", icon=":material/refresh:")

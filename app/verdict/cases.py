@@ -1,0 +1,134 @@
+"""A table of a variant's cases with filters, search and sorting, and one of them side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+from qualgate_app import charts, data
+from qualgate_app.address import asked, keep
+from qualgate_app.faults import explained
+from qualgate_app.text import escape
+from qualgate_app.verdict.case import scores_text, show_case
+
+from qualgate.escaping import visible
+from qualgate.formatting import counted
+from qualgate.records import NOISE, Comparison
+from qualgate.report import plots
+from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, FlipCount, RunSummary
+
+SIZE = 8  # rows of the table
+EVERY, ANY = "every case", "all"
+CLIPPED = 160  # characters of an answer in the table
+
+
+def cases_query(one: Comparison, evalsets: set[str]) -> dict[str, str]:
+    """The filters, as the address has them, under which the table shows what a rule measured."""
+    query = {"show": "lost", "metric": one.metric} if one.lost is not None else {"show": EVERY, "sort": "KL"}
+    kind, _, value = one.slice.partition(":")
+    if one.slice in evalsets:
+        query["set"] = one.slice
+    elif kind in ("task", "tag") and value:
+        query["search"] = f'"{value}"'  # as the stored case holds it
+    return query
+
+
+@st.fragment
+def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
+    """The cases that the address and the filters ask for; of them the worst is open until another one is."""
+    st.subheader("Cases", anchor="cases")
+    with explained():
+        if (picture := plots.flips(counts)) is not None:
+            charts.show(picture, "right → wrong and wrong → right by set")
+        wanted, sort = _filters(run, counts)
+        keys = data.case_keys(run.run_id, variant, wanted, sort)
+        st.caption(_found(run, wanted, len(keys)))
+        if not keys:
+            return
+        names = [key.name for key in keys]
+        opened = _opened((run.run_id, variant, wanted, sort))
+        at = names.index(opened) if opened in names else 0
+        first = at - at % SIZE
+        shown = data.compared(run.run_id, keys[first : first + SIZE])
+        _table(keys[first : first + SIZE], shown, at - first)
+        _turn(names, at)
+        show_case(keys[at], shown[at - first], data.case_detail(run.run_id, variant, keys[at]))
+
+
+def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any]:
+    def chosen(label: str, options: list[str], index: int = 0) -> Any:
+        return st.selectbox(
+            label, options, index, key=label.lower(), format_func=visible, bind="query-params", width=160
+        )
+
+    with st.container(horizontal=True):
+        show = chosen("Show", [EVERY, *SHOWS], int(any(one.lost for one in counts)))
+        evalset = chosen("Set", [ANY, *(item.name for item in run.evalsets)])
+        metric = chosen("Metric", [ANY, *dict.fromkeys(one.metric for one in counts)])
+        sort = chosen("Sort", list(SORTS), SORTS.index("KL"))
+        search = st.text_input("Search", key="search", bind="query-params", width=160, max_chars=400)
+    return CaseFilter(
+        evalset=None if evalset == ANY else evalset,
+        show=None if show == EVERY else show,
+        metric=None if metric == ANY else metric,
+        search=search or "",
+    ), sort
+
+
+def _found(run: RunSummary, wanted: CaseFilter, count: int) -> str:
+    text = counted(count, "case") + ("" if count else " with these filters")
+    if wanted.show in ("lost", "gained") and any(arm.name.endswith(NOISE) for arm in run.arms):
+        text += ". What the baseline changes against itself (the A/A arm) says little, and comes last"
+    return text
+
+
+HEADS = ("case", "baseline", "variant", "scores", "KL", "tokens", "first difference")
+
+
+def _table(keys: tuple[CaseKey, ...], shown: tuple[Compared, ...], opened: int) -> None:
+    st.html(f'<div class="qg-case qg-heads">{"".join(f"<div>{head}</div>" for head in HEADS)}</div>')
+    for place, (key, one) in enumerate(zip(keys, shown, strict=True)):
+        with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
+            st.html(_row(key, one), width="stretch")
+            st.button("Open", key=f"open {place}", disabled=place == opened, on_click=_open, args=(key.name,))
+
+
+def _row(key: CaseKey, one: Compared) -> str:
+    cells = (
+        f"<b>{escape(key.name)}</b>",
+        f'<div class="qg-clip">{escape(one.baseline[:CLIPPED])}</div>',
+        f'<div class="qg-clip">{escape(one.variant[:CLIPPED])}</div>',
+        scores_text(one),
+        "–" if key.kl is None else f"{key.kl:.3g}",
+        f"{key.tokens[0]} → {key.tokens[1]}",
+        "–" if one.first_divergence is None else f"token {one.first_divergence}",
+    )
+    named = (f'<div data-name="{head}"><div>{cell}</div></div>' for head, cell in zip(HEADS, cells, strict=True))
+    return f'<div class="qg-case">{"".join(named)}</div>'
+
+
+def _turn(names: list[str], at: int) -> None:
+    last, page = len(names) - 1, at - at % SIZE
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for text, shortcut, to in (
+            ("Previous", "k", at - 1),
+            ("Next", "j", at + 1),
+            ("Page before", None, page - SIZE),
+            ("Page after", None, page + SIZE),
+        ):
+            name = names[to] if 0 <= to <= last else ""
+            st.button(text, shortcut=shortcut, disabled=not name, on_click=_open, args=(name,))
+        st.caption(f"{at + 1:,} of {len(names):,}")
+
+
+def _open(name: str) -> None:
+    st.query_params["case"] = name
+
+
+def _opened(filters: tuple[object, ...]) -> str:
+    """The case in the address. Other filters begin at their first case."""
+    if st.session_state.get("cases", filters) != filters:
+        st.query_params.pop("case", None)
+    st.session_state.cases = filters
+    keep(case=asked("case"))
+    return asked("case")

@@ -1,0 +1,89 @@
+"""The table of cases: as `qualgate answers` lists them, sorted, searched, walked through, and kept in the address."""
+
+from __future__ import annotations
+
+import pytest
+
+from qualgate.store import queries
+from qualgate.store.database import open_store
+from tests.app.test_views import press, shown
+from tests.store.made import make_plan, make_run
+
+VARIANT = "int2-g32"
+
+
+@pytest.fixture
+def opened(made, open_page):
+    """Open the page of the variant with most losses, with these filters in the address."""
+    return lambda **query: open_page("verdict", run=made.complete, variant=VARIANT, **query)
+
+
+def stored(made, sort: queries.Sort = "KL", **wanted) -> list[str]:
+    """The names of these cases, in order."""
+    with open_store(made.url) as store:
+        keys = queries.case_keys(store, made.complete, VARIANT, queries.CaseFilter(**wanted), sort)
+    return [key.name for key in keys]
+
+
+def listed(app) -> list[str]:
+    """The names in the table, in order."""
+    rows = [str(one.proto.body) for one in app.get("html") if 'data-name="case"' in str(one.proto.body)]
+    return [row.split("<b>")[1].split("</b>")[0] for row in rows]
+
+
+@pytest.mark.parametrize("sort", queries.SORTS)
+def test_the_table_opens_at_the_losses_and_is_sorted(made, opened, sort):
+    app = opened(sort=sort)
+    lost = stored(made, sort, show="lost")
+    assert listed(app) == lost[:8]
+    assert f"1 of {len(lost)}" in shown(app)
+
+
+def test_each_filter_of_the_command_is_one_of_the_page(made, opened):
+    app = opened()
+    assert app.selectbox(key="show").options == ["every case", *queries.SHOWS]
+    app.selectbox(key="show").select("gained").run()
+    app.selectbox(key="set").select("tool_calls").run()
+    assert listed(app) == stored(made, show="gained", evalset="tool_calls")[:8]
+
+
+def test_a_case_is_opened_from_its_row_and_the_next_by_a_key(made, opened):
+    app, lost = opened(), stored(made, show="lost")
+    app.button(key="open 2").click().run()
+    assert app.query_params["case"] == lost[2]
+    assert "\n3 of " in shown(app)
+    press(app, "Next").run()
+    assert app.query_params["case"] == lost[3]
+    press(app, "Page after").run()
+    assert listed(app) == lost[8:16]
+    app.selectbox(key="show").select("every case").run()
+    assert "case" not in app.query_params, "another filter starts at its first case"
+
+
+def test_an_address_opens_the_same_case_with_the_same_filters(made, opened):
+    found = stored(made, "length", show="lost", evalset="tool_calls", metric="tool_call.valid")
+    app = opened(show="lost", set="tool_calls", metric="tool_call.valid", sort="length", case=found[-1])
+    assert f"{len(found)} of {len(found)}" in shown(app)
+    with open_store(made.url) as store:
+        case = queries.case_keys(store, made.complete, VARIANT)[0]
+        text = queries.compared(store, made.complete, [case])[0].prompt
+    assert case.name in listed(opened(show="every case", search=text.split(": ", 1)[1].upper()))
+
+
+def test_a_reason_that_names_a_slice_links_to_its_cases(made, opened):
+    links = [one.proto for one in opened().get("page_link") if one.proto.label == "Cases"]
+    queries_of = [dict(part.split("=", 1) for part in one.query_string.split("&")) for one in links]
+    pooled = next(one for one in queries_of if "set" not in one)
+    assert (pooled["show"], pooled["metric"], pooled["variant"]) == ("lost", "exact_match", VARIANT)
+    assert {one["set"] for one in queries_of if "set" in one} >= {"tool_calls"}
+
+
+def test_a_case_that_the_baseline_changes_against_itself_is_named_and_last(made, open_page):
+    wrong = {VARIANT: 0.5, "baseline@aa": 0.9}
+    with open_store(made.url) as store:
+        run_id = make_run(store, make_plan(cases=6, seed=5, wrong=wrong), wrong)
+        keys = queries.case_keys(store, run_id, VARIANT, queries.CaseFilter(show="lost"), "KL")
+    assert keys[-1].noisy
+    page = shown(open_page("verdict", run=run_id, variant=VARIANT, case=keys[-1].name))
+    assert "changes in the A/A arm too" in page
+    assert "and comes last" in page
