@@ -75,7 +75,9 @@ def test_a_reviewer_approves_from_the_queue(made, dashboard, browser):
         decisions.check_chain(store)
 
     page.goto(f"{dashboard}/verdict?run={made.hostile}&variant=int2-g32")
-    expect(page.locator(".qg-text").nth(1)).to_contain_text(re.compile(r"<script>.*<img src=x.*\\u202egnp"))
+    expect(page.locator(".qg-text").nth(3)).to_contain_text(re.compile(r"<script>.*<img src=x.*\\u202egnp"))
+    page.get_by_role("button", name="Next").click()
+    page.wait_for_url("**&case=*")
     assert page.evaluate("window.owned") is None
     assert outside == []
 
