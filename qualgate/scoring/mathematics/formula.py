@@ -72,8 +72,8 @@ class Formula(Cursor):
         return self.takes_command("pm", "mp")
 
     def multiplied(self) -> Node:
-        """Factors of one term."""
-        left = self.beside()
+        """Factors of one term, the first with a sign of its own: `2x + -3`."""
+        left = self.signed()
         while True:
             if self.takes("*") or self.takes_command("times", "cdot", "ast"):
                 left = _product(left, self.signed())

@@ -27,7 +27,8 @@ _SENTENCE = re.compile(
 )
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _NUMBER = re.compile(
-    r"[-−]?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:\s?/\s?[0-9]+)?\s?%?"
+    r"[-−]?(?:[0-9]{1,9} [0-9]{1,9}/[0-9]{1,9}|(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?:[ \u00a0\u202f][0-9]{3})+)"
+    r"(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:\s?/\s?[0-9]+)?|\.[0-9]+)\s?%?"
 )
 MAX_LINE = 4_000  # characters of the end of a text, where no formula is marked
 MAX_TAIL = 20_000  # characters of the end of a text in which formulas are looked for

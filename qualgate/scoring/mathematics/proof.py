@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from qualgate.sandbox import killable
@@ -109,9 +110,9 @@ def same(answer: str, reference: str, declared: Mapping[str, Any] | None = None)
 
     Unread where one cannot be read, Undecided where nobody can say, killable.Killed where it was ended.
     """
-    one, other, tolerance = read(answer), read(reference), Tolerance.of({"tolerance": declared} if declared else {})
+    tolerance = Tolerance.of({"tolerance": declared} if declared else {})
     try:
-        return Comparison(prover=NotHere(), tolerance=tolerance).same(one, other)
+        return Comparison(prover=NotHere(), tolerance=tolerance).same(*_both(answer, reference))
     except Elsewhere:
         verdict, reason = killable.run(compared, answer, reference, declared, within=WITHIN)
     if verdict is None:
@@ -123,6 +124,24 @@ def compared(answer: str, reference: str, declared: Mapping[str, Any] | None) ->
     """The child's part: the verdict, or None and why there is none."""
     tolerance = Tolerance.of({"tolerance": declared} if declared else {})
     try:
-        return Comparison(prover=ByPoints(), tolerance=tolerance).same(read(answer), read(reference)), ""
+        return Comparison(prover=ByPoints(), tolerance=tolerance).same(*_both(answer, reference)), ""
     except Undecided as error:
         return None, str(error)
+
+
+def _both(answer: str, reference: str) -> tuple[Node, Node]:
+    r"""Both trees. A log without a base is of base 10, as contests write it, unless one of them names `\ln` or e."""
+    one, other = read(answer), read(reference)
+    if _is_natural(one) or _is_natural(other):
+        return one, other
+    return _to_base_10(one), _to_base_10(other)
+
+
+def _is_natural(node: Node) -> bool:
+    named = node.name == "e" if node.op == "name" else node.op == "call" and node.name in ("ln", "exp")
+    return named or any(map(_is_natural, node.args))
+
+
+def _to_base_10(node: Node) -> Node:
+    name = "lg" if node.op == "call" and node.name == "log" and len(node.args) == 1 else node.name
+    return replace(node, name=name, args=tuple(map(_to_base_10, node.args)))

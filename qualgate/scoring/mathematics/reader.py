@@ -31,6 +31,8 @@ def read(text: str) -> Node:
     found = tokens(text)
     while found and found[-1] in (("symbol", "."), ("symbol", ","), ("symbol", ";")):
         found.pop()
+    if len(found) > 1 and found[0] in (("symbol", "="), ("command", "approx")):
+        del found[0]
     if len(found) > MAX_TOKENS:
         raise Unread("limit", f"an expression of {len(found):,} signs, {MAX_TOKENS:,} are read")
     if not found:
@@ -133,7 +135,7 @@ class _Answer(Formula):
             self.take()
         value, behind = self.added(), ""
         while (self.next[0] in ("word", "text") and self.next not in SEPARATORS) or (
-            behind and self.next[1] in ("/", "^", ".", "number", "-") and self.next != END
+            behind and (self.next[1] in ("/", "^", ".", "number", "-") or behind == "base") and self.next != END
         ):
             behind += (" " if behind else "") + self.take()[1]
             if self.found[self.place - 1] == ("symbol", "^"):

@@ -6,8 +6,9 @@ What is settled here, by rules; two values that are no rational numbers are the 
   cut off from: 0.333333 is 1/3. A case's tolerance widens both
 - `5\%` is 1/20 and 5; units are overlooked where only one side has one, or one that nobody knows; of two known ones
   that differ the answer is wrong
+- a number in base 2 is none in base 10: `101_2` is not 101; without a base it is of base 10
 - a bare list and a set know no order, a pair does; `1,2` is `(1,2)`; `\{1,2\}` is not
-- `x=3` is 3 and not `y=3`; equations and inequalities are the same where one side is a multiple of the other
+- `x=3` is 3 and not `y=3`; `x \in [2,\infty)` is `x \ge 2`; equations and inequalities are the same where one side is a multiple of the other
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Comparison:
 
     def _values(self, one: Node, other: Node) -> bool:
         (one, measured), (other, also) = _measured(one), _measured(other)
-        if measured and also and measured != also:
+        if (measured and also and measured != also) or _base(measured) != _base(also):
             return False
         if "percent" in (one.op, other.op):
             if one.op == other.op:
@@ -206,6 +207,8 @@ def _alike(answer: Node, reference: Node) -> tuple[Node, Node]:
 
 def _interval(node: Node) -> tuple[set[str], Node] | None:
     """The name that a relation bounds by values without names, and the interval."""
+    if node.op == "relation" and node.name == "in" and _is_ranges(node.args[1]):
+        return names_in(node.args[0]), node.args[1]
     if node.op != "relation" or not set(node.name.split()) <= {"<", "<=", ">", ">="}:
         return None
     sides, operators = node.args, node.name.split()
@@ -226,6 +229,12 @@ def _interval(node: Node) -> tuple[set[str], Node] | None:
         return None
     brackets = ("[" if operators[0] == "<=" else "(") + ("]" if operators[1] == "<=" else ")")
     return names, Node("tuple", (low, high)) if brackets == "()" else Node("interval", (low, high), brackets)
+
+
+def _is_ranges(node: Node) -> bool:
+    if node.op == "union":
+        return all(map(_is_ranges, node.args))
+    return node.op == "interval" or (node.op == "tuple" and len(node.args) == 2 and not node.name)
 
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -280,6 +289,10 @@ def _measured(node: Node) -> tuple[Node, str | None]:
         inner, unit = _measured(node.args[0])
         node = Node("neg", (inner,))
     return node, unit
+
+
+def _base(unit: str | None) -> str:
+    return unit if unit and unit.startswith("base") else "base10"
 
 
 def _decimals(node: Node) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from qualgate.scoring.mathematics.tokens import tokens
 from qualgate.scoring.mathematics.tree import Undecided, Unread
 from qualgate.scoring.outcome import cannot_say, found, quote, right, too_long, wrong
 
-METRIC, SCORER = "math", "math/1"
+METRIC, SCORER = "math", "math/2"
 
 
 def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
@@ -31,7 +32,7 @@ def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     reference, answer = reference_of(body), ""
     try:
         answer = final_answer(text)
-        verdict = answer == reference or same(answer, reference, body.get("tolerance"))
+        verdict = answer == reference or _agree(answer, reference, body.get("tolerance"))
     except Unread as error:
         if error.kind == "unknown" and _written_alike(answer, reference):
             return {METRIC: right(METRIC, SCORER, answer)}
@@ -47,6 +48,32 @@ def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     if verdict:
         return {METRIC: right(METRIC, SCORER, answer)}
     return {METRIC: wrong(METRIC, SCORER, "different", f"{quote(answer)} is not {quote(reference)}", answer)}
+
+
+_WRAP = r"\\(?:text|math)(?:bf|rm|it|sf)?\s*\{\s*"
+_OPTION = re.compile(rf"{_WRAP}\(?([A-Z])[).:]\s*(?:\}}(.*)|\s([^{{}}]*)\}})", re.DOTALL)
+_BARE_OPTION = re.compile(rf"(?:{_WRAP}([A-Z])\s*\}}|\(?([A-Z])[).:])(.*)", re.DOTALL)
+_LETTER = re.compile(rf"(?:{_WRAP})?\(?([A-Z])[).:]?\s*\}}?")
+_GAP = re.compile(r"(?:[\s~:]|\\[\s,;:!]|\\q?quad(?![a-z]))+")
+
+
+def _agree(answer: str, reference: str, tolerance: Mapping[str, Any] | None) -> bool:
+    r"""Whether both say the same. Of an option, as `\textbf{(B)} 12`, the letter counts where the other is one letter."""
+    (letter, value), (due, due_value) = _option(answer, reference), _option(reference, answer)
+    if letter and due and (value or due_value):
+        return letter == due and (not value or not due_value or same(value, due_value, tolerance))
+    return same(value or answer, due_value or reference, tolerance)
+
+
+def _option(text: str, other: str) -> tuple[str, str]:
+    """The letter and the value of an option, each "" where there is none. `(B) 12` is one only beside a lone letter."""
+    if lone := _LETTER.fullmatch(text):
+        return lone[1], ""
+    match = _OPTION.fullmatch(text) or (_BARE_OPTION.fullmatch(text) if _LETTER.fullmatch(other) else None)
+    if match is None:
+        return "", ""
+    letter, *rest = (group for group in match.groups() if group is not None)
+    return letter, _GAP.sub("", rest[0], count=1) if _GAP.match(rest[0]) else rest[0]
 
 
 def _written_alike(answer: str, reference: str) -> bool:

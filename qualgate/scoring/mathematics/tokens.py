@@ -30,12 +30,15 @@ _BY_SIGN = str.maketrans(_SIGNS)
 _TEXT = r"(?:text(?:bf|it|rm|normal|sf|tt)?|mbox|hbox|math(?:rm|bf|it|sf|tt|cal|bb|frak|normal)|operatorname\*?|bf|rm)"
 _ENVIRONMENT = re.compile(r"(?:[pbBvV]?matrix|smallmatrix|array|cases|aligned|align\*?)")
 
-# Thousands: `1,234` where no bracket is open; `1{,}234` and `1\,234` everywhere.
+_BY_BLANKS = r"(?<![_^])[1-9][0-9]{0,2}(?:(?:[\ ~\u2009\u202f]|\\[\ ;:])[0-9]{3})+(?![0-9]|\s*/\s*[0-9]{3})"
+# Thousands: `1,234` where no bracket is open; `1{,}234`, `1\,234` and `1 234` everywhere.
 _TOKEN = re.compile(
     r"""(?P<space>(?:\s|~|\$|\\[$,;:!>\ ]|\\(?:q?quad|left|right|m?left|[bB]igg?[lrm]?|displaystyle|textstyle|limits
                    |nolimits|mathstrut|hfill|hspace\{[^{}]{0,20}\}|phantom\{[^{}]{0,20}\})(?![A-Za-z])\.?)+)
       |(?P<repeating>[0-9]{0,40}\.[0-9]{0,40}\\(?:overline|bar|dot)\{[0-9]{1,40}\})
-      |(?P<number>(?:[0-9]{1,3}(?:(?:,|\{,\}|\\,)[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
+      |(?P<number>(?:[0-9]{1,3}(?:(?:,|\{,\}|\\,)[0-9]{3})+(?![0-9])|"""
+    + _BY_BLANKS
+    + r"""|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
       |(?P<wrapped>\\"""
     + _TEXT
     + r"""\s*\{(?P<inner>[^{}$]{0,200})\})
@@ -47,11 +50,11 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
-_FEW = re.compile(r"(?:[0-9]{1,3}(?:(?:\{,\}|\\,)[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
+_FEW = re.compile(rf"(?:[0-9]{{1,3}}(?:(?:\{{,\}}|\\,)[0-9]{{3}})+(?![0-9])|{_BY_BLANKS}|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
 _POWER_OF_TEN = re.compile(r"[eE]([-+]?[0-9]{1,3})(?![0-9A-Za-z.])")
 _LONE_UNIT = re.compile(r"(?<=[0-9}])\s+([mgshLlNJWVAKCF])(?:\^\{?[23]\}?)?\s*\Z")
 _OPENS, _CLOSES = ("(", "[", r"\{"), (")", "]", r"\}")
-_JOINED = re.compile(r"\{,\}|\\,|,")
+_JOINED = re.compile(r"[^0-9.]")
 
 
 def tokens(text: str) -> list[Token]:

@@ -40,13 +40,14 @@ _UNITS = {
 _KNOWN = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 _SQUARED = re.compile(r"(?:sq(?:uare)?\.?|cu(?:bic)?\.?)(?=[a-z])")
 _BASE = re.compile(r"base(?:[0-9]+|two|eight|ten|sixteen)")
+_BASES = {"basetwo": "base2", "baseeight": "base8", "baseten": "base10", "basesixteen": "base16"}
 
 
 def unit_of(written: str) -> str | None:
     """The unit that is written, by one name; None for words that are none that is known, as `apples`."""
     plain = re.sub(r"[\s{}]", "", written).rstrip(".")
     if _BASE.fullmatch(plain):
-        return plain
+        return _BASES.get(plain, plain)
     power = ""
     if found := _SQUARED.match(plain):
         power, plain = "2" if found[0].startswith("sq") else "3", plain[found.end() :]
