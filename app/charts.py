@@ -13,7 +13,10 @@ STYLE = """body { margin: 0; background: var(--page); color: var(--text);
 .quiet { color: var(--quiet); font-size: .86rem; margin: 4px 0; }
 @media (max-width: 480px) { .plot { grid-template-columns: 1fr; } }
 """
-BARE = "body { margin: 0; }\n"  # of a picture with a style of its own
+# Of a picture with a style of its own: black on white, 720 px wide. A phone shows the tables that say the same.
+BARE = """body { margin: 0; background: light-dark(#fff, #000); }
+@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }
+"""
 SLACK, LABEL = 10, 21  # px: below a picture, and of each label where it stands above its row
 PHONE = """<style>@media (max-width: 640px) {{
   .st-key-{key} :is(iframe, :has(> iframe)) {{ height: {height}px !important; }} }}</style>"""
@@ -24,6 +27,7 @@ def show(picture: plots.Picture, alt: str) -> None:
     style = BARE + picture.style if picture.style else plots.style() + STYLE
     height = picture.height + SLACK
     key = f"chart-{sha256_text(alt + picture.html)[:16]}"
-    st.html(PHONE.format(key=key, height=height + LABEL * picture.html.count('class="label"')))
+    phone = 0 if picture.style else height + LABEL * picture.html.count('class="label"')
+    st.html(PHONE.format(key=key, height=phone))
     with st.container(key=key):
         st.iframe(page("", style, picture.html, "light dark"), height=height, alt=alt)

@@ -29,5 +29,5 @@ def explained() -> Iterator[None]:
         st.header(HEADINGS.get(type(error), "The dashboard cannot show this"))
         st.text(visible(str(error)))
         st.caption("Store")
-        st.code(data.url(), language=None)
+        st.code(data.url(), language=None, wrap_lines=True)
         st.button("Try again", icon=":material/refresh:")

@@ -38,8 +38,6 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
     """The cases that the address and the filters ask for; of them the worst is open until another one is."""
     st.subheader("Cases", anchor="cases")
     with explained():
-        if (picture := plots.flips(counts)) is not None:
-            charts.show(picture, "right → wrong and wrong → right by set")
         wanted, sort = _filters(run, counts)
         keys = data.case_keys(run.run_id, variant, wanted, sort)
         st.caption(_found(run, wanted, len(keys)))
@@ -53,6 +51,12 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
         _table(keys[first : first + SIZE], shown, at - first)
         _turn(names, at)
         show_case(keys[at], shown[at - first], data.case_detail(run.run_id, variant, keys[at]))
+
+
+def show_flips(counts: tuple[FlipCount, ...]) -> None:
+    """How many answers changed between right and wrong, by set and metric."""
+    if (picture := plots.flips(counts)) is not None:
+        charts.show(picture, "right → wrong and wrong → right by set")
 
 
 def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter, Any]:

@@ -60,7 +60,7 @@ def _show_decided(found: StoredVerdict) -> None:
             f'<div class="qg-long">{escape(made.reason)}</div><div class="qg-quiet">{when(made.created_at)}{old} · '
             f"<code>{escape(made.hash[:12])}</code></div>"
         )
-    st.markdown("**Decide again**" if found.decision else "**Your decision**")
+    st.subheader("Decide again" if found.decision else "Your decision", anchor="decide")
 
 
 def _show_form(shown: ShownRun, found: StoredVerdict) -> None:

@@ -32,15 +32,15 @@ def show_sizes(run: RunSummary, found: StoredVerdict) -> None:
         if ratio > 1
         else f"{1 / ratio:.1f}× larger"
     )
-    cells = st.columns(4)
+    cells = st.container(horizontal=True)
     by = ", ".join(metric if evalset is None else f"{metric} of {escape(evalset)}" for metric, evalset in of)
     help = f"cases, each once, by {by or 'any score'}: the broken rules, or the critical ones where none is"
     on_disk = size_text(size.bytes_on_disk) if size else "–"
-    cells[0].metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off")
+    cells.metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off", width=160)
     held = "in memory; what is not quantized is held in float32 while it runs"
-    cells[1].metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=held)
-    cells[2].metric("Right → wrong", moved["lost"], help=help)
-    cells[3].metric("Wrong → right", moved["gained"], help=help)
+    cells.metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=held, width=160)
+    cells.metric("Right → wrong", moved["lost"], help=help, width=160)
+    cells.metric("Wrong → right", moved["gained"], help=help, width=160)
 
 
 def show_rules(found: StoredVerdict) -> None:

@@ -57,7 +57,7 @@ def show_flaky(found: ShownNights) -> None:
     st.subheader(f"{counted(len(found.flaky), 'flaky case')}: answers changed though nothing else did")
     st.html("".join(f"<div>{escape(line)}</div>" for line, _ in found.flaky[:FLAKY_SHOWN]))
     st.caption("They count in every verdict. Under `gate.quarantine` a person names those that should not:")
-    st.code("\n".join(f"- {line}" for _, line in found.flaky[:FLAKY_SHOWN]), language=None)
+    st.code("\n".join(f"- {line}" for _, line in found.flaky[:FLAKY_SHOWN]), language=None, wrap_lines=True)
 
 
 st.header("Nights")

@@ -7,7 +7,7 @@ from qualgate_app import data
 from qualgate_app.address import asked, keep
 from qualgate_app.paging import link_loads
 from qualgate_app.text import chip, escape, label, when
-from qualgate_app.verdict.cases import cases_query, show_cases
+from qualgate_app.verdict.cases import cases_query, show_cases, show_flips
 from qualgate_app.verdict.decision import show_decision
 from qualgate_app.verdict.four_arms import show_four_arms
 from qualgate_app.verdict.rules import show_rules, show_sizes
@@ -59,7 +59,9 @@ def _evidence(run: RunSummary, found: StoredVerdict) -> None:
     _why(run, found.verdict)
     show_sizes(run, found)
     if found.verdict.word != "invalid":  # its evidence is nothing to draw
-        show_cases(run, variant, data.flip_counts(run.run_id, variant))
+        counts = data.flip_counts(run.run_id, variant)
+        show_cases(run, variant, counts)
+        show_flips(counts)
     show_four_arms(run)
     show_rules(found)
     show_weights_and_cache(found.verdict)
@@ -106,6 +108,7 @@ def _header(run: RunSummary, found: StoredVerdict) -> None:
     st.html(
         f'<div class="qg-title">{escape(found.verdict.variant)} {chip(found.verdict.word)}</div>'
         f'<div class="qg-quiet">{when(run.created_at)} · run {escape(run.run_id)} · {escape(sets)}</div>'
+        '<a class="qg-phone" href="#decide">To your decision</a>'
     )
 
 
@@ -113,7 +116,7 @@ def _why(run: RunSummary, verdict: Verdict) -> None:
     sets = {item.name for item in run.evalsets}
     for place, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
         measured = next((one for one in verdict.comparisons if _is_about(reason, one)), None)
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
             st.html(f'<div class="{"qg-long" if place else "qg-reason"}">{escape(reason)}</div>', width="stretch")
             if measured is not None:
                 query = {"run": run.run_id, "variant": verdict.variant, **cases_query(measured, sets)}

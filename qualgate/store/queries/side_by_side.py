@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select
 from sqlalchemy import tuple_ as in_tuple
 
+from qualgate.errors import UsageError
 from qualgate.formatting import prompt_text, reference_text
 from qualgate.records import CALL_UNREAD
 from qualgate.store import seal
@@ -148,6 +149,8 @@ def compared(store: Store, run_id: str, keys: Sequence[CaseKey], scoring: int | 
         chosen = statement.where(_PAIRED, _before.c.unit_id.in_(old), _after.c.unit_id.in_(new))
         rows = connection.execute(chosen)
         found = {(row.old_id, row.new_id): row for row in rows}
+        if len(found) < len(set(keys)):
+            raise UsageError(f"run {run_id} no longer holds all of these cases. Look at the run again.")
         return tuple(_compared(connection, found[key.unit_ids], number, sets) for key in keys)
 
 

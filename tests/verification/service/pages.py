@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Table, func, insert, literal, select
 
 from qualgate.store import queries
 from qualgate.store.database import Store, open_store
+from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.rows import arm_digest, run_digest, verdict_digest
 from qualgate.store.tables import arms, evalsets, runs, scores, units, verdicts
 from tests.store.made import make_plan, make_run
@@ -96,7 +97,7 @@ def _sealed(table: Table, row: dict[str, Any], made: datetime) -> dict[str, Any]
 
 def _asked(store: Store, run_id: str) -> dict[str, Callable[[Store], object]]:
     flip = queries.flips(store, run_id, "mxfp4", metric="exact_match", evalset=None, direction=None, limit=1)[0]
-    of = [("exact_match", None)]
+    keys, of = queries.case_keys(store, run_id, "mxfp4"), [("exact_match", None)]
     return {
         "queue": lambda store: queries.queue(store, PAGE, 0),
         "count of the queue": queries.count_queue,
@@ -113,9 +114,17 @@ def _asked(store: Store, run_id: str) -> dict[str, Callable[[Store], object]]:
         "flips": lambda store: queries.flips(
             store, run_id, "mxfp4", metric="exact_match", evalset=None, direction=None, limit=PAGE
         ),
+        "cases by KL": lambda store: queries.case_keys(store, run_id, "mxfp4", sort="KL"),
+        "a page of cases": lambda store: queries.compared(store, run_id, keys[:PAGE]),
+        "seal of the evidence": lambda store: _seal(store, run_id),
         "case": lambda store: queries.case_detail(store, run_id, "mxfp4", flip.evalset, flip.case_id),
         "drift by position": lambda store: queries.drift_by_position(store, run_id, "mxfp4"),
     }
+
+
+def _seal(store: Store, run_id: str) -> str:
+    with store.read() as connection:
+        return evidence_seal(connection, run_id)
 
 
 def _seconds(asked: Callable[[], object]) -> float:
