@@ -22,6 +22,11 @@ _INVISIBLE = re.compile(
 _COMMAND = re.compile(r"(?<!\S):(?=:\w)|#(?=#\w*\[)|(?<=section)_(?=(?:start|end):)")
 
 
+def says_something(text: str) -> bool:
+    """Whether any character is neither blank, control, invisible nor unassigned."""
+    return any(character.isprintable() and character != " " for character in text)
+
+
 def visible(text: str) -> str:
     """`text` with its invisible and control characters as `\\u202e`, and `unread`; tabs and line ends stay."""
     return _INVISIBLE.sub(_escape, unread(text))

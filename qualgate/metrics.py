@@ -135,6 +135,13 @@ METRICS: dict[str, Metric] = {
             "min",
         ),
         _drift(
+            "parity.scores",
+            "higher",
+            "rate",
+            "share of answers that every metric of their set scores as it scores the baseline's, right or wrong",
+            "min",
+        ),
+        _drift(
             "parity.prefix",
             "higher",
             "rate",

@@ -167,6 +167,7 @@ def _policy(model: GateFileModel, document: Document, folder: Path) -> Policy:
             for entry in model.gate.quarantine
         ),
         uncounted=model.gate.uncounted,
+        max_unfinished=model.gate.max_unfinished,
         max_age=model.gate.max_age,  # type: ignore[arg-type]  # seconds, by its validator
         stop=EarlyStop(seed=model.generation.seed) if model.gate.stop == "early" else None,
         judge=as_judge(model.judge, model.budget),

@@ -262,6 +262,10 @@ class Gate(Written):
     """Evidence older than this decides nothing; hours or days. Example: `max_age: 7d`"""
     uncounted: Literal["refuse", "allow"] = "refuse"
     """`allow` lets a verdict pass although no critical rule counts some of the cases. Example: `uncounted: allow`"""
+    max_unfinished: float = Field(default=0.05, ge=0, le=1)
+    """The largest share of an evalset's answers, of each side, that may be cut off, empty or not found by their filter.
+    Example: `max_unfinished: 0.1`
+    """
     model_config = {
         "json_schema_extra": {
             "oneOf": [

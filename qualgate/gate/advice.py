@@ -6,6 +6,7 @@ as the baseline. `plan` assumes them or reads them in an earlier run, a verdict 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import ceil, floor
 
 from qualgate.metrics import MARGINS_OF_BASELINE
@@ -23,6 +24,20 @@ LOOK = (
     "see what the baseline says (qualgate answers RUN --show both-wrong): another metric may count it (qualgate "
     "rescore), or ask easier cases"
 )
+
+ON_UNFINISHED = {  # by how answers are unfinished, see `causes.unfinished.WAYS`
+    "cut": "raise `max_new_tokens`",
+    "no end": "read how these answers end (`finish_reason`)",
+    "swallowed": "a reasoning parser may have taken their text: ask again without it",
+    "no text": "read what the server sent: a reasoning parser or the harness may have taken the text",
+    "empty": "read what the server sent",
+    "unfiltered": "score them by a filter that finds what these texts hold",
+}
+
+
+def advise_on_unfinished(ways: Collection[str]) -> str:
+    """What to do about answers that are unfinished in these ways."""
+    return "; ".join(advice for way, advice in ON_UNFINISHED.items() if way in ways)
 
 
 def bound_of(rule: Rule) -> tuple[str, float]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import accumulate
 from math import ceil, log
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +32,16 @@ from qualgate.errors import Exit, UsageError
 from qualgate.formatting import counted
 from qualgate.gate.advice import SENSITIVITY_ALPHA
 from qualgate.gate.causes.cause import name_causes
+from qualgate.gate.causes.unfinished import way_unfinished
 from qualgate.gate.comparisons.acceptance import terms_of
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.quality import too_weak
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.comparisons.unsaid import Outcomes, taken
-from qualgate.gate.evidence.checks import MOST_TRUNCATED, Pair, examine, truncated_sets
+from qualgate.gate.evidence.checks import Pair, examine
 from qualgate.gate.evidence.duplicates import join
+from qualgate.gate.evidence.unfinished_sets import unfinished_sets
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import decide_plain, judge, prepare, without
 from qualgate.identity import content_hash
@@ -63,7 +66,7 @@ Order = tuple[tuple[Question, ...], ...]  # clusters, each with its questions
 
 LEAST_BETWEEN = 16  # questions between two looks, and so rows of a job: the shipped model takes as long for one answer
 # in jobs of 16 as of 64 (8: a fifth longer). Of a list of 2,800 a look takes 0.05 s, and to read what is new 0.02 s.
-CUT_OFF_ALPHA = 0.05  # of "the list keeps its bar on the baseline's truncated answers", over all looks together
+UNFINISHED_ALPHA = 0.05  # of "the list keeps its bar on a side's unfinished answers", over all looks together
 STEP = 0.0125  # of the questions that are in, from one look to the next
 
 
@@ -277,22 +280,22 @@ def look(
     )
     examined = without(next(one for one in examine(partial) if one.variant == variant), held)
     whole, terms = not unseen, terms_of(partial, policy)
-    doubtful = {} if whole else _perhaps_cut_off(examined.pairs, seen, order, held.cases)
+    doubtful = {} if whole else _perhaps_unfinished(examined.pairs, seen, order, held.cases, policy.max_unfinished)
+    unfinished = unfinished_sets(examined.pairs, policy.max_unfinished)
 
     def measured(slice_: Slice, pairs: dict[str, tuple[Pair, ...]]) -> Measured:
-        truncated = truncated_sets(pairs)
         if not in_sequence(slice_.rule):
             if whole:
-                return measure(slice_, pairs, truncated, policy.alpha, terms, examined.about)
+                return measure(slice_, pairs, unfinished, policy.alpha, terms, examined.about)
             return unmeasured(slice_, 0, "is tested once every case is in")
-        fixed = measure(slice_, pairs, truncated, policy.alpha, terms)
+        fixed = measure(slice_, pairs, unfinished, policy.alpha, terms)
         mine = pairs_of(slice_, pairs)
         found = measured_in_order(fixed, mine, seen, _sizes(slice_, order), policy, sensitivity(policy))
         barred = [doubtful[name] for name in slice_.evalsets if name in doubtful]
         return replace(found, obstacle=f"{slice_.head}: {barred[0]}") if barred and not found.obstacle else found
 
     verdict = judge(examined, slices, policy, terms, measured)
-    (verdict,) = name_causes([verdict], partial)
+    (verdict,) = name_causes([verdict], partial, policy.max_unfinished)
     open_rules = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
     settled = verdict.word == "block" or (verdict.word in ("approve", "review") and not open_rules)
     return Look(verdict=verdict, seen=len(seen), settled=settled)
@@ -316,10 +319,14 @@ def in_sequence(rule: Rule) -> bool:
     )
 
 
-def _perhaps_cut_off(
-    pairs: dict[str, tuple[Pair, ...]], seen: dict[Question, int], order: Order, held: Collection[tuple[str, str]]
+def _perhaps_unfinished(
+    pairs: dict[str, tuple[Pair, ...]],
+    seen: dict[Question, int],
+    order: Order,
+    held: Collection[tuple[str, str]],
+    most: float,
 ) -> dict[str, str]:
-    """Sets of which the whole list may yet have too many of the baseline's answers cut off, and how it is said.
+    """Sets of which a side may yet leave more than the share `most` of the whole list unfinished, and how it is said.
 
     held: cases in quarantine. Of a set that would be barred in the end, at most 5 % of orders pass at any look. It bars
     proving alone: a loss that is proven all the same is a fact.
@@ -331,18 +338,20 @@ def _perhaps_cut_off(
                 sizes[name].append(size)
     found = {}
     for name, chosen in pairs.items():
-        cut: dict[int, int] = {}
-        for place, truncated in sorted((seen[_question(one.baseline.key)], one.baseline.truncated) for one in chosen):
-            cut[place] = cut.get(place, 0) + truncated
-        total, share = sum(sizes[name]), sum(cut.values()) / max(1, len(chosen))
-        bar = next(
-            count for count in range(int(MOST_TRUNCATED * total), total + 2) if count / max(1, total) > MOST_TRUNCATED
-        )
-        if p_reached(list(cut.values()), bar, len(sizes[name]), largest=max(sizes[name], default=1)) > CUT_OFF_ALPHA:
-            found[name] = (
-                f"the baseline was cut off on {share:.1%} of {counted(len(chosen), 'case')} of {name} so far; that it "
-                f"will be at most {MOST_TRUNCATED:.0%} of all {total:,} is not sure yet"
-            )
+        total = sum(sizes[name])
+        bar = next(count for count in range(int(most * total), total + 2) if count > most * total)
+        for side in ("variant", "baseline"):
+            cut: dict[int, int] = {}
+            for place, unit in sorted(
+                ((seen[_question(one.baseline.key)], getattr(one, side)) for one in chosen), key=itemgetter(0)
+            ):
+                cut[place] = cut.get(place, 0) + bool(way_unfinished(unit))
+            reached = p_reached(list(cut.values()), bar, len(sizes[name]), largest=max(sizes[name], default=1))
+            if reached > UNFINISHED_ALPHA:
+                found[name] = (
+                    f"the {side} left {sum(cut.values()):,} of {counted(len(chosen), 'answer')} of {name} unfinished "
+                    f"so far; that it will be at most {most:.3g} of all {total:,} is not sure yet"
+                )
     return found
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil, floor, log, log1p
 
 from qualgate.formatting import counted, value_text
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison
+
+MANY_FLIPS, FEW_FLIPS = 0.05, 20  # of the answers to compare, and in number, beyond which an approval says so
 
 
 def explain(slice_: Slice, c: Comparison, alpha: float) -> str:
@@ -44,6 +47,18 @@ def _quality(slice_: Slice, c: Comparison, alpha: float) -> str:
         return f"{slice_.head}: the loss is too near {allowed:g} points to tell from {counted(c.n, 'case')} ({counts})"
     claim = f"show a loss beyond {allowed:g} points" if -change > allowed else f"exclude a loss of {allowed:g} points"
     return f"{slice_.head}: {counted(c.n, 'case')} cannot {claim}{_enough(slice_, c, alpha)}"
+
+
+def many_flips(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
+    """A line for each critical rule that is proven although many answers changed, as many for the better."""
+    return tuple(
+        f"{c.metric} [{c.slice}]: {c.lost + c.gained:,} of {counted(c.n, 'answer')} "
+        f"({(c.lost + c.gained) / c.n:.0%}) changed, {c.lost:,} lost and {c.gained:,} gained: the rule judges their "
+        f"sum alone; {{metric: parity.scores, min: {1 - MANY_FLIPS:g}}} would judge the changes"
+        for c in comparisons
+        if c.tier == "critical" and c.status == "proven" and c.lost and c.gained
+        and c.lost + c.gained > max(FEW_FLIPS, MANY_FLIPS * c.n)
+    )  # fmt: skip
 
 
 def _enough(slice_: Slice, c: Comparison, alpha: float) -> str:

@@ -27,7 +27,8 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.result import Measured, unmeasured
 from qualgate.gate.early import Question, in_sequence, measured_in_order
-from qualgate.gate.evidence.checks import About, Pair, examine, truncated_sets
+from qualgate.gate.evidence.checks import About, Pair, examine
+from qualgate.gate.evidence.unfinished_sets import unfinished_sets
 from qualgate.gate.rules import Slice
 from qualgate.gate.verdict import judge, prepare, without
 from qualgate.records import Looked, Policy, RunEvidence, Seen, Verdict
@@ -80,7 +81,7 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
         def measured(
             slice_: Slice, pairs: dict[str, tuple[Pair, ...]], order: _Order = order, about: About = found.about
         ) -> Measured:
-            fixed = measure(slice_, pairs, truncated_sets(pairs), policy.alpha, terms, about)
+            fixed = measure(slice_, pairs, unfinished_sets(pairs, policy.max_unfinished), policy.alpha, terms, about)
             return _at_this_look(fixed, pairs_of(slice_, pairs), order, len(looks), policy)
 
         verdict = judge(found, slices, policy, terms, measured)
@@ -89,7 +90,7 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
         said = f"look {number} at a list that may grow, by tests that may be asked at any time"
         seen = Seen(look=number, looks=number, questions=questions, of=questions, settled=not open_)
         verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, said)))
-    return name_causes(verdicts, evidence)
+    return name_causes(verdicts, evidence, policy.max_unfinished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,13 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.drift_summary import summarise
 from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
-from qualgate.gate.evidence.checks import Examination, Pair, examine, truncated_sets
+from qualgate.gate.evidence.checks import Examination, Pair, examine
 from qualgate.gate.evidence.judged import told_of_judge
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.evidence.unchanged import unchanged
-from qualgate.gate.explain import explain
+from qualgate.gate.evidence.unfinished_sets import Unfinished, unfinished_sets
+from qualgate.gate.explain import explain, many_flips
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
@@ -71,7 +72,7 @@ def judge_all(prepared: Prepared, policy: Policy) -> tuple[Verdict, ...]:
     """The verdict on each variant. policy: that of `prepared`, at any alpha."""
     terms = terms_of(prepared.evidence, policy)
     judged = with_causes([judge(found, prepared.slices, policy, terms) for found in prepared.examined])
-    return with_noise_floor(name_causes(judged, prepared.evidence), prepared.evidence)
+    return with_noise_floor(name_causes(judged, prepared.evidence, policy.max_unfinished), prepared.evidence)
 
 
 def prepare(evidence: RunEvidence, policy: Policy, now: str) -> tuple[tuple[Slice, ...], Held, RunEvidence]:
@@ -122,30 +123,39 @@ def judge(
     if found.incomplete:
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
 
-    def measured(pairs: dict[str, tuple[Pair, ...]]) -> list[Measured]:
-        truncated = truncated_sets(pairs)
+    def measured(pairs: dict[str, tuple[Pair, ...]], unfinished: Unfinished) -> list[Measured]:
         return [
-            by(slice_, pairs) if by else measure(slice_, pairs, truncated, policy.alpha, terms, found.about)
+            by(slice_, pairs) if by else measure(slice_, pairs, unfinished, policy.alpha, terms, found.about)
             for slice_ in slices
         ]
 
+    unfinished = unfinished_sets(found.pairs, policy.max_unfinished)
     if found.mismatched:
         told = [unmeasured(slice_, 0, "not compared: " + found.mismatched[0]) for slice_ in slices]
     else:
-        told = measured(found.pairs)
+        told = measured(found.pairs, unfinished)
     comparisons = _settle(told, policy.alpha)
     word, code, reasons = _conclude(comparisons, slices, found.mismatched, policy)
     if word == "approve" and found.counted:  # an entry may have been written once the failures were seen
-        counted_too = _settle(measured(found.counted), policy.alpha)
+        every = unfinished_sets(found.counted, policy.max_unfinished)
+        counted_too = _settle(measured(found.counted, every), policy.alpha)
         open_ = [one for one in counted_too if one.tier == "critical" and one.status != "proven"]
         if open_:
             word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {open_[0].reason}", *reasons)
+    first: tuple[str, ...] = ()
+    if word in ("approve", "review"):
+        if unfinished.variant:
+            word, code = "undecided", Exit.UNDECIDED
+        first = (*unfinished.lines, *many_flips(comparisons))
+    else:
+        reasons = (*reasons, *(line for line in unfinished.lines if not any(line in reason for reason in reasons)))
     pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]
     return Verdict(
         variant=found.variant,
         word=word,
         exit=int(code),
         reasons=(
+            *first,
             *(unchanged(found.pairs) if word in ("approve", "review") else ()),
             *reasons,
             *_taken_at_worst(told, comparisons),

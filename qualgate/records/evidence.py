@@ -44,6 +44,7 @@ class UnitEvidence:
     unsaid: Mapping[str, str] = field(default_factory=dict)  # metric without a value → why, in the scorer's word
     kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
     truncated: bool = False
+    unanswered: Literal["", "empty", "unfiltered"] = ""  # no text, call or thought; right, and not found by the filter
     finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
     prompt_tokens: int | None = None
     token_ids: bytes = b""  # of the answer, little-endian int32

@@ -168,6 +168,7 @@ class Policy:
     quarantine: tuple[Quarantine, ...] = ()
     max_age: int | None = None  # s, of evidence that still decides; None = any
     uncounted: Literal["refuse", "allow"] = "refuse"  # cases that no critical rule counts
+    max_unfinished: float = 0.05  # of a set's answers on one side: cut off, empty, or not found by a filter
     stop: EarlyStop | None = None  # None: generation ends when every unit is done
     nel: str = ""  # a NeMo Evaluator policy, as JSON: `rules` and `alpha` are then what became of it, or not yet there
     trial: Trial | None = None  # of a run that decides nothing

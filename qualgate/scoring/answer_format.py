@@ -19,12 +19,12 @@ A task that asks for a loop or another script costs the baseline the same metric
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from qualgate.escaping import says_something
 from qualgate.records import Case, Score
-from qualgate.scoring.language import SCRIPT_READ, language_fault
+from qualgate.scoring.language import language_fault
 from qualgate.scoring.outcome import cannot_say, quote, right, wrong
 
 SCORER = "format/3"
@@ -131,14 +131,6 @@ def refusal_phrase(text: str) -> str | None:
     folded = re.sub(r"\s+", " ", begin.casefold().replace("’", "'").replace("*", ""))
     found = _REFUSAL.match(folded)
     return found.group() if found else None
-
-
-def says_something(text: str) -> bool:
-    """Any character that is neither blank, control, invisible nor unassigned."""
-    for start in range(0, len(text), SCRIPT_READ):
-        if any(not unicodedata.category(c).startswith(("Z", "C")) for c in set(text[start : start + SCRIPT_READ])):
-            return True
-    return False
 
 
 # -------------------------------------------------------------------------------------- of an arm, for reports

@@ -9,8 +9,9 @@ so a baseline that refuses in such words is too weak to prove anything.
 
 from __future__ import annotations
 
+from qualgate.escaping import says_something
 from qualgate.records import Score
-from qualgate.scoring.answer_format import refusal_phrase, says_something
+from qualgate.scoring.answer_format import refusal_phrase
 from qualgate.scoring.outcome import quote, right, wrong
 
 SCORER = "refusal/1"

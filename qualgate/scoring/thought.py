@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from qualgate.escaping import says_something
 from qualgate.records import Evalset, Score
-from qualgate.scoring.answer_format import looping_block, says_something
+from qualgate.scoring.answer_format import looping_block
 from qualgate.scoring.outcome import quote, right, wrong
 from qualgate.scoring.reasoning import THINKING, apart
 from qualgate.scoring.reasoning_forms import FORMS

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.escaping import says_something
 from qualgate.identity import question_hash
 from qualgate.metrics import reference_keys
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, ScoredAgain, Stopped, UnitEvidence, UnitKey
@@ -382,6 +383,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         unsaid={score[0]: score[3] for score in said if score[1] is None and score[3]},
         kernel=row.kernel or "",
         truncated=row.finish_reason == "length",
+        unanswered="" if row.thought_tokens or says_something(row.text) else "empty",
         finish_reason=row.finish_reason,
         prompt_tokens=row.prompt_tokens,
         token_ids=row.token_ids,

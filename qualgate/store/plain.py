@@ -45,7 +45,7 @@ def policy_to_json(policy: Policy) -> str:
     for entry in body["quarantine"]:
         if entry["evalset"] is None:
             del entry["evalset"]
-    for name, default in (("quarantine", ()), ("max_age", None), ("uncounted", "refuse")):
+    for name, default in (("quarantine", ()), ("max_age", None), ("uncounted", "refuse"), ("max_unfinished", 0.05)):
         if body[name] == default:
             del body[name]
     return to_json(body)

@@ -149,8 +149,8 @@ UNDECIDED: Faults = {
     },
     "baseline right on nothing": (lambda e: run(right=0.0), "right on 0.0%"),
     "baseline right on too little": (lambda e: run(right=0.2), "would not show"),
-    "both truncated": (lambda e: truncated(truncated(e, "baseline", 1), "variant", 1), "cut off on 100.0%"),
-    "baseline truncated on 7 %": (lambda e: truncated(e, "baseline", 0.07), "cut off on"),
+    "both truncated": (lambda e: truncated(truncated(e, "baseline", 1), "variant", 1), "100.0%: 120 cut off"),
+    "baseline truncated on 7 %": (lambda e: truncated(e, "baseline", 0.07), "raise `max_new_tokens`"),
     "zero flips at n = 10": (lambda e: run(n=10, right=1.0), "cannot exclude"),
     "one case": (lambda e: run(n=1, right=1.0), "right on 100.0% of 1 case "),
     "19 clusters": (

@@ -225,7 +225,7 @@ def faulted(folder: Path, rows: int = 12, **over) -> int:
     ("over", "exit"),
     [
         ({"verdict": True}, 0),
-        ({"verdict": True, "finish_reason": "length"}, 0),
+        ({"verdict": True, "finish_reason": "length"}, 12),
         ({"verdict": True, "finish_reason": "abort"}, 13),
         ({"verdict": True, "finish_reason": "content_filter"}, 13),
         ({"verdict": True, "error_type": "", "status": "done", "error": None, "finish_reason": "EOS"}, 0),
@@ -271,7 +271,7 @@ def test_a_wrong_answers_error_type_is_no_failure_and_a_graded_score_may_be_neit
 
 
 def test_how_answers_ended_is_told_as_in_a_run(tmp_path):
-    """The baseline's answers that were cut off bar a verdict; the variant's are shown, and counted as they stand."""
+    """Answers that were cut off allow no approval on either side."""
 
     def ended(arm: str, word: str) -> tuple[Path, ...]:
         whole = planted.with_each(planted.run(n=120), "baseline", finish_reason="eos")
@@ -285,7 +285,7 @@ def test_how_answers_ended_is_told_as_in_a_run(tmp_path):
     assert (exit, "baseline: 60 of 240 units ended by the server (abort" in text) == (13, True)
     done = gated(ended("int4", "length"))
     reasons = json.loads(done.stdout)["verdicts"][0]["stop_reasons"]
-    assert (done.exit_code, reasons) == (0, {"eos": 180, "eos → length": 60})
+    assert (done.exit_code, reasons) == (12, {"eos": 180, "eos → length": 60})
     for line, word in (("max_tokens", "length"), ("tool_calls", "stop"), ("Stop", "stop")):
         row = written(tmp_path / "one.jsonl", [{"id": "1", "finish_reason": line}])
         assert read_score_rows(row).rows[0].finish_reason == word

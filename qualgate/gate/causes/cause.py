@@ -8,6 +8,7 @@ Facts that no loss of quality can fake come first, each read off the stored unit
 - template: template or tokenizer differ, or the same case became a prompt of another length
 - truncation: most lost answers are the baseline's own up to where the machine, not the model, ended them; or the
   sampling settings differ (stop tokens are among them) and that is how most answers differ
+- truncation, parser, harness, filter: most lost answers are cut off or empty, or the harness found nothing in them
 - parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
 What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`causes.blame`). Without one
@@ -23,6 +24,7 @@ from typing import Literal
 
 from qualgate.formatting import counted
 from qualgate.gate.causes.blame import WITNESSES
+from qualgate.gate.causes.unfinished import cause_of_gaps, way_unfinished
 from qualgate.metrics import BY_LIKELIHOOD, LM_EVAL, METRICS
 from qualgate.records import CALL_UNREAD, ArmEvidence, RunEvidence, UnitEvidence, Verdict
 
@@ -36,17 +38,21 @@ CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of f
 class Cause:
     """What made a variant fail, and by what that is known."""
 
-    word: str  # recipe, adapter, kernel, KV, speculation, parser, template, truncation, infrastructure; "" = not known
+    # recipe, adapter, kernel, KV, speculation, parser, template, truncation, infrastructure, harness, filter; "": not
+    word: str  # known
     why: str
 
 
-def name_causes(judged: Sequence[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
-    """The verdicts; one that is invalid, mismatched or a block on quality or drift names its cause where it shows."""
+def name_causes(judged: Sequence[Verdict], evidence: RunEvidence, most_unfinished: float) -> tuple[Verdict, ...]:
+    """The verdicts; one that is invalid, mismatched or a block on quality or drift names its cause where it shows.
+
+    most_unfinished: the policy's share of answers beyond which a loss may be theirs.
+    """
     arms = {arm.name: arm for arm in evidence.variants}
-    return tuple(_named(verdict, evidence, arms) for verdict in judged)
+    return tuple(_named(verdict, evidence, arms, most_unfinished) for verdict in judged)
 
 
-def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEvidence]) -> Verdict:
+def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEvidence], most_unfinished: float) -> Verdict:
     arm = arms.get(verdict.variant)
     if verdict.exit == 13:
         return replace(verdict, cause="infrastructure")
@@ -61,7 +67,7 @@ def _named(verdict: Verdict, evidence: RunEvidence, arms: Mapping[str, ArmEviden
         reasons = (*verdict.reasons, f"cause: {found.word}; {found.why}") if found.word in without else verdict.reasons
         return replace(verdict, cause=found.word, reasons=reasons)
     if not found.word and verdict.cause in ("", "recipe"):  # else a witness that keeps a rule has shown it already
-        found = _of_answers(verdict, evidence.baseline, arm) or found
+        found = _of_answers(verdict, evidence.baseline, arm, most_unfinished) or found
     if not found.word:
         found = _of_adapter(verdict, evidence.baseline, arm)
     if not found.word or found.word == verdict.cause:
@@ -115,7 +121,7 @@ def contradictory(relations: Sequence[str]) -> bool:
     return against + agree >= CAN_CONTRADICT and against > MOST * (against + agree)
 
 
-def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Cause | None:
+def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_unfinished: float) -> Cause | None:
     """What the lost answers of the broken critical rules have in common."""
     broken = [one for one in verdict.comparisons if one.tier == "critical" and one.status == "broken"]
     wanted = {(c.metric, c.slice) for c in broken if METRICS[c.metric].kind == "quality"}
@@ -131,6 +137,12 @@ def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence) -> Ca
         if len(misread) > MOST * len(lost):
             read = max(sorted(set(misread)), key=misread.count)
             return Cause(word="parser", why=f"{len(misread)} of {len(lost)} lost answers can be read as {read}")
+        sets = {b.key.evalset for b, _ in lost}
+        of_sets = [v for b, v in pairs if b.key.evalset in sets]
+        if sum(bool(way_unfinished(v)) for v in of_sets) > most_unfinished * len(of_sets):
+            word, why = cause_of_gaps(lost, MOST)
+            if word:
+                return Cause(word=word, why=why)
     if verdict.cause or not (wanted or any(METRICS[c.metric].kind == "drift" for c in broken)):
         return None
     return _by_elimination(baseline, arm, pairs)

@@ -24,9 +24,13 @@ METHOD_SHARE = "share_of_cases_binomial/2"
 def measure_parity(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:
     """`min: 1` is a fact about these answers: an exact proposer changes none, so a single one that differs is proof.
     A smaller share is tested."""
+    clusters = clusters_of(pairs)
+    if slice_.rule.metric == "parity.scores":
+        sides = [(_scores(pair.baseline), _scores(pair.variant)) for pair in pairs]
+        same = np.array([a == b and all(value is not None for _, value in a) for a, b in sides], float)
+        return _at_least(slice_, same, clusters, alpha)
     if why := _unstored(pairs):
         return unmeasured(slice_, len(pairs), why)
-    clusters = clusters_of(pairs)
     if slice_.rule.metric == "parity.prefix":
         tokens = np.array([len(pair.baseline.token_ids) // 4 for pair in pairs], float)
         return _at_least(slice_, np.array([*map(common_tokens, pairs)], float), clusters, alpha, tokens)

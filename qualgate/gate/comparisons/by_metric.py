@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qualgate.gate.comparisons.acceptance import Terms
 from qualgate.gate.comparisons.agreement import measure_parity, measure_stability
@@ -16,7 +17,8 @@ from qualgate.gate.comparisons.lengths import LENGTHS, measure_lengths
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.quality import measure_quality
 from qualgate.gate.comparisons.result import Measured, unmeasured
-from qualgate.gate.evidence.checks import MOST_TRUNCATED, About, Pair
+from qualgate.gate.evidence.checks import About, Pair
+from qualgate.gate.evidence.unfinished_sets import Unfinished
 from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import Slo
@@ -27,14 +29,14 @@ NOTHING_KNOWN = About()
 def measure(
     slice_: Slice,
     pairs: dict[str, tuple[Pair, ...]],
-    truncated: dict[str, float],
+    unfinished: Unfinished,
     alpha: float,
     terms: Terms | None = None,
     about: About = NOTHING_KNOWN,
 ) -> Measured:
     """The numbers of one slice, both tests, and what forbids a proof.
 
-    truncated: evalset → share of the baseline's answers that were cut off, if too many. terms: by which a rule on cost
+    unfinished: sets of the baseline have no number, those of the variant no proof. terms: by which a rule on cost
     accepts and prices answers, and one on goodput calls them late. about: of both arms.
     """
     mine, metric = pairs_of(slice_, pairs), METRICS[slice_.rule.metric]
@@ -47,11 +49,15 @@ def measure(
         return measure_arm(slice_, mine, about)
     if not mine:  # of a label whose few cases are all in quarantine
         return unmeasured(slice_, 0, "none of its cases counts")
-    for name in slice_.evalsets:
-        if name in truncated:
-            cut = f"the baseline was cut off on {truncated[name]:.1%} of {name} (at most {MOST_TRUNCATED:.0%})"
-            return unmeasured(slice_, len(mine), f"{cut}: raise max_new_tokens")
-    match metric.kind:
+    if barred := next((unfinished.baseline[name] for name in slice_.evalsets if name in unfinished.baseline), ""):
+        return unmeasured(slice_, len(mine), barred)
+    found = _by_kind(slice_, mine, alpha, terms, about)
+    barred = next((unfinished.variant[name] for name in slice_.evalsets if name in unfinished.variant), "")
+    return replace(found, obstacle=f"{slice_.head}: {barred}") if barred else found
+
+
+def _by_kind(slice_: Slice, mine: Sequence[Pair], alpha: float, terms: Terms | None, about: About) -> Measured:
+    match METRICS[slice_.rule.metric].kind:
         case "quality":
             return measure_quality(slice_, mine, alpha)
         case "judged":
@@ -66,7 +72,7 @@ def measure(
             return measure_stability(slice_, mine, about.rerun, alpha)
         case "drift" | "length":
             return _to_baseline(slice_, mine, alpha)
-    raise AssertionError(f"no way to measure {metric.kind}")
+    raise AssertionError(f"no way to measure {slice_.rule.metric}")
 
 
 def _to_baseline(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measured:

@@ -1,7 +1,7 @@
 """May a verdict rest on this evidence at all? Complete, intact, and paired by identity.
 
 Nothing here is a statistic. A unit that the machinery lost, failed, ended or doubled is no answer, neither right nor
-wrong; one that was cut at its length is an answer.
+wrong; one that was cut at its length is an answer (`unfinished_sets` counts them).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from qualgate.gate.evidence.unread_calls import counted_as_wrong, lost_calls
 from qualgate.metrics import METRICS, out_of_range
 from qualgate.records import UNCOUNTED, ArmEvidence, JudgedArm, RunEvidence, UnitEvidence, UnitKey
 
-MOST_TRUNCATED = 0.05  # of a set's baseline answers: beyond, the set measures the token budget
 # Identity fields that must be equal on both sides; the engine, which is last, only where neither is served.
 PAIRED_BY = ("template", "tokenizer", "sampling", "engine")
 
@@ -187,14 +186,6 @@ def _lost_calls(variant: ArmEvidence) -> tuple[str, ...]:
         "not read and another does. It reads the baseline's, so the parser is the right one, and these count as wrong"
         f"{_some([_question(unit.key) for unit in lost])}",
     )
-
-
-def truncated_sets(pairs: dict[str, tuple[Pair, ...]]) -> dict[str, float]:
-    """Sets of which the baseline was cut off too often, with the share."""
-    shares = {
-        name: sum(pair.baseline.truncated for pair in found) / len(found) for name, found in pairs.items() if found
-    }
-    return {name: share for name, share in shares.items() if share > MOST_TRUNCATED}
 
 
 def _question(key: UnitKey) -> tuple[str, str, int]:

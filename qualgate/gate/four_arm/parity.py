@@ -19,8 +19,9 @@ import numpy as np
 
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.by_metric import measure
-from qualgate.gate.evidence.checks import Pair, truncated_sets
+from qualgate.gate.evidence.checks import Pair
 from qualgate.gate.evidence.sampler import GREEDY_ALPHA, says_likeliest
+from qualgate.gate.evidence.unfinished_sets import unfinished_sets
 from qualgate.gate.four_arm.drafting import ran_here
 from qualgate.gate.four_arm.laws import another_law, warm
 from qualgate.gate.rules import Slice
@@ -84,7 +85,7 @@ def parity_step(
                 return step("proven", f"{rule}, so its quality is judged instead")
             return step("proven", "declared to change the distribution, so its quality is judged instead")
         case "sampled":
-            status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy.alpha)
+            status, reason = _same_within_margins(arm.name, target.name, pairs, slices, policy)
             foreign = not ran_here(arm)  # of our own engine the rule of acceptance is known, and proven to draw
             if foreign and status != "broken" and warm(policy.four_arm.temperature):
                 held, seed = flat(pairs), policy.four_arm.seed
@@ -203,7 +204,7 @@ def _first_difference(pair: Pair) -> tuple[int | None, float | None]:
 
 
 def _same_within_margins(
-    name: str, target: str, pairs: dict[str, tuple[Pair, ...]], slices: Sequence[Slice], alpha: float
+    name: str, target: str, pairs: dict[str, tuple[Pair, ...]], slices: Sequence[Slice], policy: Policy
 ) -> tuple[RuleStatus, str]:
     """Sampled answers differ; their scores must not. Every critical quality rule is held in both directions."""
     swapped = {
@@ -212,12 +213,12 @@ def _same_within_margins(
     }
     if greedy := _greedily(flat(pairs)):
         return "broken", f"{name} is defective{greedy}"
-    truncated = truncated_sets(pairs)
+    unfinished, alpha = unfinished_sets(pairs, policy.max_unfinished), policy.alpha
     mine = critical_quality(slices)
     open_ = []
     for slice_ in mine:
         for way, side in (("worse", pairs), ("better", swapped)):
-            one = measure(slice_, side, truncated, alpha)
+            one = measure(slice_, side, unfinished, alpha)
             broken = one.comparison.p_broken
             if broken is not None and broken <= alpha / (2 * len(mine)):
                 return (

@@ -83,7 +83,7 @@ def judged(evidence: RunEvidence):
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
-        (other_words, "recipe"), (ends_by_itself, "recipe"), (rambles, "recipe"),
+        (other_words, "recipe"), (ends_by_itself, "recipe"), (rambles, "truncation"),
         (cut, "truncation"), (one_token_early, "truncation"), (one_token_late, "truncation"),
     ],
     ids=lambda value: getattr(value, "__name__", value),

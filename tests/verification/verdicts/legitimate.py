@@ -115,8 +115,11 @@ ROWS: dict[str, Change] = {
         lambda s: s.gate["variants"]["v"].update(models=["small", "small-0"])),
     "all scores equal": _equal,
     "the variant better": each("b.jsonl", lambda r: r | {"value": 1.0, "verdict": True, "error_type": ""}),
-    "the variant cut off on many": each("b.jsonl", lambda r: r | {"finish_reason": "length"},
-                                        lambda r: number_of(r) % 3 == 0),
+    "the variant cut off on a few": each("b.jsonl", lambda r: r | {"finish_reason": "length"},
+                                         lambda r: number_of(r) % 40 == 0),
+    "the variant cut off on many, as it may be": then(
+        each("b.jsonl", lambda r: r | {"finish_reason": "length"}, lambda r: number_of(r) % 3 == 0),
+        setting(max_unfinished=0.4)),
     "two answers that nobody could judge": _null_on_two,
     "metrics that no rule names": _more_metrics,
     "its evalset by name": rows(evalset="set"),

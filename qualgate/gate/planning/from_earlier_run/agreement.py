@@ -44,7 +44,7 @@ def share_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float
 
 def _expected(slice_: Slice, before: EarlierRun) -> tuple[float | None, str]:
     """The share that an identical variant has, and how it is known; None and why it is not."""
-    if slice_.rule.metric == "parity.tokens":
+    if slice_.rule.metric in ("parity.tokens", "parity.scores"):
         return 1.0, "an identical variant says the same"
     own = before.itself(slice_)
     if own is None or own.comparison.variant is None:

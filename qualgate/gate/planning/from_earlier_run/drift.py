@@ -35,7 +35,7 @@ _CELLS = 1_000_000  # draws x clusters
 def drift_chances(slice_: Slice, before: EarlierRun, alpha: float, strict: float) -> Chances:
     """Of a rule on drift or parity. strict: the alpha of a block."""
     rule = slice_.rule
-    if rule.metric == "parity.tokens":
+    if rule.metric in ("parity.tokens", "parity.scores"):
         return share_chances(slice_, before, alpha, strict)
     by_length, most = rule.metric in LENGTHS, None
     if by_length and (most := before.longest(slice_)) is None:

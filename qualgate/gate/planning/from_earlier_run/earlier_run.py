@@ -13,7 +13,8 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.lengths import having, longest, tokens
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.result import Measured
-from qualgate.gate.evidence.checks import Examination, examine, truncated_sets
+from qualgate.gate.evidence.checks import Examination, examine
+from qualgate.gate.evidence.unfinished_sets import unfinished_sets
 from qualgate.gate.planning.from_earlier_run.chances import UNTOLD
 from qualgate.gate.rules import Slice
 from qualgate.records import NOISE, TWIN, Policy, RunEvidence
@@ -27,6 +28,7 @@ class EarlierRun:
     arms: tuple[Examination, ...] = ()  # most like the baseline first
     terms: Terms | None = None
     alpha: float = 0.05
+    most_unfinished: float = 0.05
 
     @classmethod
     def of(cls, evidence: RunEvidence | None, policy: Policy) -> EarlierRun:
@@ -41,6 +43,7 @@ class EarlierRun:
             arms=tuple(sorted(arms, key=lambda one: (not same_weights(one), _flips(one, evidence), one.variant))),
             terms=terms_of(evidence, policy),
             alpha=policy.alpha,
+            most_unfinished=policy.max_unfinished,
         )
 
     def measured(self, slice_: Slice) -> Iterator[tuple[Examination, Measured]]:
@@ -50,7 +53,9 @@ class EarlierRun:
 
     def measure(self, slice_: Slice, arm: Examination) -> Measured:
         """The slice of one arm, as the gate measures it."""
-        return measure(slice_, arm.pairs, truncated_sets(arm.pairs), self.alpha, self.terms, arm.about)
+        return measure(
+            slice_, arm.pairs, unfinished_sets(arm.pairs, self.most_unfinished), self.alpha, self.terms, arm.about
+        )
 
     def itself(self, slice_: Slice) -> Measured | None:
         """The slice of the baseline's own answers, as if a variant had given them."""

@@ -11,6 +11,7 @@ import pytest
 from qualgate.gate.comparisons.acceptance import Terms
 from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.evidence.checks import Pair
+from qualgate.gate.evidence.unfinished_sets import Unfinished
 from qualgate.gate.planning.from_earlier_run.by_metric import Foretold, foretell, jointly
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.records import ArmEvidence, Attempt, Policy, Prices, Rule, RunEvidence, Slo, UnitEvidence, UnitKey
@@ -82,7 +83,7 @@ def decided(part: Slice, policy: Policy, sides: tuple[list, list], strict: float
     pairs = {"a": tuple(Pair(baseline=b, variant=v, cluster=int((b.cluster or f"p{i}")[1:]), budget=BUDGET)
                         for i, (b, v) in enumerate(zip(*sides, strict=True)))}  # fmt: skip
     terms = Terms(prices=PRICES, slo=Slo(), metrics=SETS, corrected=None, feedback_asked=False)
-    found = measure(part, pairs, {}, policy.alpha, terms)
+    found = measure(part, pairs, Unfinished(), policy.alpha, terms)
     assert found.comparison.p_broken is not None, found.obstacle
     return found.p_within <= policy.alpha, found.comparison.p_broken <= strict
 
@@ -152,7 +153,7 @@ def test_an_identical_variant_keeps_a_drift_rule_just_where_the_gate_would_say_s
                 for i, (b, v) in enumerate(zip(*same, strict=True))
             )
         }
-        assert found.approve == float(measure(part, pairs, {}, policy.alpha).p_within <= policy.alpha), n
+        assert found.approve == float(measure(part, pairs, Unfinished(), policy.alpha).p_within <= policy.alpha), n
         if found.approve == 0 and rule is not EXACT[2]:  # of agreement a sample never proves that there is all
             assert found.needed is not None
             enough = told(rule, {1: found.needed}, earlier)[0]

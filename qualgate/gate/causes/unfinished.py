@@ -1,0 +1,49 @@
+"""Say how an answer is unfinished, and whether that is why answers were lost.
+
+A choice by likelihood is read, not written, so it is never unfinished.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from qualgate.formatting import counted
+from qualgate.metrics import BY_LIKELIHOOD
+from qualgate.records import UnitEvidence
+
+MANY_TOKENS = 8  # an empty answer with more was written, and something took its text
+# Way → (how a line names it, the cause of a block by it). An empty answer whose tokens are counted and few is its own.
+WAYS = {
+    "cut": ("cut off", "truncation"),
+    "no end": ("without an end of their own", "truncation"),
+    "swallowed": ("empty beside many tokens", "parser"),
+    "no text": ("empty", "harness"),
+    "empty": ("empty", ""),
+    "unfiltered": ("right, and not found by the filter", "filter"),
+}
+
+
+def way_unfinished(unit: UnitEvidence) -> str:
+    """A key of `WAYS`; "" where the answer is finished."""
+    if any(name in unit.values for name in BY_LIKELIHOOD):
+        return ""
+    if unit.truncated:
+        return "cut"
+    if unit.unanswered == "empty":
+        return "no text" if unit.tokens is None else "swallowed" if unit.tokens > MANY_TOKENS else "empty"
+    return unit.unanswered or ("no end" if unit.finished is False else "")
+
+
+def cause_of_gaps(lost: Sequence[tuple[UnitEvidence, UnitEvidence]], most: float) -> tuple[str, str]:
+    """(cause, why) where more than the share `most` of the lost answers are unfinished of the variant alone, else
+    ("", "")."""
+    ways = Counter(way_unfinished(after) for before, after in lost if not way_unfinished(before))
+    causes: Counter[str] = Counter()
+    for way, (_, cause) in WAYS.items():
+        causes[cause] += ways[way] if cause else 0
+    ((cause, number),) = causes.most_common(1)
+    if number <= most * len(lost):
+        return "", ""
+    said = " or ".join(dict.fromkeys(words for way, (words, of) in WAYS.items() if of == cause and ways[way]))
+    return cause, f"{number:,} of {counted(len(lost), 'lost answer')} are {said}"
