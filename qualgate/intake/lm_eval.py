@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from qualgate.documents import nearest
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
 from qualgate.intake.copies import refuse_one_file_twice
+from qualgate.intake.error_texts import NO_ANSWER, error_reader
+from qualgate.intake.filtered import unanswered, written_texts
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_out_of_range
 from qualgate.metrics import LM_EVAL, METRICS
@@ -37,10 +40,13 @@ class SampleLog:
     scores: Scores
 
 
-def read_samples(path: Path, *, filter: str | None = None, metric: str | None = None) -> SampleLog:
+def read_samples(
+    path: Path, *, filter: str | None = None, metric: str | None = None, error_texts: Iterable[str] = ()
+) -> SampleLog:
     """The samples of `path` under one filter; it must be named where the log has several.
 
-    metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`.
+    metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`. error_texts: how an
+    endpoint's error begins, beside those that are known.
     UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged or that
     one is not among them.
     """
@@ -63,35 +69,46 @@ def read_samples(path: Path, *, filter: str | None = None, metric: str | None = 
             f"{path}: has no metric that a rule may name, only {', '.join(sorted(every)) or 'none at all'}. For one "
             "with a value from 0 to 1 for each sample, name it: --metric NAME"
         )
-    hashes = {line: _case_hash(body) for line, body in mine}
-    asked = Counter(hashes.values())
-    rows = []
-    for line, body in mine:
-        where, own = f"{path}:{line}", hashes[line]
-        same = own if own and asked[own] > 1 else None  # asked twice is asked once
-        for name, ours in names.items():
-            if ours is not None and name in body["metrics"]:
-                if name not in body:
-                    raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
-                try:
-                    value = as_value(_as_logged(body[name]))
-                    refuse_out_of_range(ours, value, body[name])
-                except ValueError as error:
-                    raise UsageError(f"{where}: {error}") from None
-                rows.append(
-                    ScoreRow(
-                        id=str(body["doc_id"]),
-                        metric=ours,
-                        value=value,
-                        case_hash=own,
-                        scorer=f"lm_eval {name},{chosen}",
-                        cluster=same,
-                        line=line,
-                    )
-                )
+    rows = tuple(_rows(path, mine, names, chosen, error_reader(error_texts)))
     named = _LOG_NAME.fullmatch(path.stem)
-    scores = Scores(source=str(path), rows=tuple(rows))
+    scores = Scores(source=str(path), rows=rows)
     return SampleLog(task=named["task"] if named else path.stem, filter=chosen, scores=scores)
+
+
+def _rows(
+    path: Path,
+    samples: Sequence[tuple[int, dict[str, Any]]],
+    names: Mapping[str, str | None],
+    chosen: str,
+    is_error: Callable[[str], bool],
+) -> Iterator[ScoreRow]:
+    """One for each sample and metric. names: lm-eval's metric → ours, None where no rule may name it."""
+    hashes = {line: _case_hash(body) for line, body in samples}
+    asked = Counter(hashes.values())
+    for line, body in samples:
+        where, own = f"{path}:{line}", hashes[line]
+        failure = next((text for text in written_texts(body) if is_error(text)), "")
+        for name, ours in names.items():
+            if ours is None or name not in body["metrics"]:
+                continue
+            if name not in body:
+                raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
+            try:
+                value = as_value(_as_logged(body[name]))
+                refuse_out_of_range(ours, value, body[name])
+            except ValueError as error:
+                raise UsageError(f"{where}: {error}") from None
+            yield ScoreRow(
+                id=str(body["doc_id"]),
+                metric=ours,
+                value=value,
+                case_hash=own,
+                scorer=f"lm_eval {name},{chosen}",
+                cluster=own if own and asked[own] > 1 else None,  # asked twice is asked once
+                unanswered=unanswered(body, value),
+                failed=f"{where}: {NO_ANSWER.format(failure)}" if failure else "",
+                line=line,
+            )
 
 
 def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -104,11 +121,18 @@ def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_pair(
-    baseline: Path, variant: Path, *, filter: str | None = None, metric: str | None = None
+    baseline: Path,
+    variant: Path,
+    *,
+    filter: str | None = None,
+    metric: str | None = None,
+    error_texts: Iterable[str] = (),
 ) -> tuple[SampleLog, SampleLog]:
     """Both sides of a comparison. UsageError for the logs of two tasks, and for one log twice."""
     refuse_one_file_twice({"baseline": baseline, "variant": variant})
-    before, after = (read_samples(path, filter=filter, metric=metric) for path in (baseline, variant))
+    before, after = (
+        read_samples(path, filter=filter, metric=metric, error_texts=error_texts) for path in (baseline, variant)
+    )
     if before.task != after.task and all(_LOG_NAME.fullmatch(path.stem) for path in (baseline, variant)):
         raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}: not the same questions")
     return before, after

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ from qualgate.records import ArmEvidence, ArmIdentity, RunEvidence, UnitEvidence
 BASELINE = "baseline"
 SHOWN = 3  # rows named for one fault
 NEARLY = 0.8  # how alike two metrics' names must be for one to be the other misspelt, as difflib's ratio
+EMPTY_SHA256 = sha256(b"").hexdigest()
 NOT_NAMED = "not said"  # stands for the scorer of a row that names none
 
 Identity = Literal["hash", "ids"]
@@ -212,6 +214,7 @@ def _units(
         for row in copy[1:]:
             _same_answer(first, row)
             failed, end = failed or row.failed, end or row.finish_reason
+        values = {row.metric: row.value for row in copy}
         by_hash = told is None or question[:2] in told
         said = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if is_score(row))
         unit = UnitEvidence(
@@ -219,18 +222,21 @@ def _units(
             case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",
             status="error" if failed else "done",
             error=failed,
-            values={row.metric: row.value for row in copy},
+            values=values,
             scorers=scorers.setdefault(said, dict(said)),
             unsaid={row.metric: row.unsaid for row in copy if row.unsaid},
-            truncated=end == "length",
+            truncated=end == "length" or (not end and values.get("format.finished") == 0),
+            unanswered=max(row.unanswered for row in copy),
             finish_reason=end,
             finished=end in ("eos", "stop") if end else None,
             cluster=clusters.get(question[:2], first.cluster),
         )
         try:
-            yield with_serving(unit, [row.served for row in copy])
+            unit = with_serving(unit, [row.served for row in copy])
         except ValueError as error:
             raise UsageError(str(error)) from None
+        empty = values.get("format.nonempty") == 0 or unit.tokens == 0 or unit.text_sha256 == EMPTY_SHA256
+        yield replace(unit, unanswered="empty") if empty and not unit.unanswered else unit
 
 
 def _by_answer(rows: Sequence[ScoreRow]) -> Iterator[tuple[tuple[str, str, int], list[ScoreRow]]]:

@@ -9,16 +9,17 @@ tells, as it does of a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import nan
 from pathlib import Path
 from sys import intern
-from typing import Any
+from typing import Any, Literal, cast
 
 from qualgate.documents import misspelt
 from qualgate.errors import UsageError
+from qualgate.intake.error_texts import NO_ANSWER, error_reader
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.serving_rows import FIELDS, NOT_SAID, Served, served
 from qualgate.metrics import METRICS, out_of_range
@@ -27,7 +28,7 @@ from qualgate.records import FINISH_WORDS, ArmEvidence
 QUOTED = 1000  # characters kept of what a scorer extracted
 READ = FIELDS | {
     "id", "metric", "value", "verdict", "error_type", "status", "error", "finish_reason", "case_hash", "scorer",
-    "repeat", "cluster", "evalset", "task", "tags", "extracted", "reason", "model",
+    "repeat", "cluster", "evalset", "task", "tags", "extracted", "reason", "model", "unanswered",
 }  # fmt: skip
 _MEANT = READ - {"id", "metric", "value"}  # without which a row is none
 
@@ -47,6 +48,7 @@ class ScoreRow:
     evalset: str = ""  # "" = the one that the caller names
     labels: tuple[str, ...] = ()  # "task:x", "tag:y"
     finish_reason: str = ""  # a FinishReason; "" = the file does not say
+    unanswered: Literal["", "empty", "unfiltered"] = ""  # as in `UnitEvidence`
     failed: str = ""  # where and why this is no answer; "" = it is one
     served: Served = NOT_SAID  # see `serving_rows`
     extracted: str = ""  # this and the next are quoted beside a flip, and decide nothing
@@ -69,17 +71,22 @@ class Scores:
         return tuple(dict.fromkeys(row.model for row in self.rows if row.model))
 
 
-def read_score_rows(path: Path, evalset: str = "") -> Scores:
+def read_score_rows(path: Path, evalset: str = "", error_texts: Iterable[str] = ()) -> Scores:
     """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
-    scorer, repeat, cluster, evalset, task, tags, extracted, reason, model`.
+    scorer, repeat, cluster, evalset, task, tags, extracted, reason, model, unanswered`.
 
-    Beside these the fields of `serving_rows`. What else a row holds is not looked at. evalset: of rows that name none.
+    Beside these the fields of `serving_rows`. What else a row holds is not looked at, unless it is the text of
+    an error. evalset: of rows that name none. error_texts: how such texts begin, beside those that are known.
     UsageError names file and line.
     """
-    rows, contradictions = [], []
+    rows, contradictions, is_error = [], [], error_reader(error_texts)
     for line, body in read_objects(path):
         try:
             row, contradiction = _row(body, evalset, line)
+            if not row.failed and (
+                error := next((said for said in body.values() if isinstance(said, str) and is_error(said)), "")
+            ):
+                row = replace(row, failed=NO_ANSWER.format(error))
         except ValueError as error:
             raise UsageError(f"{path}:{line}: {error}") from None
         if row.failed:
@@ -121,6 +128,8 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         raise _NoRow("a score row has a `value`: a number, true, false or null")
     if not failed:
         refuse_out_of_range(metric, value, body["value"])
+    if (unanswered := text("unanswered")) not in ("", "empty", "unfiltered"):
+        raise _NoRow(f"`unanswered` must be empty or unfiltered, found {unanswered!r:.60}")
     if (said := text("finish_reason")) and said.lower() not in FINISH_WORDS:
         raise _NoRow(f"`finish_reason` must be eos, stop, length or abort, found {said!r:.60}")
     task, serving = text("task"), served(body)
@@ -138,6 +147,7 @@ def _row(body: dict[str, Any], evalset: str, line: int) -> tuple[ScoreRow, str]:
         evalset=intern(text("evalset") or evalset),
         labels=_labelled(task, tuple(_tags(body.get("tags")))),
         finish_reason=FINISH_WORDS[said.lower()] if said else "",
+        unanswered=cast("Any", unanswered),
         failed=failed,
         served=serving,
         extracted=str(body.get("extracted") or "")[:QUOTED],
@@ -204,6 +214,7 @@ def rows_of(arm: ArmEvidence) -> Iterator[dict[str, Any]]:
             row = {"evalset": unit.key.evalset, "id": unit.key.case_id, "repeat": unit.key.repeat, "metric": metric}
             row |= {"value": value, "case_hash": unit.case_hash, "scorer": unit.scorers.get(metric, "")}
             row |= {"error_type": unit.unsaid[metric]} if metric in unit.unsaid else {}
+            row |= {"unanswered": unit.unanswered} if unit.unanswered else {}
             row |= {"cluster": unit.cluster} if unit.cluster is not None else {}
             row |= {"batch": unit.job} if unit.job is not None else {}
             drafts = {"draft_proposed": unit.draft_proposed, "draft_accepted": unit.draft_accepted}

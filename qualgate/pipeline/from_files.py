@@ -86,7 +86,7 @@ def judge_files(
 def _judge(gate: GateFile, files: Mapping[str, Path], called: Path, looks: Path | None) -> Judged:
     names = [evalsets.name_of(ref) for ref in set_refs(gate)]
     default = names[0] if len(names) == 1 else None
-    sides = {arm: read_score_rows(path, default or "") for arm, path in files.items()}
+    sides = {arm: read_score_rows(path, default or "", gate.error_texts) for arm, path in files.items()}
     refuse_copies(sides)
     refuse_other_models(gate, sides)
     found = {row.evalset for side in sides.values() for row in side.rows if row.evalset}

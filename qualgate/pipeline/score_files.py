@@ -17,6 +17,7 @@ from typing import Any
 from qualgate.documents import Fault, misspelt, nearest, quote, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import unreadable
+from qualgate.escaping import says_something
 from qualgate.evalsets import (
     added_beside,
     forgiven_beside,
@@ -26,6 +27,8 @@ from qualgate.evalsets import (
     read_whole,
     simulation_beside,
 )
+from qualgate.intake.error_texts import error_reader
+from qualgate.intake.score_rows import QUOTED
 from qualgate.metrics import BY_TRAJECTORY
 from qualgate.records import FINISH_WORDS, SERVING_FIELDS, Case, Evalset, FinishReason, Score, turn_of
 from qualgate.scoring import reasoning
@@ -39,6 +42,7 @@ from qualgate.stats.all_of import all_of
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
 MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
+is_error = error_reader()
 ALPHA = 0.025  # each side: a 95 % interval
 PROGRESS_EVERY = 500  # rows
 READ = frozenset({"id", "text", "calls", "repeat", "finish_reason", "model", *SERVING_FIELDS})  # of an output
@@ -55,9 +59,8 @@ class Row:
     repeat: int | None = None  # None: the output did not say, as where each case has one answer
     finish_reason: FinishReason | None = None  # None: the output did not say
     model: str | None = None  # whose answer it is, where the output says so
-    served: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # SERVING_FIELDS as the output has them; the gate reads them
+    # SERVING_FIELDS as the output has them, `error` and `unanswered`; the gate reads them
+    served: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The row as the file has it; what is not known is left out."""
@@ -293,11 +296,17 @@ def _row(case: Case, score: Score, answer: dict[str, Any]) -> Row:
 
 
 def _served(answer: dict[str, Any]) -> dict[str, Any]:
-    """With what serving it took, its text's digest: by it four arms know equal answers where no tokens are recorded."""
+    """With what serving it took, its text's digest: by it four arms know equal answers where no tokens are recorded.
+    An error that stands where the answer should is named, and so is an answer without text."""
     said = {name: answer[name] for name in SERVING_FIELDS if name in answer}
-    if not said or "text" not in answer:
+    text = answer.get("text")
+    if text is not None and is_error(text):
+        said["error"] = text[:QUOTED]
+    elif text is not None and not says_something(text):
+        said["unanswered"] = "empty"
+    if text is None or said.keys().isdisjoint(SERVING_FIELDS):
         return said
-    return {"text_sha256": sha256(answer["text"].encode("utf-8", "surrogatepass")).hexdigest()} | said
+    return {"text_sha256": sha256(text.encode("utf-8", "surrogatepass")).hexdigest()} | said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,3 +182,47 @@ def test_what_numpy_says_is_read_as_the_number_it_is(tmp_path):
     base = log(tmp_path, "base", 200)
     assert [judged(base, log(tmp_path, value, 0, exact_match=value))[0] for value in ("True", "1.0", "0.5", "False")] \
         == [0, 0, 10, 10]  # fmt: skip
+
+
+def written(text: str, filtered: str = "[invalid]", value: float = 0.0, target: str = "1") -> dict:
+    return {"resps": [[text]], "filtered_resps": [filtered], "exact_match": value, "target": target}
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        (written(""), "harness"), (written(" \n\u200b"), "harness"), (written("", ""), "harness"),
+        (written("**Answer: 1**"), "filter"), (written("So it is 1.\n"), "filter"),
+        (written("\\boxed{1}", ""), "filter"),
+        (written("Answer: 2"), ""), (written("1 and then\nI know not"), ""), (written("it is 1.5"), ""),
+        (written("it is 12", "12"), ""),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_empty_and_unfiltered_answers_are_not_taken_for_wrong_ones(tmp_path, changed, cause):
+    base = log(tmp_path, "base", 180)
+    code, text = judged(base, log(tmp_path, "variant", 0, **changed), "--json")
+    (verdict,) = json.loads(text)["verdicts"]
+    assert (code, verdict["cause"]) == (10, cause)
+    line = "unfinished answers of sums: baseline 0 of 200, variant 200 of 200"
+    assert any(line in reason for reason in verdict["reasons"]) == bool(cause)
+    other = log(tmp_path, "other", 0, **changed)
+    if cause:
+        assert judged(log(tmp_path, "base too", 0, **changed), other)[0] == 12, "of both sides they decide nothing"
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "cause"),
+    [("A", "The answer is A", "filter"), ("A", "(A)", "filter"), ("A", "It is clear. A man came", ""),
+     ("18 - 3 = 15\n#### 1,234", "which makes 1234", "filter"), ("Paris", "It is Paris", "filter"), ("", "x", "")],
+)  # fmt: skip
+def test_the_reference_stands_where_an_answer_commits_itself(tmp_path, target, text, cause):
+    base = log(tmp_path, "base", 180, target=target)
+    _, report = judged(base, log(tmp_path, "v", 0, **written(text, target=target)), "--json")
+    assert json.loads(report)["verdicts"][0]["cause"] == cause
+
+
+def test_an_error_in_place_of_an_answer_is_an_error(tmp_path):
+    failed = written("Error during inference: Connection error.", "")
+    code, text = judged(log(tmp_path, "base", 180), log(tmp_path, "variant", 0, **failed))
+    assert (code, "is an endpoint's error and no answer" in text) == (13, True)
