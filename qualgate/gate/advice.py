@@ -27,6 +27,7 @@ LOOK = (
 
 ON_UNFINISHED = {  # by how answers are unfinished, see `causes.unfinished.WAYS`
     "cut": "raise `max_new_tokens`",
+    "cut alone": "read how they go on: they repeat themselves, or `max_new_tokens` is too small for them",
     "no end": "read how these answers end (`finish_reason`)",
     "swallowed": "a reasoning parser may have taken their text: ask again without it",
     "no text": "read what the server sent: a reasoning parser or the harness may have taken the text",
@@ -35,8 +36,9 @@ ON_UNFINISHED = {  # by how answers are unfinished, see `causes.unfinished.WAYS`
 }
 
 
-def advise_on_unfinished(ways: Collection[str]) -> str:
-    """What to do about answers that are unfinished in these ways."""
+def advise_on_unfinished(ways: Collection[str], *, alone: bool = False) -> str:
+    """What to do about answers that are unfinished in these ways. alone: the other side finished those that are cut."""
+    ways = {"cut alone" if alone and way == "cut" else way for way in ways}
     return "; ".join(advice for way, advice in ON_UNFINISHED.items() if way in ways)
 
 

@@ -45,7 +45,7 @@ def unfinished_sets(pairs: Mapping[str, Sequence[Pair]], most: float) -> Unfinis
         if before.total() > most * n:
             baseline[name] = f"{over}: {advise_on_unfinished(before)}"
         elif after.total() > most * n:
-            variant[name] = f"{over}: {advise_on_unfinished(after)}"
+            variant[name] = f"{over}: {advise_on_unfinished(after, alone=not before['cut'])}"
         elif _differ(chosen, CHANCE / len(pairs)):
             differing[name] = f"{line}, more than chance explains: {advise_on_unfinished(before + after)}"
     return Unfinished(baseline=baseline, variant=variant, differing=differing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from hashlib import sha256
 
 from tests.verification.verdicts.attacks.scene import (
     CASES,
@@ -293,13 +294,25 @@ CLUSTERS = attacks(
     },
 )  # fmt: skip
 
+UNFINISHED: dict[str, dict[str, object]] = {
+    "cut off": {"finish_reason": "MAX_TOKENS"},
+    "empty": {"unanswered": "empty"},
+    "not found by the filter": {"unanswered": "unfiltered"},
+    "of no token": {"tokens": 0},
+    "without text": {"text_sha256": sha256(b"").hexdigest()},
+    "failed at the endpoint": {"result": "Error during inference: Error code: 429"},
+}
 ENDS = attacks(
     sound,
     {
-        "the baseline cut off": each("a.jsonl", lambda r: r | {"finish_reason": "length"}),
-        "the baseline cut off in other words": each("a.jsonl", lambda r: r | {"finish_reason": "MAX_TOKENS"}),
-        "the baseline cut off on a tenth": each(
-            "a.jsonl", lambda r: r | {"finish_reason": "length"}, lambda r: number_of(r) % 10 == 1),
+        **{f"{many} of the {side}'s answers {ways}": each(file, lambda r, said=said: r | said,
+                                                          lambda r, step=step: number_of(r) % step == 0)
+           for side, file in (("baseline", "a.jsonl"), ("variant", "b.jsonl"))
+           for many, step in (("all", 1), ("a tenth", 10))
+           for ways, said in UNFINISHED.items()},
+        "the variant cut off, though a tenth may be": then(everywhere(finish_reason="length"),
+                                                           setting(max_unfinished=0.1)),
+        "the variant cut off, looked at early": then(everywhere(finish_reason="length"), setting(stop="early")),
         "one answer ended by the server": each(
             "a.jsonl", lambda r: r | {"finish_reason": "abort"}, lambda r: r["id"] == "é-c5"),
         "all held out for a while": setting(quarantine=[
