@@ -63,6 +63,11 @@ def test_a_set_without_a_critical_rule_bars_an_approval_too(rules):
     assert judged(unfinished(planted.run(), "variant", 120, CUT), *rules).exit == 12
 
 
+def test_an_answer_without_a_call_may_be_right():
+    silent = planted.with_each(planted.run(), "both", lambda u: replace(u, **(EMPTY if len(u.scorers) > 1 else {})))
+    assert judged(silent).exit == 0, "those of `tools`, where calls are scored"
+
+
 def test_a_choice_by_likelihood_is_never_unfinished():
     read = planted.with_each(
         planted.run(), "both", lambda u: replace(u, truncated=True, values=u.values | {"multiple_choice.acc": 1.0})

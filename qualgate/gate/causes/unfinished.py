@@ -1,6 +1,7 @@
 """Say how an answer is unfinished, and whether that is why answers were lost.
 
-A choice by likelihood is read, not written, so it is never unfinished.
+A choice by likelihood is read, not written, so it is never unfinished. Where calls are scored, an answer without text and
+call may be right, so it is not counted as empty.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from qualgate.formatting import counted
 from qualgate.metrics import BY_LIKELIHOOD
 from qualgate.records import UnitEvidence
 
+CALLS = ("tool_call.", "turns.")
 MANY_TOKENS = 8  # an empty answer with more was written, and something took its text
 # Way → (how a line names it, the cause of a block by it). An empty answer whose tokens are counted and few is its own.
 WAYS = {
@@ -30,6 +32,8 @@ def way_unfinished(unit: UnitEvidence) -> str:
         return ""
     if unit.truncated:
         return "cut"
+    if unit.unanswered == "empty" and any(name.startswith(CALLS) for name in unit.values):
+        return ""
     if unit.unanswered == "empty":
         return "no text" if unit.tokens is None else "swallowed" if unit.tokens > MANY_TOKENS else "empty"
     return unit.unanswered or ("no end" if unit.finished is False else "")

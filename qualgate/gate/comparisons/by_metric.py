@@ -36,8 +36,8 @@ def measure(
 ) -> Measured:
     """The numbers of one slice, both tests, and what forbids a proof.
 
-    unfinished: sets of the baseline have no number, those of the variant no proof. terms: by which a rule on cost
-    accepts and prices answers, and one on goodput calls them late. about: of both arms.
+    unfinished: sets of the baseline have no number, those of the variant no proof of quality. terms: by which a rule on
+    cost accepts and prices answers, and one on goodput calls them late. about: of both arms.
     """
     mine, metric = pairs_of(slice_, pairs), METRICS[slice_.rule.metric]
     if slice_.obstacle:
@@ -53,7 +53,8 @@ def measure(
         return unmeasured(slice_, len(mine), barred)
     found = _by_kind(slice_, mine, alpha, terms, about)
     barred = next((unfinished.variant[name] for name in slice_.evalsets if name in unfinished.variant), "")
-    return replace(found, obstacle=f"{slice_.head}: {barred}") if barred else found
+    of_answers = metric.kind in ("quality", "judged")
+    return replace(found, obstacle=f"{slice_.head}: {barred}") if barred and of_answers else found
 
 
 def _by_kind(slice_: Slice, mine: Sequence[Pair], alpha: float, terms: Terms | None, about: About) -> Measured:
