@@ -13,6 +13,7 @@ from qualgate_app.verdict.case import scores_text, show_case
 
 from qualgate.escaping import visible
 from qualgate.formatting import counted
+from qualgate.identity import canonical_json
 from qualgate.records import NOISE, Comparison
 from qualgate.report import plots
 from qualgate.store.queries import SHOWS, SORTS, CaseFilter, CaseKey, Compared, FlipCount, RunSummary
@@ -28,8 +29,8 @@ def cases_query(one: Comparison, evalsets: set[str]) -> dict[str, str]:
     kind, _, value = one.slice.partition(":")
     if one.slice in evalsets:
         query["set"] = one.slice
-    elif kind in ("task", "tag") and value:
-        query["search"] = f'"{value}"'  # as the stored case holds it
+    elif kind in ("task", "tag") and ", " not in value:  # else it is two labels together
+        query["search"] = canonical_json(value)  # as the stored case holds it
     return query
 
 

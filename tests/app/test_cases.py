@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
 import pytest
 
-from qualgate.store import queries
+from qualgate.store import queries, runs
 from qualgate.store.database import open_store
 from tests.app.test_views import press, shown
+from tests.store import made as plans
 from tests.store.made import make_plan, make_run
 
 VARIANT = "int2-g32"
@@ -72,10 +76,29 @@ def test_an_address_opens_the_same_case_with_the_same_filters(made, opened):
 
 def test_a_reason_that_names_a_slice_links_to_its_cases(made, opened):
     links = [one.proto for one in opened().get("page_link") if one.proto.label == "Cases"]
-    queries_of = [dict(part.split("=", 1) for part in one.query_string.split("&")) for one in links]
+    queries_of = [dict(parse_qsl(one.query_string)) for one in links]
     pooled = next(one for one in queries_of if "set" not in one)
     assert (pooled["show"], pooled["metric"], pooled["variant"]) == ("lost", "exact_match", VARIANT)
     assert {one["set"] for one in queries_of if "set" in one} >= {"tool_calls"}
+
+
+def test_a_reason_that_names_a_tag_links_to_the_cases_that_carry_it(made, open_page, monkeypatch):
+    bare = plans._body
+    monkeypatch.setattr(plans, "_body", lambda name, rng: {**bare(name, rng), "tags": [f'form:"{rng.randrange(2)}"']})
+    with open_store(made.url) as store:
+        run_id = make_run(store, make_plan(cases=20, seed=7, wrong={VARIANT: 0.5}), {VARIANT: 0.5})
+        found = queries.run_summary(store, run_id).verdict(VARIANT)
+        tagged = replace(found.verdict.comparisons[0], slice='tag:form:"0"')
+        fell = replace(found.verdict, reasons=('exact_match [tag:form:"0"] fell',), comparisons=(tagged,))
+        runs.add_verdicts(store, run_id, [fell], found.policy)
+        keys = queries.case_keys(store, run_id, VARIANT, queries.CaseFilter(show="lost"), "KL")
+        details = [queries.case_detail(store, run_id, VARIANT, key.evalset, key.case_id) for key in keys]
+    (link,) = (one.proto for one in open_page("verdict", run=run_id).get("page_link") if one.proto.label == "Cases")
+    app = open_page("verdict", **dict(parse_qsl(link.query_string)))
+    lost = [key.name for key, one in zip(keys, details, strict=True) if one.body["tags"] == ['form:"0"']]
+    assert 0 < len(lost) < len(keys)
+    assert f"1 of {len(lost)}" in shown(app)
+    assert listed(app) == lost[:8]
 
 
 def test_a_case_that_the_baseline_changes_against_itself_is_named_and_last(made, open_page):
