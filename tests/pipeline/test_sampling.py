@@ -44,6 +44,7 @@ variants:
 evalsets: [./first.yaml]
 generation: {temperature: 0.8, seed: 5, repeats: 3}
 gate:
+  max_unfinished: 1  # such a model often says nothing
   rules:
     - {metric: exact_match, max_drop: 0.10}
     - {metric: exact_match, max_drop: 0.10, repeats: any}

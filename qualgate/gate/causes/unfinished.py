@@ -1,7 +1,7 @@
 """Say how an answer is unfinished, and whether that is why answers were lost.
 
-A choice by likelihood is read, not written, so it is never unfinished. Where calls are scored, an answer without text and
-call may be right, so it is not counted as empty.
+A choice by likelihood is read, not written, so it is never unfinished. Where calls are scored, an answer without text
+and call may be right, so it is not counted as empty.
 """
 
 from __future__ import annotations
