@@ -9,8 +9,8 @@ from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 PROOFS = (
-    "architectures", "combinations", "decisions", "determinism-report", "exact", "lossless", "quantize", "scoring",
-    "served", "served-arithmetic", "service", "static",
+    "architectures", "combinations", "decisions", "determinism-report", "exact", "first-hour", "lossless", "quantize",
+    "scoring", "served", "served-arithmetic", "service", "static",
 )  # fmt: skip
 NOT_HERE = (
     "proofs stand in tests/verification of a checkout and not in an installed wheel; "

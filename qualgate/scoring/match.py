@@ -6,21 +6,16 @@ must end in as many, the same in the same order; what stands between them is not
 reference's line that is the last number of the answer. So a reference is written as the bare result: in `5 and 3 are 8`
 all three are asked for.
 
-How `numeric` reads a number, on both sides:
+How `numeric` reads a number, on both sides, is in `quantities`: thousands, decimals, fractions, powers, signs. Nothing
+is rounded: 18, 18.0 and 018 are equal. A number that only continues an expression (`7√2`, `x/4`) is not compared. One
+that can be read two ways (`1.234`) is right if the likelier one is the reference, and gets no verdict if the other is.
 
-- ASCII digits; `,` only between groups of three (`1,234`; `1,2` is two numbers); `.` before decimals, `.5` is a number
-- a sign (`+`, `-`, U+2212) counts where a number can start: `5-3` ends in 3, `= -3` in −3; `$`, `€`, `£` or `¥` may
-  follow it
-- an exponent (`1e5`; beyond three digits the number is invalid); `%` and units are not read: `60%` is 60
-- digits that continue a word or another number (`x2`, the second point of `1.2.3`) are no number
-- a number of more than 400 digits is invalid; nothing is rounded: 18, 18.0 and 018 are equal
-- the tolerance is 0 unless the case declares one: `tolerance: {abs: 0.01}`, `{rel: 1e-3}` of the reference, or both, of
-  which the wider counts. It is computed exactly, so `0.1` off by `0.1` is within
+The tolerance is 0 unless the case declares one: `tolerance: {abs: 0.01}`, `{rel: 1e-3}` of the reference, or both, of
+which the wider counts. It is computed exactly, so `0.1` off by `0.1` is within.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,22 +25,11 @@ from typing import Any
 
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
+from qualgate.scoring.quantities import Quantity, quantities
 from qualgate.scoring.text import NormalizerFault, normalize
 
 EXACT = "exact_match/1"
-NUMERIC = "numeric/4"
-MAX_DIGITS = 400
-
-# The groups' lookahead keeps `1,234,5678` from matching, and the search linear. Signs and digits after a word are
-# ruled out by lookbehinds; only ASCII words, so that a number may follow a Chinese character.
-_NUMBER = re.compile(
-    r"""(?P<sign>(?<![\w)\]])[-+−])?[$€£¥]?
-        (?:(?<![A-Za-z0-9_])(?<![0-9]\.)
-           (?P<whole>[0-9]{1,3}(?:,[0-9]{3}(?![0-9]))+|[0-9]++)(?P<decimals>\.[0-9]++)?
-          |(?<![A-Za-z0-9_.])(?P<fraction>\.[0-9]++))
-        (?P<exponent>[eE][-+]?(?P<power>[0-9]++)(?![A-Za-z]))?""",
-    re.VERBOSE,
-)
+NUMERIC = "numeric/5"
 
 
 class NoNumber(ValueError):
@@ -72,12 +56,11 @@ class Tolerance:
             raise ValueError(f"tolerance is {quote(declared)}, expected {wanted}")
         return cls(absolute=_bound(declared.get("abs", 0)), relative=_bound(declared.get("rel", 0)))
 
-    def allows(self, answer: Decimal, reference: Decimal) -> bool:
+    def allows(self, answer: Fraction, reference: Fraction) -> bool:
         """Exact arithmetic, whatever the number of digits; without a tolerance, equality of values."""
         if answer == reference or not (self.absolute or self.relative):
             return answer == reference
-        expected = Fraction(reference)
-        return abs(Fraction(answer) - expected) <= max(self.absolute, self.relative * abs(expected))
+        return abs(answer - reference) <= max(self.absolute, self.relative * abs(reference))
 
 
 def _bound(value: Any) -> Fraction:
@@ -89,25 +72,24 @@ def _bound(value: Any) -> Fraction:
         raise ValueError(f"a tolerance of {quote(value)}, expected a number of 0 or more") from None
 
 
-def last_numbers(text: str, count: int | None = None) -> tuple[Decimal, ...]:
-    """The numbers, or the last `count` of them, in the last line of `text` that holds any.
-
-    NoNumber when no line does, or when one of them is too long.
-    """
+def last_numbers(text: str, count: int | None = None) -> tuple[Quantity, ...]:
+    """The numbers, or the last `count` of them, in the last line of `text` that holds any. NoNumber when no line does,
+    or when one of them is too long."""
     for line in reversed(text.splitlines()):
-        found = deque(_NUMBER.finditer(line), maxlen=count)
+        found = tuple(deque(quantities(line), maxlen=count))
+        if too_much := next((one for one in found if one.too_much), None):
+            raise NoNumber(too_much.too_much, too_much.unread)
         if found:
-            return tuple(map(_value, found))
+            return found
     raise NoNumber("no_number", "no number in the answer")
 
 
-def _value(match: re.Match[str]) -> Decimal:
-    digits = (match["whole"] or "").replace(",", "") + (match["decimals"] or match["fraction"] or "")
-    if len(digits) > MAX_DIGITS:
-        raise NoNumber("number_too_long", f"a number of more than {MAX_DIGITS} digits")
-    if len(match["power"] or "") > 3:
-        raise NoNumber("number_too_large", "a number with an exponent of more than three digits")
-    return Decimal(("-" if match["sign"] in ("-", "−") else "") + digits + (match["exponent"] or ""))
+def reference_numbers(answer: Any) -> tuple[Quantity, ...]:
+    """What an answer is compared with. NoNumber for a case that says no number."""
+    found = last_numbers(str(answer))
+    if unread := next((one for one in found if one.value is None and not one.parts), None):
+        raise NoNumber("unread", f"{quote(unread.text)} has no value here: {unread.unread}; `math` reads expressions")
+    return found
 
 
 def exact_match(case: Case, evalset: Evalset, text: str) -> dict[str, Score]:
@@ -145,7 +127,7 @@ def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
 
     NoNumber or ValueError when the case itself is at fault.
     """
-    reference, tolerance = last_numbers(str(body["answer"])), Tolerance.of(body)
+    reference, tolerance = reference_numbers(body["answer"]), Tolerance.of(body)
     if refusal := too_long("numeric", NUMERIC, text):
         return {"numeric": refusal}
     try:
@@ -153,10 +135,30 @@ def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     except NoNumber as error:
         word = error.error_type if text.strip() else "empty"
         return {"numeric": wrong("numeric", NUMERIC, word, str(error))}
-    said, expected = (", ".join(map(str, numbers)) for numbers in (answer, reference))
-    if len(answer) == len(reference) and all(map(tolerance.allows, answer, reference)):
+    said, expected = (", ".join(one.text for one in numbers) for numbers in (answer, reference))
+    verdicts = [_same(*pair, tolerance) for pair in zip(answer, reference, strict=False)]
+    if len(answer) == len(reference) and all(verdicts):
         return {"numeric": right("numeric", NUMERIC, said)}
-    return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(said)} is not {quote(expected)}", said)}
+    if False in verdicts or len(answer) != len(reference):
+        return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(said)} is not {quote(expected)}", said)}
+    unread = answer[verdicts.index(None)]
+    why = unread.unread or ("it is a part of something else" if unread.part else "it can be read two ways")
+    return {"numeric": cannot_say("numeric", NUMERIC, "unread_number", f"{quote(unread.text)} is not compared: {why}")}
+
+
+def _same(answer: Quantity, reference: Quantity, tolerance: Tolerance) -> bool | None:
+    """None: nobody can say."""
+    if reference.value is None:
+        return answer.parts == reference.parts if answer.parts or answer.value is not None else None
+    if answer.value is not None and tolerance.allows(answer.value, reference.value):
+        return None if answer.part and not reference.part else True
+    numbers = [Fraction(int(one)) for one in answer.parts if one.isdigit()]
+    possible = [*answer.others, *numbers]
+    if len(numbers) == 2 and ":" in answer.parts and numbers[1]:
+        possible.append(numbers[0] / numbers[1])
+    if any(tolerance.allows(one, reference.value) for one in possible):
+        return None
+    return None if answer.value is None and not possible else False
 
 
 def _parting(one: str, other: str) -> int:

@@ -129,6 +129,7 @@ def score_likelihoods(body: Mapping[str, Any], log_likelihoods: Sequence[float])
 _LETTER = r"[*$]{0,3}(?:\\boxed\{)?(?:\\(?:text|mathrm|textbf)\{)?\(?([A-Z])[).:]?\}{0,2}[*$]{0,3}[).:]?"
 _ANSWER = r"\*{0,2}(?i:(?:the )?(?:correct |final |best )?(?:answer|option|choice)(?:\*{0,2}\s+is)?)\s?:?\*{0,2}:?\s"
 _STRICT = re.compile(rf"(?:{_ANSWER})?(?:(?i:option|choice)\s)?{_LETTER}")
+_SMALL = re.compile(r"\(?([a-z])(?:[).:]+|\Z)(.{0,200})", re.DOTALL)
 
 
 def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> Stated | None:
@@ -143,7 +144,23 @@ def chosen(text: str, choices: Sequence[str], lenient: bool = False) -> Stated |
     if whole := _STRICT.fullmatch(said):
         place = LETTERS.index(whole[1])
         return Stated(place) if place < len(choices) else None
-    return stated(text, choices) if lenient else None
+    if not lenient:
+        return None
+    if (place := _by_whole_text(said, choices)) is not None:
+        return Stated(place)
+    return stated(text, choices)
+
+
+def _by_whole_text(said: str, choices: Sequence[str]) -> int | None:
+    """The choice that the text repeats but for case, marks and a last dot, or names by a small letter."""
+    folded = [choice.strip().strip(".").casefold() for choice in choices]
+    bare = said.strip("*_`\"' .").casefold()
+    if folded.count(bare) == 1:
+        return folded.index(bare)
+    if (small := _SMALL.fullmatch(said)) and (place := LETTERS.index(small[1].upper())) < len(choices):
+        rest = small[2].strip().strip("*_`\"' .").casefold()
+        return place if rest in ("", folded[place]) else None
+    return None
 
 
 def score_multiple_choice(body: Mapping[str, Any], text: str, lenient: bool = False) -> dict[str, Score]:

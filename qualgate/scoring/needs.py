@@ -13,7 +13,7 @@ from qualgate.formatting import counted
 from qualgate.records import Case, Evalset
 from qualgate.scoring import unit_tests
 from qualgate.scoring.code import package_faults, tests_of
-from qualgate.scoring.match import NoNumber, Tolerance, last_numbers
+from qualgate.scoring.match import NoNumber, Tolerance, reference_numbers
 from qualgate.scoring.multiple_choice import right_choices
 from qualgate.scoring.outcome import found, quote
 from qualgate.scoring.references import references_of
@@ -46,7 +46,7 @@ def number_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         yield f"numeric needs `answer`, a number; {found(body, 'answer')}"
         return
     try:
-        last_numbers(str(answer))
+        reference_numbers(answer)
     except NoNumber as error:
         why = "there is none in it" if error.error_type == "no_number" else str(error)
         yield f"numeric needs a number in `answer`: {why}; {found(body, 'answer')}"

@@ -18,6 +18,7 @@ import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -50,14 +51,16 @@ class _Mention:
     after: str
 
 
+_IN_WORD = r"[^\W\u3000-\u9fff\uac00-\ud7af]"  # a letter of a script with spaces, or a digit
 # Opening and closing marks; a letter may have a dot, bracket or colon behind it within them.
 _OPEN = r"(?:\*{1,3}+|__?+|\$|`|\"|“|'|「|『|（|【|\\?\(|\\?\[)"
 _CLOSE = r"(?:\*{1,3}+|__?+|\$|`|\"|”|'|」|』|）|】|\\?\)|\\?\])"
 _WRITTEN = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|bf)\s?\{([^{}]{0,80})\}")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{([^{}]{0,200})\}")
-_MARKED = re.compile(rf"(?<![\w'’]){_OPEN}{{1,4}}+\s?([A-Z])[.):：]?\s?{_CLOSE}{{1,4}}+|(?<![\w(])([A-Z])\)(?!\w)")
+_MARKED = re.compile(
+    rf"(?<!{_IN_WORD}|['’]){_OPEN}{{1,4}}+\s?([A-Z])[.):：]?\s?{_CLOSE}{{1,4}}+|(?<![\w(])([A-Z])\)(?!\w)"
+)
 _LEFT = re.compile(r"\*\*|__|`|\$|\\[()\[\]]")
-_IN_WORD = r"[^\W\u3000-\u9fff\uac00-\ud7af]"  # a letter of a script with spaces, or a digit
 # Of a word that begins with a letter none is named: `I think`, `C++`, `B-tree`, `A man`.
 _PRONOUN = (
     r"I\s(?:think|believe|would|will|am|have|choose|guess|can|do|say|go|pick|see|know|was|rule|eliminate|select)\b"
@@ -70,41 +73,52 @@ _MENTION = re.compile(
     rf"{_M}([A-Z]){_N}|(?<!{_IN_WORD}|['’.])(?!{_PRONOUN})(?!{_ARTICLE})([A-Z])(?!{_IN_WORD}|[+#'’]|-\w|\.\w)"
     rf"|(?<=[:：\s\"'(])([a-z])(?=[\"').\]}}]{{0,3}}\s{{0,3}}(?:\Z|\n))"
 )
+_ANS = re.compile(r"\bans\.", re.IGNORECASE)
 _SENTENCE = re.compile(r"[.!?。！？।؟;；\n]+(?=\s|\Z|[^\w\s])|[。！？।؟；\n]")
 
-_NOUN = r"(?:answers?|options?|choices?|response|selection|solution)"
+_NOUN = (
+    r"(?:answer|ans|option|choice|response|selection|solution|final|pick|guess|(?:correct|right|best|true)\s(?:one"
+    r"|letter))"
+)
 _OF = (
     r"(?:,?\s(?:to|for|of|here|in|this|that|the|your|my|given|problem|question|above|below|therefore|then|thus|hence|so)\b"
     r",?){0,7}"
 )
 _SURE = (
     r"(?:\s(?:therefore|thus|hence|then|so|clearly|definitely|probably|likely|most|indeed|actually|simply|just|now|only|"
-    r"still|obviously|certainly|surely|going|to|be|with|the|letter|option|choice|answer|number|either|both|:)\b,?){0,5}"
+    r"still|really|truly|obviously|certainly|surely|going|to|be|with|the|letter|option|choice|answer|number|either|both|:)\b,?){0,5}"
 )
 _COPULA = r"(?:is|are|was|['’]s|would\sbe|should\sbe|must\sbe|has\sto\sbe|will\sbe|(?:seems|appears)\sto\sbe|remains)"
 _ABROAD_NOUN = (
-    r"(?:respuesta|opción|resposta|opção|alternativa|risposta|opzione|réponse|option|antwort|lösung|ответ|вариант"
+    r"(?:respuesta|opción|resposta|opção|alternativa|risposta|opzione|réponse|option|antwort|lösung|ответ|вариант|correcta|correta|corretta|giusta|richtig|верно|правильно"
     r"|الإجابة|الجواب|الخيار|उत्तर|विकल्प|जवाब)"
 )
 _ABROAD_IS = r"(?:es|é|è|est|ist|lautet|wäre|это|هي|هو|है|sería|seria|sarebbe|serait|[:：—–-])"
 _ABROAD_SURE = (
     r"(?:\s(?:donc|alors|bien|entonces|pues|portanto|então|quindi|dunque|also|daher|somit|folglich|следовательно|значит"
-    r"|claramente|clairement|évidemment|la|el|a|o|il|die|der|lettre|letra|lettera|buchstabe|буква|option|opción|opção"
+    r"|claramente|clairement|évidemment|l['’]option|l['’]opzione|la|le|el|a|o|il|die|der|lettre|letra|lettera|buchstabe|буква|option|opción|opção"
     r"|alternativa|opzione|вариант|الخيار|विकल्प)){0,4}"
 )
+_ABROAD_CHOOSE = (
+    r"(?:elijo|escojo|elegiría|escogería|escolho|escolheria|choisis|choisirais|opte\spour|scelgo|sceglierei|wähle|nehme"
+    r"|выбираю|выбрал|أختار)"
+)
 _STATED_BEFORE = re.compile(
-    rf"(?:\b{_NOUN}[\"']?{_OF}\s{{0,3}}(?:[:：=→>—–-]|{_COPULA}\b){_SURE}"
+    rf"(?:(?<![A-Za-z]){_NOUN}[\"']?{_OF}\s{{0,3}}(?:[:：=→>—–-]|{_COPULA}\b){_SURE}"
+    rf"|\bchang\w{{1,3}}\s(?:my|the|this)\sanswer\sto{_SURE}"
     rf"|\b(?:I|we)(?:['’](?:ll|d|m|re)|\s(?:would|will|am|are|have|must|shall))?(?:\s(?:therefore|thus|then|so|to))?"
     rf"\s(?:choose|pick|select|go|going|say|answer|vote|opt|settle)(?:\s(?:with|for|on|that|it))?{_SURE}"
-    rf"|(?:正确|最佳|最终|正しい|正確)?的?(?:答案|选项|選項|选择|正解|答え|正答|정답|답)(?:应该|應該|应|應|就)?"
+    rf"|(?:正确|最佳|最终|正しい|正確)?的?(?:答案|选项|選項|选择|選択肢|正解|答え|正答|정답|답)(?:应该|應該|应|應|就)?"
     rf"(?:是|为|為|は|은|는|선택지)?\s?[:：]?\s?(?:选项|選項)?"
-    rf"|(?:[故应應]|所以|因此|我|答案|应该|應該)(?:选|選)(?:择|擇)?\s?[:：]?|(?:[,，]\s?|而)(?:应该|應該)?是"
-    rf"|\b{_ABROAD_NOUN}(?:\s\w{{1,14}}){{0,2}}?\s{{0,2}}{_ABROAD_IS}{_ABROAD_SURE}|उत्तर\s{{0,2}}(?:विकल्प\s?)?)[\s:：\"'“(\[]{{0,4}}\Z",
+    rf"|(?:[故应應]|所以|因此|我|答案|应该|應該)(?:选|選)(?:择|擇)?\s?[:：]?|(?:选|選)(?:择|擇)?|(?:[,，]\s?|而)(?:应该|應該)?是"
+    rf"|\b{_ABROAD_NOUN}(?:\s\w{{1,14}}){{0,2}}?\s{{0,2}}{_ABROAD_IS}{_ABROAD_SURE}|सही\s(?:उत्तर|विकल्प)|उत्तर\s{{0,2}}(?:विकल्प\s?)?|\b{_ABROAD_CHOOSE}{_ABROAD_SURE})[\s:：\"'“(\[】」』>]{{0,4}}\Z",
     re.IGNORECASE,
 )
 # These state a choice only where the clause ends with it: `so B.`, but not `so B is wrong`.
 _CONCLUDED_BEFORE = re.compile(
-    rf"(?:\b(?:so|therefore|hence|thus|ergo|then|rather|but|leaving|leaves|left|conclude|conclusion|wait|i\smean),?"
+    rf"(?:\b(?:so|therefore|hence|thus|ergo|then|rather|but|leaving|leaves|left|conclude|conclusion|wait|i\smean"
+    r"|definitely|probably|certainly|surely|clearly|namely|matches|corresponds\sto|choose|pick|select|mark"
+    rf"|would\s(?:answer|say)|é\sa|es\sla|è\sla|ist\sdie|das\sist|c['’]est(?:\sla(?:\sréponse)?)?),?"
     rf"(?:\s(?:it|this|that|us|only|with|must|be|is)){{0,3}}{_SURE}"
     rf"|\b(?:it|this|that|which)(?:['’]s|\s{_COPULA}){_SURE}|\bI(?:['’]m)?\s(?:think|believe|guess|sure)(?:\sit['’]?s?)?{_SURE}"
     rf"|\bmust\sbe{_SURE})[\s:：\"'“]{{0,4}}\Z",
@@ -115,10 +129,10 @@ _STATED_AFTER = re.compile(
     r"[:,]?\s(?:is|are|was|seems|appears|must\sbe|would\sbe|has\sto\sbe)(?:\s(?:both|all|to|be|clearly|definitely|indeed|"
     r"therefore|thus|the|most|my|likely|probably|surely|obviously|only|final|one|in\sfact)){0,5}"
     r"\s(?:correct|right|best|true|accurate|answer|solution)\b"
-    r"|\s(?:remains|fits(?:\sbest)?|is\sleft|works(?:\sbest)?|wins)\b"
-    r"|\s?(?:是正确|为正确|正确|が正解|が正しい|(?:이|가|번이)?\s?정답)"
+    r"|\sit\sis\b|\s(?:remains|fits(?:\sbest)?|is\sleft|works(?:\sbest)?|wins)\b"
+    r"|\s?(?:是正确|为正确|正确|が正解|が正しい|を選|(?:를|을)\s?(?:선택|고르|고릅)|(?:이|가|번이)?\s?정답)"
     r"|\s(?:es|é|è|est|ist|является)\s(?:la\s|a\s|die\s|il\s|le\s)?(?:correcta|correta|corretta|giusta|bonne|correcte|juste|richtig|правильн|верн)"
-    r"|\s(?:सही\sहै|صحيح)",
+    r"|\s(?:सही\sहै|صحيح|richtig\b)",
     re.IGNORECASE,
 )
 _DENIED_BEFORE = re.compile(
@@ -140,8 +154,10 @@ _WRONG_WITHIN = re.compile(
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(
-    r"\b(?:if|suppose|assuming|whether|although|though|at\sfirst|(?:might|may|could|would|some|many|people|students)\s(?:\w{1,10}\s)?"
-    r"(?:think|say|assume|choose|pick|argue|guess))\b[^.;,]{0,80}\Z",
+    r"\b(?:if|suppos\w{1,3}|assum\w{1,3}|imagine|whether|although|though|at\sfirst|perhaps|maybe"
+    r"|(?:some|many|most|people|students|others|(?:you|one)\s(?:might|may|could))\s(?:\w{1,10}\s){0,2}"
+    r"(?:think|say|assume|choose|pick|select|argue|guess)"
+    r"|(?:never|not|n['’]t)\s(?:choose|pick|select|mark|say|answer|go\swith))\b[^.;,]{0,80}\Z",
     re.IGNORECASE,
 )
 _DENIED_AFTER = re.compile(
@@ -149,10 +165,11 @@ _DENIED_AFTER = re.compile(
     r"|fails?\b|contradicts?\b|(?:['’]s|is|are|was|were|seems?|looks?|sounds?|appears?|can|could|would|may|might|must)\b"
     r"[^;.!?\n]{0,60}?\b(?:wrong|incorrect|false|impossible|tempting|eliminated|ruled\sout|excluded|out|unlikely|irrelevant"
     r"|distractor|trap|mistaken|invalid|absurd|not|too)\b"
-    r"|\s?(?:ではない|ではありません|不对|不正确|错|错误|(?:은|는|이|가)?\s?아니|(?:नहीं|गलत)"
+    r"|\s?(?:ではない|ではありません|不对|不正确|错|错误|(?:은|는|이|가)?\s?아[니닙닌]|(?:नहीं|गलत)"
     r"|(?:no\ses|non\sè|não\sé|n['’]est\spas|ist\snicht|ist\sfalsch|es\sincorrecta|неверн|неправильн)))",
     re.IGNORECASE,
 )
+_CHECKED = re.compile(r"[^\n✅✔❌✗✘]{0,80}?(?:[✅✔]|[-–—:(]\s?(?:correct|right|true)\b\W{0,4}(?=\n|\Z))", re.IGNORECASE)
 _TAKEN_BACK = re.compile(
     r"(?:hm+[,.… ]{1,4})?(?:wait\b|no[,.!:—-]|no\s?\Z|actually,?\s(?:no|that|it|i)\b|on\ssecond\sthought|scratch\sthat"
     r"|correction\b|oops|sorry\b|i\swas\swrong|i\smade\sa\smistake|that(?:['’]s|\sis)\s(?:wrong|incorrect|not)|let\sme\sre)",
@@ -162,10 +179,11 @@ _TOGETHER = re.compile(
     rf"{_N}?{_END}?[).:]?\s?(?:,\s?(?:or|and)\s|[,/&、，和或と]|\b(?:or|and|y|o|e|et|ou|und|oder|и|или|و|أو|nor)\b)\s?"
     rf"(?:option\s|choice\s|{_BOX})?{_M}?([A-Z])(?!{_IN_WORD}|[+#'’]|-\w){_N}?"
     rf"(?=\s?(?:[).,;:!?*}}/&\n。，；{_N}{_END}]|\Z"
-    r"|(?:or|and|but|because|since|as|for|are|is|both|could|may|might)\b))"
+    r"|(?:or|and|but|because|since|as|for|are|is|do|does|did|can|cannot|both|could|may"
+    r"|might)\b))"
 )
 _ALL_BEFORE = re.compile(rf"{_M}?\b([A-Z]){_N}?\s?(?:,|and|or|&|/)\s(?:and\s|or\s)?\Z")
-_CONTRAST = re.compile(r"\b(?:but|however|no|wait|rather|actually|instead|although|though|while)\b", re.IGNORECASE)
+_CONTRAST = re.compile(r"\b(?:but|yet|however|no|wait|rather|actually|instead|although|though|while)\b", re.IGNORECASE)
 _OPTION = re.compile(r"\b(?:option|choice)\s\Z", re.IGNORECASE)
 _TO_THE_END = re.compile(rf"[{_N}{_END}.):;!,\s]*\Z")
 # What may stand behind the letter that a text begins with: nothing, punctuation, or why; a verb tells of the option.
@@ -173,23 +191,40 @@ _GIVES_REASONS = re.compile(r"\s?(?:\Z|\n|[,–—:;.]|-\s|/|&)|\s(?:because|sin
 _TELLS = re.compile(r"\s?(?:is|are|was|looks|seems|says|cannot|can|could|would|does|might|may|refers|describes)\b")
 
 
+_AROUND = _M + _N + " \n\t.,:;)(-–—/&*\"'"
+_NEXT_QUESTION = re.compile(r"\n\s{0,8}(?:question|q|human|user|problem)\b\s?[0-9]{0,4}\s?[:.]", re.IGNORECASE)
+
+
 def stated(text: str, choices: Sequence[str]) -> Stated | None:
     """The choice that `text` gives as its answer; None where it gives none of them. Ambiguous where it names several,
     takes its answer back, denies one and states none, or names one within a sentence alone."""
+    if (on := _NEXT_QUESTION.search(text)) and text[: on.start()].strip():  # a base model asks itself the next one
+        with suppress(Ambiguous):
+            if found := stated(text[: on.start()], choices):
+                return found
     letters, plain = LETTERS[: len(choices)], _plain(text)
     mentions = [*_mentions(plain)]
     statements = sorted([*_by_letter(plain, mentions), *_by_text(plain, choices)], key=lambda one: one[0])
     if statements:
         return _last_of(plain, statements, letters, len(choices))
-    mine = [one for one in mentions if one.letter in letters and not _asked(one)]
+    return _unstated(plain, mentions, letters)
+
+
+def _unstated(plain: str, mentions: Sequence[_Mention], letters: str) -> Stated | None:
+    """The letter that stands alone, where nothing is stated."""
+    backs = [one.end() for one in _SENTENCE.finditer(plain) if _TAKEN_BACK.match(plain[one.end() :].lstrip()[:NEAR])]
+    mine = [one for one in mentions if one.letter in letters and not _asked(one) and one.start >= max(backs, default=0)]
     denied = {one.letter for one in mine if _denied(plain, one)}
-    there = {one.letter for one in mine if one.marked and one.letter not in denied}
-    guessed = {one.letter for one in mine if one.letter not in denied and _stands_alone(plain, one)}
+    left = [one for one in mine if one.letter not in denied]
+    alone = [one for one in left if _stands_alone(plain, one)]
+    first = any(not plain[: one.start].strip(_AROUND) for one in alone)
+    beside = {one.letter for one in left if one.marked and (not first or not one.before.strip(_AROUND + LETTERS))}
     together = {letter for one in mine if len(names := _with(plain, one)) > 1 for letter in names & {*letters}}
-    if len(found := there | guessed | together) == 1 and guessed:
+    found = beside | together | {one.letter for one in alone}
+    if len(found) == 1 and alone:
         return Stated(letters.index(found.pop()), guess=True)
-    if found or denied or any(map(_asked, mentions)):
-        names = ", ".join(sorted(found | denied)) or "one with a question mark"
+    if found or denied or backs or any(map(_asked, mentions)):
+        names = ", ".join(sorted(found | denied)) or "one that it asks for or takes back"
         raise Ambiguous(f"it names {names}, and none of them as its answer alone")
     return None
 
@@ -199,7 +234,7 @@ def _plain(text: str) -> str:
         text = _WRITTEN.sub(r"\1", text)
     text = _BOXED.sub(rf"{_BOX}\1{_END}", text)
     text = _MARKED.sub(lambda one: f"{_M}{one[1] or one[2]}{_N}", text)
-    return _LEFT.sub("", text)
+    return _ANS.sub("answer:", _LEFT.sub("", text))
 
 
 def _mentions(plain: str) -> Iterator[_Mention]:
@@ -236,6 +271,8 @@ def _is_stated(one: _Mention) -> bool:
     after = one.after.lstrip(_N + _END)
     if _asked(one) or _DENIED_BEFORE.search(one.before):
         return False
+    if not one.before.strip(_AROUND) and _CHECKED.match(after):
+        return True
     if one.before.endswith(_BOX):
         return True
     if _STATED_AFTER.match(after):
@@ -246,8 +283,7 @@ def _is_stated(one: _Mention) -> bool:
 
 def _of_a_wrong(before: str, cue: re.Match[str]) -> bool:
     """Whether the statement is of a wrong choice, or not the speaker's."""
-    head = before[: cue.start()]
-    return bool(_WRONG_HEAD.search(head) or _SUPPOSED.search(head) or _WRONG_WITHIN.search(cue[0]))
+    return bool(_WRONG_HEAD.search(before[: cue.start()]) or _SUPPOSED.search(before) or _WRONG_WITHIN.search(cue[0]))
 
 
 def _by_letter(plain: str, mentions: Sequence[_Mention]) -> Iterator[tuple[int, frozenset[str]]]:
@@ -319,4 +355,5 @@ def _stands_alone(plain: str, one: _Mention) -> bool:
         whole = bool(_TO_THE_END.match(rest))
         marked = one.marked and not _TELLS.match(after) if begins or one.after[:1] in (".", ":") else False
         return whole or (begins and bool(_GIVES_REASONS.match(after))) or marked
-    return one.marked and bool(_TO_THE_END.match(one.after)) and line.rstrip()[-1:] in tuple(":,—–-.?!")
+    lead = _OPTION.sub("", line).rstrip()
+    return one.marked and bool(_TO_THE_END.match(one.after)) and lead[-1:] in tuple(":,—–-.?!")

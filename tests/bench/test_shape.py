@@ -35,6 +35,7 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "defects.false_approve defects.false_block planted.false_approve planted.false_block planted.cause "
     "interaction.power interaction.silent choice.margin times.errors times.power nights aa.block_rate "
     "deterministic gate_100k",
+    "first-hour": "verdict",
     "demo": "demo_seconds demo_memory int8_approves int2_blocks",
     "gpu": "int4_8192_bandwidth int4_28672_bandwidth int4_8192_bf16 int4_28672_bf16 int4_8192_best "
     "int4_28672_best verify_cost invariance_tax right dense_price paged_bfloat16 paged_fp8 paged_int8 paged_int4 "
@@ -45,7 +46,8 @@ ROWS = {  # goals of earlier versions keep their ids, and none is dropped but fo
     "kernels-cpu": "int4_rows_32_512 int4_rows_64_up int4_few_rows mxfp4_few_rows int4_bandwidth mxfp4_bandwidth",
     "scoring": "bfcl_mutations bfcl_fuzz schema_suite suite maskbench languages gsm8k_filters "
     "filters_fuzz match_fuzz ifeval_fuzz "
-    "reasoning choice judge dialects math math_hostile math_speed hostile_outputs tool_call_speed schema_speed "
+    "reasoning choice contains readings judge dialects math math_hostile math_speed hostile_outputs tool_call_speed "
+    "schema_speed "
     "lm_eval_speed escape.1 escape.8 escape.32 escape.mutants "
     "judge.exhausted kernel.memory sandbox.overhead forgeries humaneval.reference humaneval.broken mbpp.reference "
     "drift.llama34 drift.bytes drift.certified",

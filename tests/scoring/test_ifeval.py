@@ -66,7 +66,7 @@ def test_without_langdetect_there_is_no_verdict(monkeypatch):
     asked = body(("language:response_language", {"language": "en"}), ("punctuation:no_comma", {}))
     found = score_ifeval(asked, "Hello there")
     assert {score.verdict for score in found.values()} == {None}
-    assert "qualgate[harness]" in found["ifeval.prompt_strict"].reason
+    assert "extra `harness`" in found["ifeval.prompt_strict"].reason
     found = score_ifeval(asked, "Hello, there")
     assert (found["ifeval.prompt_strict"].verdict, found["ifeval.inst_strict"].verdict) == (False, None)
     language.language.cache_clear()

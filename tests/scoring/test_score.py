@@ -85,9 +85,13 @@ HOSTILE = {
 
 
 def nobody_reads(score: Score) -> bool:
-    """Whether it is mathematics that is not read here, or beyond its limits: no fault of the answer's."""
-    kinds = ("unknown", "limit", "undecided", "stopped")
-    return score.metric == "math" and score.value is None and score.error_type in kinds
+    """Whether it is what nobody reads here, or what can be read two ways: no fault of the answer's."""
+    kinds = {
+        "math": ("unknown", "limit", "undecided", "stopped"),
+        "numeric": ("unread_number",),
+        "multiple_choice": ("ambiguous",),
+    }
+    return score.value is None and score.error_type in kinds.get(score.metric, ())
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))

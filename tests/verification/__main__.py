@@ -24,7 +24,7 @@ WHOLE = {  # rows that are measured to the end: under a minute of one core
     "fail_closed.cases", "fail_closed.mutations", "fail_closed.score_files",
     "attacks.new", "attacks.legitimate", "defects.false_approve", "defects.false_block",
     "bfcl_mutations", "bfcl_fuzz", "tokens", "let_through",
-    "reasoning", "choice", "contains", "dialects",
+    "reasoning", "choice", "contains", "readings", "dialects",
 }  # fmt: skip
 
 

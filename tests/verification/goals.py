@@ -106,6 +106,7 @@ SCORING = Benchmark(
         "verdicts with and without the thought equal",
         "choice": ">= 99.9 % of answers in 41 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
         "contains": "2,000 made pairs as lm-eval's `contains` and inspect's `includes` judge them, or parted as listed",
+        "readings": "2,000 answers read as by one who had not seen our scorers: 0 wrong approvals, >= 99 % agreed",
         "judge": "scripted judges: planted tastes for place, length, format all named, of a fair one <= alpha; "
         "6 useless ones never believed, P(believed at its floor) <= alpha; style approves and blocks <= alpha",
         "dialects": ">= 95 % of >= 1,000 strings for 51 dialects read in `served` as vLLM's parsers read them, for 24 "

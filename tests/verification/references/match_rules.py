@@ -15,12 +15,11 @@ from typing import Any
 
 from qualgate.scoring.match import NoNumber, last_numbers, score_numeric
 from qualgate.scoring.overlap import score_f1
-from tests.verification.references.agreement import NUMBERS, PIECES, NoReference, Tally, made
+from tests.verification.references.agreement import NoReference, Tally, made
 
 DIGITS = "0123456789"
 LETTERS = string.ascii_letters
 TOLERANCES: tuple[dict[str, Any], ...] = ({}, {}, {"abs": 0.5}, {"rel": "0.01"}, {"abs": 0.001, "rel": 0.1})
-BLANK_LINES = ("\n", "\r\n", "\x0b", "\x85", "\u2028", " ", " and ", "; ")
 Number = Fraction | None  # None: it has too many digits to be one
 
 
@@ -139,17 +138,24 @@ def differential(count: int, seed: int) -> Tally:
     return tally
 
 
+# Numbers that stand alone; what else a number may be part of is in `readings`.
+ALONE = ("18", "7", "0", "-3", "+5", "\u22125", "1,234", "-1,234.50", "18.", "18.0", "018", ".5", "1e5", "1E-3",
+         "2e9999", "$18", "-$5", "\u20ac7", "60%", "x2", "nan", "...", "Paris", "so it is", "(7)",
+         "#### 18")  # fmt: skip
+BETWEEN = (" and ", "; ", ", ", " is ", "\n", "\r\n", "\x85", "\u2028", " = ")
+
+
 def _compare_numeric(tally: Tally, draw: random.Random) -> None:
-    reference = draw.choice(("", "Answer: ", "x\n")) + " r ".join(draw.choices(NUMBERS, k=draw.choice((1, 1, 1, 2))))
+    reference = draw.choice(("", "Answer: ", "x\n")) + " r ".join(draw.choices(ALONE, k=draw.choice((1, 1, 1, 2))))
     expected = ending(reference, None)
     if expected is None or None in expected:
         return  # no case: it is refused before an answer is looked at
-    near = draw.choice(("", reference, reference.replace(",", ""), reference + "0", reference + ".0", reference + "."))
-    text = made(draw, draw.choice((PIECES, (NUMBERS, BLANK_LINES)))) + draw.choice(BLANK_LINES) + near
+    near = draw.choice(("", reference, reference.replace(",", ""), reference + "."))
+    text = _joined(draw) + near
     tolerance = draw.choice(TOLERANCES)
     found = ending(text, len(expected))
     try:
-        ours = list(map(Fraction, last_numbers(text, len(expected))))
+        ours = [one.value for one in last_numbers(text, len(expected))]
     except NoNumber:
         ours = None
     tally.take("numeric", None if found is None or None in found else found, ours, text)
@@ -158,6 +164,10 @@ def _compare_numeric(tally: Tally, draw: random.Random) -> None:
     )  # fmt: skip
     said = score_numeric({"answer": reference, "tolerance": tolerance}, text)["numeric"].verdict
     tally.take("numeric: verdict", verdict, said, text, reference, tolerance)
+
+
+def _joined(draw: random.Random) -> str:
+    return "".join(draw.choice(ALONE) + draw.choice(BETWEEN) for _ in range(draw.choice((0, 1, 2, 3, 6))))
 
 
 def _spans(draw: random.Random, text: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ from tests.verification.references import (
     lm_eval_log,
     match_rules,
     math_pairs,
+    readings,
     reasoning_splits,
     sglang_agreement,
     sglang_strings,
@@ -174,6 +175,15 @@ def _contains(quick: bool) -> Part:
     return [{"contains": said}], [SCORING.row("contains", said, met=not found.unlisted)]
 
 
+def _readings(quick: bool) -> Part:
+    found = {"choices": readings.choices(), "numbers": readings.numbers()}
+    said = {
+        name: {"asked": one.asked, "agreed": one.agreed, "approved": one.approved, "different": one.different[:10]}
+        for name, one in found.items()
+    }
+    return [{"readings": said}], [SCORING.row("readings", said, met=all(one.held for one in found.values()))]
+
+
 def _judge(quick: bool) -> Part:
     found, held = judges.proof(quick)
     few = f"{found['worlds']} worlds" if quick else None
@@ -255,6 +265,7 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_reasoning, ("reasoning",)),
     (_choice, ("choice",)),
     (_contains, ("contains",)),
+    (_readings, ("readings",)),
     (_judge, ("judge",)),
     (_dialects, ("dialects",)),
     (_mathematics, ("math", "math_hostile", "math_speed")),
