@@ -1,0 +1,26 @@
+"""The table of docs/scorers.md on how three scorers read the same answers is what they do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from qualgate.records import Score
+from qualgate.scoring.match import score_exact_match, score_numeric
+from qualgate.scoring.mathematics import score_math
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scorers.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| (right|wrong|no verdict) \| ([a-z ]+) \| ([a-z ]+) \|$", re.MULTILINE)
+
+
+def test_every_row_of_the_page_is_how_the_three_read_it():
+    rows = ROW.findall(PAGE)
+    assert len(rows) >= 18
+    for answer, reference, *said in rows:
+        body: dict[str, object] = {"answer": reference}
+        found: list[Score] = [
+            *score_exact_match(body, answer).values(),
+            *score_numeric(body, answer).values(),
+            *score_math(body, answer).values(),
+        ]
+        assert [{True: "right", False: "wrong", None: "no verdict"}[one.verdict] for one in found] == said, answer
