@@ -214,7 +214,6 @@ def _units(
         for row in copy[1:]:
             _same_answer(first, row)
             failed, end = failed or row.failed, end or row.finish_reason
-        values = {row.metric: row.value for row in copy}
         by_hash = told is None or question[:2] in told
         said = tuple((row.metric, row.scorer or NOT_NAMED) for row in copy if is_score(row))
         unit = UnitEvidence(
@@ -222,10 +221,10 @@ def _units(
             case_hash=first.case_hash if by_hash else f"id {key.evalset}/{key.case_id}",
             status="error" if failed else "done",
             error=failed,
-            values=values,
+            values={row.metric: row.value for row in copy},
             scorers=scorers.setdefault(said, dict(said)),
             unsaid={row.metric: row.unsaid for row in copy if row.unsaid},
-            truncated=end == "length" or (not end and values.get("format.finished") == 0),
+            truncated=end == "length",
             unanswered=max(row.unanswered for row in copy),
             finish_reason=end,
             finished=end in ("eos", "stop") if end else None,
@@ -235,7 +234,7 @@ def _units(
             unit = with_serving(unit, [row.served for row in copy])
         except ValueError as error:
             raise UsageError(str(error)) from None
-        empty = values.get("format.nonempty") == 0 or unit.tokens == 0 or unit.text_sha256 == EMPTY_SHA256
+        empty = unit.tokens == 0 or unit.text_sha256 == EMPTY_SHA256
         yield replace(unit, unanswered="empty") if empty and not unit.unanswered else unit
 
 
