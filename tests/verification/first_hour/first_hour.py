@@ -85,9 +85,9 @@ def run(quick: bool = False) -> dict[str, Any]:
         try:
             model = chat_model(scratch)
         except NoReference as why:
-            return {"goals": [FIRST_HOUR.not_run("verdict", str(why))]}
+            return FIRST_HOUR.result(rounds=[], rows=[FIRST_HOUR.not_run("verdict", str(why))])
         found = [first_verdict(shape, model, scratch) for shape in shapes()[: 1 if quick else None]]
     failed = [one for one in found if not _holds(one)]
     said = {"shapes": len(found), "failed": failed}
     few = f"{len(found)} of {len(shapes())} shapes" if quick else None
-    return {"shapes": found, "goals": [FIRST_HOUR.row("verdict", said, met=not failed, few=few, by_chance=False)]}
+    return FIRST_HOUR.result(rounds=found, rows=[FIRST_HOUR.row("verdict", said, met=not failed, few=few)], few=few)
