@@ -90,4 +90,4 @@ def run(quick: bool = False) -> dict[str, Any]:
     failed = [one for one in found if not _holds(one)]
     said = {"shapes": len(found), "failed": failed}
     few = f"{len(found)} of {len(shapes())} shapes" if quick else None
-    return FIRST_HOUR.result(rounds=found, rows=[FIRST_HOUR.row("verdict", said, met=not failed, few=few)], few=few)
+    return FIRST_HOUR.result(rounds=found, rows=[FIRST_HOUR.row("verdict", said, met=not failed, few=few)])
