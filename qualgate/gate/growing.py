@@ -88,7 +88,8 @@ def decide_growing(evidence: RunEvidence, policy: Policy, now: str = "") -> tupl
         open_ = any(one.tier != "advisory" and one.status == "undecided" for one in verdict.comparisons)
         number, questions = len(looks), len(order.places)
         said = f"look {number} at a list that may grow, by tests that may be asked at any time"
-        seen = Seen(look=number, looks=number, questions=questions, of=questions, settled=not open_)
+        settled = not open_ and verdict.word != "undecided"
+        seen = Seen(look=number, looks=number, questions=questions, of=questions, settled=settled)
         verdicts.append(replace(verdict, seen=seen, reasons=(*verdict.reasons, said)))
     return name_causes(verdicts, evidence, policy.max_unfinished)
 

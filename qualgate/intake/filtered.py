@@ -8,6 +8,7 @@ from typing import Any, Literal
 from qualgate.escaping import says_something
 
 READ = 300  # characters of an answer's last line: where it commits itself
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,30}(?:\.\d{1,30})?(?![\w]|\.\d)", re.ASCII)
 NOTHING = ("", "[invalid]", "[]", "None")  # what filters leave that found nothing
 
 
@@ -32,12 +33,15 @@ def unanswered(sample: dict[str, Any], value: float | None) -> Literal["", "empt
 
 
 def _commits(text: str, target: Any) -> bool:
-    """Whether the answer's last line holds the reference; of GSM8K's references what stands behind `####`."""
+    """Whether the answer's last line states the reference; of GSM8K's references what stands behind `####`."""
     reference = str(target).rpartition("####")[2].strip().strip("()").replace(",", "")
     end = next((line for line in reversed(text.splitlines()) if says_something(line)), "")[-READ:].replace(",", "")
     if not reference or len(reference) > READ:
         return False
-    before = (
-        r"(?:^|[(:*={$]|\bis|\banswer|\boption)\s*\(?" if len(reference) == 1 and reference.isalpha() else r"(?<![\w.])"
-    )
-    return re.search(rf"{before}{re.escape(reference)}(?!\w|\.\d)", end) is not None
+    if _NUMBER.fullmatch(reference):
+        numbers = _NUMBER.findall(end)
+        return bool(numbers) and float(numbers[-1]) == float(reference)
+    before, after = r"(?<!\w)", r"(?!\w)"
+    if len(reference) == 1 and reference.isalpha():
+        before, after = r"(?:^|[(:*={]|\b(?:is|[Aa]nswer|ANSWER|[Oo]ption))\s*\(?\**", r"(?=[).:*;}\]]|\s*$)"
+    return re.search(before + re.escape(reference) + after, end) is not None

@@ -213,7 +213,10 @@ def test_empty_and_unfiltered_answers_are_not_taken_for_wrong_ones(tmp_path, cha
 
 @pytest.mark.parametrize(
     ("target", "text", "cause"),
-    [("A", "The answer is A", "filter"), ("A", "(A)", "filter"), ("A", "It is clear. A man came", ""),
+    [("A", "The answer is A", "filter"), ("A", "(A)", "filter"), ("A", "A man came", ""),
+     ("A", "It is clear. A man came", ""),
+     ("A", "**A**", "filter"), ("A", "Answer: (A) four", "filter"), ("B", "The answer is A", ""),
+     ("1", "so 3 - 1 = 2", ""), ("18", "That is $18.00.", "filter"), ("-3", "x = -3", "filter"), ("3", "x = -3", ""),
      ("18 - 3 = 15\n#### 1,234", "which makes 1234", "filter"), ("Paris", "It is Paris", "filter"), ("", "x", "")],
 )  # fmt: skip
 def test_the_reference_stands_where_an_answer_commits_itself(tmp_path, target, text, cause):
