@@ -43,5 +43,6 @@ def _commits(text: str, target: Any) -> bool:
         return bool(numbers) and float(numbers[-1]) == float(reference)
     before, after = r"(?<!\w)", r"(?!\w)"
     if len(reference) == 1 and reference.isalpha():
-        before, after = r"(?:^|[(:*={]|\b(?:is|[Aa]nswer|ANSWER|[Oo]ption))\s*\(?\**", r"(?=[).:*;}\]]|\s*$)"
+        before = r"""(?:^|[(:*={>#,'"]|\b(?:is|[Aa]nswer|ANSWER|[Oo]ption|[Tt]herefore|[Tt]hus))\s*\(?\**"""
+        after = r"""(?=[).:*;}\]<'"]|\s*$)"""
     return re.search(before + re.escape(reference) + after, end) is not None
