@@ -137,8 +137,9 @@ def compiled() -> str:
 
 
 def program() -> list[str]:
-    """How the interpreter is called; `inside` is imported from the folder above it."""
-    return [python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-c"]
+    """How the interpreter is called; `inside` is imported from the folder above it. Numbers of any length are printed:
+    the sandbox's limits end what takes long."""
+    return [python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c"]
 
 
 def bubblewrap(tier: Tier, arguments: list[str], packages: str = "") -> list[str]:

@@ -31,7 +31,7 @@ from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
 from qualgate.scoring.unit_tests import BadTests, Exam, examples, reference
 from qualgate.scoring.unit_tests.sitting import RIGHT, Said, asked, load, said, sandbox_of
 
-METRIC, SCORER = "code.pass", "code/6"
+METRIC, SCORER = "code.pass", "code/7"
 # Libraries that are real and in no sandbox, so that an answer which imports one is not the model's fault. A name that
 # is none of them may be made up, and is.
 LIBRARIES = frozenset({

@@ -41,6 +41,13 @@ def test_a_program_that_prints_what_is_due_is_right(sandbox):
     read = "import sys, threading\ndef main():\n    print(sum(map(int, sys.stdin.buffer.read().split())))\n"
     late = "if __name__ == '__main__':\n    threading.Thread(target=main).start()\n    sys.exit(0)\n"
     assert judged(sandbox, read + late)[0] is True
+    long = [{"stdin": "1" * 5000, "stdout": "1" * 4999 + "2"}]
+    assert judged(sandbox, "print(int(input()) + 1)\nexit()\nprint(0)", tests=long) == (
+        True,
+        "",
+        "",
+    )
+    assert judged(sandbox, "print(3)\nquit(1)", tests=[{"stdin": "", "stdout": "3"}])[1] == "exit"
     assert judged(sandbox, "print(sqrt(9))", tests=[{"stdin": "", "stdout": "3"}], prelude="from math import *")[0]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import sys
+from _sitebuiltins import Quitter
 
 from .confine import confine
 
@@ -24,6 +26,7 @@ def main() -> None:
     if config["packages"]:
         sys.path.append(config["packages"])
         os.environ.update(dict.fromkeys(_THREADS, "1"))  # a pool for each of the machine's CPUs would exceed the limits
+    builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # `site`, which was left out
     questions = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(config["reply"]), "wb")  # at a low number, however many files the host has open
     os.close(config["reply"])

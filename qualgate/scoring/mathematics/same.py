@@ -8,7 +8,8 @@ What is settled here, by rules; two values that are no rational numbers are the 
   that differ the answer is wrong
 - a number in base 2 is none in base 10: `101_2` is not 101; without a base it is of base 10
 - a bare list and a set know no order, a pair does; `1,2` is `(1,2)`; `\{1,2\}` is not
-- `x=3` is 3 and not `y=3`; `x \in [2,\infty)` is `x \ge 2`; equations and inequalities are the same where one side is a multiple of the other
+- `x=3` is 3 and not `y=3`; `x \in [2,\infty)` is `x \ge 2`; equations and inequalities are the same where one side is
+  a multiple of the other
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _GAP = re.compile(r"(?:[\s~:]|\\[\s,;:!]|\\q?quad(?![a-z]))+")
 
 
 def _agree(answer: str, reference: str, tolerance: Mapping[str, Any] | None) -> bool:
-    r"""Whether both say the same. Of an option, as `\textbf{(B)} 12`, the letter counts where the other is one letter."""
+    r"""Whether both say the same. Of an option, as `\textbf{(B)} 12`, the letter counts beside a lone letter."""
     (letter, value), (due, due_value) = _option(answer, reference), _option(reference, answer)
     if letter and due and (value or due_value):
         return letter == due and (not value or not due_value or same(value, due_value, tolerance))
