@@ -44,5 +44,5 @@ def _commits(text: str, target: Any) -> bool:
     before, after = r"(?<!\w)", r"(?!\w)"
     if len(reference) == 1 and reference.isalpha():
         before = r"""(?:^|[(:*={>#,'"]|\b(?:is|[Aa]nswer|ANSWER|[Oo]ption|[Tt]herefore|[Tt]hus))\s*\(?\**"""
-        after = r"""(?=[).:*;}\]<'"]|\s*$)"""
+        after = r"""(?=[).:*;}\]<'"]|\s*$|\s+is the\b)"""
     return re.search(before + re.escape(reference) + after, end) is not None

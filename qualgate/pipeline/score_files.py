@@ -35,7 +35,7 @@ from qualgate.scoring import reasoning
 from qualgate.scoring.code import pass_at_k
 from qualgate.scoring.contains import cut
 from qualgate.scoring.json_lines import JsonLines
-from qualgate.scoring.outcome import found
+from qualgate.scoring.outcome import cannot_say, found
 from qualgate.scoring.registry import Mode, Scorer, apply, filtered, in_dialect, refuse_without_effect
 from qualgate.scoring.registry import find as find_scorer
 from qualgate.stats.all_of import all_of
@@ -278,6 +278,9 @@ def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any])
     if "calls" in answer and scorer.decoded is not None:
         return scorer.decoded(case, evalset, answer["calls"])
     scores = apply(scorer, case, evalset, answer["text"])
+    if is_error(answer["text"]):
+        why = "an endpoint's error stands in place of the answer"
+        return {metric: cannot_say(metric, score.scorer, "endpoint_error", why) for metric, score in scores.items()}
     if FINISH_WORDS.get((answer.get("finish_reason") or "").lower()) == "length":
         return {metric: cut(score) for metric, score in scores.items()}
     return scores

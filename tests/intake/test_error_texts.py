@@ -69,8 +69,8 @@ def test_outputs_that_are_scored_say_which_are_errors_and_which_are_empty(tmp_pa
     cases.write_text("".join(json.dumps(body(id, f"{id}?")) + "\n" for id in texts))
     outputs.write_text("".join(json.dumps({"id": id, "text": text}) + "\n" for id, text in texts.items()))
     rows = [row.as_json() for row in score_files(cases, outputs, choose_scorer("exact_match")).rows]
-    assert [(row.get("error"), row.get("unanswered")) for row in rows] == [
-        (ERRORS[0], None), (None, "empty"), (None, None)
+    assert [(row["value"], row.get("error"), row.get("unanswered")) for row in rows] == [
+        (None, ERRORS[0], None), (0.0, None, "empty"), (1.0, None, None)
     ]  # fmt: skip
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read_score_rows(tmp_path / "rows.jsonl").rows
