@@ -50,6 +50,23 @@ def test_an_answer_cannot_break_the_reason_line():
     assert len(error) < 350
 
 
+@pytest.mark.parametrize(
+    ("source", "taken", "refused"),
+    [(r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", "12.50", "12.5\n"), ("^.{1,2000}$", "x" * 2_000, "x" * 2_001),
+     (r"^a\Z", "a", "a\n"), (r"(?<quote>['\"]).*\k<quote>", "'x'", "'x\""), (r"(?!x)^\d", "3", "\u0663"),
+     (r"^(?=\p{Letter})", "\u00e9", "1"), (r"(?=a)\ba{1}", "a", "\u00e9 b"), (r"^(?!a)[\s{]$", "\u00a0", "b")],
+)  # fmt: skip
+def test_patterns_that_re2_lacks_are_matched_as_they_are_meant(source, taken, refused):
+    assert lint({"pattern": source}) == ()
+    assert first_error({"pattern": source}, taken) is None
+    assert first_error({"pattern": source}, refused) is not None
+
+
+def test_a_pattern_that_takes_too_long_to_match_is_no_verdict():
+    with pytest.raises(CannotValidate, match="more than 1 s of work"):
+        first_error({"pattern": "^(?=a)(a|aa)+(?!x)c$"}, "a" * 60)
+
+
 HOSTILE = [
     ({"pattern": "^(a+)+$"}, "a" * 50_000 + "!"),
     ({"patternProperties": {"^(a|a)*$": {"type": "integer"}}}, {"a" * 20_000 + "!": 1}),

@@ -325,7 +325,7 @@ def test_a_part_that_names_no_draft_that_is_read_is_refused():
         assert "is no draft that is read in a part of a schema" in lint({"$schema": TWENTY, **part})[0]
     assert "is not of type 'string'" in lint({"$schema": TWENTY, "not": {"$schema": 7}})[0]
     assert "is not of type 'boolean'" in lint({"not": {"$schema": FOUR, "exclusiveMinimum": 3}})[0]
-    assert "is not one RE2 takes" in lint({"not": {"$schema": FOUR, "additionalItems": {"pattern": "(?!a)"}}})[0]
+    assert "not a regular expression" in lint({"not": {"$schema": FOUR, "additionalItems": {"pattern": "(?!a"}}})[0]
     assert "refers to itself" in lint({"$schema": TWENTY, "allOf": [{"$schema": NINETEEN, "$recursiveRef": "#"}]})[0]
 
 

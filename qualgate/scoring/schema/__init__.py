@@ -1,4 +1,4 @@
-"""JSON Schema of drafts 4, 6, 7, 2019-09 and 2020-12, safe on hostile answers: no fetch, RE2 patterns, bounded work.
+"""JSON Schema of drafts 4, 6, 7, 2019-09 and 2020-12, safe on hostile answers: no fetch, bounded patterns and work.
 
 Validation is jsonschema's, with the keywords of `keywords`. A schema is linted before its first use. A check
 runs here as long as a cheap bound promises that it is short; what the bound cannot promise goes to `killable`, which

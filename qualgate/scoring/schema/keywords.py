@@ -6,18 +6,16 @@ is charged to a budget; OverBudget ends a validation that a cheap bound cannot p
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
-import re2
 from jsonschema.exceptions import ValidationError
 
 from qualgate.scoring.json_value import identity, size
+from qualgate.scoring.schema.patterns import backtracking, linear
 
 
 class OverBudget(Exception):
@@ -36,48 +34,13 @@ def charge(steps: int) -> None:
         raise OverBudget
 
 
-# ECMA 262 spellings, which schemas are written in, that RE2 spells otherwise or, like \s, means more narrowly.
-_ECMA = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([pP])\{([A-Za-z_]+)\}|c([A-Za-z])|([sS])|.)|(\[)|(\])", re.DOTALL)
-_CATEGORIES = {"Letter": "L", "Lowercase_Letter": "Ll", "Uppercase_Letter": "Lu", "Mark": "M", "Number": "N",
-               "Decimal_Number": "Nd", "digit": "Nd", "Punctuation": "P", "Symbol": "S", "Separator": "Z"}  # fmt: skip
-_SPACE = r"\s\v\x{feff}\p{Z}"
-
-
-def _in_re2(source: str) -> str:
-    in_class = False
-
-    def spell(match: re.Match[str]) -> str:
-        nonlocal in_class
-        code, sign, category, control, space, opens, closes = match.groups()
-        if opens or closes:
-            in_class = bool(opens) or (in_class and not closes)
-        if code:
-            return f"\\x{{{code}}}"
-        if category:
-            return f"\\{sign}{{{_CATEGORIES.get(category, category)}}}"
-        if control:
-            return f"\\x{{{ord(control) % 32:x}}}"
-        if space == "s":
-            return _SPACE if in_class else f"[{_SPACE}]"
-        if space == "S" and not in_class:
-            return f"[^{_SPACE}]"
-        return match[0]
-
-    return _ECMA.sub(spell, source)
-
-
-@lru_cache(maxsize=4096)
-def pattern(source: str) -> Any:
-    """`source` compiled by RE2, linear in any text; re2.error for what RE2 lacks (look-around, back-references)."""
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(_in_re2(source), options)
-
-
 def found(source: str, text: str) -> bool:
-    """Whether a pattern is found in `text`, charged for."""
-    compiled = pattern(source)
-    charge(len(text) * compiled.programsize // 1000)
+    """Whether a pattern is found in `text`, charged for; a backtracking one where it can be ended."""
+    if (compiled := linear(source)) is not None:
+        charge(len(text) * compiled.programsize // 1000)
+    else:
+        charge(NOT_HERE)
+        compiled = backtracking(source)
     return compiled.search(text) is not None
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import re2
 import referencing.exceptions
 
 from qualgate.identity import canonical_json
@@ -15,7 +14,7 @@ from qualgate.scoring.json_value import depth
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.schema.check import CannotValidate, checked, quote_message
 from qualgate.scoring.schema.drafts import DRAFTS, Draft, NotASchema, dialect, named_draft, registry_of
-from qualgate.scoring.schema.keywords import pattern
+from qualgate.scoring.schema.patterns import backtracking, linear
 from qualgate.scoring.strict_json import MAX_DEPTH
 
 MAX_NODES = 10_000
@@ -139,10 +138,13 @@ class _Lint:
             if len(source) > MAX_PATTERN:
                 yield f"a pattern of {len(source):,} characters, {MAX_PATTERN:,} are allowed"
                 continue
+            if (compiled := linear(source)) is not None:
+                self.programs += compiled.programsize
+                continue
             try:
-                self.programs += pattern(source).programsize
-            except re2.error as error:
-                yield f"the pattern {quote(source)} is not one RE2 takes: {_reason(error)}"
+                backtracking(source)
+            except ValueError as error:
+                yield f"the pattern {quote(source)} is not a regular expression: {quote_message(str(error))}"
 
     def _references(self, part: dict[str, Any], draft: Draft, resolver: Any, place: str) -> Iterator[str]:
         for key in draft.references:
@@ -203,11 +205,6 @@ def _shape_error(draft: str, canonical: str) -> str | None:
     while error is not None and error.context:  # of what may be this or that: what comes nearest
         error = max(error.context, key=lambda each: len(each.relative_path))
     return None if error is None else f"{error.json_path[:120]}: {quote_message(error.message)}"
-
-
-def _reason(error: Exception) -> str:
-    reason = error.args[0] if error.args else ""
-    return quote_message(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason))
 
 
 def _endless(canonical: str, remotes: str) -> Iterator[str]:
