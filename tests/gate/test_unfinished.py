@@ -18,6 +18,7 @@ NO_TEXT = {"unanswered": "empty", "tokens": None}
 SWALLOWED = {"unanswered": "empty", "tokens": 200}
 EMPTY = {"unanswered": "empty", "tokens": 1}
 UNFILTERED = {"unanswered": "unfiltered"}
+CHEAPER = {"baseline": 10.0, "int4": 8.0, "drafted": 7.0, "int4+drafted": 4.0}
 
 
 def unfinished(evidence: RunEvidence, side: str, number: int, changes: dict, evalset: str = "code") -> RunEvidence:
@@ -101,14 +102,34 @@ def test_shares_that_differ_by_no_chance_are_an_alert(number, told):
     assert verdict.reasons[0].startswith(line) == told
 
 
-def test_an_arm_of_four_whose_answers_are_cut_is_not_chosen():
-    given = four.evidence(four.alike(200), dict.fromkeys(four.NAMES, 1.0))
+def test_an_arm_of_four_whose_answers_are_unfinished_is_not_chosen():
+    given = four.evidence(four.alike(200), CHEAPER)
     cut = [
-        replace(arm, units=tuple(replace(u, truncated=True, finished=False) for u in arm.units))
+        replace(arm, units=tuple(replace(u, **UNFILTERED) for u in arm.units))
         if arm.name != "drafted" else arm for arm in given.variants
     ]  # fmt: skip
     words = {one.variant: one.word for one in decide(replace(given, variants=tuple(cut)), four.POLICY).verdicts}
-    assert "approve" not in (words["int4"], words["int4+drafted"]), words
+    assert words == {"int4": "undecided", "drafted": "approve", "int4+drafted": "undecided"}
+
+
+def test_a_set_that_no_critical_rule_counts_bars_each_arm_of_four():
+    given = four.evidence(four.alike(200), CHEAPER)
+
+    def with_another(arm, **changes):
+        more = tuple(replace(u, key=replace(u.key, evalset="other"), **changes) for u in arm.units)
+        return replace(arm, units=arm.units + more)
+
+    cut = [with_another(arm, **UNFILTERED) for arm in given.variants]
+    both = replace(
+        given,
+        baseline=with_another(given.baseline),
+        variants=tuple(cut),
+        expected=(*given.expected, *(replace(key, evalset="other") for key in given.expected)),
+        metrics={"code": ("exact_match",), "other": ("exact_match",)},
+    )
+    rules = (replace(MATCH, evalset="code"),)
+    verdicts = decide(both, replace(four.POLICY, rules=rules, uncounted="allow")).verdicts
+    assert {one.word for one in verdicts} == {"undecided"}, [one.reasons for one in verdicts]
 
 
 @pytest.mark.parametrize(("lost", "gained", "told"), [(0.06, 0.05, True), (0.02, 0.01, False), (0.03, 0.0, False)])

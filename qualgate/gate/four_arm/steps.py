@@ -25,6 +25,9 @@ def quality_step(verdict: Verdict, same: bool, of_quantization: Sequence[ArmStep
     lost any, whether they repeat, and what the arm's own weights are. Speculation alone has the baseline's weights.
     """
     name, rules = verdict.variant, rules_of_step(verdict, "quality")
+    critical = [one for one in verdict.comparisons if one.tier == "critical"]
+    if verdict.word == "undecided" and all(one.status == "proven" for one in critical):  # by unfinished answers
+        return ArmStep(arm=name, step="quality", status="undecided", reason=verdict.reasons[0])
     if not same:
         return _by_rules(name, "quality", rules)
     untold = ("quality", "stability") if name == arms.speculation else ("quality", "stability", "arm")
