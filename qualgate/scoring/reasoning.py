@@ -5,6 +5,7 @@ The ways of `reasoning_forms` write the thought before the answer, between two m
 - The thought begins with the opening marker, where that is the first thing said. Where the prompt ended in the marker
   (`think_opened`, …, or a case whose own `prompt` does), it begins with the text.
 - It ends at the first closing marker, as vLLM's and SGLang's parsers have it. What is nested in it ends there too.
+- Further thoughts right behind it, with only blanks between, are thoughts as well: `<think>a</think><think>b</think>`.
 - Without an opening marker, what stands before a closing one is the thought, for the prompt may have opened it; unless
   the whole text is one JSON value, which holds its markers in strings, or no prompt of that form ever does.
 - Without a closing marker, a thought that began never ends and there is no answer; a text without one is the answer.
@@ -36,7 +37,7 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import found
 from qualgate.scoring.reasoning_forms import FORMS, Form, told_by
 
-VERSION = "reasoning/2"
+VERSION = "reasoning/3"
 NONE, AUTO = NO_REASONING, "auto"  # auto: told by the baseline's chat template, when a run is planned
 # Markers of thoughts that other families write, which no way reads: Kimi-VL, Sky-T1, Skywork, MedGemma.
 UNREAD = ("\u25c1think\u25b7", "<|begin_of_thought|>", "<thought>", "<reasoning>", "<unused94>")
@@ -49,6 +50,8 @@ WAYS = (
 
 NAMES = tuple(way for way in WAYS if not way.endswith(OPENED))
 
+MOST_THOUGHTS = 16  # one behind the other; what follows them is the answer
+_BLANK = re.compile(r"\s*")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"(?:^|[\s>])to=\S")
 _MESSAGE_END = re.compile(r"<\|(?:end|call|return)\|>")
@@ -174,10 +177,27 @@ def _tagged(text: str, form: Form, opened: bool) -> Said:
             return Said(thought=said, answer="", state="open", spans=((start, len(text)),))
         answer = form.unwrapped(text)
         return Said(thought="", answer=answer, state="none", leaked=_leak(answer, form.begins, form.ends))
-    answer = form.unwrapped(_without_blank(said[end.end() :]))
+    spans, place = [(start, start + end.start())], start + end.end()
+    while len(spans) < MOST_THOUGHTS and (again := _again(text, place, form)):
+        if (end := next(_unquoted(text[again:], form.ends), None)) is None:
+            spans.append((again, len(text)))
+            return Said(thought=_joined(text, spans), answer="", state="open", spans=tuple(spans))
+        spans.append((again, again + end.start()))
+        place = again + end.end()
+    answer = form.unwrapped(_without_blank(text[place:]))
     leak = _leak(answer, form.begins, form.ends)
-    span = (start, start + end.start())
-    return Said(thought=said[: end.start()], answer=answer, state="ended", leaked=leak, spans=(span,))
+    return Said(thought=_joined(text, spans), answer=answer, state="ended", leaked=leak, spans=tuple(spans))
+
+
+def _again(text: str, place: int, form: Form) -> int | None:
+    """Where another thought's text begins, if only blanks part it from `place`."""
+    blank = _BLANK.match(text, place)
+    begun = re.compile(form.begins).match(text, blank.end() if blank else place)
+    return begun.end() if begun else None
+
+
+def _joined(text: str, spans: list[tuple[int, int]]) -> str:
+    return "\n".join(text[first:last] for first, last in spans)
 
 
 def _without_blank(text: str) -> str:

@@ -54,7 +54,7 @@ def test_every_scorer_says_of_an_answer_behind_a_thought_what_it_says_of_the_ans
             assert (behind.verdict, behind.error_type, behind.extracted) == (
                 alone.verdict, alone.error_type, alone.extracted,
             )  # fmt: skip
-            assert behind.scorer == f"{alone.scorer} reasoning/2 {way}"
+            assert behind.scorer == f"{alone.scorer} reasoning/3 {way}"
             assert today(behind.scorer, scorer_versions()[metric]) == behind.scorer
 
 
@@ -75,7 +75,7 @@ def test_what_no_template_told_gets_no_verdict():
 
 
 def test_a_score_of_another_split_is_another_version():
-    assert today("exact_match/1 reasoning/0 think", "exact_match/2") == "exact_match/2 reasoning/2 think"
+    assert today("exact_match/1 reasoning/0 think", "exact_match/2") == "exact_match/2 reasoning/3 think"
     assert today("exact_match/1", "exact_match/2") == "exact_match/2"
     assert today("gone/1 reasoning/1 think", "") == ""
 

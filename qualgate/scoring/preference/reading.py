@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from qualgate.records import Judged
 from qualgate.scoring import strict_json
@@ -16,6 +17,7 @@ ALIKE, LEAST = 0.10, 10  # lengths within a tenth, or within so many characters,
 MARKS = re.compile(
     r"^\s{0,3}(?:#{1,6}\s|[-*+]\s|\d{1,3}[.)]\s|\||>|```)|\*\*[^*\n]{1,200}\*\*|`[^`\n]{1,200}`", re.MULTILINE
 )
+_FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\r?\n(.*?)\n[ \t]*```", re.DOTALL)
 READ_FOR_STYLE = 200_000  # characters
 
 
@@ -24,22 +26,29 @@ class Unread(ValueError):
 
 
 def verdict(reply: str) -> str:
-    """ "A", "B" or "tie", as a JSON object says it, or the word alone. Unread for everything else: what a reply means
-    is not guessed."""
+    """ "A", "B" or "tie", as a JSON object says it, in a fence or not, or the word alone; `Tie` is a tie as well.
+    Unread for everything else: what a reply means is not guessed."""
     said = reply.strip(" \t\r\n")
     if len(said) > MOST_REPLY:
         raise Unread(f"{len(said):,} characters, where one JSON object is asked")
-    if said in VERDICTS:
-        return said
+    if fenced := _FENCE.fullmatch(said):
+        said = fenced[1].strip(" \t\r\n")
+    if (word := _word(said)) in VERDICTS:
+        return word
     try:
         found = strict_json.read(said)
     except strict_json.NotStrictJson as error:
         raise Unread(f"no JSON object ({error}): {quote(said)}") from None
     if not isinstance(found, dict) or set(found) - {"reason", "verdict"} or "verdict" not in found:
         raise Unread(f"not an object of `verdict` and `reason`: {quote(said)}")
-    if found["verdict"] not in VERDICTS:
+    word = _word(found["verdict"])
+    if word not in VERDICTS:
         raise Unread(f"the verdict is {quote(found['verdict'])}, not one of {', '.join(VERDICTS)}")
-    return found["verdict"]
+    return word
+
+
+def _word(written: Any) -> Any:
+    return written.lower() if written in ("Tie", "TIE") else written
 
 
 def judged(first: str, second: str, replies: Sequence[str | None] = (), errors: Sequence[str] = ("", "")) -> Judged:

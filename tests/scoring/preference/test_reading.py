@@ -13,6 +13,7 @@ from tests.judges import says
 @pytest.mark.parametrize(
     ("reply", "meant"),
     [("A", "A"), (" B\n", "B"), ("tie", "tie"), ('{"verdict": "A"}', "A"), (says("tie"), "tie"),
+     ("Tie", "tie"), ('{"verdict": "TIE"}', "tie"), ('```json\n{"verdict": "A"}\n```', "A"), ("```\ntie\n```\n", "tie"),
      ('\n{"verdict":"B","reason":"A is wrong"}\n', "B")],
 )  # fmt: skip
 def test_its_form_is_read(reply, meant):
@@ -21,9 +22,11 @@ def test_its_form_is_read(reply, meant):
 
 @pytest.mark.parametrize(
     "reply",
-    ["", "a", "AB", "A.", "Answer A", "C", "Tie", '{"verdict": "a"}', '{"verdict": "A", "verdict": "B"}',
+    ["", "a", "AB", "A.", "Answer A", "C", "Tied", "tIE", "ties A", '{"verdict": "a"}',
+     '{"verdict": "A", "verdict": "B"}',
      '{"verdict": ["A"]}', '{"verdict": null}', '{"winner": "A"}', '{"verdict": "A", "score": 3}', '["A"]',
-     '```json\n{"verdict": "A"}\n```', '{"verdict": "A"} {"verdict": "B"}', "<think>x</think>A", "A" * 30_000],
+     '```json\n{"verdict": "A"}\n```\nB', '```\n```', '```json {"verdict": "A"}', '{"verdict": "Both"}',
+     '{"verdict": "A"} {"verdict": "B"}', "<think>x</think>A", "A" * 30_000],
 )  # fmt: skip
 def test_everything_else_is_nothing_with_why(reply):
     with pytest.raises(Unread):

@@ -83,7 +83,23 @@ def oracle(text: str, way: str) -> Split:
     if not ends:
         return text[at:], "", "open"
     behind = ends[0] + max(_length(text, ends[0], one) for one in closings)
-    return text[at : ends[0]], _inside(_unblanked(text[behind:]), name), "ended"
+    thoughts = [text[at : ends[0]]]
+    while len(thoughts) < 16:
+        next_one = behind
+        while next_one < len(text) and text[next_one].isspace():
+            next_one += 1
+        began = max(_length(text, next_one, one) for one in openings)
+        if name == "gemma4" and text[next_one:] == "<|channel>thought":
+            began = len(text) - next_one
+        if not began:
+            break
+        at = next_one + began
+        ends = [place for place in range(at, len(text)) if any(_is_marker(text[at:], place - at, m) for m in closings)]
+        thoughts.append(text[at : ends[0]] if ends else text[at:])
+        if not ends:
+            return "\n".join(thoughts), "", "open"
+        behind = ends[0] + max(_length(text, ends[0], one) for one in closings)
+    return "\n".join(thoughts), _inside(_unblanked(text[behind:]), name), "ended"
 
 
 def _length(text: str, place: int, marker: str) -> int:
