@@ -20,7 +20,7 @@ from qualgate.config.load import LoadEntry
 from qualgate.config.model import GateFileModel, Generation, Workers
 from qualgate.config.nightly import DigestEntry, Hook, MailEntry, NightlyGate, NightlyModel, ScheduleEntry
 from qualgate.config.prices import PriceFile
-from qualgate.config.rules import Gate, QuarantineEntry, RuleEntry, SloEntry, Where
+from qualgate.config.rules import Gate, Per, QuarantineEntry, RuleEntry, SloEntry, Where
 from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEntry
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
@@ -46,6 +46,10 @@ SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("gate", Gate, "gate:\n  alpha: 0.05\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  max_age: 7d"),
     ("gate.rules", RuleEntry, "gate:\n  rules:\n    - {metric: exact_match, max_drop: 0.02}\n"
      "    - {metric: exact_match, per: evalset, max_drop: 0.05}\n    - {metric: latency.tpot, max_ratio: 1.25}"),
+    (
+        "gate.rules.per", Per,
+        "gate: {rules: [{metric: exact_match, per: {by: task, skip: below_floor}, max_drop: 0.1}]}",
+    ),
     ("gate.rules.where", Where, "gate: {rules: [{metric: exact_match, where: {tag: german}, max_drop: 0.05}]}"),
     ("gate.quarantine", QuarantineEntry, "gate:\n  rules: [{metric: exact_match, max_drop: 0.02}]\n  quarantine:\n"
      "    - {case: c-17, evalset: support, owner: ana, expires: 2026-12-31, reason: two references are right}"),

@@ -51,7 +51,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
             )
         # A second tier may hold the same metric to a second bound; within one tier that says nothing or two things.
         limit = next(name for name in BOUNDS if getattr(rule, name) is not None)
-        key = (rule.metric, rule.per, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, limit)
+        key = (rule.metric, rule.scope, rule.evalset, rule.percentile, rule.tier, rule.label, rule.repeats, limit)
         if key in first:
             line, bound = first[key]
             word = "repeats" if bound == rule.bound else "contradicts"
@@ -64,6 +64,8 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
         if rule.metric == "stability.rerun" and not model.noise_floor:
             yield document.fault(place, "a rule on stability.rerun needs a second run of the baseline; add "
                                  "`noise_floor: true` under `gate`")  # fmt: skip
+        if model.gate.stop == "early" and rule.per and rule.per.skip:
+            yield document.fault((*place, "per"), "`skip: below_floor` needs all answers; `stop: early` ends before")
     if model.gate.stop == "early" and model.gate.noise_floor:
         yield document.fault(
             ("gate", "stop"), "`stop: early` ends at other cases for each arm, and a noise floor needs them all"

@@ -274,7 +274,8 @@ def _adapter(entry: AdapterEntry | None, gate_file: Path) -> Adapter | None:
 def _rule(entry: RuleEntry, line: int) -> Rule:
     return Rule(
         metric=entry.metric,
-        scope=entry.per or ("evalset" if entry.evalset else "pooled"),
+        scope=entry.scope,
+        skip=(entry.per and entry.per.skip) or "",
         evalset=entry.evalset,
         tier=entry.tier,
         max_drop=entry.max_drop,

@@ -6,11 +6,20 @@ import re
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from qualgate.config.paths import PlainFile
 from qualgate.documents import ABSENT, Written, nearest, percent, plain_number, planned, quote, stated
-from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, METRICS, PLANNED
+from qualgate.metrics import DROP_BELOW, DROP_TOO_LARGE, DROPS, METRICS, PLANNED
 from qualgate.records.load import LOAD_METRICS
 
 BOUNDS = ("max_drop", "max_relative_drop", "max", "min", "max_ratio")
@@ -71,13 +80,36 @@ def _most(unit: str, bound: str) -> float:
     return MOST_RATIO if unit == "ratio" else MOST
 
 
+class Per(Written):
+    """One comparison for each; with `skip`, none where the baseline has next to nothing to lose."""
+
+    example: ClassVar = "{by: task, skip: below_floor}"
+    by: Annotated[str, AfterValidator(_per), Field(json_schema_extra={"pattern": f"^({PER})$"})]
+    """Each evalset, task, or value of a tag `NAME:VALUE`. Example: `by: task`"""
+    skip: Literal["below_floor"] = ABSENT
+    """Leave out, and list in the verdict, each on which the baseline is right on 20 % of the cases or less (or five
+    times `max_drop`), unless the variant is worse there by more than the rule allows. Example: `skip: below_floor`
+    """
+
+
+def _named_or_mapped(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    return Per.model_construct(by=_per(value), skip=None) if isinstance(value, str) else read(value)
+
+
+def _or_a_name(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"type": "string", "pattern": f"^({PER})$"}, {"$ref": schema.pop("$ref")}]
+
+
+_NO_SKIP = {"not": {"type": "object", "required": ["skip"]}}
+
+
 class RuleEntry(Written):
     """One bound on one metric, and of which cases it is taken."""
 
     example: ClassVar = "{metric: exact_match, max_drop: 0.02}"
     metric: Annotated[str, AfterValidator(_metric), Field(json_schema_extra={"enum": list(METRICS)})]
     """What the rule is about, from the closed list of metrics. Example: `metric: exact_match`"""
-    per: Annotated[str, AfterValidator(_per), Field(json_schema_extra={"pattern": f"^({PER})$"})] = ABSENT
+    per: Annotated[Per, WrapValidator(_named_or_mapped), Field(json_schema_extra=_or_a_name)] = ABSENT
     """One comparison for each evalset, each task, or each value of a tag `NAME:VALUE`; left out, all are pooled.
     Example: `per: evalset`
     """
@@ -120,7 +152,7 @@ class RuleEntry(Written):
                             for key in (*BOUNDS, *(() if metric.kind == "latency" else ("percentile",)))
                             if key not in metric.bounds
                         }
-                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}})
+                        | ({} if metric.kind == "quality" else {"repeats": {"const": "mean"}, "per": _NO_SKIP})
                         | ({} if metric.kind != "arm" else dict.fromkeys(("per", "evalset", "where"), False))
                         | {
                             bound: {"maximum": _most(metric.unit, bound)}
@@ -167,6 +199,8 @@ class RuleEntry(Written):
             raise stated(f"`repeats` goes with metrics of quality, not with {self.metric}")
         if self.percentile is not None and metric.kind != "latency":
             raise stated(f"`percentile` goes with latency metrics, not with {self.metric}")
+        if self.per and self.per.skip and (metric.kind != "quality" or given[0] not in DROPS):
+            raise stated("`skip: below_floor` goes with a `max_drop` or `max_relative_drop` of answers' quality")
         if self.per is not None and self.evalset is not None:
             raise stated("`per: evalset` means every set, `evalset: NAME` one of them; write one of the two")
         return self
@@ -175,6 +209,11 @@ class RuleEntry(Written):
     def bound(self) -> float:
         """The one bound's number, in the metric's unit: its validator lets one alone be set."""
         return next(value for bound in BOUNDS if (value := getattr(self, bound)) is not None)
+
+    @property
+    def scope(self) -> str:
+        """What each comparison of the rule is about, as `Rule.scope` names it."""
+        return self.per.by if self.per else "evalset" if self.evalset else "pooled"
 
     @property
     def label(self) -> str | None:

@@ -14,6 +14,7 @@ from qualgate.gate.comparisons.by_metric import measure
 from qualgate.gate.comparisons.drift_summary import summarise
 from qualgate.gate.comparisons.ledger import ledger
 from qualgate.gate.comparisons.result import Measured, unmeasured
+from qualgate.gate.comparisons.skipped import skip_below_floor
 from qualgate.gate.evidence.checks import Examination, Pair, examine
 from qualgate.gate.evidence.judged import told_of_judge
 from qualgate.gate.evidence.quarantine import Held, hold, too_old
@@ -124,10 +125,11 @@ def judge(
         return Verdict(variant=found.variant, word="invalid", exit=int(Exit.INFRASTRUCTURE), reasons=found.incomplete)
 
     def measured(pairs: dict[str, tuple[Pair, ...]], unfinished: Unfinished) -> list[Measured]:
-        return [
-            by(slice_, pairs) if by else measure(slice_, pairs, unfinished, policy.alpha, terms, found.about)
-            for slice_ in slices
-        ]
+        if by:
+            return [by(slice_, pairs) for slice_ in slices]
+        return skip_below_floor(
+            [measure(slice_, pairs, unfinished, policy.alpha, terms, found.about) for slice_ in slices]
+        )
 
     unfinished = unfinished_sets(found.pairs, policy.max_unfinished)
     if found.mismatched:

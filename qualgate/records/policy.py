@@ -17,7 +17,8 @@ class Rule:
     scope: "pooled" over every set that has the metric, or one comparison a set ("evalset"), a task ("task"), or a value
     of a tag ("tag:NAME": each tag that is NAME or begins with `NAME:`); evalset: only that set; where: only cases with
     this label ("tag:x", "task:x"). repeats: what counts of several answers to one case: their mean, whether "any" is
-    right (pass@k), whether "all" are, or "pass^3", the chance that so many of them are.
+    right (pass@k), whether "all" are, or "pass^3", the chance that so many of them are. skip: "below_floor" leaves out
+    slices on which the baseline is right too rarely to lose anything.
     """
 
     metric: str
@@ -32,6 +33,7 @@ class Rule:
     percentile: float | None = None
     where: str | None = None
     repeats: str = "mean"
+    skip: str = ""
     line: int = field(default=0, compare=False)  # in the gate file, for messages alone
 
     @property
@@ -42,6 +44,7 @@ class Rule:
         where += f", {self.where}" if self.where else ""
         said = {"mean": "", "any": ", any repeat", "all": ", all repeats"}
         where += said.get(self.repeats, f", {self.repeats}")
+        where += ", none below the floor" if self.skip else ""
         bound = next(
             f"{name} {value:g}"
             for name, value in (

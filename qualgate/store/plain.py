@@ -16,7 +16,7 @@ from qualgate.store.typed import read
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-_SINCE = (("max_relative_drop", None), ("where", None), ("repeats", "mean"))
+_SINCE = (("max_relative_drop", None), ("where", None), ("repeats", "mean"), ("skip", ""))
 
 
 def to_json(value: Any) -> str:

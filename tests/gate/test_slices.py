@@ -62,6 +62,41 @@ def test_a_rule_is_held_against_the_cases_of_its_label(rule, found):
     assert slices(loses_on_sub(run(right=1.0)), **rule) == found
 
 
+def cannot_do_sub(evidence: RunEvidence, *sides: str) -> RunEvidence:
+    """With each of these sides wrong on the task "sub"."""
+
+    def wrong(unit):
+        late = int(unit.key.case_id.rpartition("-")[2]) >= 60
+        return replace(unit, values=unit.values | {"exact_match": 0.0}) if late else unit
+
+    for side in sides:
+        evidence = with_each(evidence, side, wrong)
+    return labelled(evidence)
+
+
+def test_a_task_that_the_baseline_cannot_do_is_skipped_and_listed():
+    neither = cannot_do_sub(run(right=1.0), "baseline", "int4")
+    assert decide_plain(neither, policy(scope="task"))[0].exit == 12
+    (verdict,) = decide_plain(neither, policy(scope="task", skip="below_floor"))
+    assert verdict.exit == 0
+    assert [(c.slice, c.tier, c.status) for c in verdict.comparisons] == [
+        ("task:add", "critical", "proven"),
+        ("task:sub", "advisory", "undecided"),
+    ]
+    told = "exact_match [task:sub]: skipped: the baseline is right on 0.0% of 120 cases, the variant on 0.0%"
+    assert told in verdict.reasons
+
+
+def test_no_task_is_skipped_that_the_variant_alone_cannot_do_nor_all_of_them():
+    skips = policy(scope="task", skip="below_floor")
+    assert decide_plain(cannot_do_sub(run(right=1.0), "int4"), skips)[0].exit == 10
+    rarely = with_each(cannot_do_sub(run(right=1.0), "int4"), "baseline", lambda unit: replace(unit, values=unit.values
+                       | {"exact_match": float(int(unit.key.case_id.rpartition("-")[2]) % 6 == 0)}))  # fmt: skip
+    (verdict,) = decide_plain(rarely, skips)
+    assert "task:sub" in {c.slice for c in verdict.comparisons if c.tier == "critical" and c.status != "proven"}
+    assert decide_plain(labelled(run(right=0.0)), skips)[0].exit == 12
+
+
 def test_labels_that_are_not_known_decide_nothing_and_unknown_ones_are_refused():
     evidence = labelled(run())
     for silent in (replace(evidence, labels=None), replace(evidence, labels=dict([*evidence.labels.items()][:-1]))):

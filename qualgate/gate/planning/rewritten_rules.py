@@ -105,8 +105,8 @@ def _alone(slice_: Slice) -> Rule | None:
     if rule.evalset is not None or rule.scope == "pooled":
         return rule
     if rule.scope == "evalset":
-        return replace(rule, scope="pooled", evalset=slice_.evalsets[0])
-    return replace(rule, scope="pooled", where=slice_.name) if rule.where in (None, slice_.name) else None
+        return replace(rule, scope="pooled", skip="", evalset=slice_.evalsets[0])
+    return replace(rule, scope="pooled", skip="", where=slice_.name) if rule.where in (None, slice_.name) else None
 
 
 def _strictest(rules: Sequence[Rule]) -> tuple[Rule, ...]:

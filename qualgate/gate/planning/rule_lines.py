@@ -15,7 +15,8 @@ def as_line(rule: Rule) -> str:
     if rule.evalset is not None:
         parts.append(f"evalset: {_word(rule.evalset)}")
     elif rule.scope != "pooled":
-        parts.append(f"per: {_word(rule.scope)}")
+        by = _word(rule.scope)
+        parts.append(f"per: {{by: {by}, skip: {rule.skip}}}" if rule.skip else f"per: {by}")
     if rule.where is not None:
         label, _, value = rule.where.partition(":")
         parts.append(f"where: {{{label}: {_word(value)}}}")
