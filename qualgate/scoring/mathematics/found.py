@@ -11,7 +11,11 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from qualgate.scoring.mathematics.exact import exact
+from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.tree import Unread
+from qualgate.scoring.outcome import quote
+from qualgate.scoring.quantities import quantities
 
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -26,11 +30,7 @@ _SENTENCE = re.compile(
     r"\.(?=\s|\Z)|[,;]?\s{1,5}(?:because|since|which|where|I hope)\b|,\s{1,5}(?:so|as|and so)\b|\s{2,5}\("
 )
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_NUMBER = re.compile(
-    r"[-−]?(?:[0-9]{1,9} [0-9]{1,9}/[0-9]{1,9}"
-    r"|(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?:[ \u00a0\u202f][0-9]{3})+)(?![0-9])|[0-9]+)"
-    r"(?:\.[0-9]+)?(?:\s?/\s?[0-9]+)?|\.[0-9]+(?:\s?/\s?[0-9]+)?)\s?%?"
-)
+_MONEY = str.maketrans("", "", "$€£¥₹")
 MAX_LINE = 4_000  # characters of the end of a text, where no formula is marked
 MAX_TAIL = 20_000  # characters of the end of a text in which formulas are looked for
 
@@ -110,6 +110,21 @@ def _of_line(line: str) -> str:
     line = line.strip(" *\t\r`>#")
     if len(_WORD.findall(line)) < 3:
         return line
-    behind = line.rpartition("=")[2] if "=" in line else line
-    numbers = _NUMBER.findall(behind) or _NUMBER.findall(line)
-    return numbers[-1].strip() if numbers else line
+    return _last_number(line)
+
+
+def _last_number(line: str) -> str:
+    """The last number of a sentence, or the sentence without one. Unread for a piece of an expression."""
+    last = deque(quantities(line), maxlen=1)
+    if not last:
+        return line
+    found = last[0]
+    if found.value is None and not found.parts:
+        raise Unread("unknown", f"the last number of {quote(line)} is not read: {found.unread}")
+    share = re.search(rf"{re.escape(found.text)}\s?\\?%", line)
+    text = found.text.translate(_MONEY) + (r"\%" if share else "")
+    try:
+        plain = found.value is None or exact(read(found.text.translate(_MONEY))) == found.value
+    except Unread:
+        plain = False
+    return text if plain else f"{found.value}" + (r"\%" if share else "")

@@ -20,6 +20,7 @@ VERDICTS = [
     (r"\angle ABC", r"$\angle ABD$", None, "unknown"), ("3", "\u0663", None, "unknown"), ("1/3",
     "0.3333", False, "different"),
     ("B", r"\boxed{\textbf{(B)} 12}", True, ""), ("12", r"\boxed{\text{(B) 12}}", True, ""), ("B", "(B) 12", True, ""),
+    ("2", "The final result is 7√2 in all", None, "unknown"),
     (r"\textbf{(B)}\ 12", r"\boxed{12}", True, ""), ("C", r"\boxed{\mathrm{(B)}\ 12}", False, "different"),
     (r"\textbf{(B)}\ 12", r"\boxed{\textbf{(B)}\ 13}", False, "different"), ("12B", r"\boxed{(B) 12}", True, ""),
 ]  # fmt: skip
