@@ -6,6 +6,7 @@ as the baseline. `plan` assumes them or reads them in an earlier run, a verdict 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from math import ceil, floor
 
@@ -84,7 +85,13 @@ def advise_on_baseline(rule: Rule, right: float, flips: float | None, alpha: flo
             return "more such cases would do"
         cases = cases_about(right, flips, margin, alpha)
         return f"about {cases:,} such cases would do" if cases else "no number of such cases would do"
-    return f"no number of such cases would do{_narrower(rule, right, flips, alpha)}; {LOOK}"
+    by = json.dumps(rule.scope) if ":" in rule.scope else rule.scope
+    leave_out = f"; or leave it out, `per: {{by: {by}, skip: below_floor}}`" if _can_skip(rule) else ""
+    return f"no number of such cases would do{_narrower(rule, right, flips, alpha)}; {LOOK}{leave_out}"
+
+
+def _can_skip(rule: Rule) -> bool:
+    return rule.scope != "pooled" and rule.evalset is None and not rule.skip
 
 
 def _narrower(rule: Rule, right: float, flips: float | None, alpha: float) -> str:
