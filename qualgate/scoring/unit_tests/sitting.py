@@ -39,8 +39,9 @@ def load(candidate: Interpreter, program: str, asked: tuple[str, ...] = ()) -> l
 
 
 def said(judged: Callable[[], Said]) -> Said:
-    """What a whole exam comes to: the faults of tests and sandbox are nobody's verdict. It runs in a child with limits,
-    which may write out numbers of any length."""
+    """What a whole exam comes to: the faults of tests and sandbox are nobody's verdict. Meanwhile numbers of any length
+    may be written out: exams run in a child with limits."""
+    most = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
         return judged()
@@ -50,6 +51,8 @@ def said(judged: Callable[[], Said]) -> Said:
         return None, "sandbox", str(error)
     except (Ended, Wrong) as error:
         return False, error.error_type, str(error)
+    finally:
+        sys.set_int_max_str_digits(most)
 
 
 def asked(candidate: Interpreter, sit: Callable[[Far], None]) -> Said:
