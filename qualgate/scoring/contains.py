@@ -4,8 +4,8 @@
 stand in the answer's without a gap.
 
 - Words are compared after NFKC and case folding, without a, an, the, without punctuation (`U.S.` is `us`, `twenty-one`
-  is two words), but for the signs that end a name or a grade: `C++`, `C#`, `A-`. In scripts without spaces each
-  character is a word.
+  is two words), but for `+`, `#` and `-` behind one letter or AB: `C++`, `C#`, `A-`; `-` only before punctuation or
+  where a line ends. In scripts without spaces each character is a word.
 - A number is one word by its value: `1,234.50` is `1234.5`, and `5` is in none of `15`, `5.2`, `-5`, `1.2.5`, `5:30`.
   Currency and percent signs are not read.
 - A case may ask for several: `contains: {all: [...]}`, or for one of several: `contains: {any: [...]}` or `references`.
@@ -37,7 +37,7 @@ from qualgate.scoring.references import references_of
 from qualgate.scoring.regexes import MAX_PATTERN
 from qualgate.scoring.text import stackable
 
-CONTAINS = "contains/1"
+CONTAINS = "contains/2"
 PATTERN = "pattern/1"
 MOST_DIGITS = 400
 
@@ -53,8 +53,8 @@ _WORD = re.compile(
        |(?P<number>(?:(?<![\w)\]])[-+−])?(?<![^\W_])
           (?>[0-9]{{1,3}}(?:,[0-9]{{3}})++(?![0-9])|[0-9]++)(?:\.[0-9]++)?+)(?!{_LETTER})
        |(?P<initials>(?<![^\W_])(?:{_LETTER}\.){{2,}}+)
-       |(?P<word>(?:{_LETTER}|[0-9])++(?:['’](?:{_LETTER}|[0-9])++)*+
-          (?:[+#]++(?!\w)|(?<!\w\w\w)-(?![\w-]))?+)
+       |(?P<signed>(?:ab|{_LETTER})(?:[+#]++(?!\w)|-(?=\s*+(?:\Z|[.,;:!?)\]}}'"’”*。、])|[^\S\n]*+\n)))
+       |(?P<word>(?:{_LETTER}|[0-9])++(?:['’](?:{_LETTER}|[0-9])++)*+)
        |(?P<alone>[{_NO_SPACES}])""",
     re.VERBOSE,
 )

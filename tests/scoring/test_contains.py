@@ -31,6 +31,8 @@ def said(body: dict, text: str, metric: str = "contains", ended: str = "eos") ->
         ("café", "cafe\u0301 au lait"), ("हिन्दी", "यह हिन्दी है"), ("ﬁn", "the fin of it"),
         ("9:30", "at 9:30 sharp"), ("1.2.3", "version 1.2.3 it is"), ("J.R.R. Tolkien", "by JRR Tolkien"),
         ("42", "答えは42です"), ("C++", "Use **C++**."), ("C#", "C#, of course"), ("A-", "an A-."), ("C", "C - or B"),
+        ("Paris", "Paris+"), ("no", "no- it is not"), ("B", "B- or C"), ("AB-", "AB-\nit is"), ("O-", "是O-。"),
+        ("up", "up#"),
     ],
 )  # fmt: skip
 def test_a_reference_is_found_as_whole_words_and_numbers(reference, text):
