@@ -46,14 +46,20 @@ def needs(what: str, extra: str) -> str:
 
 
 def install_command(extra: str = "", *more: str) -> str:
-    """Return the command that installs qualgate as it was installed here, with an extra. more: options of pip."""
-    options, before, after = _origin()
+    """Return the command that installs qualgate as it was installed here, with an extra; in words where that is not
+    known. more: options of pip."""
+    if (origin := _origin()) is None:
+        what = f"install the extra `{extra}`" if extra else "install it again"
+        return f"{what} from where you installed qualgate" + (f" ({shlex.join(more)})" if more else "")
+    options, before, after = origin
     return pip_install(*more, *options, f"{before}[{extra}]{after}" if extra else before + after)
 
 
 def upgrade_advice() -> str:
     """Return how to bring a newer qualgate into this environment."""
-    options, before, after = _origin()
+    if (origin := _origin()) is None:
+        return "install a newer one from where you installed qualgate"
+    options, before, after = origin
     if before.endswith(".whl"):
         return pip_install(*options, "--upgrade", "NEWER.whl")
     if os.path.isabs(before):
@@ -68,15 +74,16 @@ def pip_install(*words: str) -> str:
     return shlex.join([*pip, *words])
 
 
-def _origin() -> tuple[tuple[str, ...], str, str]:
-    """Where this installation came from: options of pip, and the requirement before and after the extra's brackets."""
-    checkout, from_index = Path(__file__).resolve().parents[2], ((), "qualgate", "")
+def _origin() -> tuple[tuple[str, ...], str, str] | None:
+    """Where this installation came from: options of pip, and the requirement before and after the extra's brackets.
+    None where nothing says so."""
+    checkout = Path(__file__).resolve().parents[2]
     try:
         record = distribution("qualgate").read_text("direct_url.json")
     except PackageNotFoundError:
         record = None
     if record is None:  # run from a checkout, or installed from an index
-        return _from_folder(checkout, editable=True) if (checkout / "pyproject.toml").is_file() else from_index
+        return _from_folder(checkout, editable=True) if (checkout / "pyproject.toml").is_file() else None
     try:
         origin = json.loads(record)
         if vcs := origin.get("vcs_info"):
@@ -88,7 +95,7 @@ def _origin() -> tuple[tuple[str, ...], str, str]:
             return _constraint(*Path(path).parents[:2]), path, ""  # a wheel lies beside them, or in their `dist`
         return _from_folder(Path(path), editable=bool(folder.get("editable")))
     except (ValueError, KeyError, TypeError, AttributeError):  # not as installers write it
-        return from_index
+        return None
 
 
 def _from_folder(folder: Path, *, editable: bool) -> tuple[tuple[str, ...], str, str]:

@@ -51,14 +51,18 @@ def test_the_command_installs_from_where_this_installation_came(monkeypatch, tmp
 class Recorded:
     """A distribution as its installer recorded where it came from."""
 
-    def __init__(self, record: str) -> None:
+    def __init__(self, record: str | None) -> None:
         self.read_text = lambda name: record
 
 
-@pytest.mark.parametrize("record", ["", "{", "[]", '{"url": 7}', '{"url": "file:///x", "vcs_info": {}}'])
-def test_a_record_that_no_installer_wrote_stops_no_message(monkeypatch, record):
+@pytest.mark.parametrize("record", [None, "", "{", "[]", '{"url": 7}', '{"url": "file:///x", "vcs_info": 7}'])
+def test_where_nothing_says_from_where_it_came_no_index_is_named(monkeypatch, tmp_path, record):
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages" / "qualgate" / "errors" / "extras.py"))
     monkeypatch.setattr(extras, "distribution", lambda name: Recorded(record))
-    assert "[ray]" in extras.needs("it", "ray")
+    assert extras.needs("it", "ray").endswith("install the extra `ray` from where you installed qualgate")
+    for said in (extras.needs("it", "ray"), extras.install_command("", "--no-deps"), extras.upgrade_advice()):
+        assert "pip" not in said
+        assert "from where you installed qualgate" in said
 
 
 def test_without_pip_the_command_is_uv_s(monkeypatch):
