@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -145,15 +145,16 @@ def _named(gate: GateFile) -> tuple[dict[str, bytes], dict[str, str]]:
     return files, {path: digest for path, digest in needs.items() if path != str(SHIPPED_MODEL_FOLDER)}
 
 
-def named_paths(gate_file: Path) -> Iterator[tuple[Path, str, str]]:
+def named_paths(gate_file: Path, keys: Collection[str] = ()) -> Iterator[tuple[Path, str, str]]:
     """Yield what may be a path in a gate file, and in the YAML files that it names: the file, the text, the path meant.
 
-    A folder is meant only by a text with a slash. Whether anything is there is the caller's to see.
+    A folder is meant only by a text with a slash. Whether anything is there is the caller's to see. keys: under which
+    paths stand; () = any.
     """
     looked_at, documents = {gate_file}, [gate_file]
     while documents:
         document = documents.pop()
-        for text in _texts(_read(document)):
+        for text in _texts(_under(_read(document), keys) if keys else _strings(_read(document))):
             path = os.path.normpath(document.parent / os.path.expanduser(text))
             if "/" in text or not os.path.isdir(path):
                 yield document, text, path
@@ -182,12 +183,21 @@ def _read(path: Path) -> Any:
         return None
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Every string in it that may be a path, and the words of those that are commands."""
-    for text in _strings(value):
+def _texts(strings: Iterable[str]) -> Iterator[str]:
+    """Each that may be a path, and the words of those that are commands."""
+    for text in strings:
         for one in {text, *text.split()}:
             if one and "\0" not in one and "://" not in one and len(one) <= LONGEST:
                 yield one
+
+
+def _under(value: Any, keys: Collection[str]) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _strings(one) if key in keys else _under(one, keys)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _under(one, keys)
 
 
 def _strings(value: Any) -> Iterator[str]:

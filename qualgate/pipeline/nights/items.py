@@ -14,13 +14,18 @@ from qualgate.config import GateFile, load_gate_file
 from qualgate.config.arms import VARIANT_NAME
 from qualgate.config.nightly import Nightly
 from qualgate.config.paths import expanded
-from qualgate.errors import Exit, QualgateError, UsageError
+from qualgate.errors import Exit, InfrastructureError, QualgateError, UsageError, one_line
 from qualgate.pipeline.handing_over import named_paths, with_cases
 from qualgate.store.database import Store
 from qualgate.store.nights import Night, failures, last_nights
 
 # Pauses before what failed (13) is tried again: what was away may be back. Then it waits for the next time it is due.
 AGAIN_AFTER = tuple(timedelta(minutes=minutes) for minutes in (5, 20, 50))
+# Under these a gate file, and an evalset, name files and folders that they read.
+INPUTS = frozenset((
+    "adapter", "calibration", "draft", "evalsets", "expected", "feedback", "head", "include_path", "labels", "model",
+    "nel_policy", "prices", "simulation", "tokenizer", "trace",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +47,9 @@ def items(nightly: Nightly) -> Iterator[Item]:
         try:
             gate = replace(load_gate_file(nightly.gate_path(name)), store_url=nightly.store_url)
             models = [""] if entry.models is None else _models(entry.models, nightly.path.parent, gate)
-        except QualgateError as error:
-            yield Item(name=name, model="", gate=None, error=error)
+        except (QualgateError, OSError) as error:
+            said = InfrastructureError(one_line(error)) if isinstance(error, OSError) else error
+            yield Item(name=name, model="", gate=None, error=said)
             continue
         for model in models:
             yield Item(name=name, model=model, gate=with_model(gate, model) if model else gate, again=again)
@@ -67,25 +73,26 @@ def _changed(item: Item, nightly: Nightly, began: datetime, now: datetime) -> bo
     replaced between these times. One that is dated later than now would look changed at every look."""
     gate_file = nightly.gate_path(item.name)
     paths = {str(nightly.path), str(gate_file)} | ({item.model} if item.model else set())
-    paths |= {path for _, _, path in named_paths(gate_file) if not gate_file.is_relative_to(path)}
+    paths |= {path for _, _, path in named_paths(gate_file, INPUTS) if not gate_file.is_relative_to(path)}
     times = (when for path in paths for file in _with_content(path) for when in _times(file))
     return any(began.timestamp() < when <= now.timestamp() for when in times)
 
 
-def _with_content(path: str) -> Iterator[str]:
-    """Yield the path, with an evalset's cases, or with the files of a folder."""
-    yield path
-    if os.path.isfile(path):
-        yield from map(str, with_cases(Path(path)))
-    elif os.path.isdir(path):
-        yield from (os.path.join(path, name) for name in os.listdir(path))
+def _with_content(path: str) -> list[str]:
+    """Return the path, with an evalset's cases, or with the files of a folder, as far as it can be read."""
+    try:
+        if os.path.isfile(path):
+            return [path, *map(str, with_cases(Path(path)))]
+        return [path, *(os.path.join(path, name) for name in os.listdir(path))]
+    except OSError:
+        return [path]
 
 
 def _times(path: str) -> tuple[float, ...]:
     """Return when the file, and a link to it, was written and when it was put there, in s of Unix time."""
     try:
         return tuple(when for one in (os.stat(path), os.lstat(path)) for when in (one.st_mtime, one.st_ctime))
-    except OSError:  # nothing is there
+    except (OSError, ValueError):  # nothing is there, or it is no path
         return ()
 
 
@@ -155,4 +162,4 @@ def _fitting_any(patterns: list[str], folder: Path) -> list[str]:
 
 def _fitting(pattern: str, folder: Path) -> list[str]:
     found = sorted(glob.glob(str(folder / expanded(pattern))))
-    return [one for one in found if (Path(one) / "config.json").is_file()]
+    return [one for one in found if os.path.isfile(os.path.join(one, "config.json"))]

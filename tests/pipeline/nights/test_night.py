@@ -239,6 +239,33 @@ def test_what_was_refused_is_due_again_once_an_input_of_it_changed_and_not_befor
     assert (told.night.gate, told.night.exit, told.before) == ("one", 0, 64)
 
 
+def test_what_a_note_names_makes_nothing_due_and_what_cannot_be_read_ends_no_night(
+    nightly, clock, tmp_path, monkeypatch
+):
+    """The gate file is refused for its note; the folder there changes an hour after the night."""
+    for name in ("model", "noted"):
+        (tmp_path / name).mkdir()
+    gate = nightly.gate_path("one")
+    gate.write_text(gate.read_text().replace("reference", "./model") + f"note: see {tmp_path}/noted for more\n")
+    now = datetime.now(UTC)
+    days = (now - timedelta(days=3)).strftime("%a").lower()
+    nightly.path.write_text(nightly.path.read_text().replace('02:00"', f'02:00", days: [{days}]'))
+    nightly = load_nightly(nightly.path)
+    clock(now + HOUR)
+    assert [one.night.exit for one in nights_of(nightly, Judge(), now)] == [64, 0]
+    later = (now + 2 * HOUR).timestamp()
+    os.utime(tmp_path / "noted", (later, later))
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert [one.does for one in planned(nightly, now + 3 * HOUR)] == ["wait", "wait"]
+    assert nights_of(nightly, Judge(), now + 3 * HOUR) == ()
+    os.utime(tmp_path / "model", (later, later))
+    assert [one.night.exit for one in nights_of(nightly, Judge(), now + 3 * HOUR)] == [64], "the folder itself changed"
+
+
 def test_a_plan_exits_by_what_would_be_refused(nightly):
     assert exit_of_plan(planned(nightly, NOON)) is Exit.APPROVE
     nightly.gate_path("one").write_text("version: 1\nbaselin: {}\n")
