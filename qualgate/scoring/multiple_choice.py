@@ -27,7 +27,7 @@ from qualgate.scoring.stated_choice import LETTERS, Ambiguous, Stated, stated
 
 LIKELIHOOD = "multiple_choice.likelihood/1"
 TEXT = "multiple_choice.text/5"
-GUESSED = "a letter stands alone, and nothing says that it is the answer"
+GUESSED = "no sentence gives it as the answer outright"
 MORE = "it is no choice's letter or text alone; `lenient: [trailing_text]` lets reasons stand around one"
 
 

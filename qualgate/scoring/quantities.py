@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+LONGEST = 20_000  # characters of a line that are read, from its end
 MAX_DIGITS = 400  # of one number, and of what a power makes
 
 
@@ -42,7 +43,15 @@ class Quantity:
 
 _POWER = "\ue000"  # before an exponent that was raised: `10⁵`, but perhaps a footnote
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_HYPHENS = dict.fromkeys(map(ord, "\u2010\u2011\u2212\uff0d\ufe63"), "-")
 _REWRITTEN = (
+    (re.compile(r"(\\(?:boxed|fbox)\s?\{)\s?[-–]\s{1,3}(?=[0-9.])"), r"\1-"),
+    # A sign stays with what it stands before.
+    (
+        re.compile(r"(?<![\w)\]}])[-–]\s?(?=\\[dtc]?frac|\\(?:boxed|fbox|text|mathrm)\s?\{\s?[0-9.]|[¼-¾⅐-⅞])"),
+        "-\ue001",
+    ),
+    (re.compile(r"(?<![\w)\]}])[-–]\(([0-9.,]{1,40})\)"), r"-\1"),
     (re.compile(r"\\[dtc]?frac\s?\{\s?([-−]?[0-9]{1,20})\s?\}\s?\{\s?([0-9]{1,20})\s?\}"), r" \1/\2 "),
     (re.compile(r"\\[dtc]?frac\s?([0-9])\s?([0-9])"), r" \1/\2 "),
     *[(re.compile(r"\\(?:boxed|fbox|text|mathrm|mathbf|textbf)\s?\{([^{}]{0,200})\}"), r" \1")] * 2,
@@ -51,6 +60,8 @@ _REWRITTEN = (
     (re.compile(r"(?<=[0-9])\\[,;: ](?=[0-9]{3})|(?<=[0-9])~(?=[0-9]{3})"), "\u202f"),
     (re.compile(r"\\[!,;: ]|\\left|\\right|\\displaystyle"), " "),
     (re.compile(r"\\([$%#&])"), r"\1"),
+    (re.compile(r"\ue001\s*"), ""),
+    (re.compile(r"(?<=[$({])\s?[-–]\s{1,3}(?=[0-9.])"), "-"),
     (re.compile(r"\\times|\\ast"), "×"),
     (re.compile(r"\\cdot"), "·"),
     (re.compile(r"(?<=[0-9)])\*\*(?=[-0-9(])"), "^"),
@@ -59,6 +70,7 @@ _REWRITTEN = (
     (re.compile(r"\^\s?\{\s?([-−+]?[0-9]{1,10})\s?\}"), r"^\1"),
     (re.compile(r"<sup>([-−+]?[0-9]{1,10})</sup>"), rf"{_POWER}\1"),
     (re.compile(r"(?<=[0-9)])([⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,10})"), lambda one: _POWER + one[1].translate(_RAISED)),
+    (re.compile("(?<=-)[¼-¾⅐-⅞]"), lambda one: "{0.numerator}/{0.denominator} ".format(_vulgar(one[0]))),
     (re.compile("[¼-¾⅐-⅞]"), lambda one: " {0.numerator}/{0.denominator} ".format(_vulgar(one[0]))),
     (re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,10}"), ""),
 )
@@ -68,7 +80,7 @@ _RUN = (
     rf"(?:[0-9]{{1,3}}(?:[ ][0-9]{{3}}(?![0-9]))+(?:[.,][0-9]++)?|[0-9]++(?:[.,'’_{_BLANK}][0-9]++)*+|(?<!\.)\.[0-9]++)"
 )
 _NUMBER = re.compile(
-    rf"""(?P<sign>(?<![\w)\]}}])[-+−–])?(?:[$€£¥₹](?P<negative>[-−])?)?
+    rf"""(?P<sign>(?<![\w)\]}}])[-+−–])?(?:(?:US|CA|AU|NZ|HK)?[$€£¥₹₩₽₺₫](?P<negative>[-−])?)?
         (?<![A-Za-z0-9_])(?<![0-9][.,'’_])(?P<run>{_RUN})
         (?P<exponent>[eE][-+]?(?P<power>[0-9]++)(?![A-Za-z]))?""",
     re.VERBOSE,
@@ -80,14 +92,16 @@ _BEHIND = re.compile(
           [0-9]++(?:[.:/–—-][0-9]++)*+)
        |(?P<over>\s?/\s?(?P<under>[0-9]++)(?![0-9/]|[.,][0-9]))
        |(?P<mixed>[ ]\s?(?P<above>[0-9]++)\s?/\s?(?P<below>[0-9]++)(?![0-9/]|[.,][0-9]))
-       |(?P<times>\s?(?:\\?sqrt|√|\\pi|π|\\ln|\\log|\\sin|\\cos)|\.?\\overline)
-       |(?P<variable>[xyzn](?![A-Za-z0-9]))
-       |(?P<scale>\s?(?:(?P<word>thousand|million|billion|trillion|millones|millions|milhões|milliards?|millionen
+       |(?P<times>\s?(?:\\?sqrt|√|\\pi|π|\\ln|\\log|\\sin|\\cos)|pi\b|\.?\\overline|\.\()
+       |(?P<variable>[xyzni](?![A-Za-z0-9])|\s?[\^*·×]\s?\(?(?!\\circ)[A-Za-z\\]|\}}\s?\{{|_\{{?[0-9]
+          |\s(?:squared|cubed|factorial|dozens?)\b)
+       |(?P<scale>\s?(?:(?P<word>hundred|lakh|crore|thousand|million|billion|trillion|millones|millions|milhões|milliards?|millionen
           |milliarden|mio|mrd)\b|(?P<sign>[千万億亿])|(?P<letter>k|K|M|bn)\b))""",
     re.VERBOSE,
 )
 _SCALES = {
-    "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "millones": 6, "millions": 6, "milhões": 6,
+    "hundred": 2, "lakh": 5, "crore": 7, "thousand": 3, "million": 6, "billion": 9, "trillion": 12,
+    "millones": 6, "millions": 6, "milhões": 6,
     "milliard": 9, "milliards": 9, "millionen": 6, "milliarden": 9, "mio": 6, "mrd": 9, "千": 3, "万": 4, "億": 8,
     "亿": 8, "k": 3, "K": 3, "M": 6, "bn": 9,
 }  # fmt: skip
@@ -97,11 +111,12 @@ _NOT_A_NUMBER = re.compile(
 _CONTINUES = re.compile(
     r"(?:[\w)\]}]/[({]?|[0-9)\]}]\s?[+×·*÷^]\s?[({]?|[0-9]\s?x\s?|(?<![A-Za-z])[a-z]\s?[+×·*÷]\s?"
     r"|(?:[0-9)\]}]|(?<![A-Za-z])[a-z])\s?[-−–]\s?|[0-9)]\s(?:plus|minus|times|divided\sby|over)\s|(?:±|\\pm)\s?|\\overline\{"
-    r"|(?:\\?sqrt|√|\\pi|π|\\?\b(?:log|ln|lg|sin|cos|tan|exp))(?:_\{?[0-9]{1,3}\}?)?\s?[({\[]{0,2}|\}\s?\{)\Z"
+    r"|(?:\\?sqrt|√|\\pi|π|\\?\b(?:log|ln|lg|sin|cos|tan|exp))(?:_\{?[0-9]{1,3}\}?)?\s?[({\[]{0,2}|\}\s?\{|\.\("
+    r"|\b(?:roots?|sqrt|half|twice|double|thrice|reciprocal|inverse|factorial|square|cube)\s(?:of\s)?(?:the\s)?)\Z"
 )
 # A part of something else, which may be meant all the same: a bound, a pair, a call, hours and minutes.
 _PART = re.compile(
-    r"(?:(?:(?<![<>])(?<![A-Za-z\"'/][A-Za-z\"'/])[<>]|[≤≥≠])=?\s?|\\(?:geq?|leq?|gt|lt|neq?)\s?|\(\s?[-−]?[0-9.]{1,20},\s?|(?<![A-Za-z])[A-Za-z]\(|\bratio\b[^0-9]{0,12}[0-9.,]{1,12}\sto\s"
+    r"(?:!=\s?|\bnot\s|n['’]t\s(?:be\s)?|(?:(?<![<>])(?<![A-Za-z\"'/][A-Za-z\"'/])[<>]|[≤≥≠])=?\s?|\\(?:geq?|leq?|gt|lt|neq?)\s?|\(\s?[-−]?[0-9.]{1,20},\s?|(?<![A-Za-z])[A-Za-z]\(|\bratio\b[^0-9]{0,12}[0-9.,]{1,12}\sto\s"
     r"|\bbetween\s[0-9.,]{1,12}\sand\s|[0-9]\s?(?:hours?|hrs?|h|feet|foot|ft|lbs?|pounds?|minutes?|min|days?|weeks?|years?"
     r"|months?|yards?|yd|dollars?|euros?|°|′)\s?(?:,\s|and\s)?)\Z",
     re.IGNORECASE,
@@ -112,6 +127,7 @@ _SIGN_APART = re.compile(r"(?:[=≈:]|\bis|\bequals)\s{0,3}[-−–]\s{1,3}[$€
 
 def quantities(line: str) -> Iterator[Quantity]:
     """The numbers of a line, from left to right."""
+    line = line[-LONGEST:].translate(_HYPHENS)
     if not line.isascii():
         line = "".join(str(unicodedata.decimal(one)) if one.isdecimal() and not one.isascii() else one for one in line)
     for pattern, new in _REWRITTEN:

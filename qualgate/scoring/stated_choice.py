@@ -15,6 +15,7 @@ and Hindi.
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_MENTIONS, NEAR = 1_000, 120  # the last mentions that are read; characters beside each
+MOST_MENTIONS, NEAR = 200, 120  # the last mentions that are read; characters beside each
+FIRST_READ, LAST_READ = 2_000, 18_000  # characters of a longer text
 _M, _N, _BOX, _END = "\ue000\ue001\ue002\ue003"  # around a marked letter, and around what is boxed
 
 
@@ -33,10 +35,19 @@ class Ambiguous(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A choice's place among the choices. guess: it stands alone and nothing says that it is the answer."""
+    """A choice's place among the choices. guess: no sentence gives it as the answer outright."""
 
     place: int
     guess: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """What a sentence gives as the answer. outright: `the answer is B`, and not `B is correct` or `so B`."""
+
+    at: int
+    names: frozenset[str]
+    outright: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +139,8 @@ _CLAUSE_ENDS = re.compile(r"\s?(?:[.,;:!)。，；]|\Z|\n|(?:or|and|because|sinc
 _STATED_AFTER = re.compile(
     r"[:,]?\s(?:is|are|was|seems|appears|must\sbe|would\sbe|has\sto\sbe)(?:\s(?:both|all|to|be|clearly|definitely|indeed|"
     r"therefore|thus|the|most|my|likely|probably|surely|obviously|only|final|one|in\sfact)){0,5}"
-    r"\s(?:correct|right|best|true|accurate|answer|solution)\b"
-    r"|\sit\sis\b|\s(?:remains|fits(?:\sbest)?|is\sleft|works(?:\sbest)?|wins)\b"
+    r"\s(?:correct|right|best|answer|solution)\b"
+    r"|\sit\sis(?=\s?[.!,;]|\Z)|\s(?:remains|fits(?:\sbest)?|is\sleft|works(?:\sbest)?|wins)\b"
     r"|\s?(?:是正确|为正确|正确|が正解|が正しい|を選|(?:를|을)\s?(?:선택|고르|고릅)|(?:이|가|번이)?\s?정답)"
     r"|\s(?:es|é|è|est|ist|является)\s(?:la\s|a\s|die\s|il\s|le\s)?(?:correcta|correta|corretta|giusta|bonne|correcte|juste|richtig|правильн|верн)"
     r"|\s(?:सही\sहै|صحيح|richtig\b)",
@@ -146,7 +157,8 @@ _DENIED_BEFORE = re.compile(
 # Before a noun, or within a statement: what makes it one of a wrong choice.
 _WRONG_HEAD = re.compile(
     r"(?:\b(?:incorrect|wrong|false|worst|trap|tempting|bad|unlikely|implausible|popular|common|least(?:\s\w{1,12})?"
-    r"|mauvaise|fausse|falsche|неправильн\w{1,4}|неверн\w{1,4})\s(?:\w{1,12}\s)?|(?:错误|不正确|錯誤)的?)\Z",
+    r"|your|his|her|their|student['’]s|previous|earlier|initial|opposite|distractor|other|another|(?:second|next)[-\s]best"
+    r"|runner-up|mauvaise|fausse|falsche|неправильн\w{1,4}|неверн\w{1,4})\s(?:\w{1,12}\s)?|(?:错误|不正确|錯誤)的?)\Z",
     re.IGNORECASE,
 )
 _WRONG_WITHIN = re.compile(
@@ -154,14 +166,15 @@ _WRONG_WITHIN = re.compile(
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(
-    r"\b(?:if|suppos\w{1,3}|assum\w{1,3}|imagine|whether|although|though|at\sfirst|perhaps|maybe"
-    r"|(?:some|many|most|people|students|others|(?:you|one)\s(?:might|may|could))\s(?:\w{1,10}\s){0,2}"
-    r"(?:think|say|assume|choose|pick|select|argue|guess)"
-    r"|(?:never|not|n['’]t)\s(?:choose|pick|select|mark|say|answer|go\swith))\b[^.;,]{0,80}\Z",
+    r"(?:\b(?:if|suppos\w{1,3}|assum\w{1,3}|imagine|whether|although|though|at\sfirst|perhaps|maybe|doubt|nobody|nothing"
+    r"|impossible|hardly|not|never|cannot|no\sway|wrong\sto|(?:some|many|most|people|students?|someone|anyone|others"
+    r"|(?:you|one)\s(?:might|may|could))\b[^.;,]{0,60}\b(?:think|say|assume|choose|pick|select|argue|guess)s?)\b|n['’]t\b)"
+    r"(?:(?!\bbut\b)[^.;,:]){0,80}\Z",
     re.IGNORECASE,
 )
+_OTHERWISE = re.compile(r"\b(?:if|had|with|without|unless|under|were)\b", re.IGNORECASE)  # before `would be`
 _DENIED_AFTER = re.compile(
-    r"[:,]?\s?(?:(?:is|are|was|does|do|did|ca|could|wo|would)n['’]t\b|cannot\b|(?:is|are|was|does|do|did|can|could)\snot\b"
+    r"[:,]?\s?(?:which\s|that\s)?(?:(?:is|are|was|does|do|did|ca|could|wo|would)n['’]t\b|cannot\b|(?:is|are|was|does|do|did|can|could)\snot\b"
     r"|fails?\b|contradicts?\b|(?:['’]s|is|are|was|were|seems?|looks?|sounds?|appears?|can|could|would|may|might|must)\b"
     r"[^;.!?\n]{0,60}?\b(?:wrong|incorrect|false|impossible|tempting|eliminated|ruled\sout|excluded|out|unlikely|irrelevant"
     r"|distractor|trap|mistaken|invalid|absurd|not|too)\b"
@@ -192,6 +205,7 @@ _TELLS = re.compile(r"\s?(?:is|are|was|looks|seems|says|cannot|can|could|would|d
 
 
 _AROUND = _M + _N + " \n\t.,:;)(-–—/&*\"'"
+_ALONE_AT_FIRST = re.compile(rf"\s*{_M}?([A-Z]){_N}?[.):]?\s{{0,4}}\n")
 _NEXT_QUESTION = re.compile(r"\n\s{0,8}(?:question|q|human|user|problem)\b\s?[0-9]{0,4}\s?[:.]", re.IGNORECASE)
 
 
@@ -204,15 +218,19 @@ def stated(text: str, choices: Sequence[str]) -> Stated | None:
                 return found
     letters, plain = LETTERS[: len(choices)], _plain(text)
     mentions = [*_mentions(plain)]
-    statements = sorted([*_by_letter(plain, mentions), *_by_text(plain, choices)], key=lambda one: one[0])
+    statements = sorted([*_by_letter(plain, mentions), *_by_text(plain, choices)], key=lambda one: one.at)
     if statements:
-        return _last_of(plain, statements, letters, len(choices))
+        return _last_of(plain, statements, letters)
     return _unstated(plain, mentions, letters)
 
 
 def _unstated(plain: str, mentions: Sequence[_Mention], letters: str) -> Stated | None:
     """The letter that stands alone, where nothing is stated."""
-    backs = [one.end() for one in _SENTENCE.finditer(plain) if _TAKEN_BACK.match(plain[one.end() :].lstrip()[:NEAR])]
+    backs = [
+        one.end()
+        for one in _SENTENCE.finditer(plain)
+        if _TAKEN_BACK.match(plain[one.end() : one.end() + NEAR].lstrip())
+    ]
     mine = [one for one in mentions if one.letter in letters and not _asked(one) and one.start >= max(backs, default=0)]
     denied = {one.letter for one in mine if _denied(plain, one)}
     left = [one for one in mine if one.letter not in denied]
@@ -230,6 +248,9 @@ def _unstated(plain: str, mentions: Sequence[_Mention], letters: str) -> Stated 
 
 
 def _plain(text: str) -> str:
+    if len(text) > FIRST_READ + LAST_READ:
+        text = f"{text[:FIRST_READ]}\n\n{text[-LAST_READ:]}"
+    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
     for _ in range(2):
         text = _WRITTEN.sub(r"\1", text)
     text = _BOXED.sub(rf"{_BOX}\1{_END}", text)
@@ -266,32 +287,39 @@ def _denied(plain: str, one: _Mention) -> bool:
     ) or (cue is not None and _of_a_wrong(one.before, cue))
 
 
-def _is_stated(one: _Mention) -> bool:
-    """Whether the sentence gives the letter as the answer."""
+def _is_stated(one: _Mention) -> bool | None:
+    """Whether the sentence gives the letter as the answer: True outright, False otherwise, None not at all."""
     after = one.after.lstrip(_N + _END)
     if _asked(one) or _DENIED_BEFORE.search(one.before):
-        return False
-    if not one.before.strip(_AROUND) and _CHECKED.match(after):
-        return True
+        return None
     if one.before.endswith(_BOX):
         return True
-    if _STATED_AFTER.match(after):
-        return not _SUPPOSED.search(one.before)
-    cue = _STATED_BEFORE.search(one.before) or (_CLAUSE_ENDS.match(after) and _CONCLUDED_BEFORE.search(one.before))
-    return bool(cue) and not _DENIED_AFTER.match(after) and not _of_a_wrong(one.before, cue)
+    if not one.before.strip(_AROUND) and _CHECKED.match(after):
+        return False
+    if says := _STATED_AFTER.match(after):
+        return None if _SUPPOSED.search(one.before) else says[0].casefold().endswith("answer")
+    if _DENIED_AFTER.match(after):
+        return None
+    if cue := _STATED_BEFORE.search(one.before):
+        return None if _of_a_wrong(one.before, cue) else True
+    cue = _CONCLUDED_BEFORE.search(one.before) if _CLAUSE_ENDS.match(after) else None
+    return None if cue is None or _of_a_wrong(one.before, cue) else False
 
 
 def _of_a_wrong(before: str, cue: re.Match[str]) -> bool:
     """Whether the statement is of a wrong choice, or not the speaker's."""
-    return bool(_WRONG_HEAD.search(before[: cue.start()]) or _SUPPOSED.search(before) or _WRONG_WITHIN.search(cue[0]))
+    otherwise = "would" in cue[0].casefold() and _OTHERWISE.search(before[: cue.start()])
+    denied = _WRONG_HEAD.search(before[: cue.start()]) or _SUPPOSED.search(before) or _WRONG_WITHIN.search(cue[0])
+    return bool(otherwise or denied)
 
 
-def _by_letter(plain: str, mentions: Sequence[_Mention]) -> Iterator[tuple[int, frozenset[str]]]:
+def _by_letter(plain: str, mentions: Sequence[_Mention]) -> Iterator[_Statement]:
     """Where a letter is stated, and all that are stated with it."""
     for one in mentions:
-        if _is_stated(one):
+        if (outright := _is_stated(one)) is not None:
             before = _ALL_BEFORE.search(one.before) if _STATED_AFTER.match(one.after.lstrip(_N + _END)) else None
-            yield one.start, frozenset((*_with(plain, one), *([before[1]] if before else ())))
+            names = frozenset((*_with(plain, one), *([before[1]] if before else ())))
+            yield _Statement(one.start, names, outright)
 
 
 def _with(plain: str, one: _Mention) -> set[str]:
@@ -309,39 +337,54 @@ def _listed(plain: str, one: _Mention) -> tuple[set[str], int]:
     return names, end
 
 
-def _by_text(plain: str, choices: Sequence[str]) -> Iterator[tuple[int, frozenset[str]]]:
+# Behind a choice's own text: it goes on as another word or number, or is denied.
+_GOES_ON = re.compile(r"[.,/^%:–-]?\w|\s(?:is|was|thousand|million|billion)\b", re.IGNORECASE)
+_IS_THE_ANSWER = re.compile(r"\sis\s(?:the\s)?(?:correct\s|right\s|best\s)?(?:answer|choice|option)\b", re.IGNORECASE)
+
+
+def _by_text(plain: str, choices: Sequence[str]) -> Iterator[_Statement]:
     """Where a choice's own text is stated; of several that begin there the longest."""
     longest: dict[int, int] = {}
     for place, choice in enumerate(choices):
         if len(choice) < 2:
             continue
         for one in islice(re.finditer(re.escape(choice), plain, re.IGNORECASE), 50):
-            cue = _STATED_BEFORE.search(plain[max(0, one.start() - NEAR) : one.start()].rpartition("\n")[2])
-            whole = not plain[one.end() : one.end() + 1].isalnum()
-            before = longest.get(one.start())
-            longer = before is None or len(choice) > len(choices[before])
-            if cue and whole and longer and not _of_a_wrong(cue.string, cue):
+            before = plain[max(0, one.start() - NEAR) : one.start()].rpartition("\n")[2]
+            after = plain[one.end() : one.end() + NEAR]
+            if before[-1:].isalnum() or (one.start() in longest and len(choice) < len(choices[longest[one.start()]])):
+                continue
+            cue = _STATED_BEFORE.search(before)
+            if cue is None and _CLAUSE_ENDS.match(after):
+                cue = _CONCLUDED_BEFORE.search(before)
+            said = cue is not None and not _of_a_wrong(before, cue) and not _GOES_ON.match(after)
+            named = _IS_THE_ANSWER.match(after) and not _SUPPOSED.search(before) and not _DENIED_BEFORE.search(before)
+            if (said and not _DENIED_AFTER.match(after)) or named:
                 longest[one.start()] = place
     for start, place in longest.items():
-        yield start, frozenset((f"#{place}",))
+        yield _Statement(start, frozenset((LETTERS[place] if place < len(LETTERS) else f"#{place}",)), outright=True)
 
 
-def _last_of(plain: str, statements: list[tuple[int, frozenset[str]]], letters: str, count: int) -> Stated | None:
-    """The last statement's choice."""
-    at, names = statements[-1]
-    if len(names) > 1:
-        raise Ambiguous(f"it names {', '.join(sorted(names))}, and none of them as its answer alone")
-    for earlier, others in statements[:-1]:
-        between = plain[earlier:at]
-        if others != names and not _SENTENCE.search(between) and not _CONTRAST.search(between):
-            raise Ambiguous(f"it names {', '.join(sorted(names | others))}, and none of them as its answer alone")
-    following = [plain[one.end() :].lstrip() for one in islice(_SENTENCE.finditer(plain, at), 3)]
+def _last_of(plain: str, statements: Sequence[_Statement], letters: str) -> Stated | None:
+    """The last statement's choice. `B is correct` behind an outright `the answer is A` takes nothing back by itself."""
+    last = statements[-1]
+    if len(last.names) > 1:
+        raise Ambiguous(f"it names {', '.join(sorted(last.names))}, and none of them as its answer alone")
+    for earlier in statements[:-1]:
+        between = plain[earlier.at : last.at]
+        goes_on = not _SENTENCE.search(between) or (earlier.outright and not last.outright)
+        if earlier.names != last.names and goes_on and not _CONTRAST.search(between):
+            names = ", ".join(sorted(earlier.names | last.names))
+            raise Ambiguous(f"it names {names}, and none of them as its answer alone")
+    following = [plain[one.end() : one.end() + NEAR].lstrip() for one in islice(_SENTENCE.finditer(plain, last.at), 3)]
     if any(_TAKEN_BACK.match(rest) for rest in following):
-        raise Ambiguous(f"it names {', '.join(sorted(names))} and takes that back")
-    (name,) = names
+        raise Ambiguous(f"it names {', '.join(sorted(last.names))} and takes that back")
+    (name,) = last.names
+    head = _ALONE_AT_FIRST.match(plain)
+    if head and not last.outright and head[1] != name:
+        raise Ambiguous(f"it begins with {head[1]} and then names {name}")
     if name.startswith("#"):
         return Stated(int(name[1:]))
-    return Stated(letters.index(name)) if name in letters else None
+    return Stated(letters.index(name), guess=not last.outright) if name in letters else None
 
 
 def _stands_alone(plain: str, one: _Mention) -> bool:
