@@ -12,7 +12,7 @@ Judge scores that another harness wrote, without a model:
 >>> import qualgate
 >>> judged = qualgate.judge("gate.yaml", baseline="baseline.jsonl", variants="variant.jsonl")
 >>> judged.exit.name, judged.verdicts[0].reasons[0]
-('APPROVE', "no answer differs: all 300 scores equal the baseline's")
+('APPROVE', "no score differs: all 300 scores equal the baseline's, and the texts are not known")
 
 Score anyone's outputs:
 

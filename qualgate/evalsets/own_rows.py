@@ -48,6 +48,7 @@ METRICS = {  # kind → what its cases are scored by
     "choices": ("multiple_choice",),
     "code": ("code.pass",),
     "json": ("json.schema",),
+    "json-answers": ("json.schema", "exact_match"),
     "numbers": ("numeric",),
     "answers": ("exact_match",),
     "contains": ("contains",),
@@ -58,6 +59,7 @@ METRICS = {  # kind → what its cases are scored by
 }
 BY_FORM = ("prompts", "json-prompts", "calls")  # kinds whose cases have no reference
 OF_BFCL = ("simple", "multiple", "parallel", "relevance", "java")  # one of them is in a category of BFCL's
+SETTINGS: dict[str, dict[str, Any]] = {"json-answers": {"normalizers": ("json",)}}  # kind → further keys of its YAML
 FEWEST_ALONE = 50  # cases that a set of their own is worth
 LENGTHS = {
     "tools": 256,
@@ -199,7 +201,7 @@ def _scored(case: dict[str, Any], answer: Any, unread: Collection[str]) -> tuple
     if isinstance(answer, bool | dict):
         answer = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
     if "schema" in case:
-        return "json", case
+        return ("json", case) if answer is None else ("json-answers", {**case, "answer": str(answer)})
     if answer is None:
         if "contains" in case:
             return "contains", case

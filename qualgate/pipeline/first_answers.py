@@ -14,7 +14,7 @@ import numpy as np
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
-from qualgate.evalsets.own_rows import BY_FORM, OwnSet, question_of, references_in
+from qualgate.evalsets.own_rows import BY_FORM, SETTINGS, OwnSet, question_of, references_in
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.quality import LEAST_BASELINE_RATE
 from qualgate.metrics import MARGINS_OF_BASELINE
@@ -178,6 +178,7 @@ def refuse_unjudgeable(looked: Mapping[str, Looked]) -> None:
 _ASK_FOR = {  # kind → what to write into the prompts
     "choices": "the choice alone (`Answer with the letter alone.`)",
     "json": "the JSON object alone, and name the schema's keys",
+    "json-answers": "the JSON object alone, and name the schema's keys",
     "code": "the function alone, in a code block",
     "tools": "a call: see that the chat template shows the model its tools, or show them and a call in the messages",
     "calls": "a call: see that the chat template shows the model its tools, or show them and a call in the messages",
@@ -205,7 +206,7 @@ def _beside(answer: Answer) -> str:
 
 def ways_of(one: OwnSet) -> tuple[Way, ...]:
     """The ways in which the set's rows can be scored, the strictest first."""
-    plain = Way(metrics=one.metrics)
+    plain = Way(metrics=one.metrics, settings=SETTINGS.get(one.kind, {}))
     match one.kind:
         case "answers":
             forgiving = Way(metrics=one.metrics, settings={"normalizers": FORGIVING})
@@ -214,6 +215,14 @@ def ways_of(one: OwnSet) -> tuple[Way, ...]:
             return plain, *_in_sentences(one)
         case "choices":
             return plain, Way(metrics=one.metrics, settings={"lenient": ("trailing_text",)})
+        case "json-answers":
+            fenced = replace(plain, settings={**plain.settings, "lenient": ("code_fence",)})
+            return (
+                plain,
+                fenced,
+                Way(metrics=("json.schema",)),
+                Way(metrics=("json.schema",), settings={"lenient": ("code_fence",)}),
+            )
         case "json":
             fenced = Way(metrics=one.metrics, settings={"lenient": ("code_fence",)})
             return plain, fenced, Way(metrics=one.metrics, settings={"lenient": ("code_fence", "trailing_text")})

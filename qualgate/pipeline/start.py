@@ -19,7 +19,7 @@ from qualgate.config.starter import FORM_ALONE, Starter, StarterSet, evalset_tex
 from qualgate.documents import Fault, refuse
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
-from qualgate.evalsets.own_rows import BY_FORM, OwnRows, OwnSet, read_rows
+from qualgate.evalsets.own_rows import BY_FORM, SETTINGS, OwnRows, OwnSet, read_rows
 from qualgate.formatting import counted
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import PlannedPolicy, plan_policy
@@ -168,7 +168,7 @@ class _Draft:
                 metrics=one.metrics,
                 cases=len(one.cases),
                 by_form=one.kind in BY_FORM,
-                settings=way_of(looked[one.name]).settings if looked else {},
+                settings=way_of(looked[one.name]).settings if looked else SETTINGS.get(one.kind, {}),
                 why=why_chosen(looked[one.name]) if looked else "",
             )
             for one in rows

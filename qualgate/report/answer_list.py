@@ -23,7 +23,7 @@ def print_answers(variant: str, found: Sequence[Compared], total: int, scoring: 
     if scoring:
         console.print(Text(visible_line(scoring), style="yellow"))
     for one in found:
-        ended = "" if one.ended[0] == one.ended[1] == "eos" else f"  ended by {one.ended[0]}, {one.ended[1]}"
+        ended = "" if one.ended[0] == one.ended[1] == "eos" else f"; ended by {one.ended[0]}, {one.ended[1]}"
         scores = "  ".join(
             f"{visible_line(name)} {score_text(old)} → {score_text(new)}" for name, (old, new) in one.scores.items()
         )

@@ -9,15 +9,17 @@ an entry point of the group `qualgate.normalizers` that names a function from te
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib.metadata import EntryPoint
-from typing import cast
+from typing import Any, cast
 
 from qualgate import plugins
 from qualgate.errors import UsageError
+from qualgate.scoring import strict_json
 
 GROUP = "qualgate.normalizers"
 
@@ -49,6 +51,30 @@ def _without(*categories: str) -> Callable[[str], str]:
     return strip
 
 
+_FENCED = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n\s*```\s*", re.DOTALL)
+
+
+def _canonical_json(text: str) -> str:
+    """A JSON value with its keys sorted and 7.0 as 7, also from a code fence; any other text as it is."""
+    fenced = _FENCED.fullmatch(text)
+    try:
+        value = strict_json.read(fenced[1] if fenced else text)
+    except ValueError:
+        return text
+    return json.dumps(_plain(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case float() if value.is_integer():
+            return int(value)
+    return value
+
+
 NORMALIZERS: dict[str, Callable[[str], str]] = {
     "nfc": _unicode_form("NFC"),  # composed letters; a run of more than 30 marks is left as it stands
     "nfkc": _unicode_form("NFKC"),  # and full-width, ligatures, superscripts made plain
@@ -57,6 +83,7 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {
     "collapse_whitespace": lambda text: re.sub(r"\s+", " ", text),
     "strip_punctuation": _without("P"),
     "strip_invisible": lambda text: text if text.isascii() else _without("Cf")(text),  # zero-width, bidi controls
+    "json": _canonical_json,  # keys in any order, 7.0 as 7, blanks and a code fence around it
     "strip_final_period": lambda text: re.sub(r"\.\Z", "", text),
 }
 

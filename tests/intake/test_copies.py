@@ -84,7 +84,7 @@ def test_two_models_that_answer_alike_are_approved_and_the_first_line_says_so(tm
     (verdict,) = json.loads(gated(exported(tmp_path, planted.run(n=120))).stdout)["verdicts"]
     assert (verdict["word"], verdict["reasons"][0]) == (
         "approve",
-        "no answer differs: all 360 scores equal the baseline's",
+        "no score differs: all 360 scores equal the baseline's, and the texts are not known",
     )
 
 

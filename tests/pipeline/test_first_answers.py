@@ -9,6 +9,7 @@ from qualgate.evalsets.own_rows import FORMS, METRICS, OwnSet
 from qualgate.pipeline.first_answers import FORGIVING, Answer, choose, length_for, refuse_unjudgeable, why_chosen
 
 CITIES = ("Paris", "Rome", "Oslo", "Cairo", "Lima", "Quito", "Bern", "Riga", "Sofia", "Tunis", "Accra", "Minsk")
+ONE = {"schema": {"type": "object"}, "answer": '{"a":1}'}
 COLOURS = {"choices": ["red", "blue"], "answer": "red"}
 
 
@@ -31,6 +32,8 @@ def chosen(kind: str, bodies: list[dict], texts: list[str], count: int = 80, cut
         ("numbers", [{"answer": str(n)} for n in range(10, 22)], "so {}", "numeric"),
         ("numbers", [{"answer": str(n)} for n in range(10, 22)], "{} of 99", "contains"),
         ("choices", [COLOURS], "I think the answer is A", "multiple_choice (lenient: trailing_text)"),
+        ("json-answers", [ONE], '{{"a": 1.0}}', "json.schema, exact_match (normalizers: json)"),
+        ("json-answers", [ONE], '{{"a": 2}}', "json.schema"),
         ("json", [{"schema": {"type": "object"}}], "```json\n{{}}\n```", "json.schema (lenient: code_fence)"),
     ],
 )  # fmt: skip

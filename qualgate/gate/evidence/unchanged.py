@@ -17,7 +17,7 @@ def unchanged(pairs: Mapping[str, Sequence[Pair]]) -> tuple[str, ...]:
         return ()
     texts = [(_text(pair.baseline), _text(pair.variant)) for pair in every]
     if not all(before and after for before, after in texts):
-        return (f"no answer differs: all {counted(scores, 'score')} equal the baseline's",)
+        return (f"no score differs: all {counted(scores, 'score')} equal the baseline's, and the texts are not known",)
     return (f"no answer differs: all {counted(scores, 'score')} and texts equal the baseline's",)
 
 
