@@ -75,10 +75,10 @@ def doctor(
         engines = [{"what": f"engine {one.name}", "state": "ready", "detail": asdict(one)} for one in PROFILES]
         say(json.dumps([*map(asdict, found), *engines], indent=2))
     else:
-        say("What engines offer that serve an arm, by their documentation (`engine:` names one):")
+        say(fit(as_text(found)))
+        say("\nWhat servers offer whose arms you judge, by their documentation (`engine:` names one):")
         for line in profile_lines():
             say(fit(line))
-        say(fit(f"\n{as_text(found)}"))
     raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(found) else Exit.APPROVE)
 
 
