@@ -86,7 +86,7 @@ def test_a_stock_machine_is_not_alarmed_and_learns_what_each_missing_thing_would
     for extra in set(EXTRAS) - {"kernels"}:
         assert f"gives: {EXTRAS[extra][1]}\n" in optional
         assert f"get it: {install_command(extra)}\n" in optional
-    assert optional.endswith("\nNothing stops a run.\n")
+    assert "\nNothing stops a run.\n" in optional
 
 
 def test_what_stops_a_run_is_told_last_and_exits_with_13_in_json_too(bare, monkeypatch):
