@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from unicodedata import category
 
@@ -22,6 +23,7 @@ from qualgate.store.tables import decisions, runs, verdicts
 Action = Literal["approve", "block"]
 GENESIS = "0" * 64  # what the first row is chained to
 CHAINED = ("run_id", "variant", "verdict_sha256", "action", "name", "reason", "created_at", "prev_hash")
+DOUBLE_CLICK = timedelta(seconds=10)  # the same decision with the same words is the same click until then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class Seen:
     """What a person saw beside the verdict."""
 
     decision: str | None = None  # hash of the newest decision on the variant; None where there was none
-    seal: str | None = None  # `evidence_seal` of what was checked for them; None: it is checked at the approval
+    seal: str | None = None  # `evidence_seal` of the evidence that was checked for them; None: none was
 
 
 UNSEEN = Seen()
@@ -62,7 +64,8 @@ def append(
 ) -> Decision:
     """Record a person's decision about the verdict they saw, and return it.
 
-    Where they made the same decision about the same verdict a moment ago (a double click), that one is returned.
+    An approval checks the run's evidence once more, which takes seconds for a large run. The same decision with the
+    same reason about the same verdict within DOUBLE_CLICK is a double click: the first one is returned.
 
     Raises:
         UsageError: Nothing is recorded, because name or reason is empty or invisible, the verdict, the evidence or
@@ -74,8 +77,6 @@ def append(
         raise UsageError(f"a decision is approve or block, not {action!r}.")
     if not _seen(name) or not _seen(reason):
         raise UsageError("a decision needs a name and a reason that can be read; fill in both.")
-    if action == "approve" and seen.seal is None:
-        check_evidence(store, run_id)
     row: dict[str, Any] = {
         "run_id": run_id,
         "variant": variant,
@@ -85,6 +86,10 @@ def append(
         "reason": reason,
         "created_at": plain.now(),
     }
+    if action == "approve":
+        with store.read() as connection:
+            _refuse_changed(connection, run_id, seen)
+        check_evidence(store, run_id)  # the seal is of stored digests: a changed text or score leaves it as it was
     return _append(store, row, seen)
 
 
@@ -102,11 +107,7 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
             raise UsageError(f"run {run_id} has no verdict for {variant!r} yet; there is nothing to decide.")
         if verdict.sha256 != row["verdict_sha256"]:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
-        if seen.seal is not None and (now := evidence_seal(connection, run_id)) != seen.seal:
-            raise UsageError(
-                f"the evidence of run {run_id} has changed since you opened it: its seal was {seen.seal[:12]} and is "
-                f"{now[:12]}. Look at the run again."
-            )
+        _refuse_changed(connection, run_id, seen)
         word = check_verdict(verdict).word
         _refuse_trial(connection, run_id)
         if action == "approve" and word == "invalid":
@@ -114,8 +115,8 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         made = chain(connection)
         newest = [one for one in made if (one.run_id, one.variant) == (run_id, variant)][-1:]
         if newest and newest[0].hash != seen.decision:
-            if all(getattr(newest[0], name) == row[name] for name in ("action", "name", "verdict_sha256")):
-                return newest[0]  # a double click, or it was committed and then the connection was lost
+            if _is_double_click(newest[0], row):
+                return newest[0]  # or it was committed and then the connection was lost
             raise UsageError(
                 f"{newest[0].name} has decided {newest[0].action!r} for {variant!r} since you opened it. "
                 "Look at that decision first."
@@ -124,6 +125,20 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         chained["hash"] = row_hash(chained)
         connection.execute(insert(decisions), chained)
         return _decision(chained)
+
+
+def _refuse_changed(connection: Connection, run_id: str, seen: Seen) -> None:
+    if seen.seal is not None and (now := evidence_seal(connection, run_id)) != seen.seal:
+        raise UsageError(
+            f"the evidence of run {run_id} has changed since you opened it: its seal was {seen.seal[:12]} and is "
+            f"{now[:12]}. Look at the run again."
+        )
+
+
+def _is_double_click(made: Decision, row: dict[str, Any]) -> bool:
+    if any(getattr(made, key) != row[key] for key in ("action", "name", "reason", "verdict_sha256")):
+        return False
+    return abs(datetime.fromisoformat(row["created_at"]) - datetime.fromisoformat(made.created_at)) < DOUBLE_CLICK
 
 
 def _refuse_trial(connection: Connection, run_id: str) -> None:

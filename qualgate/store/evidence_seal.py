@@ -11,7 +11,8 @@ from qualgate.store.tables import arms, runs, scorings, stoppings, units
 def evidence_seal(connection: Connection, run_id: str) -> str:
     """sha256 over the seals of the run, its arms, answers, later scorings and early stops.
 
-    Evidence that was checked after its seal was taken is the same for as long as the seal is.
+    It changes with whatever qualgate records. A text or score that somebody changes in the database leaves it as it
+    was; `check_evidence` finds that.
     """
     return content_hash([_rows(connection, statement) for statement in _sealed(run_id)])
 

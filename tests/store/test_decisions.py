@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import pytest
 from sqlalchemy import text
@@ -89,10 +90,33 @@ def test_a_second_person_learns_of_the_first_one_s_decision(store, run_id):
 
 def test_a_double_click_is_one_decision(store, run_id):
     first = decide(store, run_id)
-    assert decide(store, run_id, reason="typed on") == first
+    assert decide(store, run_id) == first
     assert queries.list_decisions(store) == (first,)
     again = decide(store, run_id, reason="seen again", seen=Seen(first.hash))
     assert queries.list_decisions(store) == (again, first)
+
+
+def test_another_reason_or_the_same_one_later_is_no_double_click(store, run_id, monkeypatch):
+    first = decide(store, run_id)
+    with pytest.raises(UsageError, match="Ada has decided 'approve'"):
+        decide(store, run_id, reason="looked at the tool calls too")
+    later = datetime.fromisoformat(first.created_at) + decisions.DOUBLE_CLICK
+    monkeypatch.setattr("qualgate.store.plain.now", lambda: later.isoformat())
+    with pytest.raises(UsageError, match="Ada has decided 'approve'"):
+        decide(store, run_id)
+    assert queries.list_decisions(store) == (first,)
+
+
+@pytest.mark.parametrize("forged", ["update units set text = 'forged'", "update scores set value = 1"])
+def test_evidence_forged_under_an_unchanged_seal_is_not_approved(store, run_id, forged):
+    with store.read() as connection:
+        seal = evidence_seal(connection, run_id)
+    tamper(store, forged)
+    with store.read() as connection:
+        assert evidence_seal(connection, run_id) == seal
+    with pytest.raises(IntegrityError, match=f"run {run_id}: .* Restore the store"):
+        decide(store, run_id, seen=Seen(seal=seal))
+    assert queries.list_decisions(store) == ()
 
 
 def test_evidence_that_changed_since_it_was_checked_is_not_decided_on(store, run_id):
