@@ -149,6 +149,18 @@ def test_scores_that_nobody_could_give_are_not_the_same():
     assert (same.variant, same.status) == (0.0, "broken")
 
 
+def test_answers_without_any_score_are_not_the_same():
+    evidence = planted.run(metrics={"code": ("exact_match",), "free": ("exact_match",)})
+    for side in ("baseline", "variant"):
+        evidence = planted.with_units(evidence, side, lambda units: [
+            replace(unit, values={}, scorers={}) if unit.key.evalset == "free" else unit for unit in units
+        ])  # fmt: skip
+    evidence = replace(evidence, metrics={"code": ("exact_match",), "free": ()})
+    verdict = judged(evidence, replace(MATCH, evalset="code"), Rule(metric="parity.scores", min=1, evalset="free"))
+    assert verdict.comparisons[1].status == "undecided"
+    assert "120 of 120 pairs lack an answer's scores" in verdict.reasons[0]
+
+
 def test_shares_are_of_answers_in_any_order():
     evidence = unfinished(planted.run(), "variant", 30, CUT)
     order = np.random.default_rng(3).permutation(len(evidence.variants[0].units))

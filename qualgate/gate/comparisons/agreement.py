@@ -27,6 +27,8 @@ def measure_parity(slice_: Slice, pairs: Sequence[Pair], alpha: float) -> Measur
     clusters = clusters_of(pairs)
     if slice_.rule.metric == "parity.scores":
         sides = [(_scores(pair.baseline), _scores(pair.variant)) for pair in pairs]
+        if silent := sum(not (a and b) for a, b in sides):
+            return unmeasured(slice_, len(pairs), f"{silent} of {counted(len(pairs), 'pair')} lack an answer's scores")
         same = np.array([a == b and all(value is not None for _, value in a) for a, b in sides], float)
         return _at_least(slice_, same, clusters, alpha)
     if why := _unstored(pairs):
