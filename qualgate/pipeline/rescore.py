@@ -119,11 +119,12 @@ def rescore(
         if stands.evidence.integrity:
             raise IntegrityError(f"run {found} cannot be scored again: {stands.evidence.integrity[0]}")
         was = stands.evidence
-        stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
         old = _newest(last)
         work = _work(last, old, sets, asked_by_rules(gate, sets) if gate is not None else {})
         refs = set_refs(gate) if gate is not None else ()
         new = _scored(last, old, work, {ref.task: ref for ref in refs if isinstance(ref, LmEvalTask)}, progress)
+        # A judge is paid: it is asked last, when nothing is left that would be refused.
+        stands = _with_judge(store, stands, gate) if keep and gate is not None else stands
         now = plain.now()
         evidence = _evidence(store, stands.evidence, last, work, new, now) if work.needed else stands.evidence
         after = stands.decided(evidence)

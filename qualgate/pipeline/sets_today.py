@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from typing import Any
 
 from qualgate.config import GateFile
 from qualgate.errors import UsageError
 from qualgate.evalsets import name_of
 from qualgate.evalsets.cases import OF_EVALPLUS, READ
 from qualgate.formatting import counted
-from qualgate.metrics import READERS
+from qualgate.metrics import BY_LIKELIHOOD, READERS
 from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_rules
 from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.records import Case, Evalset
 from qualgate.scoring.reasoning import AUTO
 
-# Keys of a case that scorers read and no model ever sees.
+# Keys of a case that scorers read and no model sees, but for `choices`: see `_choices_differ`.
 SCORED_BY = {
     *READERS, *OF_EVALPLUS, "tolerance", "kwargs", "language", "formats", "test_setup_code", "entry_point", "fn_name",
 }  # fmt: skip
@@ -40,7 +41,7 @@ def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, tria
             continue
         today = load_set(ref, gate.path.parent)
         cases = {case.id: case for case in today.cases}
-        faults += _other_questions(item, cases, trial=trial)
+        faults += _other_questions(item, cases, {*item.metrics, *today.metrics}, trial=trial)
         both = tuple(_merged(case, cases[case.id]) for case in item.cases if case.id in cases)
         found.append(replace(today, description=item.description, path="", cases=both))
     if faults:
@@ -53,13 +54,16 @@ def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, tria
     return tuple(found)
 
 
-def _other_questions(item: Evalset, today: Mapping[str, Case], *, trial: bool) -> list[str]:
-    """What keeps stored answers from being answers to today's cases, a line for each kind."""
+def _other_questions(item: Evalset, today: Mapping[str, Case], metrics: Set[str], *, trial: bool) -> list[str]:
+    """What keeps stored answers from being answers to today's cases, a line for each kind.
+
+    metrics: the set's, recorded and of today.
+    """
     then = {case.id: case for case in item.cases}
     other = [
         f"{case_id} ({', '.join(keys)})"
         for case_id, case in then.items()
-        if case_id in today and (keys := _differing(case, today[case_id]))
+        if case_id in today and (keys := _differing(case, today[case_id], metrics))
     ]
     gone = [case_id for case_id in then if case_id not in today]
     new = [case_id for case_id in today if case_id not in then] if not trial else []
@@ -67,9 +71,20 @@ def _other_questions(item: Evalset, today: Mapping[str, Case], *, trial: bool) -
     return [f"{item.name}: {counted(len(ids), 'case')} {what}: {_few(ids)}" for what, ids in kinds if ids]
 
 
-def _differing(then: Case, now: Case) -> list[str]:
+def _differing(then: Case, now: Case, metrics: Set[str]) -> list[str]:
     before, today = then.body, _resolved(then, now)
-    return sorted(key for key in ASKED if before.get(key) != today.get(key))
+    keys = [key for key in ASKED if before.get(key) != today.get(key)]
+    return sorted([*keys, "choices"] if _choices_differ(before.get("choices"), today.get("choices"), metrics) else keys)
+
+
+def _choices_differ(then: Any, now: Any, metrics: Set[str]) -> bool:
+    """Whether other choices make another question. By likelihood a model reads each of them. A letter names one by its
+    place: a text may be corrected, its place and the number of choices may not change."""
+    if not metrics.isdisjoint(BY_LIKELIHOOD):
+        return then != now
+    if "multiple_choice" not in metrics or not (isinstance(then, list) and isinstance(now, list)):
+        return False
+    return len(then) != len(now) or any(old != new and new in then for old, new in zip(then, now, strict=True))
 
 
 def _resolved(then: Case, now: Case) -> dict:
@@ -81,7 +96,9 @@ def _resolved(then: Case, now: Case) -> dict:
 def _merged(then: Case, now: Case) -> Case:
     taken = SCORED_BY | {"tags"}
     kept = {key: value for key, value in then.body.items() if key not in taken}
-    return replace(then, body=kept | {key: value for key, value in now.body.items() if key in taken})
+    new = {key: value for key, value in now.body.items() if key in taken}
+    # The store writes a null for a key that was taken out: one where none was recorded is left out at once.
+    return replace(then, body=kept | {k: v for k, v in new.items() if v is not None or then.body.get(k, k) is None})
 
 
 def _few(ids: Sequence[str]) -> str:

@@ -103,7 +103,8 @@ def as_rescored(item: Evalset, sets: Mapping[str, RescoredSet]) -> Evalset:
 def corrected(body: dict[str, Any], evalset: str, sets: Mapping[str, RescoredSet]) -> dict[str, Any]:
     """A recorded case's body with the references that the scoring read."""
     changes = sets[evalset].cases.get(body["id"], {}) if evalset in sets else {}
-    return {key: value for key, value in {**body, **changes}.items() if changes.get(key, value) is not None}
+    gone = {key for key, value in changes.items() if value is None}
+    return {key: value for key, value in {**body, **changes}.items() if key not in gone}
 
 
 def scored_again(

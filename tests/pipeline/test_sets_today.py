@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,13 @@ from typer.testing import CliRunner
 from qualgate.cli import app
 from qualgate.config import load_gate_file
 from qualgate.errors import Exit, UsageError
-from qualgate.pipeline.plan import make_plan
+from qualgate.pipeline.plan import load_set, make_plan
 from qualgate.pipeline.sets_today import sets_today
-from qualgate.records import ArmFootprint, Completion, Drift, JobResult
+from qualgate.records import ArmFootprint, Case, Completion, Drift, Evalset, JobResult
 from qualgate.scoring import score
 from qualgate.store import queries, runs, scorings, seals
 from qualgate.store.database import open_store
+from qualgate.store.rescored_sets import as_rescored, sets_of_json, sets_to_json
 from tests.gated_model import write_evalset
 from tests.tiny_models import save_tiny_model
 
@@ -213,6 +215,64 @@ def test_other_questions_are_refused_by_name(folder, change, told):
     assert told in message
     assert "qualgate run gate.yaml" in message
     assert stored("select count(*) from scorings") == [(0,)]
+
+
+BY_LIKELIHOOD = "multiple_choice.acc"
+
+
+@pytest.mark.parametrize(
+    ("metric", "choices", "told"),
+    [
+        (BY_LIKELIHOOD, ["red", "blue", "grey"], "1 case with another question: c0 (choices, requests)"),
+        ("multiple_choice", ["blue", "red", "green"], "1 case with another question: c0 (choices)"),
+        ("multiple_choice", ["red", "blue"], "c0 (choices)"),
+        ("multiple_choice", ["red", "blue", "grey"], None),
+        ("exact_match", ["blue", "red"], None),
+    ],
+)
+def test_choices_that_a_model_read_or_named_by_letter_are_part_of_the_question(folder, metric, choices, told):
+    case = {"id": "c0", "prompt": "Which?", "answer": "red"} | (
+        {} if metric == BY_LIKELIHOOD else {"max_new_tokens": 1}
+    )
+    with_metric(folder, metric)
+    judged_by(folder, metric)
+    gate = load_gate_file(folder / "gate.yaml")
+
+    def read(*choices: str) -> Evalset:
+        (folder / "support.jsonl").write_text(json.dumps(case | {"choices": choices}) + "\n")
+        return load_set("./support.yaml", folder)
+
+    recorded, today = read("red", "blue", "green"), read(*choices)
+    if told is None:
+        assert sets_today(gate, "r", (recorded,), trial=False)[0].cases == today.cases
+        return
+    with pytest.raises(UsageError, match=re.escape(told)):
+        sets_today(gate, "r", (recorded,), trial=False)
+
+
+def test_a_null_that_was_recorded_stays():
+    recorded = Evalset(name="s", version="1", sha256="0" * 64, metrics=("exact_match",), cases=(
+        Case(evalset="s", body={"id": "c", "prompt": "?", "answer": "1", "pattern": None}),
+    ))  # fmt: skip
+    today = replace(recorded, cases=(Case(evalset="s", body=recorded.cases[0].body | {"answer": "2"}),))
+    stored_again = as_rescored(recorded, sets_of_json(sets_to_json((recorded,), (today,))))
+    assert stored_again.cases == today.cases, "so nothing is left to do"
+
+
+def test_a_reference_that_is_null_today_is_scored_once(folder):
+    key = [row | ({"pattern": None, "tags": ["late"]} if row["id"] == "c79" else {}) for row in rows()]
+    (folder / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in key))
+    for _ in range(2):
+        qualgate("rescore", "gate.yaml")
+    assert stored("select count(*) from scorings") == [(1,)]
+
+
+def test_a_judge_is_not_asked_where_the_answers_cannot_be_scored(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr("qualgate.pipeline.rescore.ask_judge", lambda *args, **named: asked.append(args))
+    monkeypatch.setattr("qualgate.pipeline.rescore.scorer_versions", dict)
+    assert "this version has no scorer of exact_match" in refused("rescore", "gate.yaml")
+    assert asked == []
 
 
 def test_a_trial_holds_a_part_of_the_file_s_cases(folder):
