@@ -48,7 +48,7 @@ def lm_eval(
     if gate_file is not None and max_drop is not None:
         raise UsageError("give either a gate file or --max-drop: two margins would contradict each other.")
     gate = None if gate_file is None else with_nel_policy(load_gate_file(gate_file, files=False))
-    error_texts = gate.error_texts if gate else ()
+    error_texts = gate.error_texts if gate else None
     before, after = read_pair(baseline, variant, filter=filter, metric=metric, error_texts=error_texts)
     if gate is not None:
         policy, identity = gate.policy, gate.identity

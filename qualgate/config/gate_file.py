@@ -73,7 +73,7 @@ class GateFile:
     repeats_stated: bool = False  # not the default: score files must hold as many
     noise_floor: bool = False  # run the baseline a second time, in other batches
     identity: Literal["hash", "ids"] = "hash"  # what pairs the rows of two score files
-    error_texts: tuple[str, ...] = ()  # how texts begin that are an endpoint's error, in score files and logs
+    error_texts: tuple[str, ...] | None = None  # see `error_reader`
     expected: Path | None = None  # JSON lines with the `id` (and `evalset`) of every case that score files must hold
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # arm → what rows may call it
     subset: str = ""  # why these may be fewer than an evalset beside the gate file has
@@ -135,7 +135,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         repeats_stated="repeats" in model.generation.model_fields_set,
         noise_floor=model.noise_floor,
         identity=model.gate.identity,
-        error_texts=tuple(model.gate.error_texts),
+        error_texts=None if model.gate.error_texts is None else tuple(model.gate.error_texts),
         expected=Path(_folder(model.gate.expected, path)) if model.gate.expected else None,
         subset=model.gate.subset or "",
         models=_models(model),

@@ -327,9 +327,9 @@ class Gate(Written):
     """Of score files: JSON lines with the `id` (and `evalset`) of every case that they must hold. Example: `expected:
     ids.jsonl`
     """
-    error_texts: list[Annotated[str, Field(min_length=3, max_length=200)]] = []
-    """Of score files and logs: how texts begin that are an endpoint's error and no answer, beside those that are known.
-    Example: `error_texts: ["upstream timeout"]`
+    error_texts: list[Annotated[str, Field(min_length=3, max_length=200)]] = ABSENT
+    """Of score files and logs: how texts begin that are an endpoint's error and no answer, beside those that are known;
+    `[]` takes no text for an error. Example: `error_texts: ["upstream timeout"]`
     """
     subset: Said = ABSENT
     """Of score files: why `expected` names fewer cases than the evalset beside the gate file has; the verdict says it.

@@ -10,25 +10,45 @@ from collections.abc import Callable, Iterable
 
 NO_ANSWER = "it is an endpoint's error and no answer: {!r:.80}"
 READ = 400  # characters of a text that are looked at
-# How such texts begin. A text of one of these libraries' exceptions begins with its module.
-BEGINNINGS = (
-    r"error during inference\b",
-    r"([\w.-]+:)*inference_error$",
-    r"error code: [45]\d\d\b",
-    r"(http/[\d.]+ |http |status )?(429 too many requests|500 internal server error|502 bad gateway|503 service "
+FIELDS = (  # of a row: where harnesses write the answer
+    "extracted", "text", "output", "answer", "response", "completion", "prediction", "generation", "result",
+    "model_result", "model_result_raw",
+)  # fmt: skip
+INFERENCE_ERROR = "inference_error"  # how BFCL's `error_type` ends where the answer is an error
+# A whole text that is one, without the signs around it.
+WHOLE = (
+    r"error during inference",
+    r"error code: [45]\d\d",
+    r"((http(/[\d.]+)?|status) )?(429 too many requests|500 internal server error|502 bad gateway|503 service "
     r"unavailable|504 gateway time-?out)",
-    r"internal server error\b",
+    r"internal server error",
+    r"(connection error|request timed out|read timed out|connection refused)",
+)
+# A first line as a client or a server writes it: the exception's name, or its code, and what it says behind a sign.
+FIRST_LINES = (
+    r"error during inference: .*",
+    r"error code: [45]\d\d - .*",
     r"(openai|anthropic|litellm|httpx|httpcore|requests|aiohttp|urllib3|grpc|ray|vllm|sglang)(\.\w+)*\."
-    r"\w*(error|exception|timeout)\b",
-    r"(connection error|request timed out|read timed out|connection refused)\.?$",
-    r"(api|rate ?limit|apiconnection|apitimeout|internalserver|serviceunavailable) ?error: ",
-    r"this model's maximum context length is \d",
-    r"(torch\.)?(cuda )?out ?of ?memory(error)?\b.{0,80}tried to allocate|cuda error: ",
+    r"\w*(error|exception|timeout)(: .*)?",
+    r"(api|ratelimit|apiconnection|apitimeout|internalserver|serviceunavailable)error: .*",
+    r"api error: [45]\d\d\b.*",
+    r"this model's maximum context length is [\d,]+ tokens\. however, .*",
+    r"(torch\.)?(cuda )?out ?of ?memory(error)?\b.{0,80}tried to allocate.*",
+    r"(runtimeerror: )?cuda error: .*",
+)
+_BEFORE, _AFTER = r"[\s\[\"'<*]*", r"[\s\]\"'>*.]*"
+_SHIPPED = re.compile(
+    rf"{_BEFORE}(?:(?:{'|'.join(WHOLE)}){_AFTER}|(?:{'|'.join(FIRST_LINES)})(?:\n(?s:.*))?)", re.IGNORECASE
 )
 
 
-def error_reader(more: Iterable[str] = ()) -> Callable[[str], bool]:
-    """What tells whether a text is an error. more: how further ones begin, letter for letter but for upper case."""
-    patterns = "|".join((*BEGINNINGS, *(re.escape(text.strip()) for text in more)))
-    begins = re.compile(rf"[\s\[\"'<*]*(?:{patterns})", re.IGNORECASE)
-    return lambda text: begins.match(text[:READ]) is not None
+def error_reader(more: Iterable[str] | None = None) -> Callable[[str], bool]:
+    """What tells whether a text is an error. more: how further ones begin, letter for letter but for upper case; none
+    of them (not None): no text is one."""
+    if more is None:
+        return lambda text: _SHIPPED.fullmatch(text[:READ]) is not None
+    own = "|".join(re.escape(text.strip()) for text in more)
+    if not own:
+        return lambda text: False
+    begins = re.compile(rf"{_BEFORE}(?:{own})", re.IGNORECASE)
+    return lambda text: (begins.match(text[:READ]) or _SHIPPED.fullmatch(text[:READ])) is not None

@@ -41,12 +41,12 @@ class SampleLog:
 
 
 def read_samples(
-    path: Path, *, filter: str | None = None, metric: str | None = None, error_texts: Iterable[str] = ()
+    path: Path, *, filter: str | None = None, metric: str | None = None, error_texts: Iterable[str] | None = None
 ) -> SampleLog:
     """The samples of `path` under one filter; it must be named where the log has several.
 
-    metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`. error_texts: how an
-    endpoint's error begins, beside those that are known.
+    metric: a metric of lm-eval's that is not in the closed list; its value becomes `lm_eval.score`. error_texts: see
+    `error_reader`.
     UsageError names file and line of what is no sample, and lists the metrics when none of them can be judged or that
     one is not among them.
     """
@@ -106,7 +106,7 @@ def _rows(
                 scorer=f"lm_eval {name},{chosen}",
                 cluster=own if own and asked[own] > 1 else None,  # asked twice is asked once
                 unanswered=unanswered(body, value),
-                failed=f"{where}: {NO_ANSWER.format(failure)}" if failure else "",
+                failed=f"{where}: {NO_ANSWER.format(failure)}" if failure and value != 1 else "",
                 line=line,
             )
 
@@ -126,7 +126,7 @@ def read_pair(
     *,
     filter: str | None = None,
     metric: str | None = None,
-    error_texts: Iterable[str] = (),
+    error_texts: Iterable[str] | None = None,
 ) -> tuple[SampleLog, SampleLog]:
     """Both sides of a comparison. UsageError for the logs of two tasks, and for one log twice."""
     refuse_one_file_twice({"baseline": baseline, "variant": variant})

@@ -9,7 +9,7 @@ tells, as it does of a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import nan
@@ -19,7 +19,8 @@ from typing import Any, Literal, cast
 
 from qualgate.documents import misspelt
 from qualgate.errors import UsageError
-from qualgate.intake.error_texts import NO_ANSWER, error_reader
+from qualgate.intake.error_texts import FIELDS as FIELDS_OF_ANSWERS
+from qualgate.intake.error_texts import INFERENCE_ERROR, NO_ANSWER, error_reader
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.serving_rows import FIELDS, NOT_SAID, Served, served
 from qualgate.metrics import METRICS, out_of_range
@@ -71,21 +72,19 @@ class Scores:
         return tuple(dict.fromkeys(row.model for row in self.rows if row.model))
 
 
-def read_score_rows(path: Path, evalset: str = "", error_texts: Iterable[str] = ()) -> Scores:
+def read_score_rows(path: Path, evalset: str = "", error_texts: Iterable[str] | None = None) -> Scores:
     """A file of score rows: `id, metric, value`, optional `verdict, error_type, status, finish_reason, case_hash,
     scorer, repeat, cluster, evalset, task, tags, extracted, reason, model, unanswered`.
 
-    Beside these the fields of `serving_rows`. What else a row holds is not looked at, unless it is the text of
-    an error. evalset: of rows that name none. error_texts: how such texts begin, beside those that are known.
+    Beside these the fields of `serving_rows`. What else a row holds is not looked at, but for an answer that is the
+    text of an error, in a row that is not right. evalset: of rows that name none. error_texts: see `error_reader`.
     UsageError names file and line.
     """
     rows, contradictions, is_error = [], [], error_reader(error_texts)
     for line, body in read_objects(path):
         try:
             row, contradiction = _row(body, evalset, line)
-            if not row.failed and (
-                error := next((said for said in body.values() if isinstance(said, str) and is_error(said)), "")
-            ):
+            if not row.failed and row.value != 1 and is_score(row) and (error := _error_in(body, is_error)):
                 row = replace(row, failed=NO_ANSWER.format(error))
         except ValueError as error:
             raise UsageError(f"{path}:{line}: {error}") from None
@@ -95,6 +94,13 @@ def read_score_rows(path: Path, evalset: str = "", error_texts: Iterable[str] = 
             contradictions.append(f"{path}:{line}: {contradiction}")
         rows.append(row)
     return Scores(source=str(path), rows=tuple(rows), contradictions=tuple(contradictions))
+
+
+def _error_in(body: dict[str, Any], is_error: Callable[[str], bool]) -> str:
+    """The error that stands in a row where the answer should, or that BFCL calls one; "" where there is none."""
+    said = (body[name] for name in FIELDS_OF_ANSWERS if isinstance(body.get(name), str))
+    kind = body.get("error_type") or ""
+    return next(filter(is_error, said), kind if kind.endswith(INFERENCE_ERROR) else "")
 
 
 def is_score(row: ScoreRow) -> bool:

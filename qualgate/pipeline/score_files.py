@@ -43,6 +43,7 @@ from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_s
 
 MAX_LINE = 128 * 2**20  # bytes; ten megabytes of answer take six times as much when each character is an escape
 is_error = error_reader()
+ENDPOINT_ERROR = "endpoint_error"
 ALPHA = 0.025  # each side: a 95 % interval
 PROGRESS_EVERY = 500  # rows
 READ = frozenset({"id", "text", "calls", "repeat", "finish_reason", "model", *SERVING_FIELDS})  # of an output
@@ -280,7 +281,10 @@ def _score(scorer: Scorer, case: Case, evalset: Evalset, answer: dict[str, Any])
     scores = apply(scorer, case, evalset, answer["text"])
     if is_error(answer["text"]):
         why = "an endpoint's error stands in place of the answer"
-        return {metric: cannot_say(metric, score.scorer, "endpoint_error", why) for metric, score in scores.items()}
+        return {
+            metric: score if score.value == 1 else cannot_say(metric, score.scorer, ENDPOINT_ERROR, why)
+            for metric, score in scores.items()
+        }
     if FINISH_WORDS.get((answer.get("finish_reason") or "").lower()) == "length":
         return {metric: cut(score) for metric, score in scores.items()}
     return scores
@@ -294,16 +298,16 @@ def _row(case: Case, score: Score, answer: dict[str, Any]) -> Row:
         repeat=answer.get("repeat"),
         finish_reason=None if ended is None else FINISH_WORDS[ended.lower()],
         model=answer.get("model"),
-        served=_served(answer),
+        served=_served(answer, failed=score.error_type == ENDPOINT_ERROR),
     )
 
 
-def _served(answer: dict[str, Any]) -> dict[str, Any]:
+def _served(answer: dict[str, Any], *, failed: bool) -> dict[str, Any]:
     """With what serving it took, its text's digest: by it four arms know equal answers where no tokens are recorded.
     An error that stands where the answer should is named, and so is an answer without text."""
     said = {name: answer[name] for name in SERVING_FIELDS if name in answer}
     text = answer.get("text")
-    if text is not None and is_error(text):
+    if text is not None and failed:
         said["error"] = text[:QUOTED]
     elif text is not None and not says_something(text):
         said["unanswered"] = "empty"

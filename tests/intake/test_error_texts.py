@@ -15,7 +15,6 @@ from tests.intake.score_files import body, code, exported, said
 ERRORS = [
     "Error during inference: Request timed out.",
     "\n Error during inference: Error code: 429 - {'error': {'message': 'Rate limit reached'}}",
-    "multi_turn:inference_error",
     "Error code: 503 - upstream connect error",
     "HTTP 502 Bad Gateway",
     "litellm.RateLimitError: RateLimitError: OpenAIException",
@@ -38,6 +37,12 @@ ANSWERS = [
     "An internal error happens when …",
     "different",
     "",
+    "Error code: 404 means that the page is missing",
+    "502 Bad Gateway means that a server further on failed.",
+    "Internal Server Error\n\nIt is the reply of a server that failed.",
+    "openai.RateLimitError is raised where too much is asked.",
+    "Rate limit error: too many calls.",
+    "This model's maximum context length is 4096 tokens.",
 ]
 
 
@@ -51,7 +56,7 @@ def test_an_answer_that_speaks_of_errors_is_an_answer(text):
     assert not error_reader()(text)
 
 
-@pytest.mark.parametrize("field", ["result", "model_result", "extracted", "error_type", "reason"])
+@pytest.mark.parametrize("field", ["result", "model_result", "extracted", "error_type"])
 def test_a_row_with_such_a_text_is_no_wrong_answer(tmp_path, field):
     files = exported(tmp_path, planted.run(n=60))
     lines = [json.loads(line) for line in files[2].read_text().splitlines()]
@@ -61,6 +66,25 @@ def test_a_row_with_such_a_text_is_no_wrong_answer(tmp_path, field):
     exit, message = said(files)
     assert exit == 13
     assert "is an endpoint's error and no answer" in message
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"value": 1, "verdict": True, "extracted": "502 Bad Gateway"}, {"reason": "Connection error."},
+     {"tags": ["502 Bad Gateway"], "task": "502 Bad Gateway"}, {"extracted": ERRORS[0], "metric": "latency.e2e"}],
+)  # fmt: skip
+def test_an_error_beside_the_answer_or_that_is_right_fails_no_row(tmp_path, row):
+    whole = {"id": "502 Bad Gateway", "metric": "exact_match", "value": 0, "case_hash": "h"} | row
+    (tmp_path / "rows.jsonl").write_text(json.dumps(whole) + "\n")
+    assert [one.failed for one in read_score_rows(tmp_path / "rows.jsonl").rows] == [""]
+
+
+def test_an_answer_that_is_right_is_scored_although_it_reads_as_an_error(tmp_path):
+    cases, outputs = tmp_path / "cases.jsonl", tmp_path / "outputs.jsonl"
+    cases.write_text(json.dumps(body("1", "which?") | {"answer": "502 Bad Gateway"}) + "\n")
+    outputs.write_text(json.dumps({"id": "1", "text": "502 Bad Gateway"}) + "\n")
+    [row] = [row.as_json() for row in score_files(cases, outputs, choose_scorer("exact_match")).rows]
+    assert (row["value"], "error" in row) == (1.0, False)
 
 
 def test_outputs_that_are_scored_say_which_are_errors_and_which_are_empty(tmp_path):
@@ -82,5 +106,12 @@ def test_a_gate_file_adds_texts_of_its_own(tmp_path):
     lines = [json.loads(line) | {"output": "Upstream gone (3)"} for line in files[2].read_text().splitlines()]
     files[2].write_text("".join(json.dumps(row) + "\n" for row in lines))
     assert code(files) == 0
-    files[0].write_text(files[0].read_text() + '  error_texts: ["upstream GONE ("]\n')
+    gate = files[0].read_text()
+    files[0].write_text(gate + '  error_texts: ["upstream GONE ("]\n')
     assert code(files) == 13
+    lines = [row | {"value": 0, "verdict": False, "output": ERRORS[0]} if row["metric"] == "exact_match" else row
+             for row in lines]  # fmt: skip
+    files[2].write_text("".join(json.dumps(row) + "\n" for row in lines))
+    assert code(files) == 13
+    files[0].write_text(gate + "  error_texts: []\n")
+    assert code(files) == 10
