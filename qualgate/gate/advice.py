@@ -30,7 +30,7 @@ ON_UNFINISHED = {  # by how answers are unfinished, see `causes.unfinished.WAYS`
     "cut": "raise `max_new_tokens`",
     "cut alone": "read how they go on: they repeat themselves, or `max_new_tokens` is too small for them",
     "no end": "read how these answers end (`finish_reason`)",
-    "swallowed": "a reasoning parser may have taken their text: ask again without it",
+    "swallowed": "read them: the model wrote blanks, or a reasoning parser took their text",
     "no text": "read what the server sent: a reasoning parser or the harness may have taken the text",
     "empty": "read what the server sent",
     "unfiltered": "score them by a filter that finds what these texts hold",

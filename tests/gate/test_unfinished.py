@@ -78,8 +78,7 @@ def test_a_choice_by_likelihood_is_never_unfinished():
 
 @pytest.mark.parametrize(
     ("changes", "cause"),
-    [(CUT, "truncation"), (NO_END, "truncation"), (SWALLOWED, "parser"), (NO_TEXT, "harness"), (UNFILTERED, "filter"),
-     (EMPTY, "")],
+    [(CUT, "truncation"), (NO_END, "truncation"), (NO_TEXT, "harness"), (UNFILTERED, "filter"), (EMPTY, "")],
 )  # fmt: skip
 def test_a_proven_block_stays_one_and_names_how_its_answers_are_unfinished(changes, cause):
     verdict = judged(unfinished(one_set(lost=0.3), "variant", 60, changes))
@@ -87,6 +86,18 @@ def test_a_proven_block_stays_one_and_names_how_its_answers_are_unfinished(chang
     assert any(
         "unfinished answers of code: baseline 0 of 120, int4 60 of 120 (50.0%" in line for line in verdict.reasons
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "served", "cause"), [("qualgate", "", ""), ("qualgate", "a server", "parser"), ("", "", "parser")]
+)
+def test_what_our_own_engine_wrote_blank_no_parser_took(engine, served, cause):
+    whole = unfinished(one_set(lost=0.3), "variant", 60, SWALLOWED)
+    identity = replace(whole.variants[0].identity, engine=engine, served=served)
+    whole = planted.with_variant(whole, identity=identity)
+    whole = replace(whole, baseline=replace(whole.baseline, identity=replace(identity, weights="baseline")))
+    verdict = judged(whole)
+    assert (verdict.exit, verdict.cause) == (10, cause)
 
 
 def test_few_unfinished_answers_explain_no_block():

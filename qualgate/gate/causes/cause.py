@@ -9,6 +9,7 @@ Facts that no loss of quality can fake come first, each read off the stored unit
 - truncation: most lost answers are the baseline's own up to where the machine, not the model, ended them; or the
   sampling settings differ (stop tokens are among them) and that is how most answers differ
 - truncation, parser, harness, filter: most lost answers are cut off or empty, or the harness found nothing in them
+  (parser: of what is served or scored elsewhere, where nothing else is named)
 - parser: most lost answers cannot be read as declared and can be in another way (`UnitEvidence.misread`)
 
 What is left is in the answers' content. Then a witness tells: an arm that lacks one part (`causes.blame`). Without one
@@ -141,7 +142,9 @@ def _of_answers(verdict: Verdict, baseline: ArmEvidence, arm: ArmEvidence, most_
         of_sets = [v for b, v in pairs if b.key.evalset in sets]
         if sum(bool(way_unfinished(v)) for v in of_sets) > most_unfinished * len(of_sets):
             word, why = cause_of_gaps(lost, MOST)
-            if word:
+            # Our own engine takes no text from a model: what is blank there was written blank.
+            ours = arm.identity is not None and arm.identity.engine and not arm.identity.served
+            if word and not (word == "parser" and (ours or verdict.cause)):
                 return Cause(word=word, why=why)
     if verdict.cause or not (wanted or any(METRICS[c.metric].kind == "drift" for c in broken)):
         return None
