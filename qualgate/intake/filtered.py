@@ -8,7 +8,13 @@ from typing import Any, Literal
 from qualgate.escaping import says_something
 
 READ = 300  # characters of an answer's last line: where it commits itself
-_NUMBER = re.compile(r"(?<![\w.])-?\d{1,30}(?:\.\d{1,30})?(?![\w]|\.\d)", re.ASCII)
+_NUMBER = re.compile(r"(?<![\w.])(?<!\d,)-?\d{1,30}(?:\.\d{1,30})?(?!\w|[.,]\d)", re.ASCII)
+_THOUSANDS = re.compile(r"(?<![\w.,])-?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])", re.ASCII)
+_DENIED = re.compile(
+    r"\b(?:no|not|never|neither|nor|none|cannot|without|wrong|incorrect|false|except|instead|rather than|nicht|"
+    r"kein\w*|falsch|pas|non|ni|nunca|n[ãa]o|нет|не)\b|n['’]t\b|[不没非無]|ない|아니|ません|≠|!=",
+    re.IGNORECASE,
+)
 NOTHING = ("", "[invalid]", "[]", "None")  # what filters leave that found nothing
 
 
@@ -33,16 +39,24 @@ def unanswered(sample: dict[str, Any], value: float | None) -> Literal["", "empt
 
 
 def _commits(text: str, target: Any) -> bool:
-    """Whether the answer's last line states the reference; of GSM8K's references what stands behind `####`."""
-    reference = str(target).rpartition("####")[2].strip().strip("()").replace(",", "")
-    end = next((line for line in reversed(text.splitlines()) if says_something(line)), "")[-READ:].replace(",", "")
+    """Whether the answer's last line states the reference, and denies nothing; of GSM8K's references what stands
+    behind `####`."""
+    reference = _plain(str(target).rpartition("####")[2].strip().strip("()"))
+    line = next((line for line in reversed(text.splitlines()) if says_something(line)), "")
     if not reference or len(reference) > READ:
         return False
+    end = _plain(line[-READ:])
     if _NUMBER.fullmatch(reference):
         numbers = _NUMBER.findall(end)
-        return bool(numbers) and float(numbers[-1]) == float(reference)
+        return bool(numbers) and float(numbers[-1]) == float(reference) and not _DENIED.search(line)
     before, after = r"(?<!\w)", r"(?!\w)"
     if len(reference) == 1 and reference.isalpha():
         before = r"""(?:^|[(:*={>#,'"]|\b(?:is|[Aa]nswer|ANSWER|[Oo]ption|[Tt]herefore|[Tt]hus))\s*\(?\**"""
         after = r"""(?=[).:*;}\]<'"]|\s*$|\s+is the\b)"""
-    return re.search(before + re.escape(reference) + after, end) is not None
+    stated = re.search(before + re.escape(reference) + after, end)
+    return stated is not None and not _DENIED.search(line[:-READ] + end[: stated.start()] + " … " + end[stated.end() :])
+
+
+def _plain(text: str) -> str:
+    """Without the commas between groups of three digits."""
+    return _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)

@@ -217,7 +217,10 @@ def test_empty_and_unfiltered_answers_are_not_taken_for_wrong_ones(tmp_path, cha
      ("A", "It is clear. A man came", ""),
      ("A", "**A**", "filter"), ("A", "Answer: (A) four", "filter"), ("B", "The answer is A", ""),
      ("1", "so 3 - 1 = 2", ""), ("18", "That is $18.00.", "filter"), ("-3", "x = -3", "filter"), ("3", "x = -3", ""),
-     ("18 - 3 = 15\n#### 1,234", "which makes 1234", "filter"), ("Paris", "It is Paris", "filter"), ("", "x", "")],
+     ("18 - 3 = 15\n#### 1,234", "which makes 1234", "filter"), ("Paris", "It is Paris", "filter"), ("", "x", ""),
+     ("A", "So the answer is not (A)", ""), ("Paris", "It is not Paris", ""), ("Paris", "It isn’t Paris.", ""),
+     ("127", "12,7", ""), ("7", "12,7", ""), ("123", "0,123", ""), ("18", "It cannot be 18", ""),
+     ("1,234,567", "so 1,234,567.", "filter"), ("no", "The answer is no.", "filter"), ("no", "It is not a no", "")],
 )  # fmt: skip
 def test_the_reference_stands_where_an_answer_commits_itself(tmp_path, target, text, cause):
     base = log(tmp_path, "base", 180, target=target)
