@@ -148,7 +148,7 @@ def why_chosen(looked: Looked) -> str:
     asked = len(looked.answers)
     found = "; ".join(f"by {way.label} it is right on {right} of {asked}" for way, right in looked.tried)
     ids = ", ".join(str(answer.case["id"]) for answer in looked.answers)
-    said = f"The baseline was asked {counted(asked, 'case')}: {found} ({ids})."
+    said = f"The baseline was asked {counted(asked, 'case')} ({ids}): {found}."
     taken = way_of(looked).metrics
     if len(taken) > 1 and (left := [way.label for way, _ in looked.tried if not {*way.metrics} & {*taken}]):
         said += f" Left out, as it is right too rarely to lose any: {', '.join(left)}."
@@ -168,7 +168,9 @@ def refuse_unjudgeable(looked: Mapping[str, Looked]) -> None:
             continue
         asked = len(one.answers)
         tried = "; ".join(f"{right} of {asked} by {way.label}" for way, right in one.tried)
-        shown = "\n".join(f"  {_beside(answer)}" for answer in one.answers[:3])
+        way = max(one.tried, key=lambda tried: tried[1])[0]
+        wrong = [answer for answer, value in zip(one.answers, way.values(one.answers), strict=True) if value < 1]
+        shown = "\n".join(f"  {_beside(answer)}" for answer in wrong[:3])
         raise UsageError(
             f"{name}: the baseline is right on too few cases to lose any: {tried}. {one.advice}; `--no-look` writes "
             f"the files all the same.\n{shown}"
