@@ -121,15 +121,10 @@ def _reach(address: str) -> None:
 def _try(address: str) -> None:
     """Raise what connecting there would come to."""
     began, told = time.monotonic(), False
-    tried = subprocess.Popen(
-        [sys.executable, "-P", "-c", _TRY, address],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,  # Ctrl-C is this process's to hear
-    )
-    with tried, _heard_signals() as heard:
+    command = [sys.executable, "-P", "-c", _TRY, address]
+    # A session of its own: Ctrl-C is this process's to hear, from before that one begins.
+    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    with _heard_signals() as heard, subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **quiet) as tried:
         try:
             while tried.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
