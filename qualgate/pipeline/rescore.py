@@ -192,7 +192,12 @@ def _work(
     wanted = {item.name: tuple(had.get(item.name, ())) for item in sets}
     if by_rules:
         for item in sets:
-            still = (metric for metric in had.get(item.name, ()) if metric in METRICS and METRICS[metric].everywhere)
+            # What a task of lm-eval's gives is its own, and not the file's to leave out.
+            still = (
+                metric
+                for metric in had.get(item.name, ())
+                if metric.startswith(LM_EVAL) or (metric in METRICS and METRICS[metric].everywhere)
+            )
             wanted[item.name] = tuple(dict.fromkeys((*item.metrics, *by_rules[item.name], *still)))
     then = {item.name: item for item in last.evalsets}
     scorers = _outdated(old, wanted)

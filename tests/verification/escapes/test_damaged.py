@@ -106,7 +106,7 @@ def test_no_page_of_an_attacked_store_approves(made, tmp_path, monkeypatch, atta
     page = app.run().switch_page("views/verdict.py").run()
     assert not page.exception
     shown = "".join(one.proto.body for one in page.get("html"))
-    assert re.search(r'qg-chip"[^>]*>invalid<', shown)
+    assert re.search(r'qg-chip[^"]*"[^>]*>invalid<', shown)
     assert not re.search(r'qg-title.*qg-chip"[^>]*>approve<', shown)
 
 
