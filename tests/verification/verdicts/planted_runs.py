@@ -203,6 +203,12 @@ def _pool_of(mutants: dict[str, Mutant]) -> Iterator[None]:
         yield
 
 
+def is_named(line: dict[str, Any]) -> bool:
+    """Whether the cause is the planted one. Weights that are broken so that answers run to their limit are told as
+    `truncation`: no verdict can see more of them."""
+    return line["cause"] == line["planted"] or (line["cause"], line["planted"]) == ("truncation", "recipe")
+
+
 def planted_run(batch: Batch, store: Path) -> None:
     """Run the batch into `store`."""
     folder = Path(tempfile.mkdtemp(prefix="qualgate-planted-"))
@@ -295,8 +301,8 @@ def rates(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found = [
         o for o in defects if o["word"] in ("block", "invalid") or (o["word"] == "undecided" and not o["compared"])
     ]
-    right = [line for line in found if line["cause"] == line["planted"]]
-    wrong = [f"{o['what']}: {o['cause'] or 'none'}, not {o['planted']}" for o in found if o["cause"] != o["planted"]]
+    right = [line for line in found if is_named(line)]
+    wrong = [f"{o['what']}: {o['cause'] or 'none'}, not {o['planted']}" for o in found if not is_named(o)]
     said = Counter(f"{line['planted']}: {line['cause'] or 'none'}" for line in found)
     return {
         "defects": len(defects),

@@ -15,6 +15,7 @@ from tests.verification.verdicts import graded, planted_runs
 from tests.verification.verdicts.mutants import DEFECTS, SOUND
 from tests.verification.verdicts.planted_runs import (
     Batch,
+    is_named,
     judged_batches,
     pooled,
     ran,
@@ -44,7 +45,7 @@ def test_no_defect_of_a_real_run_is_approved_the_same_weights_are_and_the_cause_
     words = {line["what"]: line["word"] for line in lines}
     assert words.pop("the same") == "approve"
     assert "approve" not in words.values()
-    assert {line["what"]: line["cause"] for line in lines} == {line["what"]: line["planted"] for line in lines}
+    assert [(line["what"], line["cause"]) for line in lines if not is_named(line)] == []
 
 
 def seen(lost: int, n: int = 100, gained: int = 0) -> list[dict[str, Any]]:
