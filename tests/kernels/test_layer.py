@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import setuptools  # before any test: it must find distutils as it was installed
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def every(tmp_path_factory) -> dict[str, Steps]:
     compiler, made = shutil.which("cc"), tmp_path_factory.mktemp("layer") / "layer.so"
     if compiler is None or not cpu.paths():
         pytest.skip("no C compiler, or the kernels were not compiled here")
-    with patch("setuptools.setup"):
+    with patch.object(setuptools, "setup"):
         flags = [flag for flag in runpy.run_path(str(SETUP))["FLAGS"] if flag != "-fvisibility=hidden"]
     sources = [str(path) for path in SOURCES.glob("layer_*.c")]
     subprocess.run([compiler, *flags, "-shared", "-fPIC", *sources, "-o", str(made), "-lm"], check=True)
