@@ -64,7 +64,7 @@ def test_maskbench_counts_what_is_refused_and_what_is_labelled_otherwise(tmp_pat
     monkeypatch.setattr(maskbench, "FOLDER", tmp_path)
     assert scoring._maskbench(False)[1][0]["met"] is None, "no files, no verdict"
     (tmp_path / "a.json").write_text(json.dumps({"schema": {"format": "date"}, "tests": tests}))
-    (tmp_path / "b.json").write_text(json.dumps({"schema": {"pattern": "(?!a)"}, "tests": tests}))
+    (tmp_path / "b.json").write_text(json.dumps({"schema": {"pattern": "("}, "tests": tests}))
     found = maskbench.maskbench() or {}
     assert (found["schemas"], found["tests"], found["met"], found["of_a_draft"]) == (2, 3, 2, 0)
     assert list(found["refused"]) == ["b"]
