@@ -43,10 +43,11 @@ tests: lint
 	@echo "seed of the property tests: $(SEED) (again: make test SEED=$(SEED))"
 	$(PYTEST)
 
-# The long proofs: those of the rooms that changed and of one room in turn; ALL=1 for all, SHARE="gate store" for some.
+# The long proofs: those of the rooms that changed and of one room in turn; ALL=1 for all, SHARE="gate store" for some,
+# MINUTES=35 to begin none after that.
 verify: $(VENV)/.installed chromium bubblewrap postgresql chat-model
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.verification.landing $(if $(ALL),--all) $(if $(SHARE),--share $(SHARE)) \
-	  --seed $(SEED)
+	  $(if $(MINUTES),--minutes $(MINUTES)) --seed $(SEED)
 
 install: $(VENV)/.installed
 

@@ -1,4 +1,4 @@
-"""What a page's address asks for."""
+"""Page addresses: the parameters of a URL, read and written."""
 
 from __future__ import annotations
 

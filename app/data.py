@@ -1,4 +1,4 @@
-"""What the pages read and the one thing they write, all through the store. Knows no engine and no torch.
+"""Data for the pages, and the one thing that they write, all through the store. Knows no engine and no torch.
 
 The store is opened for each read (some milliseconds): a store that was moved, replaced or upgraded meanwhile is
 noticed at once. Cached are only the reads that grow with the number of cases. A run's evidence is checked in the
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from qualgate.report.nights import ShownNights, shown_nights
-from qualgate.store import decisions, queries, runs
+from qualgate.store import decisions, prunings, queries, runs
 from qualgate.store import loads as stored_loads
 from qualgate.store.database import Store, open_store
 from qualgate.store.decisions import Action, Decision, Seen
@@ -110,7 +110,7 @@ def count_superseded() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A run as a page shows it: every verdict is invalid where its stored evidence is damaged or archived."""
+    """A run as a page shows it: every verdict is invalid where its stored evidence is damaged, or that was pruned."""
 
     run: queries.RunSummary
     checking: bool  # its evidence is being checked, so nothing is decided yet
@@ -122,8 +122,8 @@ def run_summary(run_id: str) -> ShownRun:
     seal changes."""
     with _open() as store:
         run = queries.run_summary(store, run_id)
-        if run.archived:
-            return ShownRun(queries.as_archived(run), False, None)
+        if run.pruned:
+            return ShownRun(queries.as_pruned(run), False, None)
         with store.read() as connection:
             seal = evidence_seal(connection, run_id)
         opened = st.session_state.setdefault(f"opened {run_id}", store.written)
@@ -178,6 +178,13 @@ def verdict_words(made: Sequence[Decision]) -> dict[str, str]:
     """By the verdicts' sha256: what the gate had said when each decision was made."""
     with _open() as store:
         return queries.verdict_words(store, sorted({one.verdict_sha256 for one in made}))
+
+
+def pruned_runs(made: Sequence[Decision]) -> dict[str, str]:
+    """Of the runs that were decided about, those that were pruned since: run → "pruned on DATE"."""
+    with _open() as store, store.read() as connection:
+        pruned = prunings.pruned_runs(connection, {decision.run_id for decision in made})
+    return {run_id: str(pruning) for run_id, pruning in pruned.items()}
 
 
 def decide(

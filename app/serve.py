@@ -1,6 +1,8 @@
-"""`python -m qualgate_app.serve PORT`: the dashboard's server, for `qualgate dashboard`, and what browsers hold it to.
+"""`python -m qualgate_app.serve PORT ADDRESS BASE_PATH [HOST…]`: the dashboard's server, for `qualgate dashboard`.
 
-It ends when its standard input does: that end closes however the command that started it ends, killed too.
+It says what browsers hold its pages to, and refuses requests that name another host (DNS rebinding): Streamlit's
+`server.allowedHosts` holds for its websocket alone. It ends when its standard input does: that end closes however the
+command that started it ends, killed too.
 """
 
 from __future__ import annotations
@@ -9,23 +11,38 @@ import os
 import re
 import sys
 from base64 import b64encode
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from threading import Thread
+from urllib.parse import urlsplit
 
 import streamlit as st
 from qualgate_app import STREAMLIT_CONFIG
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+LOCAL = ("localhost", "127.0.0.1", "::1")
+ALLOWED_BY = "If you meant to come by this name, start it with: qualgate dashboard --allow-host NAME"
+EVERY = ("0.0.0.0", "::")  # addresses to listen on, and the name of no host
 
 
-def serve(port: int) -> None:
-    """Serve the pages on this machine until standard input ends."""
+def serve(port: int, address: str, base_path: str, hosts: Sequence[str]) -> None:
+    """Serve the pages until standard input ends. hosts: names that requests may name besides this machine's own."""
     Thread(target=_end_with_input, daemon=True).start()
-    app = st.App(Path(__file__).with_name("main.py"), middleware=[Middleware(Guarded, headers=security_headers())])
-    app.run(config={**STREAMLIT_CONFIG, "server.port": port})
+    guard = Middleware(Guarded, headers=security_headers(), local=(*LOCAL, address), hosts=hosts)
+    app = st.App(Path(__file__).with_name("main.py"), middleware=[guard])
+    app.run(
+        config={
+            **STREAMLIT_CONFIG,
+            "server.port": port,
+            "server.address": address,
+            "server.baseUrlPath": base_path,
+            "server.corsAllowedOrigins": [f"https://{host}" for host in hosts],  # of a proxy that names us otherwise
+        }
+    )
 
 
 def _end_with_input() -> None:
@@ -66,11 +83,18 @@ def _digest(script: str) -> str:
 
 
 class Guarded:
-    """Every answer of the server with these headers, whatever made it."""
+    """Every answer of the server with these headers, and none to a request that names another host.
 
-    def __init__(self, app: ASGIApp, headers: dict[str, str]) -> None:
+    A page of another site can have its name point at this machine (DNS rebinding); its requests then name that site in
+    `Host`. One that opens a connection from elsewhere names its site in `Origin`. local: names of this machine. hosts:
+    names that a proxy, or a container's host, is reached by.
+    """
+
+    def __init__(self, app: ASGIApp, headers: dict[str, str], local: Iterable[str], hosts: Iterable[str]) -> None:
         self.app = app
         self.headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        self.hosts = frozenset(hosts)
+        self.names = self.hosts.union(local).difference(EVERY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -82,8 +106,35 @@ class Guarded:
                 message = {**message, "headers": [*kept, *self.headers]}
             await send(message)
 
-        await self.app(scope, receive, guarded)
+        if scope["type"] == "lifespan" or not (refusal := self._refusal(scope)):
+            await self.app(scope, receive, guarded)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await PlainTextResponse(refusal + "\n", status_code=403)(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> str:
+        """Why the request is not answered; "" where it is."""
+        host, origins = (
+            [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+            for wanted in (b"host", b"origin")
+        )
+        called = [_host_name(f"//{one}") for one in host]
+        if len(called) != 1 or called[0] not in self.names:
+            return f"This dashboard is not called {', '.join(called) or 'nothing'}. {ALLOWED_BY}"
+        for origin in origins:
+            if urlsplit(origin).netloc != host[0] and _host_name(origin) not in self.hosts:
+                return f"The page that asks is of another site, {_host_name(origin) or 'unnamed'}. {ALLOWED_BY}"
+        return ""
+
+
+def _host_name(address: str) -> str:
+    """The host of an address, without its port; "" where there is none."""
+    try:
+        return (urlsplit(address).hostname or "").rstrip(".")
+    except ValueError:
+        return ""
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])

@@ -25,6 +25,8 @@ from qualgate.config.speculation import CascadeEntry, DraftEntry, SpeculationEnt
 from qualgate.documents import plain_number
 from qualgate.evalsets import CalibrationFile, EvalsetFile
 from qualgate.metrics import METRICS, SPECULATION, Metric
+from qualgate.quant.agreement.config_keys import BOOKKEEPING, READ
+from qualgate.quant.agreement.table import NAMES, READINGS, VERSIONS
 from qualgate.quant.recipes import BITS, OPTIONS
 
 PAGES = Path(__file__).parent / "reference"
@@ -96,6 +98,7 @@ def pages() -> dict[str, str]:
         "metrics.md": _metrics(),
         "commands.md": _commands(),
         "platforms.md": _platforms(),
+        "folders.md": _folders(),
     }
 
 
@@ -266,7 +269,8 @@ def _word(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------------ metrics
 
 KINDS = {
-    "quality": "Quality: paired case by case, and the only kind that can approve",
+    "quality": "Quality: paired case by case; this kind and the next can approve",
+    "likelihood": "Likelihood: perplexities of the same texts in two logs of lm-eval's",
     "drift": "Drift and parity: how far the variant's answers and tokens are from the baseline's",
     "length": "Length of thoughts",
     "latency": "Time",
@@ -286,6 +290,8 @@ RULE_OF = {  # where another number makes more sense
     "cost_per_accepted_answer": "0.95",
     "memory.weights": "0.6",
     "coverage.strata": "0.5",
+    **dict.fromkeys(("lm_eval.word_perplexity", "lm_eval.byte_perplexity", "lm_eval.bits_per_byte"), "1.02"),
+    "lm_eval.perplexity": "1.02",
     "stability.sqnr": "20",
     "judge.win": "0.05",
 }
@@ -313,6 +319,31 @@ def _metrics() -> str:
     rows = ((f"`{one.name}`", one.formula, one.meaning) for one in SPECULATION)
     lines += _table(("number", "formula", "meaning"), rows)
     return _page("Metrics", lead, lines)
+
+
+def _folders() -> str:
+    lead = (
+        "What a folder can say twice, and how each server reads it: "
+        + ", ".join(f"{NAMES[server]} {version}" for server, version in VERSIONS.items())
+        + ". Where servers differ the folder is refused, unless `read_as` of the arm names one of them."
+    )
+    head = ("of", "where", *NAMES.values(), "source")
+    rows = (
+        (one.formats, one.situation, *(text or "—" for text in (one.transformers, one.vllm, one.sglang, one.llama_cpp)),
+         one.source)
+        for one in READINGS.values()
+    )  # fmt: skip
+    lines = [*_table(head, rows), "## Keys of a quantization config", ""]
+    lines += [
+        "Those that decide a reading, by format. Any other is refused, unless it is without a say or allowed.",
+        "",
+    ]
+    lines += _table(("format", "keys"), ((f"`{name}`", _codes(keys)) for name, keys in READ.items() if keys))
+    return _page("How servers read a folder", lead, [*lines, f"Without a say: {_codes(BOOKKEEPING)}."])
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _metric(one: Metric) -> tuple[str, ...]:

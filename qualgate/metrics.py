@@ -13,13 +13,20 @@ class Metric:
     """What a rule may be about, and which of its bounds go with it."""
 
     name: str
-    kind: Literal["quality", "drift", "latency", "cost", "service", "arm", "stability", "judged", "length"]
+    kind: Literal[
+        "quality", "likelihood", "drift", "latency", "cost", "service", "arm", "stability", "judged", "length"
+    ]
     binary: bool  # every value is 0 or 1
     better: Literal["higher", "lower"]
     unit: str
     meaning: str
     bounds: tuple[str, ...]  # the thresholds a rule on it may set
     everywhere: bool = False  # a rule may name it for any evalset; it is scored where a rule or the evalset names it
+
+    @property
+    def approves(self) -> bool:
+        """Whether it scores what a case asks: a critical rule on such a metric can approve."""
+        return self.kind in ("quality", "likelihood")
 
 
 DROPS = ("max_drop", "max_relative_drop")  # in points, and of the baseline's own rate
@@ -30,6 +37,11 @@ def _quality(name: str, meaning: str, *, binary: bool = True, everywhere: bool =
         name=name, kind="quality", binary=binary, better="higher", unit="rate", meaning=meaning, bounds=DROPS,
         everywhere=everywhere,
     )  # fmt: skip
+
+
+def _likelihood(name: str, unit: str, meaning: str) -> Metric:
+    return Metric(name=f"{LM_EVAL}{name}", kind="likelihood", binary=False, better="lower", unit=unit, meaning=meaning,
+                  bounds=("max_ratio",))  # fmt: skip
 
 
 def _drift(name: str, better: Literal["higher", "lower"], unit: str, meaning: str, bound: str) -> Metric:
@@ -63,6 +75,9 @@ _OF_LM_EVAL = {
     "acc_mutual_info": "lm-eval's acc_mutual_info: the choice that the question makes most likely is the right one",
     "f1": "lm-eval's f1 of one sample",
 }
+
+MOST_NATS = 1e12  # of a text: what is beyond is no log-likelihood
+BITS = f"{LM_EVAL}bits_per_byte"  # no power of e: its ratio is of the log-likelihoods themselves
 
 # Of choices that a model reads: it writes nothing, so no other metric of ours can judge the same case.
 BY_LIKELIHOOD = ("multiple_choice.acc_bytes", "multiple_choice.acc_norm", "multiple_choice.acc")
@@ -122,6 +137,10 @@ METRICS: dict[str, Metric] = {
             "format.no_refusal", "the answer does not begin with a refusal, unless its case's does", everywhere=True
         ),
         _quality("format.same_language", "the answer is in the language and the scripts of its case", everywhere=True),
+        _likelihood("word_perplexity", "perplexity", "e to −Σ log-likelihood / Σ words, of whole texts"),
+        _likelihood("byte_perplexity", "perplexity", "e to −Σ log-likelihood / Σ bytes, of whole texts"),
+        _likelihood("bits_per_byte", "bits", "−Σ log-likelihood / Σ bytes, of whole texts, by the logarithm to base 2"),
+        _likelihood("perplexity", "perplexity", "e to the mean of −log-likelihood, of a continuation a case"),
         _drift("drift.kl_mean", "lower", "nats", "mean KL(baseline || variant) over the baseline's tokens", "max"),
         _drift("drift.kl_p99", "lower", "nats", "99th percentile of the same KL", "max"),
         _drift("drift.kl_max", "lower", "nats", "largest single KL", "max"),
@@ -385,6 +404,8 @@ def out_of_range(name: str, value: float) -> str:
     if METRICS[name].kind == "quality":
         wanted = "0 or 1" if METRICS[name].binary else "a number from 0 to 1"
         return "" if 0 <= value <= 1 else wanted
+    if METRICS[name].kind == "likelihood":
+        return "" if 0 <= value <= MOST_NATS else f"nats from 0 to {MOST_NATS:g}"
     return "" if 0 <= value < inf else "a finite number from 0"
 
 

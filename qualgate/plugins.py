@@ -1,4 +1,4 @@
-"""What other installed packages add, found by entry point: nothing of theirs is imported before it is asked for.
+"""Additions of other installed packages, by entry point: nothing of theirs is imported before it is asked for.
 
 A shipped name cannot be taken, nor one that another package took: verdicts must not depend on what is installed.
 """

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from qualgate import run as main_path
-from qualgate.pipeline import check_drafts
+from qualgate.pipeline import check_drafts, generating
 from qualgate.records import ArmSpec, JobResult
 from qualgate.workers.pool import run_jobs
 from tests.drafts import with_drafts
@@ -34,5 +33,5 @@ def drafting(*names: str) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check_drafts, "speculates", speculates)
-        patch.setattr(main_path, "run_jobs", counted)
+        patch.setattr(generating, "run_jobs", counted)
         yield

@@ -25,9 +25,8 @@ def test_the_table_of_rooms_has_no_circle_and_no_room_that_is_not_there():
     assert set(ALLOWED) == {room(name) for name in graph()}
 
 
-def test_the_product_knows_of_no_test_but_where_a_checkout_s_proofs_are_run():
-    naming = [name for name, path in modules().items() if re.search(r"\btests\b", "".join(_texts(path)))]
-    assert naming == ["qualgate.bench.checkout"]
+def test_the_product_knows_of_no_test():
+    assert [name for name, path in modules().items() if re.search(r"\btests\b", "".join(_texts(path)))] == []
 
 
 def _texts(path: Path) -> Iterator[str]:

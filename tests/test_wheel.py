@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from qualgate.bench.goals import SPEED
 from tests.house.imports import SOURCES
 from tests.verification.escapes.hostile import ESCAPES, FORGERIES
 
@@ -72,29 +71,9 @@ def test_every_package_of_the_checkout_is_declared():
 def test_the_wheel_holds_no_proof_and_no_attack(installed):
     assert not (installed / "tests").exists()
     assert not [*installed.rglob("making"), *installed.rglob("training")]
-    bench = {path.stem: path.read_text(encoding="utf-8") for path in (installed / "qualgate" / "bench").glob("*.py")}
-    speed = {name.replace("-", "_") for name in SPEED}
-    of_decode = {"harnesses", "ours", "peaks", "peers", "questions", "race", "steps", "vllm_answers", "vllm_peer"}
-    of_speculation = {"assisted", "bits", "cells", "pass_times", "speculating", "speculation_ground", "speedup"}
-    of_speculation |= {"turns", "verify_cost", "widened"}
-    of_all = {"__init__", "checkout", "goals", "memory", "shape"}
-    assert speed <= bench.keys() <= speed | of_decode | of_speculation | of_all
-    assert sum(len(text.splitlines()) for text in bench.values()) <= 3_850
     whole = "".join(path.read_text(encoding="utf-8") for path in installed.rglob("*.py"))
     attacks = [*FORGERIES.values(), *(text for text, _ in ESCAPES.values())]
     assert not [text for text in attacks if len(text) > 60 and text.strip() in whole]
-
-
-def test_the_wheel_lists_what_is_fast_and_says_where_the_proofs_are(installed, tmp_path):
-    listed = isolated(installed, "-m", "qualgate", "bench", "--list", cwd=tmp_path)
-    assert listed.returncode == 0, listed.stderr
-    begun = [line.split()[0] for line in listed.stdout.splitlines() if not line.startswith(" ")]
-    assert begun == [*SPEED, "architectures,"]
-    assert "tests/verification" in listed.stdout
-    asked = isolated(installed, "-m", "qualgate", "bench", "decisions", "--quick", cwd=tmp_path)
-    assert asked.returncode == 64
-    assert "checkout" in asked.stderr
-    assert "bench decisions" in asked.stderr
 
 
 def test_the_wheel_plans_the_demo_from_its_own_files(installed, tmp_path):

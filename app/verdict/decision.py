@@ -1,4 +1,4 @@
-"""What people decided about a verdict, and the form in which one decides."""
+"""People's decisions about a verdict, and the form in which one decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured of a variant: its size, each rule with its bounds, and what serving took."""
+"""A variant's measurements: its size, each rule with its bounds, and times of serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verdict stands on: drift along the answers, the arms and their identities, the gate file."""
+"""The setting of a verdict: drift along the answers, the arms and their identities, the gate file."""
 
 from __future__ import annotations
 

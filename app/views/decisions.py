@@ -22,7 +22,7 @@ if not made:
     st.page_link("views/queue.py", label="Queue", icon=":material/inbox:")
 else:
     st.success(f"The chain is whole. Its head: {made[0].hash[:16]}…", icon=":material/link:")
-    words = data.verdict_words(made)
+    words, pruned = data.verdict_words(made), data.pruned_runs(made)
     against = sum(overrules(one.action, words.get(one.verdict_sha256)) for one in made)
     if against:
         st.warning(
@@ -39,7 +39,7 @@ else:
                     escape(one.variant),
                     escape(one.name),
                     escape(one.reason),
-                    escape(one.run_id),
+                    escape(f"{one.run_id} {pruned.get(one.run_id, '')}".strip()),
                     f"<code>{escape(one.hash[:12])}</code>",
                 )
                 for one in made

@@ -79,7 +79,8 @@ if run is not None:
     st.html(f'<span class="qg-quiet">of the run {escape(run)}. {NIGHTS_CAPTION}.</span>')
     shown = data.trend(run)
     if not shown.trends:
-        st.html("No earlier complete run asked the same cases.")
+        pruned = f"The run was {shown.pruned}: its scores are gone."
+        st.html(pruned if shown.pruned else "No earlier complete run asked the same cases.")
     for metric in shown.trends:
         show_trend(metric)
     show_flaky(shown)

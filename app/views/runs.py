@@ -29,7 +29,8 @@ def progress(line: RunLine) -> str:
     """How far a run is."""
     errors = f", {line.errors} could not be run" if line.errors else ""
     settled = f", {line.settled:,} not asked because a verdict was settled" if line.settled else ""
-    return f"{line.done:,} of {counted(line.expected, 'answer')}{settled}{errors}"
+    pruned = f" · {line.pruned}" if line.pruned else ""
+    return f"{line.done:,} of {counted(line.expected, 'answer')}{settled}{errors}{pruned}"
 
 
 st.header("Runs")

@@ -25,7 +25,7 @@ MEANING = {
     "block": "A loss beyond what the policy allows is proven.",
     "review": "The critical rules are proven; the policy asks for a person.",
     "undecided": "The evidence can neither prove nor exclude a loss beyond what the policy allows. Not a pass.",
-    "invalid": "The run is incomplete or its evidence is damaged. It says nothing about the variant.",
+    "invalid": "The run is incomplete, was pruned, or its evidence is damaged. It says nothing about the variant.",
 }
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from qualgate_kernels import attention, availability, cpu, drift_cpu, linear, paged
+from qualgate_kernels import availability, cpu, drift_cpu, linear, paged
 from qualgate_kernels import drift as twin
-from qualgate_kernels.attention import QuantizedCache, attend_torch
 from qualgate_kernels.availability import unavailable
 from qualgate_kernels.cpu import int8
 from qualgate_kernels.cpu import likeliest as likeliest_cpu
@@ -41,16 +40,16 @@ class Fused:
     layout: cpu.Prepared | int8.PreparedInt8 | None = None
 
 
-def fuse(packed: PackedWeight, activations: str = "", *, halves: bool = False) -> Fused | str:
+def fuse(packed: PackedWeight, activations: str = "") -> Fused | str:
     """`packed` laid out for the fused kernel of its device, or why the torch twin multiplies it.
 
     activations: what inputs are rounded to, where a kernel may do that itself: "int8", "fp8" (one scale a token),
-    "fp8 g128". A kernel that does not gets inputs that were rounded before. halves: of the CPU, see `cpu.prepare`.
+    "fp8 g128". A kernel that does not gets inputs that were rounded before.
     """
     device = packed.codes.device
     if device.type == "cuda" or availability.on_triton(device):
         return _on_gpu(packed, activations)
-    return _on_cpu(packed, activations, halves)
+    return _on_cpu(packed, activations)
 
 
 def drift(
@@ -66,17 +65,6 @@ def drift(
 
         return drift_triton(p, q, labels, noise)
     return drift_torch(p, q, labels=labels, noise=noise)
-
-
-def attend(
-    query: torch.Tensor, cache: QuantizedCache, start: torch.Tensor, *, scale: float | None = None
-) -> torch.Tensor:
-    """See attention.attend_torch. For an engine with a quantized KV cache; until there is one, tests alone call it."""
-    if attend_path(cache) == "triton":
-        from qualgate_kernels.attention_gpu import attend_triton
-
-        return attend_triton(query, cache, start, attention.check(query, cache, start, scale))
-    return attend_torch(query, cache, start, scale=scale)
 
 
 def attend_paged(
@@ -133,13 +121,6 @@ def drift_path(device: torch.device) -> str:
     return _triton(device)
 
 
-def attend_path(cache: QuantizedCache) -> str:
-    """triton, or "torch twin: why"."""
-    if cache.head_dim & (cache.head_dim - 1):
-        return "torch twin: head_dim is not a power of two"
-    return _triton(cache.keys.device, "fp8" if cache.format == "fp8" else "")
-
-
 def paged_path(blocks: Blocks) -> str:
     """triton, c, or "torch twin: why"."""
     device = blocks.keys.device
@@ -151,7 +132,7 @@ def paged_path(blocks: Blocks) -> str:
     return _triton(device)
 
 
-def _on_cpu(packed: PackedWeight, activations: str, halves: bool) -> Fused | str:
+def _on_cpu(packed: PackedWeight, activations: str) -> Fused | str:
     if activations == "int8":
         try:
             codes = int8.prepare_int8(packed)
@@ -166,7 +147,7 @@ def _on_cpu(packed: PackedWeight, activations: str, halves: bool) -> Fused | str
                 layout=codes,
             )
     try:
-        prepared = cpu.prepare(packed, halves=halves)
+        prepared = cpu.prepare(packed)
     except cpu.Unsupported as reason:
         return str(reason)
     weight = replace(prepared, rest=_hollow(prepared.rest))

@@ -1,4 +1,4 @@
-"""What rows of logits say: the likeliest token, its log-prob, its lead, and whether the logits mean anything.
+"""The likeliest token of each row of logits, its log-prob, its lead, and whether the logits mean anything.
 
 `likeliest_torch` is what is computed, cpu/likeliest.py the kernel in C, which goes through the logits once from memory
 and gives a row the bits that it has alone, on any number of threads; `dispatch.likeliest` chooses.

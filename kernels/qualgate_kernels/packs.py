@@ -1,4 +1,4 @@
-"""What paged attention on GPUs makes of the rows of a pass: packs, each of which a program takes.
+"""Packs of rows for paged attention on GPUs: each is one program's work.
 
 It is the same for every layer that has as many heads and sees as far: `prepare` keeps it for all of them, on the GPU.
 """

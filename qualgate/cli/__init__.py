@@ -13,6 +13,7 @@ from typing import Annotated, cast
 import typer
 
 from qualgate.cli import (
+    cluster,
     comparing,
     config,
     db,
@@ -25,13 +26,12 @@ from qualgate.cli import (
     looking,
     making,
     nightly,
-    pool,
     scoring,
     service,
-    serving,
     starting,
     watching,
 )
+from qualgate.cli.gone import gone_line
 from qualgate.cli.help import Grouped, Plain, suggest_option
 from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
@@ -91,7 +91,7 @@ def _options(
         Log, typer.Option("--log", envvar="QUALGATE_LOG", help="how stderr is told: for people, or JSON lines")
     ] = Log.TEXT,
 ) -> None:
-    os.environ["QUALGATE_LOG"] = log.value  # for the processes of nodes, too
+    os.environ["QUALGATE_LOG"] = log.value  # for processes that it starts, too
 
 
 for command in (
@@ -104,11 +104,10 @@ for command in (
     comparing.compare,
     judging.gate,
     judging.report,
-    pool.submit,
-    pool.status,
-    pool.wait,
-    pool.cancel,
-    pool.worker,
+    cluster.submit,
+    cluster.status,
+    cluster.wait,
+    cluster.cancel,
     loading.load,
     looking.runs,
     looking.answers,
@@ -122,8 +121,6 @@ for command in (
     making.inspect,
     service.doctor,
     making.quantize,
-    service.bench,
-    serving.serve,
 ):
     app.command()(command)
 app.add_typer(config.config_app, name="config")
@@ -148,7 +145,9 @@ def main() -> None:
         code = Exit.INTERRUPTED
     except _PARSER_ERROR as error:
         suggest_option(error)
-        if os.environ.get("QUALGATE_LOG") == "json":
+        if line := gone_line(error):
+            tell(f"qualgate: {line}", level="error", exit=int(Exit.USAGE))
+        elif os.environ.get("QUALGATE_LOG") == "json":
             tell(error.format_message(), level="error", exit=int(Exit.USAGE))  # type: ignore[attr-defined]
         else:
             error.show()  # type: ignore[attr-defined]

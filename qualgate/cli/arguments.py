@@ -1,4 +1,4 @@
-"""What several commands take: their arguments, and the store and the run that these name."""
+"""Arguments that several commands share, and the store and the run that they name."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
-"""The store's schema, who may do what in it, its move to another database, and its archive: `qualgate db`."""
+"""The store's schema, who may do what in it, its copy, and the removal of old answers: `qualgate db`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qualgate.cli.stdout import say
-from qualgate.errors import Exit, IntegrityError
+from qualgate.errors import Exit, IntegrityError, UsageError
 
-db_app = typer.Typer(help="The store: its schema, its roles, its move, its archive.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from qualgate.store.database import Store
+    from qualgate.store.prune import Amount
+
+db_app = typer.Typer(help="The store: its schema, its roles, its copy, removal of old answers.", no_args_is_help=True)
 StoreAt = Annotated[str, typer.Option("--store", help="the store's URL")]
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the archive: a folder in it for each run")]
-Runs = Annotated[list[str] | None, typer.Option("--run", metavar="ID", help="this run; may be given again")]
-OlderThan = Annotated[float, typer.Option("--older-than", metavar="DAYS", min=0, help="runs that ended so long ago")]
-Keep = Annotated[int, typer.Option("--keep", min=1, help="of each gate file's runs, leave the last so many")]
 
 
 @db_app.command("upgrade")
@@ -61,94 +61,73 @@ def db_roles(
     say("\n".join(f"{role}: {what}" for role, what in apply_roles(store or "", prefix)))
 
 
-@db_app.command("archive")
-def db_archive(
-    folder: Folder,
-    runs: Runs = None,
-    older_than: OlderThan = 30,
-    keep: Keep = 3,
-    store: StoreAt = "sqlite:///qualgate.db",
-) -> None:
-    """Write old runs to Parquet files (which DuckDB reads), each compared with the store. Nothing leaves the store."""
-    from qualgate.store.archive import archive_run, to_archive
-    from qualgate.store.database import open_store
-
-    with open_store(store, create=False) as opened:
-
-        def act(run_id: str) -> str:
-            made = archive_run(opened, run_id, folder)
-            return f"archived in {made.place}, sha256 of its manifest {made.manifest_sha256}"
-
-        chosen = runs or to_archive(opened, _days_ago(older_than), keep)
-        damaged = _each(chosen, act)
-    if not chosen:
-        say("No run to archive: all are younger, stay, or are archived already.")
-    _end(damaged)
-
-
 @db_app.command("prune")
 def db_prune(
-    folder: Folder,
-    runs: Runs = None,
-    older_than: OlderThan = 30,
-    keep: Keep = 3,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", min=0, max=100_000, help="runs that ended so long ago")
+    ],
     store: StoreAt = "sqlite:///qualgate.db",
+    yes: Annotated[bool, typer.Option("--yes", help="prune without asking")] = False,
 ) -> None:
-    """Take the answers and scores of archived runs out of the store; verdicts, decisions and seals stay."""
-    from qualgate.store.archive import prune_run, to_prune
+    """Take texts, token ids, arrays and scores of old runs out of the store for good. Copy it first: `db copy FROM TO`.
+
+    Verdicts, decisions and seals stay. So do the runs that count: the newest of each gate file, the newest that was
+    approved, and those of the trend since an approved run. A pruned run is invalid from then on."""
+    from qualgate.formatting import counted
     from qualgate.store.database import open_store
+    from qualgate.store.prune import to_prune
 
     with open_store(store, create=False) as opened:
-
-        def act(run_id: str) -> str:
-            prune_run(opened, run_id, folder)
-            return f"its answers and scores are in {folder / run_id}, until `qualgate db restore {folder}`"
-
-        chosen = runs or to_prune(opened, folder, _days_ago(older_than), keep)
-        damaged = _each(chosen, act)
-        if len(chosen) > damaged:
+        chosen, staying = to_prune(opened, _days_ago(older_than))
+        if staying:
+            old = f"{counted(staying, 'older run')} {'stays' if staying == 1 else 'stay'}"
+            say(f"{old}: newest of a gate file, newest that was approved, or of the trend since an approved run.")
+        if not chosen:
+            say(f"No run to prune: no other complete run ended more than {older_than:g} days ago.")
+            return
+        if not yes and not _agreed(chosen, store):
+            say("Nothing was pruned.")
+            return
+        damaged = _prune(opened, chosen)
+        if damaged < len(chosen):
             say(opened.shrink())
-        elif not chosen:
-            say("No run to prune: all that the folder holds are younger, stay, or are pruned already.")
-    _end(damaged)
+    if damaged:
+        raise typer.Exit(Exit.INTEGRITY)
 
 
-@db_app.command("restore")
-def db_restore(folder: Folder, runs: Runs = None, store: StoreAt = "sqlite:///qualgate.db") -> None:
-    """Put the answers and scores of pruned runs back from their archive, to the byte, every seal recomputed."""
-    from qualgate.store.archive import restore_run, to_restore
-    from qualgate.store.database import open_store
-
-    with open_store(store, create=False) as opened:
-
-        def act(run_id: str) -> str:
-            restore_run(opened, run_id, folder)
-            return "is whole again, its seals hold"
-
-        chosen = runs or to_restore(opened, folder)
-        damaged = _each(chosen, act)
-    if not chosen:
-        say("No run to restore: none that the folder holds is pruned.")
-    _end(damaged)
+def _agreed(chosen: Sequence[Amount], store: str) -> bool:
+    """Whether a person at the terminal wants these runs pruned. UsageError where nobody can be asked."""
+    for amount in chosen:
+        say(f"{amount.run_id}: {_amount_text(amount)}")
+    if not sys.stdin.isatty():
+        raise UsageError("pruning cannot be undone, and nobody can be asked here: give --yes.")
+    say(f"Nothing brings these back but a copy: qualgate db copy {store} TO")
+    return typer.confirm(f"Prune {len(chosen):,} of the store's runs?")
 
 
-def _each(run_ids: Sequence[str], act: Callable[[str], str]) -> int:
-    """A line on each; how many are damaged. These are named, and keep none of the others waiting for ever."""
+def _prune(store: Store, chosen: Sequence[Amount]) -> int:
+    """Prune each run, with a line on what went, and return how many were damaged: these are named and stay, as are
+    those that somebody else pruned or changed meanwhile."""
     from qualgate.escaping import visible_line
+    from qualgate.store.prune import prune_run
+    from qualgate.store.prunings import EvidencePruned
 
-    damaged = 0
-    for run_id in run_ids:
+    removed, damaged = [], 0
+    for amount in chosen:
         try:
-            say(f"{run_id}: {act(run_id)}")
-        except IntegrityError as error:
-            damaged += 1
+            removed.append(prune_run(store, amount.run_id))
+            say(f"{amount.run_id}: {_amount_text(removed[-1])} removed")
+        except (EvidencePruned, IntegrityError, UsageError) as error:  # of the others: somebody changed it meanwhile
+            damaged += isinstance(error, IntegrityError)
             say(visible_line(str(error)))
+    say(f"{len(removed):,} of {len(chosen):,} runs pruned, {sum(amount.nbytes for amount in removed):,} bytes removed")
     return damaged
 
 
-def _end(damaged: int) -> None:
-    if damaged:
-        raise typer.Exit(Exit.INTEGRITY)
+def _amount_text(amount: Amount) -> str:
+    from qualgate.formatting import counted
+
+    return f"{counted(amount.answers, 'answer')}, {counted(amount.scores, 'score')}, {amount.nbytes:,} bytes"
 
 
 def _days_ago(days: float) -> str:

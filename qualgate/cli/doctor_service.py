@@ -1,4 +1,4 @@
-"""What of a store, its pool and its cluster would stop a run, each finding with what to do about it."""
+"""Faults of a store, its disks and its cluster that would stop a run, each with what to do about it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from qualgate.cli.doctor import Finding, sqlite_finding
-from qualgate.cli.pool import LEASE, submissions_folder
 from qualgate.config import GateFile
 from qualgate.errors import QualgateError
 from qualgate.errors.extras import install_command, installed_version
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted, size_text
-from qualgate.identity import own_version
 from qualgate.store.address import artifacts_folder, file_of
 from qualgate.store.database import REVISIONS, open_store
 from qualgate.store.health import Health, health
 
 LEAST_FREE = 2**30  # bytes: below that a run of any size may fill the disk
 MOST_NAMED = 3  # of a list, in a line
+MOST_SKEW = 60.0  # s between two clocks, beyond which the dates of runs mislead
 
 
 def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
@@ -50,20 +49,17 @@ def _of_store(one: Health) -> Iterator[Finding]:
         yield _role(one)
     yield _history(one)
     yield _clock(one)
-    yield _nodes(one)
-    yield _queue(one)
-    yield _programs(one)
 
 
 def _role(one: Health) -> Finding:
     if one.lacking:
         detail = (
-            f"{one.role} cannot make a run or be a node: it lacks {_some(one.lacking)}. Ask the store's owner for "
+            f"{one.role} cannot make a run: it lacks {_some(one.lacking)}. Ask the store's owner for "
             "GRANT qualgate_writer (`qualgate db roles` makes it, and grants it new tables after an upgrade)"
         )
         return Finding(what="role", state="stops", detail=detail)
-    owner = "; it owns the store, so it could change history: give runs and nodes a writer (`qualgate db roles`)"
-    may = f"{one.role} may make runs and be a node{owner if one.owns else ''}"
+    owner = "; it owns the store, so it could change history: give runs a writer (`qualgate db roles`)"
+    may = f"{one.role} may make runs{owner if one.owns else ''}"
     return Finding(what="role", state="ready", detail=may)
 
 
@@ -78,63 +74,14 @@ def _history(one: Health) -> Finding:
 
 
 def _clock(one: Health) -> Finding:
-    lease = min((node.lease for node in one.nodes), default=LEASE)
-    off = {"this machine": one.skew} | {
-        f"node {node.name}": node.skew for node in one.nodes if node.name in one.at_work
-    }
-    wrong = [f"{who} {_off(skew)}" for who, skew in off.items() if abs(skew) > lease]
-    if wrong:
-        detail = (
-            f"{_some(wrong)} the store's clock, beyond a lease of {lease:g} s: runs are dated wrongly. Set it right"
-        )
-        return Finding(what="clock", state="optional", detail=detail)
-    return Finding(what="clock", state="ready", detail=f"{_off(one.skew)} the store's, a lease is {lease:g} s")
+    off = f"this machine is {_off(one.skew)} the store's clock"
+    if abs(one.skew) > MOST_SKEW:
+        return Finding(what="clock", state="optional", detail=f"{off}: runs are dated wrongly. Set it right")
+    return Finding(what="clock", state="ready", detail=off)
 
 
 def _off(skew: float) -> str:
     return f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'}"
-
-
-def _nodes(one: Health) -> Finding:
-    told = [f"{node.name} ({node.seen:.0f} s ago{'' if node.name in one.at_work else ', gone'})" for node in one.nodes]
-    if one.at_work:
-        return Finding(what="nodes", state="ready", detail=f"{len(one.at_work)} at work: {', '.join(told)}")
-    gone = f"; seen before: {', '.join(told)}" if told else ""
-    if waiting := one.queue.get("queued", 0) + one.queue.get("leased", 0):
-        wait = counted(waiting, "submission waits", "submissions wait")
-        detail = f"none is at work, and {wait}: qualgate worker --store URL{gone}"
-        return Finding(what="nodes", state="stops", detail=detail)
-    return Finding(what="nodes", state="ready", detail=f"none is at work, and nothing waits for one{gone}")
-
-
-def _queue(one: Health) -> Finding:
-    told = ", ".join(f"{number} {status}" for status, number in sorted(one.queue.items())) or "empty"
-    oldest = f"; the oldest has been queued for {one.waited:.0f} s" if one.queue.get("queued") else ""
-    late = f"; {counted(one.late, 'lease')} ran out, taken back by the next claim" if one.late else ""
-    apart = "; `qualgate status` says why some were set apart" if one.queue.get("apart") else ""
-    unseen = not one.at_work and one.waited > LEASE  # for so long a node may be on its way
-    left = one.latest > LEASE  # any node that claims would have taken it back
-    stuck = "; no node takes them: start one, or see what those at work are at: `qualgate status`"
-    detail = f"{told}{oldest}{late}{apart}"
-    if unseen or left:
-        return Finding(what="queue", state="stops", detail=detail + stuck)
-    return Finding(what="queue", state="ready", detail=detail)
-
-
-def _programs(one: Health) -> Finding:
-    own = own_version()
-    others = [f"node {node.name} has {node.program}" for node in one.nodes
-              if node.name in one.at_work and node.program != own]  # fmt: skip
-    here = {node.program for node in one.nodes if node.name in one.at_work} | {own}
-    others += [f"{counted(number, 'submission')} of {program}, which no node has"
-               for program, number in sorted(one.programs.items()) if program not in here]  # fmt: skip
-    if others:
-        detail = (
-            f"{_some(others)}; here is {own}. A run must not be of two programs: install one version on all, then "
-            "cancel what waits for another and submit it again"
-        )
-        return Finding(what="programs", state="stops", detail=detail)
-    return Finding(what="programs", state="ready", detail=f"qualgate {own} alone")
 
 
 def _folders(url: str, gate: GateFile | None) -> Iterator[tuple[str, Path]]:
@@ -142,7 +89,6 @@ def _folders(url: str, gate: GateFile | None) -> Iterator[tuple[str, Path]]:
         yield "store's disk", path.parent
     elif gate is not None:
         yield "answers' disk", artifacts_folder(url, gate.path.parent)
-    yield "node's disk", submissions_folder()
 
 
 def _folder(what: str, folder: Path) -> Finding:

@@ -13,9 +13,9 @@ GROUPS = {
     "Start here": ("init", "plan", "run", "config", "doctor", "demo"),
     "Judge": ("gate", "score", "rescore", "compare", "intake", "nightly", "trend"),
     "Look": ("runs", "report", "answers", "flips", "diff", "drift", "dashboard"),
-    "Serve and load": ("serve", "load"),
-    "Operate": ("db", "submit", "status", "wait", "cancel", "worker", "metrics"),
-    "Develop": ("evalset", "inspect", "quantize", "draft", "bench"),
+    "Load": ("load",),
+    "Operate": ("db", "submit", "status", "wait", "cancel", "metrics"),
+    "Develop": ("evalset", "inspect", "quantize", "draft"),
 }
 _VALUES = {str: "TEXT", list[str]: "TEXT", int: "N", float: "X", Path: "PATH", list[Path]: "PATH"}
 

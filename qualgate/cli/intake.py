@@ -28,7 +28,10 @@ def lm_eval(
         str | None, typer.Option("--metric", help="a metric of lm-eval's own, judged as lm_eval.score")
     ] = None,
     max_drop: Annotated[
-        float | None, typer.Option("--max-drop", help="of every metric, where no gate file says; 0.02 by default")
+        float | None, typer.Option("--max-drop", help="of every score, where no gate file says; 0.02 by default")
+    ] = None,
+    max_ratio: Annotated[
+        float | None, typer.Option("--max-ratio", help="of every perplexity, where no gate file says; 1.02 by default")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON on stdout")] = False,
 ) -> None:
@@ -45,19 +48,19 @@ def lm_eval(
     from qualgate.report.unstored import report_of
     from qualgate.store.plain import now
 
-    if gate_file is not None and max_drop is not None:
-        raise UsageError("give either a gate file or --max-drop: two margins would contradict each other.")
+    if gate_file is not None and (max_drop, max_ratio) != (None, None):
+        raise UsageError("give a gate file, or --max-drop and --max-ratio: two margins would contradict each other.")
     gate = None if gate_file is None else with_nel_policy(load_gate_file(gate_file, files=False))
     error_texts = gate.error_texts if gate else None
     before, after = read_pair(baseline, variant, filter=filter, metric=metric, error_texts=error_texts)
     if gate is not None:
         policy, identity = gate.policy, gate.identity
     else:
-        policy, identity = default_policy(before, 0.02 if max_drop is None else max_drop), "hash"
+        policy, identity = default_policy(before, max_drop, max_ratio), "hash"
     evidence, decided = judge_scores(
         {BASELINE: before.scores, "variant": after.scores},
         policy,
-        KnownCases(default=before.task, notes=(UNION.format(before.task),)),
+        KnownCases(default=before.task, notes=(UNION.format(before.task), *before.notes)),
         identity=identity,
         now=now(),
         called=gate_file,

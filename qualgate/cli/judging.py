@@ -23,7 +23,7 @@ from qualgate.cli.arguments import (
     store_url,
     stored_run,
 )
-from qualgate.cli.stderr import tell, tell_event
+from qualgate.cli.stderr import exit_code, tell, tell_event
 from qualgate.cli.stdout import say
 from qualgate.errors import Exit, UsageError
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from qualgate.config import GateFile
     from qualgate.gate.peers.nel_policy import NelSaid
     from qualgate.gate.peers.said import PeerSaid
+    from qualgate.pipeline.outcome import Outcome
     from qualgate.report.summary import Report
 
 
@@ -47,14 +48,6 @@ BlameOption = Annotated[
         "and values with the baseline's cache: whose fault is it?",
     ),
 ]
-RecordOption = Annotated[
-    Path | None,
-    typer.Option("--record", metavar="FOLDER", help="keep all that is said between this run and its servers there"),
-]
-ReplayOption = Annotated[
-    Path | None,
-    typer.Option("--replay", metavar="FOLDER", help="ask no server: take what they said from this recording"),
-]
 LimitOption = Annotated[
     int | None,
     typer.Option("--limit", metavar="N", help="a trial: N cases of each evalset; decides nothing, exits 12 at best"),
@@ -66,7 +59,6 @@ OnlyOption = Annotated[
 IntoOption = Annotated[
     str | None, typer.Option("--store", help="keep the run in this store, in place of the gate file's")
 ]
-LeaseOption = Annotated[str | None, typer.Option("--lease", hidden=True)]  # a node of a pool gives it to its child
 FourArmOption = Annotated[
     bool,
     typer.Option(
@@ -98,11 +90,8 @@ def run(
     four_arm: FourArmOption = False,
     limit: LimitOption = None,
     only: OnlyOption = None,
-    record: RecordOption = None,
-    replay: ReplayOption = None,
     warn_only: WarnOnlyOption = False,
     store: IntoOption = None,
-    lease: LeaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
@@ -115,27 +104,12 @@ def run(
         if warn_only:
             raise UsageError("--warn-only makes a verdict exit with 0, and a trial has none: take one of the two out.")
         gate = as_trial(gate, limit, only or ())
-    if record is not None or replay is not None:
-        gate = _taped(gate, record, replay)
     if store is not None:
         gate = replace(gate, store_url=store_url(None, store))
     from qualgate.pipeline.first_worker import first_worker
 
     with first_worker(gate):
-        from qualgate.pipeline.under_lease import giving_way, under_lease
-
-        if lease is not None:
-            gate = under_lease(gate, lease)
-        with giving_way(gate):
-            run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
-
-
-def _taped(gate: GateFile, record: Path | None, replay: Path | None) -> GateFile:
-    from qualgate.pipeline.spending import recorded, replayed
-
-    if record is not None and replay is not None:
-        raise UsageError("--record asks servers and --replay asks none: take one of the two out.")
-    return recorded(gate, record) if record is not None else replayed(gate, replay)  # type: ignore[arg-type]
+        run_and_show(gate_file, gate, as_json, blame=blame, four_arm=four_arm, warn_only=warn_only)
 
 
 def run_and_show(
@@ -193,7 +167,7 @@ def run_and_show(
 
         say(f"open the dashboard: {own_name()} dashboard --store {quote(near(gate.store_url))}\n")
         say(fit("\n".join(report.lines())))
-    raise typer.Exit(_code(outcome.exit, warn_only))
+    raise typer.Exit(exit_code(outcome.exit, warn_only))
 
 
 def plan(
@@ -246,6 +220,7 @@ def gate(
     ] = None,
     format: FormatOption = "terminal",
     out: OutOption = None,
+    no_write: Annotated[bool, typer.Option("--no-write", help="store no verdict: the store is only read")] = False,
     warn_only: WarnOnlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -258,7 +233,7 @@ def gate(
     if baseline_scores is None and variant_scores is None and not arm:
         if looks is not None:
             raise UsageError("--looks goes with files of scores; a store keeps its own looks.")
-        found = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers)
+        found = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers, keep=not no_write)
     elif gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
         raise UsageError(
             "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
@@ -276,7 +251,7 @@ def gate(
     _tell(report, form, out, found.said, found.nel)
     if out is not None:  # a log without a word of the verdict helps nobody
         say("\n".join(report.lines()))
-    raise typer.Exit(_code(found.exit, warn_only))
+    raise typer.Exit(exit_code(found.exit, warn_only))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +290,7 @@ def _from_store(
     *,
     four_arm: bool,
     peers: bool,
+    keep: bool,
 ) -> _Found:
     from qualgate.intake.nel_policy import read_nel_policy
     from qualgate.pipeline.stored import decide_again, peers_of
@@ -322,9 +298,10 @@ def _from_store(
     loaded = _loaded(gate_file)
     url = store_url(loaded.store_url if loaded else None, store)
     policy = read_nel_policy(nel_policy) if nel_policy is not None else None
-    outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm)
+    outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm, keep=keep)
     said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
-    return _Found(report=_report(url, outcome.run_id, loaded), exit=outcome.exit, nel=outcome.nel, said=said)
+    report = _report(url, outcome.run_id, loaded, of=None if keep else outcome)
+    return _Found(report=report, exit=outcome.exit, nel=outcome.nel, said=said)
 
 
 def _tell(
@@ -405,11 +382,18 @@ def _loaded(gate_file: Path | None) -> GateFile | None:
     return None if gate_file is None else load_gate_file(gate_file, files=False)
 
 
-def _report(url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False) -> Report:
-    """Findings point at the gate file that was named, else at the text that the run kept of it."""
-    from qualgate import load_report
+def _report(
+    url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False, of: Outcome | None = None
+) -> Report:
+    """Findings point at the gate file that was named, else at the text that the run kept of it. of: what was decided
+    and is in no store; None: the stored verdicts."""
+    from qualgate.report.source import source_of
+    from qualgate.report.summary import load_report
+    from qualgate.store.queries import unstored
 
-    return replace(load_report(url, run_id, gate=gate), warn_only=warn_only)
+    source = source_of(gate.path, gate.policy) if gate is not None else None
+    verdicts = unstored(of.verdicts, of.policy) if of is not None and of.policy is not None else ()
+    return replace(load_report(url, run_id, source, verdicts), warn_only=warn_only)
 
 
 def _show(found: Report, as_json: bool) -> None:
@@ -435,9 +419,3 @@ def _tell_host(report: Report, annotated: bool = False) -> None:
         tell(f"qualgate: the step summary cannot be written ({error.strerror})")
     if os.environ.get("GITHUB_ACTIONS") == "true" and not annotated:
         typer.echo(rendered(report, "annotations"), err=True, nl=False)
-
-
-def _code(true: Exit, warn_only: bool) -> int:
-    if warn_only and true:
-        tell(f"qualgate: WARN ONLY: the true exit code is {int(true)}; exiting with 0 as --warn-only asks")
-    return 0 if warn_only else int(true)

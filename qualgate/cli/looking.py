@@ -1,4 +1,4 @@
-"""What a store holds, on the terminal: `runs`, `flips` of one variant, `diff` of two runs."""
+"""Commands that show a store on the terminal: `runs`, `flips` of one variant, `diff` of two runs."""
 
 from __future__ import annotations
 

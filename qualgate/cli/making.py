@@ -26,6 +26,7 @@ def inspect(
 ) -> None:
     """Say what a checkpoint really holds: each tensor's format, size, statistics and oddities."""
     from qualgate import refmodel
+    from qualgate.engine.refusal import refusal
     from qualgate.quant import inspect as inspection
     from qualgate.report.inspection import inspection_as_json, print_inspection
     from qualgate.report.progress import shown_progress
@@ -42,7 +43,7 @@ def inspect(
         _determinism(model, determinism, as_json)
         return
     with shown_progress("tensors") as progress:
-        report = inspection.inspect(model, progress)
+        report = inspection.inspect(model, progress, refusal)
         differences, unmatched = inspection.compare(model, compare, progress) if compare else ((), ())
     if as_json:
         say(inspection_as_json(report, differences, unmatched))

@@ -124,5 +124,5 @@ def trend(
     else:
         print_trend(found, flaky)
         if not found:
-            why = "its scores are archived" if run.archived else f"it is {run.status}, or a trial"
+            why = f"it was {run.pruned}" if run.pruned else f"it is {run.status}, or a trial"
             tell(f"note: run {of} is no night that could be compared: {why}")

@@ -16,6 +16,11 @@ from qualgate.errors import UsageError
 if TYPE_CHECKING:
     from qualgate.scoring.registry import Mode
 
+ServedByOption = Annotated[
+    str | None,
+    typer.Option("--served-by", metavar="ENGINE:PYTHON", help="of --mode served: whose tool parser reads `text`"),
+]
+
 
 def score(
     cases: Annotated[Path, typer.Argument(metavar="CASES.jsonl", help="rows with `id` and what the scorer needs")],
@@ -31,6 +36,7 @@ def score(
         str | None,
         typer.Option("--dialect", help="of tool calls, for cases that declare none: hermes, mistral, …, auto"),
     ] = None,
+    served_by: ServedByOption = None,
     normalizer: Annotated[
         list[str] | None, typer.Option("--normalizer", help="of exact_match, in order; may be repeated")
     ] = None,
@@ -63,7 +69,7 @@ def score(
     _known("--lenient", lenient or [], LENIENT)
     ks = _numbers("--k", k) if k is not None else ()
     _refuse_overwriting((cases, outputs), {"--json": out, "--summary": summary})
-    chosen = choose_scorer(scorer, cast("Mode", mode), dialect=dialect, filter=filter)
+    chosen = choose_scorer(scorer, cast("Mode", mode), dialect=dialect, filter=filter, served_by=served_by)
     with shown_progress("rows") as progress:
         found = score_outputs(
             cases, outputs, chosen, metric=metric, normalizers=normalizer or (), lenient=lenient or (),

@@ -1,9 +1,11 @@
-"""The installation and its store: `dashboard`, `doctor`, `bench`."""
+"""The installation and its store: `dashboard`, `doctor`."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -20,28 +22,38 @@ from qualgate.errors.extras import needs
 def dashboard(
     gate_file: OptionalGateFile = None,
     store: StoreOption = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="on 127.0.0.1")] = 8501,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="that it listens on")] = 8501,
+    address: Annotated[
+        str, typer.Option("--address", help="that it listens on; 0.0.0.0 is every one: whoever reaches it can sign")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="a name it is reached by, through a proxy or a container"),
+    ] = None,
+    base_path: Annotated[
+        str, typer.Option("--base-path", metavar="PATH", help="where a proxy has its pages, such as /qualgate")
+    ] = "",
 ) -> None:
     """Open the reviewers' dashboard on this machine: runs, queue, flips, approve and block."""
     import importlib.util
     import signal
-    import socket
     import subprocess
 
     from qualgate.store.database import open_store
 
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError(needs("the dashboard", "dashboard"))
+    hosts, base_path = [_host_name(one) for one in allow_host or ()], _base_path(base_path)
     url = store_url_of(gate_file, store)
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
+    _check_free(address, port)
     open_store(url, create=False).close()  # one that is missing, older or newer is refused here, as `runs` does
-    say(f"dashboard: http://127.0.0.1:{port}   (Ctrl-C ends it)")
-    command = [sys.executable, "-m", "qualgate_app.serve", str(port)]
+    shown = f"[{address}]" if ":" in address else address
+    say(f"dashboard: http://{shown}:{port}{base_path and f'/{base_path}'}   (Ctrl-C ends it)")
+    if address not in ("127.0.0.1", "localhost", "::1"):
+        here = [] if address in ("0.0.0.0", "::") else [address]
+        names = ", ".join(dict.fromkeys(["localhost", "127.0.0.1", *here, *hosts]))
+        say(f"whoever reaches {shown} can sign. It answers to these names alone: {names} (--allow-host adds one)")
+    command = [sys.executable, "-m", "qualgate_app.serve", str(port), address, base_path, *hosts]
     # It ends when its input does, which closes with this process, however that ends.
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "QUALGATE_STORE": url}) as served:
         signal.signal(signal.SIGTERM, lambda *_: served.terminate())
@@ -53,10 +65,48 @@ def dashboard(
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
 
 
+def _host_name(said: str) -> str:
+    name = said.strip("[]").rstrip(".").lower()
+    if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+:[0-9a-f:.]*", name):
+        raise UsageError(
+            f"--allow-host {said!r:.80}: write a host's name or address alone, without https://, port or *, such as "
+            "--allow-host reviews.example.org"
+        )
+    return name
+
+
+def _base_path(said: str) -> str:
+    path = said.strip("/")
+    if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", path) or {".", ".."} & {*path.split("/")}:
+        raise UsageError(f"--base-path {said!r:.80}: write the path of an address alone, such as --base-path /qualgate")
+    return path
+
+
+def _check_free(address: str, port: int) -> None:
+    """UsageError where nothing can listen there."""
+    import socket
+
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(place)
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise UsageError(f"port {port} on this machine is taken ({error.strerror}); give another --port") from None
+        raise UsageError(
+            f"--address {address!r:.80}: nothing can listen there ({error}). It is an address of this machine, or "
+            "0.0.0.0 for all"
+        ) from None
+
+
 def doctor(
     gate_file: OptionalGateFile = None,
     service: Annotated[
-        bool, typer.Option("--service", help="look at a store and its pool instead: exits 13 where a run would stop")
+        bool,
+        typer.Option(
+            "--service", help="look at a store, its disks and its cluster instead: exits 13 where a run would stop"
+        ),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -92,30 +142,3 @@ def _look_at_service(gate_file: Path | None, store: str | None, as_json: bool) -
     found = service_findings(store_url(gate.store_url if gate else None, store), gate)
     say(json.dumps([asdict(finding) for finding in found], indent=2) if as_json else fit(as_text(found)))
     raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(found) else Exit.APPROVE)
-
-
-def bench(
-    name: Annotated[str | None, typer.Argument(help="a benchmark's name")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="list the benchmarks")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="fewer rounds, every goal")] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="ROW", help="one row of decode, decisions or scoring, or more"),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--json", help="write the result to this file")] = None,
-) -> None:
-    """Run one of the benchmarks behind the figures in the README."""
-    from qualgate.bench import listing, run_benchmark
-    from qualgate.report.render import write_atomically
-    from qualgate.report.screen import fit
-
-    if listed or name is None:
-        for line in listing():
-            say(fit(line))
-        return
-    result = json.dumps(run_benchmark(name, quick=quick, only=only or ()), indent=2) + "\n"
-    if out is None:
-        say(result)
-    else:
-        write_atomically(out, result)
-        say(f"written: {out}")

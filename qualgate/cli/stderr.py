@@ -1,4 +1,4 @@
-"""What a command says beside its answer: notes, faults, the error it ends with."""
+"""Messages of a command beside its answer: notes, faults, the error it ends with."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def tell(text: str, **about: Any) -> None:
     print(log_line(text, **about) if is_json() else unread(fit_error(text)), file=sys.stderr, flush=True)
 
 
+def exit_code(true: int, warn_only: bool) -> int:
+    """What a command that judges exits with: 0 under --warn-only, which tells the true code."""
+    if warn_only and true:
+        tell(f"qualgate: WARN ONLY: the true exit code is {int(true)}; exiting with 0 as --warn-only asks")
+    return 0 if warn_only else int(true)
+
+
 def tell_json(text: str, **about: Any) -> None:
     """What nobody needs to read who sits before it: told where lines are JSON."""
     from qualgate.errors.log_lines import is_json
@@ -37,7 +44,7 @@ def tell_event(event: Event) -> None:
 
     if event.what == "begun":  # progress and notes are told by who knows of no run
         trace = trace_id(event.run) if is_wanted() else ""
-        all_are_about(run=event.run, trace=trace, submission=event.submission)
+        all_are_about(run=event.run, trace=trace)
     about = {"event": event.what, "arm": event.arm, "job": event.job, "exit": event.exit}
     level = "warning" if event.what == "failed" else "info"
     tell_json(event.said, level=level, **about, run=event.run)

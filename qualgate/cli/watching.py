@@ -37,7 +37,7 @@ def metrics(
         Path | None, typer.Option("--textfile", help="write them here, for node_exporter's textfile collector")
     ] = None,
 ) -> None:
-    """Show the state of a pool and its nights as Prometheus reads it; on stdout without --port and --textfile."""
+    """Show the state of a store and its nights as Prometheus reads it; on stdout without --port and --textfile."""
     if port is not None and textfile is not None:
         raise UsageError("--port serves until it is ended, --textfile writes once: take one of the two out.")
     from qualgate.report.exposition import Exposition

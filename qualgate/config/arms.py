@@ -14,7 +14,7 @@ from qualgate.config.speculation import SpeculationEntry
 from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.errors import UsageError
 from qualgate.quantize.calibration_sets import located
-from qualgate.records.arms import Arithmetic, Kept
+from qualgate.records.arms import Arithmetic, Kept, ReadAs
 
 DTYPES = {  # as this file calls them, and as others do
     "bfloat16": ("bf16",),
@@ -87,6 +87,7 @@ def _variant_name(name: str) -> str:
 
 
 VariantName = Annotated[str, AfterValidator(_variant_name)]
+_OF_A_FOLDER = ("read_as", "allow_config", "another_model")  # keys that go with a variant's own `model`
 Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 
@@ -140,6 +141,13 @@ class Baseline(ServedKeys):
     """A LoRA adapter over it: a folder that PEFT saved, or a mapping with `merge`. Variants without a `model` of their
     own have it too, kept apart where they are quantized. Example: `adapter: ./support-lora`
     """
+    read_as: ReadAs = ABSENT
+    """The server whose reading of the folder is judged, where servers read it differently: `transformers`, `vllm`,
+    `sglang` or `llama.cpp`. Left out, such a folder is refused. Variants without a `read_as` of their own have this
+    one. Example: `read_as: vllm`
+    """
+    allow_config: Names = ABSENT
+    """Keys of a quantized baseline's configs that qualgate does not know. Example: `allow_config: [maker_notes]`"""
     quantized: bool = False
     """`true` says that you mean to hold variants against a quantized checkpoint; without it such a baseline is
     refused. Example: `quantized: true`
@@ -176,14 +184,14 @@ class Variant(ServedKeys):
                 {
                     "required": ["quantize"],
                     "properties": {
-                        **dict.fromkeys(("model", "dtype", "calibration"), False),
+                        **dict.fromkeys(("model", "dtype", "calibration", *_OF_A_FOLDER), False),
                         "adapter": {"not": _MERGED},
                     },
                 },
                 {"required": ["serve"], "properties": dict.fromkeys(("model", "quantize"), False)},
                 {
                     "anyOf": [{"required": [key]} for key in ("speculation", "kv_cache", "adapter")],
-                    "properties": dict.fromkeys(("model", "quantize", "dtype", "calibration"), False),
+                    "properties": dict.fromkeys(("model", "quantize", "dtype", "calibration", *_OF_A_FOLDER), False),
                 },
             ],
         }
@@ -194,6 +202,16 @@ class Variant(ServedKeys):
     dtype: Dtype = ABSENT
     """What the weights that are not quantized are rounded to; the baseline's where it is left out. Example: `dtype:
     float16`
+    """
+    read_as: ReadAs = ABSENT
+    """The server whose reading of the folder is judged, see the baseline's. Example: `read_as: llama.cpp`"""
+    allow_config: Names = ABSENT
+    """Keys of the folder's configs that may differ from the baseline's, or that qualgate does not know. The verdict
+    tells them. Example: `allow_config: [rope_theta]`
+    """
+    another_model: bool = ABSENT
+    """`true` says that the folder is another model on purpose (pruned, distilled): its architecture may differ from the
+    baseline's, and the verdict says so first. Example: `another_model: true`
     """
     models: Names = ABSENT
     """Of score files: what rows may call the variant in `model`, where that is several names. Example: `models:
@@ -240,6 +258,8 @@ class Variant(ServedKeys):
             )
         if self.model is None and self.dtype is not None:
             raise stated("`dtype` goes with `model`: weights that are the baseline's, quantized or not, keep its own")
+        if self.model is None and (folder_keys := [key for key in _OF_A_FOLDER if getattr(self, key) is not None]):
+            raise stated(f"`{folder_keys[0]}` goes with `model`: the baseline's own weights are read as its folder is")
         if self.model is None and self.calibration is not None:
             raise stated("`calibration` goes with `model`; a recipe names its own: quantize: {calibration: …}")
         return self

@@ -1,16 +1,25 @@
-"""What a run may spend on servers, and what their tokens cost."""
+"""The most that a run may spend on servers, and prices of tokens."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from qualgate.documents import ABSENT, Written, stated
+from qualgate.documents import ABSENT, Written, quote, stated
 from qualgate.records import Budget, Price
+from qualgate.records.served import PATIENCE
 
 MOST_PRICE, MOST_TOKENS, MOST_COST = 1e9, 10**15, 1e15
+WAIT = "([0-9]{1,4})(s|m|h)"
 PerMillion = Annotated[float, Field(ge=0, le=MOST_PRICE)]
+
+
+def _seconds(value: str) -> int:
+    if not (found := re.fullmatch(WAIT, value)) or not int(found[1]):
+        raise stated(f"`patience` is a number of seconds, minutes or hours such as 90s, 10m or 2h, not {quote(value)}")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 class PriceEntry(Written):
@@ -39,11 +48,18 @@ class BudgetEntry(Written):
     """
     currency: Annotated[str, Field(min_length=1, max_length=16, pattern=r"^[^\s\x00-\x1f]+$")] = ABSENT
     """What prices and `max_cost` are in, shown beside them. Example: `currency: EUR`"""
+    patience: Annotated[str, AfterValidator(_seconds), WithJsonSchema({"type": "string", "pattern": f"^{WAIT}$"})] = (
+        ABSENT
+    )
+    """How long a server that limits how much it is asked, or still loads its model, is waited for in a row without an
+    answer, 10 minutes unless you say so. Example: `patience: 30m`
+    """
 
     @model_validator(mode="after")
     def _says_something(self) -> BudgetEntry:
-        if self.max_tokens_total is None and self.max_cost is None and self.price is None:
-            raise stated("`budget` has `max_tokens_total`, `max_cost` or `price`, and here it has none of them")
+        said = (self.max_tokens_total, self.max_cost, self.price, self.patience)
+        if all(one is None for one in said):
+            raise stated("`budget` has `max_tokens_total`, `max_cost`, `price` or `patience`, and here it has none")
         return self
 
 
@@ -51,6 +67,12 @@ def as_price(own: PriceEntry | None, budget: BudgetEntry | None) -> Price | None
     """An arm's, else the budget's; None where neither is said."""
     said = own or (budget.price if budget else None)
     return None if said is None else Price(prompt=said.prompt, answer=said.answer)
+
+
+def as_patience(budget: BudgetEntry | None) -> float:
+    """Seconds (s)."""
+    said = budget.patience if budget else None
+    return PATIENCE if said is None else float(said)
 
 
 def as_budget(entry: BudgetEntry | None) -> Budget:

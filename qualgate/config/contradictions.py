@@ -1,4 +1,4 @@
-"""What is wrong in a gate file only when its parts, each right by itself, are put side by side."""
+"""Contradictions between parts of a gate file that are each right by themselves."""
 
 from __future__ import annotations
 
@@ -82,9 +82,7 @@ def contradictions(document: Document, model: GateFileModel) -> Iterator[Fault]:
                 f"{model.generation.repeats}",
             )
     yield from _beyond_budget(document, model)
-    critical = any(
-        rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in model.gate.rules or ()
-    )
+    critical = any(rule.tier == "critical" and METRICS[rule.metric].approves for rule in model.gate.rules or ())
     judged = any(METRICS[rule.metric].kind == "judged" for rule in model.gate.rules or ())
     if not critical and model.gate.nel_policy is None:
         why = (
@@ -153,7 +151,8 @@ def _served_twice(document: Document, model: GateFileModel) -> Iterator[Fault]:
             )  # fmt: skip
         if not arm.is_served:
             continue
-        who = (server_at(arm.endpoint), arm.serve, arm.model, str(arm.extra_body), str(arm.extra_headers))
+        more = str(arm.extra_body), str(arm.extra_headers), str(arm.extra_query)
+        who = (server_at(arm.endpoint), arm.serve, arm.model, *more)
         if who in seen:
             yield document.fault(
                 ("variants", name),

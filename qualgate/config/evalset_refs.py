@@ -1,4 +1,4 @@
-"""What a gate file's `evalsets` name: a shipped set, a file, a task of lm-eval's, or a set that others hold."""
+"""References under a gate file's `evalsets`: a shipped set, a file, a task of lm-eval's, or a set that others hold."""
 
 from __future__ import annotations
 

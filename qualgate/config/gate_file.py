@@ -31,7 +31,6 @@ from qualgate.records import (
     Drafted,
     EarlyStop,
     FourArms,
-    Lease,
     Load,
     Policy,
     Quarantine,
@@ -66,6 +65,7 @@ class GateFile:
     load: Load = field(default_factory=Load)  # how `qualgate load` asks served arms; no verdict reads it
     feedback: Path | None = None  # what users said of answers
     labels: Path | None = None  # what people prefer, by which `policy.judge` is measured
+    served_by: Mapping[str, str] | None = None  # whose tool parser reads texts: `engine` and `python`
     nel_policy: Path | None = None  # a NeMo Evaluator policy that decides in place of `policy.rules`, which is empty
     four_arm: FourArms | None = None  # a run, and what is judged of it, puts it into the policy
     sampling: Sampling = GREEDY  # of evalsets that do not say their own
@@ -78,9 +78,6 @@ class GateFile:
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # arm → what rows may call it
     subset: str = ""  # why these may be fewer than an evalset beside the gate file has
     budget: Budget = field(default_factory=Budget)  # of requests to servers
-    recording: str = ""  # the folder that keeps what is said between a run and its servers
-    replayed: bool = False  # they are not asked: what they say is taken from there
-    lease: Lease | None = None  # under which its run is made
 
 
 def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
@@ -107,6 +104,8 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         adapter=_adapter(model.baseline.adapter, path),
         arithmetic=model.arithmetic,
         served=as_served(model.baseline, path.parent, model.budget),
+        read_as=model.baseline.read_as,
+        allow_config=tuple(model.baseline.allow_config or ()),
     )
     return GateFile(
         path=path,
@@ -128,6 +127,7 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         budget=as_budget(model.budget),
         feedback=path.parent / expanded(model.feedback) if model.feedback else None,
         labels=path.parent / expanded(model.judge.labels) if model.judge else None,
+        served_by=_served_by(model, path.parent),
         nel_policy=path.parent / expanded(model.gate.nel_policy) if model.gate.nel_policy else None,
         four_arm=_four_arms(model),
         sampling=model.generation.sampling,
@@ -140,6 +140,12 @@ def load_gate_file(path: Path, *, files: bool = True) -> GateFile:
         subset=model.gate.subset or "",
         models=_models(model),
     )
+
+
+def _served_by(model: GateFileModel, folder: Path) -> Mapping[str, str] | None:
+    if not (entry := model.served_by):
+        return None
+    return {"engine": entry.engine, "python": str(folder.absolute() / expanded(entry.python))}
 
 
 def _workers(said: Workers) -> int:
@@ -264,6 +270,9 @@ def _arm(name: str, variant: Variant, baseline: ArmSpec, gate_file: Path, budget
         kv_said=variant.kv_cache is not None or baseline.kv_said,
         adapter=adapter,
         arithmetic=baseline.arithmetic,
+        read_as=variant.read_as or baseline.read_as,
+        allow_config=tuple(variant.allow_config or ()),
+        another_model=bool(variant.another_model),
     )
 
 

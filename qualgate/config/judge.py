@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from qualgate.config.budget import BudgetEntry, PriceEntry, as_price
+from qualgate.config.budget import BudgetEntry, PriceEntry, as_patience, as_price
 from qualgate.config.paths import PlainFile
 from qualgate.config.served import AskedKeys, as_asked
 from qualgate.documents import ABSENT, stated
@@ -61,7 +61,7 @@ def as_judge(entry: JudgeEntry | None, budget: BudgetEntry | None = None) -> Jud
         return None
     return Judge(
         model=entry.model,
-        served=replace(as_asked(entry), price=as_price(entry.price, budget)),
+        served=replace(as_asked(entry), price=as_price(entry.price, budget), patience=as_patience(budget)),
         rubric=entry.rubric,
         floor=entry.floor,
         max_tokens=entry.max_tokens,

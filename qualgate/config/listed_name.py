@@ -8,13 +8,13 @@ from pathlib import PurePath
 
 NAMED = ("--served-model-name", "--alias")  # of vLLM and SGLang; of llama.cpp
 OF_A_MODEL = ("--model", "--model-path")
-SERVES = ("vllm", "sglang", "qualgate")  # programs that take the model behind `serve`
+SERVES = ("vllm", "sglang")  # programs that take the model behind `serve`
 MODULES = ("vllm.entrypoints.openai.api_server", "sglang.launch_server")
 
 
 def listed_name(command: str) -> str:
-    """What is said by a flag; else, of vLLM and SGLang, the model as the command has it, and of `qualgate serve` the
-    last part of its path. "" where the command does not tell, or is none."""
+    """Return the name that a flag gives; else, of vLLM and SGLang, the model as the command has it. "" where the
+    command does not tell, or is none."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -23,14 +23,12 @@ def listed_name(command: str) -> str:
         if word in MODULES:
             return _behind(words[at:], NAMED) or _behind(words[at:], OF_A_MODEL)
         if PurePath(word).name in SERVES and words[at + 1 : at + 2] == ["serve"]:
-            return _served_by(PurePath(word).name, words[at + 2 :])
+            return _served_by(words[at + 2 :])
     return _behind(words, NAMED)
 
 
-def _served_by(program: str, words: Sequence[str]) -> str:
+def _served_by(words: Sequence[str]) -> str:
     first = next(iter(words), "")
-    if program == "qualgate":
-        return _behind(words, ("--name",)) or ("" if first.startswith("-") else PurePath(first).name)
     return _behind(words, NAMED) or (_behind(words, OF_A_MODEL) if first.startswith("-") else first)
 
 

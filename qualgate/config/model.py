@@ -1,4 +1,4 @@
-"""What a gate file may hold, as one type: behind the loader and the editor's JSON Schema alike.
+"""The gate file as one type: behind the loader and the editor's JSON Schema alike.
 
 Its sections stand beside this file: `arms`, `evalset_refs`, `rules`; `paths` says how a path is written in any.
 """
@@ -18,6 +18,7 @@ from qualgate.config.load import LoadEntry
 from qualgate.config.paths import PlainFile, StoreUrl
 from qualgate.config.rules import Gate, SloEntry
 from qualgate.documents import ABSENT, Written, nearest, planned, quote, stated
+from qualgate.evalsets import ServedByEntry
 from qualgate.records import MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
 
 COLDEST, HOTTEST = TEMPERATURES
@@ -269,6 +270,10 @@ class GateFileModel(Written):
     """Who compares answers, for rules on `judge.win`. Example: `judge: {endpoint: http://127.0.0.1:8100/v1, model:
     judge-70b, rubric: The answer that solves the problem is better., labels: labels.jsonl}`
     """
+    served_by: ServedByEntry = ABSENT
+    """Whose tool parser reads texts for `tool_call.served`, of every case that declares nothing. Where all arms are
+    served, their servers' own calls decide. Example: `served_by: {engine: vllm, python: ./vllm/bin/python}`
+    """
     four_arm: FourArmEntry = ABSENT
     """Judge baseline, quantization, speculation and both as four arms. Example: `four_arm: {parity: identical}`"""
     store: StoreUrl = "sqlite:///qualgate.db"
@@ -285,6 +290,16 @@ class GateFileModel(Written):
         the same twice. Looks on the way leave no two whole lists to hold together."""
         asked = self.gate.noise_floor
         return asked if asked is not None else self.baseline.is_served and self.gate.stop == "end"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _went(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "lease" in value:
+            raise stated(
+                "`lease` is not in qualgate any more: leave it out. Runs beyond this machine go to a Ray cluster: "
+                "`qualgate submit GATE.yaml --cluster http://HEAD:8265`"
+            )
+        return value
 
     @field_validator("version")
     @classmethod

@@ -158,7 +158,8 @@ class RuleEntry(Written):
                             bound: {"maximum": _most(metric.unit, bound)}
                             for bound in ("min", "max")
                             if bound in metric.bounds and _most(metric.unit, bound) < MOST
-                        },
+                        }
+                        | ({} if metric.kind != "likelihood" else {"max_ratio": {"exclusiveMinimum": 1}}),
                     },
                 }
                 for metric in METRICS.values()
@@ -190,6 +191,10 @@ class RuleEntry(Written):
             raise stated(
                 f"`{given[0]}: {self.bound:g}` of {self.metric} should be from {plain_number(LEAST)} to {most:g}"
                 f"{percent(self.bound, most)}"
+            )
+        if metric.kind == "likelihood" and self.bound <= 1:
+            raise stated(
+                f"`max_ratio: {self.bound:g}` of {self.metric} must be over 1, an equal variant's; 1.02 allows 2 %"
             )
         if metric.kind == "arm" and not self.per is self.evalset is self.where is None:
             raise stated(
@@ -273,7 +278,7 @@ class Gate(Written):
         json_schema_extra={  # one that is critical, by word or by default, and on quality
             "contains": {
                 "properties": {
-                    "metric": {"enum": [name for name, metric in METRICS.items() if metric.kind == "quality"]},
+                    "metric": {"enum": [name for name, metric in METRICS.items() if metric.approves]},
                     "tier": {"const": "critical"},
                 },
                 "required": ["metric"],

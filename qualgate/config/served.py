@@ -7,14 +7,15 @@ import os
 import re
 import shlex
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from qualgate.config import keys
-from qualgate.config.budget import BudgetEntry, PriceEntry, as_price
+from qualgate.config.budget import BudgetEntry, PriceEntry, as_patience, as_price
 from qualgate.config.listed_name import listed_name
 from qualgate.config.paths import SHIPPED_MODEL, TokenizerPath, expanded
 from qualgate.documents import ABSENT, Written, quote, stated
@@ -29,12 +30,17 @@ _OURS = (
     "stop", "n", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
     "frequency_penalty", "response_format", "return_token_ids", "logprobs", "prompt_logprobs",
 )  # fmt: skip
-_OUTSIDE = ("quantize", "dtype", "kv_cache", "adapter", "speculation", "calibration", "quantized")
-_WITH = (
-    "engine", "tokenizer", "api_key_env", "concurrency", "requests_per_minute", "price", "stream", "prompt_logprobs",
-    "extra_body", "extra_headers",
+_OUTSIDE = (
+    "quantize", "dtype", "kv_cache", "adapter", "speculation", "calibration", "quantized", "read_as", "allow_config",
+    "another_model",
 )  # fmt: skip
-READ_BY = ("vllm", "sglang", "qualgate")  # engines that tell a prompt's log-probs in a form that is read
+_WITH = (
+    "engine", "answered_by", "tokenizer", "api_key_env", "concurrency", "requests_per_minute", "price", "stream",
+    "parameters", "passing", "prompt_logprobs", "extra_body", "extra_headers", "extra_query", "list_models",
+    "trust_env",
+)  # fmt: skip
+Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,59}$")]  # of a parameter of requests
+READ_BY = ("vllm", "sglang")  # engines that tell a prompt's log-probs in a form that is read
 
 # For the editor's schema: what does not stand beside each other, as `ServedKeys` refuses it.
 IN_PROCESS: Any = {"properties": dict.fromkeys(("endpoint", "serve", *_WITH), False)}
@@ -69,7 +75,10 @@ def named_address(address: str) -> str:
     if parts.username or parts.password:  # not repeated
         raise stated("`endpoint` holds a user or a password; a key is named by `api_key_env: NAME`")
     if parts.query or parts.fragment:
-        raise stated("`endpoint` ends with a query or a fragment (`?…`, `#…`); what is sent is added by `extra_body`")
+        raise stated(
+            "`endpoint` ends with a query or a fragment (`?…`, `#…`): write a query as `extra_query: "
+            "{api-version: …}`, and what else is sent as `extra_body`"
+        )
     return address.rstrip("/")
 
 
@@ -118,6 +127,26 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _statuses(found: list[int]) -> list[int]:
+    if not found or any(not 400 <= one <= 599 for one in found):
+        raise stated("`passing` lists HTTP statuses from 400 to 599, such as [404, 525]")
+    return found
+
+
+def _query(query: dict[str, str]) -> dict[str, str]:
+    for name, value in query.items():
+        if keys.in_header(name, value) or keys.in_body({name: value}):
+            raise stated(f"`extra_query` has {quote(name)}: no key stands in a file; write `api_key_env: NAME`")
+        if not name or not (name + value).isprintable():
+            raise stated(f"`extra_query` has {quote(name)}, which no address can hold")
+    return query
+
+
+def _as_text(value: Any) -> Any:
+    """YAML reads a version such as 2024-10-21 as a date."""
+    return f"{value}" if isinstance(value, date) or (isinstance(value, int) and value is not True) else value
+
+
 def _listed(k: int) -> int:
     if k < -1 or k == 0:
         raise stated("`prompt_logprobs` is how many likeliest tokens are listed at each place, from 1; -1 lists all")
@@ -137,6 +166,14 @@ class AskedKeys(Written):
         ABSENT
     )
     """The name of the environment variable that holds the server's key. Example: `api_key_env: SUPPORT_KEY`"""
+    parameters: Annotated[
+        dict[Literal["max_tokens", "temperature", "top_p", "seed", "stop", "stream_options", "logprobs"], Name],
+        Field(min_length=1),
+    ] = ABSENT
+    """What the server calls otherwise, or refuses: a new name, or `omit`. An arm that leaves out `temperature`, `top_p`
+    or `seed` is compared only with one that does so too. Example: `parameters: {max_tokens: max_completion_tokens,
+    temperature: omit}`
+    """
     concurrency: Annotated[int, Field(ge=1, le=4096)] = ABSENT
     """Requests that the server is asked at once at most, 16 unless you say so; `workers.count` processes share them,
     and each asks up to 64. Example: `concurrency: 64`
@@ -155,6 +192,22 @@ class AskedKeys(Written):
         Field(json_schema_extra={"propertyNames": {"pattern": _HEADER, "not": {"pattern": keys.IN_HEADER}}}),
     ] = ABSENT
     """Headers of every request, none with a key. Example: `extra_headers: {X-Team: support}`"""
+    extra_query: Annotated[
+        dict[str, Annotated[str, BeforeValidator(_as_text)]],
+        AfterValidator(_query),
+        Field(json_schema_extra={"propertyNames": {"not": {"pattern": keys.IN_HEADER}}}),
+    ] = ABSENT
+    """What the address of every request ends with, as Azure's version of its API. Example: `extra_query: {api-version:
+    "2024-10-21"}`
+    """
+    list_models: bool = ABSENT
+    """`false` for a server that lists no models (`/models`), or lists `*` in place of their names: `model` is then not
+    looked up, and a misspelt one shows in the first answer. Example: `list_models: false`
+    """
+    trust_env: bool = ABSENT
+    """`true` sends requests through the proxy that `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY` names, but for hosts in
+    `NO_PROXY`; else no proxy is used. Example: `trust_env: true`
+    """
 
 
 class ServedKeys(AskedKeys):
@@ -162,11 +215,11 @@ class ServedKeys(AskedKeys):
 
     serve: Annotated[str, AfterValidator(_command), Field(json_schema_extra={"pattern": "\\{port\\}"})] = ABSENT
     """A command that starts such a server, with {port} where it takes its port: started from the gate file's folder
-    for this arm's answers, ended after them. `model` may be left out where the command names it, as those of vLLM,
-    SGLang and `qualgate serve` do. Example: `serve: vllm serve ./support-awq --port {port}`
+    for this arm's answers, ended after them. `model` may be left out where the command names it, as those of vLLM
+    and SGLang do. Example: `serve: vllm serve ./support-awq --port {port}`
     """
     engine: Annotated[str, Field(min_length=1, max_length=60)] = ABSENT
-    """What serves, by your word; `vllm` and `qualgate` are asked for the tokens of their answers, and one that is not
+    """What serves, by your word; `vllm` and `sglang` are asked for the tokens of their answers, and one that is not
     named is too. Example: `engine: vllm`
     """
     tokenizer: TokenizerPath = ABSENT
@@ -181,6 +234,18 @@ class ServedKeys(AskedKeys):
     """Of its tokens, by the million; left out, as `budget` says. Example: `price: {prompt: 0.15, answer: 0.6}`"""
     stream: bool = ABSENT
     """`false` asks for whole answers, of servers that cannot stream. Example: `stream: false`"""
+    passing: Annotated[
+        list[int],
+        AfterValidator(_statuses),
+        Field(json_schema_extra={"minItems": 1, "items": {"type": "integer", "minimum": 400, "maximum": 599}}),
+    ] = ABSENT
+    """HTTP statuses that may pass, so that what is answered so is asked again, beside 408, 409, 425, 429, 499, 500,
+    502, 503, 504, 520 to 524, 529 and 530. Example: `passing: [404, 525]`
+    """
+    answered_by: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] = ABSENT
+    """Names of models that may answer in place of `model`, as replies call them, where they call several. Example:
+    `answered_by: [gpt-4o-2024-08-06, gpt-4o-2024-11-20]`
+    """
     prompt_logprobs: Annotated[
         int, AfterValidator(_listed), Field(json_schema_extra={"minimum": -1, "not": {"const": 0}})
     ] = ABSENT
@@ -228,8 +293,8 @@ class ServedKeys(AskedKeys):
             raise stated("`prompt_logprobs` needs `tokenizer`: what is read is the tokens of the baseline's answer")
         if self.engine is not None and self.engine not in READ_BY:
             raise stated(
-                f"`prompt_logprobs` is read as vLLM tells it (`engine: vllm` or `qualgate`, or none named), or SGLang; "
-                f"of {quote(self.engine)} it is not in this version"
+                f"`prompt_logprobs` is read as vLLM tells it (`engine: vllm`, or none named), or SGLang; of "
+                f"{quote(self.engine)} it is not in this version"
             )
         if self.engine == "sglang" and self.prompt_logprobs < 1:
             raise stated("SGLang lists no whole vocabulary: say how many, as in `prompt_logprobs: 20`")
@@ -244,12 +309,15 @@ def as_served(entry: ServedKeys, folder: Path, budget: BudgetEntry | None = None
         as_asked(entry),
         command=entry.serve or "",
         engine=entry.engine or "",
+        answered_by=tuple(entry.answered_by or ()),
         tokenizer=_tokenizer(entry.tokenizer, folder),
         stream=entry.stream is not False,
         prompt_logprobs=entry.prompt_logprobs or 0,
         drafts=getattr(entry, "arm", None) in ("speculation", "both"),
         requests_per_minute=entry.requests_per_minute or 0.0,
         price=as_price(entry.price, budget),
+        passing=tuple(entry.passing or ()),
+        patience=as_patience(budget),
     )
 
 
@@ -262,6 +330,10 @@ def as_asked(entry: AskedKeys) -> Served:
         concurrency=entry.concurrency or CONCURRENCY,
         extra_body=json.dumps(entry.extra_body, sort_keys=True) if entry.extra_body else "",
         extra_headers=tuple(sorted(headers.items())),
+        parameters=tuple(sorted((entry.parameters or {}).items())),
+        extra_query=tuple(sorted((entry.extra_query or {}).items())),
+        list_models=entry.list_models is not False,
+        trust_env=entry.trust_env is True,
     )
 
 

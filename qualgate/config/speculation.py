@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator, model_validator
 
@@ -57,17 +57,15 @@ def _alone(key: str, *others: str) -> dict[str, Any]:
 
 
 class DraftEntry(Written):
-    """A model that drafts: the target's own weights by `quantize`, another `model`, the target's first layers
-    (`early_exit`), the upper half of its int8 codes (`high_bits`), or a draft head of the target (`head`)."""
+    """A model that drafts: the target's own weights by `quantize`, another `model`, or a draft head of the target
+    (`head`)."""
 
     model_config = {
         "json_schema_extra": {
             "oneOf": [
-                _alone("model", "early_exit", "high_bits", "head"),
-                _alone("quantize", "model", "early_exit", "high_bits", "head"),
-                _alone("early_exit", "model", "quantize", "high_bits", "head"),
-                _alone("high_bits", "model", "quantize", "early_exit", "head"),
-                _alone("head", "model", "quantize", "early_exit", "high_bits", "under"),
+                _alone("model", "head"),
+                _alone("quantize", "model", "head"),
+                _alone("head", "model", "quantize", "under"),
             ]
         }
     }
@@ -78,36 +76,34 @@ class DraftEntry(Written):
     """
     model: ModelPath = ABSENT
     """A folder of another model with the same tokenizer, quantized or not. Example: `model: ./models/support-small`"""
-    early_exit: int = Field(default=ABSENT, ge=1)
-    """How many of its target's layers draft. Example: `early_exit: 4`"""
-    high_bits: Literal[4] = ABSENT
-    """Of its target's int8 weights the upper 4 bits of each draft, where they lie: no copy of them is made. Example:
-    `high_bits: 4`
-    """
     head: Annotated[ModelPath, WrapValidator(_own_or_a_folder)] = ABSENT
-    """What drafts from the target's last hidden states: a folder that `qualgate draft train` made for the target, or
-    `own`, the layer that the target's folder holds for further tokens (MTP). Example: `head: ./heads/support`
+    """What drafts from the target's states: the folder of an EAGLE-3 head, as its authors or `speculators` write it, or
+    `own`, the layer that the target's folder holds for further tokens (MTP). Example: `head: ./heads/eagle3`
     """
     under: CascadeEntry = ABSENT
     """Who drafts for this draft. Example: `under: {draft: ngram, tokens: 8}`"""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _went(cls, value: Any) -> Any:
+        if gone := [key for key in ("early_exit", "high_bits") if isinstance(value, dict) and key in value]:
+            raise stated(
+                f"`{gone[0]}` is not in qualgate any more. Draft by the target's own weights made smaller, such as "
+                f"`{cls.example}`; what production drafts is judged by served arms (`serve`, `endpoint`)"
+            )
+        return value
+
     @model_validator(mode="after")
     def _has_one_origin(self) -> DraftEntry:
-        others = ("model", "quantize", "early_exit", "high_bits", "under")
+        others = ("model", "quantize", "under")
         if self.head is not None:
             if any(getattr(self, name) is not None for name in others):
                 raise stated("`head` drafts by itself, from its target's states: leave every other key of `draft` out")
             return self
-        if self.early_exit is not None and self.high_bits is not None:
-            raise stated("`early_exit` and `high_bits` are a draft each: put one `under` the other, or leave it out")
-        if self.early_exit is not None and (self.model is not None or self.quantize is not None):
-            raise stated("`early_exit` takes its target's own layers as they are: leave `model` and `quantize` out")
-        if self.high_bits is not None and (self.model is not None or self.quantize is not None):
-            raise stated("`high_bits` takes its target's own codes as they are: leave `model` and `quantize` out")
-        if all(getattr(self, name) is None for name in ("model", "quantize", "early_exit", "high_bits")):
+        if self.model is None and self.quantize is None:
             raise stated(
-                "a draft has `quantize` (made of its target), `model` (a folder; with `quantize` made of that), "
-                "`early_exit`, `high_bits` or `head`"
+                "a draft has `quantize` (made of its target), `model` (a folder; with `quantize` made of that), or "
+                "`head`"
             )
         return self
 
@@ -207,7 +203,7 @@ def as_record(entry: SpeculationEntry | CascadeEntry, folder: Callable[[str], st
 
 
 def _kind(draft: DraftEntry) -> Any:
-    kinds = ("head", "model", "quantize", "early_exit", "high_bits")
+    kinds = ("head", "model", "quantize")
     return next(kind for kind in kinds if getattr(draft, kind) is not None)
 
 
@@ -219,7 +215,5 @@ def _source(draft: DraftEntry | str, folder: Callable[[str], str]) -> DraftSourc
         model=folder(draft.model) if draft.model is not None else "",
         head=OWN if draft.head == OWN else folder(draft.head) if draft.head is not None else "",
         quantize=draft.quantize,
-        layers=draft.early_exit or 0,
-        bits=draft.high_bits or 0,
         under=as_record(draft.under, folder) if draft.under is not None else None,
     )

@@ -1,4 +1,4 @@
-"""What a person wrote: YAML with the line of every value, and faults that name file and line."""
+"""Documents that a person wrote: YAML with the line of every value, and faults that name file and line."""
 
 from qualgate.documents.faults import Fault, nearest, quote, refuse
 from qualgate.documents.misspelt import is_own, misspelt

@@ -1,4 +1,4 @@
-"""What a document says, as a pydantic model: every fault of it with its line, and the nearest right name."""
+"""A document as a pydantic model: every fault of it with its line, and the nearest right name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests said, gathered from an engine's events."""
+"""Answers, gathered from an engine's events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a baseline job leaves for the variants: its answers, and what its logits are recomputed from.
+"""A baseline job's files for the variants: its answers, and the states that its logits are recomputed from.
 
 `job.artifact` is a sealed safetensors file (quant/sealed_tensors.py): `lengths` int32 [rows], `tokens` int32 [all
 tokens], and `states` float32 [all tokens, width], what entered the output head at each token, rows one after the

@@ -1,5 +1,6 @@
-"""What passes over several sequences cost an arm that speculates, timed when it is loaded: from these the control of
-drafts starts, and by these it is told at which batch size drafting stops paying."""
+"""Seconds of passes over several sequences of an arm that speculates, timed when it is loaded: the control of drafts
+starts from them, and they tell at which batch size drafting stops paying.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
-from qualgate.engine.draft_part import WHOLE, Part
 from qualgate.engine.sampling import greedy
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP, READING_COST, costs_of
 from qualgate.speculation.lengths import Learned
@@ -47,28 +47,26 @@ class _Rows:
     wants: int
 
 
-def batch_costs(
-    target: Runs, tokens: int, drafts: Sequence[tuple[Runs, Part] | None], lent: int = 0
-) -> dict[str, float]:
+def batch_costs(target: Runs, tokens: int, drafts: Sequence[Runs | None], lent: int = 0) -> dict[str, float]:
     """Facts by the names in `records.speculated`, in plain steps of one sequence, and that step in seconds. tokens: γ,
-    0 where it is chosen; drafts: a level each, with what of a model, None where none runs one; lent: how many of them,
-    the first, see the text by its keys and values and read none.
+    0 where it is chosen; drafts: a level each, None where none runs a model; lent: how many of them, the first, see
+    the text by its keys and values and read none.
     """
     with threads_of_kernels() as threads:
         rows = (1, tokens + 1) if tokens else ROWS
         shapes = [(count, count * each) for count in BATCHES for each in rows if count * each <= MOST_ROWS or tokens]
-        timed = _timed(target, WHOLE, shapes, threads)
+        timed = _timed(target, shapes, threads)
         plain = timed[1, 1]
         found = {PLAIN_STEP: plain}
         found |= {f"{BATCH_COST}{count}x{of_all}": one / plain for (count, of_all), one in timed.items()}
         for at, level in enumerate(drafts, start=1):
             if level is None:
                 continue
-            steps = _timed(*level, [(count, count) for count in BATCHES], threads)
+            steps = _timed(level, [(count, count) for count in BATCHES], threads)
             found |= {f"{DRAFT_STEP_COST}{at}x{count}": one / plain for (count, _), one in steps.items()}
             if at <= lent:
                 continue
-            read = _timed(*level, [(1, TEXT)], threads)[1, TEXT]
+            read = _timed(level, [(1, TEXT)], threads)[1, TEXT]
             found[f"{READING_COST}{at}"] = max(0.0, read - steps[1, 1]) / (TEXT - 1) / plain
     return found
 
@@ -86,14 +84,14 @@ def learned_from(facts: Mapping[str, float], names: Sequence[str]) -> Learned:
     return found
 
 
-def _timed(runs: Runs, part: Part, shapes: Sequence[tuple[int, int]], threads: int) -> dict[tuple[int, int], float]:
+def _timed(runs: Runs, shapes: Sequence[tuple[int, int]], threads: int) -> dict[tuple[int, int], float]:
     """The least of a few passes of each shape (sequences, rows in all), to the tokens that they say; none of as many
     rows as one that took too long. All texts share what they see, so that it takes no memory to speak of: what is read
     anew each time is weights."""
     seen, found = POSITIONS // SLOTS, dict[tuple[int, int], float]()
     most = max(count * _own(rows // count) for count, rows in shapes)
     states, too_many = KeysValues(runs[1].kept, runs[1].scales), inf
-    with open_decoder(*runs, part=part) as (decoder, head):
+    with open_decoder(*runs) as (decoder, head):
         for count, rows in shapes:
             if rows >= too_many:
                 continue

@@ -16,7 +16,6 @@ import torch
 from qualgate.engine import dense, norms
 from qualgate.engine.attention import KeysValues, recycled
 from qualgate.engine.decoder import ModelDecoder, open_model
-from qualgate.engine.draft_part import WHOLE, Part
 from qualgate.engine.graphs import graphed
 from qualgate.engine.head import OutputHead
 from qualgate.engine.packed import PackedEngine
@@ -129,16 +128,13 @@ def open_engine(
 
 @contextmanager
 def open_decoder(
-    model: PreTrainedModel, choice: Choice, stored: str = "float32", *, part: Part = WHOLE
+    model: PreTrainedModel, choice: Choice, stored: str = "float32"
 ) -> Iterator[tuple[ModelDecoder | FastDecoder, OutputHead]]:
-    """What makes packed passes of a model that these serve, in inference mode, for the length of the block. part: of
-    what of it; NotInThisVersion where that is not all and the model does not pass through C."""
-    if not part.whole and choice.kind != "plain":
-        raise NotInThisVersion(f"Passes of a part of a model are made in C, and {choice.because}.")
+    """What makes packed passes of a model that these serve, in inference mode, for the length of the block."""
     head, in_c = OutputHead(model, choice.rounded), choice.kind == "plain"
     head.whole = choice.whole
     with open_model(model, head, stored, rounded="float32" if in_c else choice.rounded) as decoder:
-        yield FastDecoder(model, choice.seen, stored, part=part, rounded=choice.rounded) if in_c else decoder, head
+        yield FastDecoder(model, choice.seen, stored, rounded=choice.rounded) if in_c else decoder, head
 
 
 @contextmanager

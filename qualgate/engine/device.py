@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from qualgate.errors import NotHere
+from qualgate.errors import UsageError
 
 Device = Literal["cpu", "cuda"]
 Devices = str | tuple[tuple[int, ...], ...]
@@ -28,7 +28,7 @@ def choose_device(devices: Devices) -> Device:
     gpu = DRIVER.exists() and not hidden and "+cpu" not in version("torch")
     if isinstance(devices, tuple) and not gpu:
         why = f"{VISIBLE} hides them" if hidden else "this torch is built for CPUs, or there is no NVIDIA driver"
-        raise NotHere(f"`workers.devices` names GPUs, and none can be used here: {why}. Write `devices: auto`.")
+        raise UsageError(f"`workers.devices` names GPUs, and none can be used here: {why}. Write `devices: auto`.")
     return "cuda" if gpu else "cpu"
 
 

@@ -9,38 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qualgate.engine.draft_part import WHOLE, Part
 from qualgate.records import ArmSpec, Speculation
 
 if TYPE_CHECKING:
     from qualgate.engine.choice import Choice
 
 OWN_WEIGHTS = ("quantize", "model")  # kinds of proposers that hold weights beside their target's
-MADE_OF_VERIFIER = ("quantize", "early_exit", "high_bits")  # those that have its layers and heads, or the first of them
-
-
-def parts(speculation: Speculation | None) -> tuple[Part | None, ...]:
-    """Who makes the steps of each draft, a level each, the one that the target verifies first; None where no decoder
-    does. What a level says of the model that verifies it, it says of the part that does."""
-    found, verifier = list[Part | None](), WHOLE
-    for depth, level in enumerate(levels(speculation), start=1):
-        draft = level.draft
-        if draft.kind in OWN_WEIGHTS:
-            verifier = Part(holder=depth)
-        elif draft.kind == "early_exit":
-            verifier = replace(verifier, layers=draft.layers)
-        elif draft.kind == "high_bits":
-            verifier = replace(verifier, upper=True)
-        else:
-            found.append(None)
-            continue
-        found.append(verifier)
-    return tuple(found)
-
-
-def in_halves(speculation: Speculation | None) -> frozenset[int]:
-    """Whose weights are to be laid out so that their upper halves can be read alone: see `Part.holder`."""
-    return frozenset(part.holder for part in parts(speculation) if part is not None and part.upper)
 
 
 def draft_arms(arm: ArmSpec) -> tuple[ArmSpec | None, ...]:
@@ -73,12 +47,11 @@ def draft_models(arm: ArmSpec) -> tuple[ArmSpec, ...]:
 
 def lending(choice: Choice, speculation: Speculation, drafts: Sequence[Choice | None]) -> int:
     """How many levels of a cascade, from the one that the target verifies, draft in its blocks (`draft_blocks`): each
-    is the model that verifies it, in other numbers, fewer bits or layers. choice: of the target's engine; drafts:
-    likewise, a level each, None where one holds no weights of its own.
+    is the model that verifies it, in other numbers. choice: of the target's engine; drafts: likewise, a level each,
+    None where one holds no weights of its own.
     """
     for at, (level, own) in enumerate(zip(levels(speculation), drafts, strict=True)):
-        alike = own is None or (own.kind, own.numbers) == (choice.kind, choice.numbers)
-        if level.draft.kind not in MADE_OF_VERIFIER or not alike:
+        if level.draft.kind != "quantize" or own is None or (own.kind, own.numbers) != (choice.kind, choice.numbers):
             return at
     return len(drafts)
 

@@ -1,9 +1,9 @@
 """Where the keys and values of a model that drafts lie: in blocks of its own, or behind the text in its target's.
 
-A self-draft has the layers and heads of the model that verifies it, and an early exit has the first of them. Either
-sees the text by the keys and values that the target made of it, so it reads nothing before its first draft and keeps
-nothing: what it writes stands behind the text, where the target's next pass writes its own before it looks (QuantSpec
-2502.10424 and Draft & Verify 2309.08168 share them likewise). It is only a draft that sees them: no answer does.
+A self-draft has the layers and heads of the model that verifies it. It sees the text by the keys and values that the
+target made of it, so it reads nothing before its first draft and keeps nothing: what it writes stands behind the text,
+where the target's next pass writes its own before it looks (QuantSpec 2502.10424 shares them likewise). It is only a
+draft that sees them: no answer does.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""What drafts hold beside weights, keys and values while they are made and verified. Needs no torch."""
+"""Memory that drafts hold beside weights, keys and values while they are made and verified. Needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qualgate.engine.draft_arms import levels, parts
+from qualgate.engine.draft_arms import OWN_WEIGHTS, levels
 from qualgate.engine.drafting import MOST
 from qualgate.records import Speculation
 
 LOGIT, CHANCE = 4, 8  # bytes: logits are float32, what a rule draws from float64
-AT_ONCE = ("medusa", "parallel")  # layouts of heads whose drafted tokens are of one pass
 
 
 def draft_workspace(speculation: Speculation, holders: Sequence[int]) -> int:
@@ -21,14 +20,14 @@ def draft_workspace(speculation: Speculation, holders: Sequence[int]) -> int:
     holders: entries of each vocabulary, the target's and those of each level's own model, 0 where it has none.
     """
     passes, chances, verifier, row, most = list[int](), 0, holders[0], 0, MOST
-    for level, part in zip(levels(speculation), parts(speculation), strict=True):
+    for level, holder in zip(levels(speculation), holders[1:], strict=True):
         tokens = min(level.tokens or MOST, most)
         passes.append((row + tokens) * verifier)
         if level.draft.kind == "head":
-            passes.append((tokens if level.draft.layout in AT_ONCE else 1) * verifier)
+            passes.append(verifier)
             chances += tokens * verifier
-        elif part is not None:
-            verifier, row, most = holders[part.holder], 1, tokens - 1  # the target's own row is a plain step's
+        elif level.draft.kind in OWN_WEIGHTS:
+            verifier, row, most = holder, 1, tokens - 1  # the target's own row is a plain step's
             passes.append(verifier)
             chances += tokens * verifier
     if speculation.rule == "keyed":

@@ -1,4 +1,4 @@
-"""What a loaded arm is in numbers: its sizes, and what packing did to its weights."""
+"""A loaded arm in numbers: its sizes, and the effect of packing on its weights."""
 
 from __future__ import annotations
 
@@ -62,12 +62,6 @@ def with_drafts(target: ArmFootprint, drafts: Sequence[ArmFootprint], workspace:
         CACHE_TOKEN: sum(one.facts[CACHE_TOKEN] for one in (target, *drafts)),
     }
     return replace(target, facts=target.facts | facts)
-
-
-def of_part(model: ArmFootprint, share: float, made: int = 0) -> ArmFootprint:
-    """Of a draft that is this share of a model's layers: their weights are there already but for so many bytes that
-    were made of them, keys and values are not."""
-    return replace(model, facts={"memory.weights": float(made), CACHE_TOKEN: share * model.facts[CACHE_TOKEN]})
 
 
 def of_head(target: ArmFootprint, numbers: int, kept: int, dtype: torch.dtype) -> ArmFootprint:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 
 from qualgate.engine.device import VISIBLE
-from qualgate.errors import NotHere, one_line
+from qualgate.errors import UsageError, one_line
 
 TOGETHER = "QUALGATE_GPUS_TOGETHER"  # tells a worker over how many it lays a model
 SECONDS = 60  # in which a driver answers
@@ -33,7 +33,7 @@ def gpus_of(devices: Sequence[Sequence[int]]) -> tuple[str, ...]:
         return tuple(",".join(map(str, group)) for group in devices)
     left = [one.strip() for one in said.split(",")]
     if missing := [one for group in devices for one in group if one >= len(left)]:
-        raise NotHere(
+        raise UsageError(
             f"`workers.devices` names GPU {missing[0]}, and {VISIBLE}={said} leaves {len(left)}, counted from 0."
         )
     return tuple(",".join(left[one] for one in group) for group in devices)
@@ -46,7 +46,7 @@ def check_alike(devices: Sequence[Sequence[int]]) -> None:
     kinds = {number: _kind(number, gpu) for (number,), gpu in zip(alone, gpus_of(alone), strict=True)}
     if len(set(kinds.values())) > 1:
         shown = "; ".join(f"{number}: {kind}" for number, kind in kinds.items())
-        raise NotHere(
+        raise UsageError(
             f"`workers.devices` are of unlike kinds ({shown}), so that a verdict would depend on which of them a batch "
             "met. Name those of one kind."
         )
@@ -58,12 +58,12 @@ def _kind(number: int, gpu: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotHere(
+        raise UsageError(
             f"GPU {number} of `workers.devices` cannot be looked at: nvidia-smi gives {one_line(error)}. Write "
             "`devices: auto`, or mend the driver."
         ) from None
     if done.returncode or not done.stdout.strip():
-        raise NotHere(
+        raise UsageError(
             f"GPU {number} of `workers.devices` is not there: nvidia-smi says "
             f"{(done.stdout.strip() or done.stderr.strip())[:200]!r}. `nvidia-smi -L` lists those that are."
         )

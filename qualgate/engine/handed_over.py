@@ -1,4 +1,4 @@
-"""What a pass computed, handed to who drafts by it, of every row read; the target goes on with what it wants."""
+"""States of every row that a pass read, handed to the drafter; the target keeps those that it wants."""
 
 from __future__ import annotations
 

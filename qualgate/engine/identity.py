@@ -1,4 +1,4 @@
-"""What an arm is, by the content of its files. Needs no torch."""
+"""An arm's identity, by the content of its files. Needs no torch."""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@ from qualgate.quant.linear import QuantizedLinear, fuse_together
 LONGEST = 200  # characters that a store keeps
 
 
-def choose_kernels(model: nn.Module, kernels: Literal["fused", "torch"], *, halves: bool = False) -> str:
+def choose_kernels(model: nn.Module, kernels: Literal["fused", "torch"]) -> str:
     """Fuse every packed layer that a kernel of its device covers (or none, with "torch"). The model is on its device.
-    Layers that read one input (q, k and v; gate and up) are fused into one matrix where they can be. halves: see
-    `QuantizedLinear.fuse`.
+    Layers that read one input (q, k and v; gate and up) are fused into one matrix where they can be.
 
     Returns what serves: "" without packed layers, "c avx512", or, where several do, each with its number of layers:
     "c avx512 (35), torch twin: nf4 ... (1)".
@@ -27,7 +26,7 @@ def choose_kernels(model: nn.Module, kernels: Literal["fused", "torch"], *, halv
         served["torch twin: asked for"] = len(layers)
     else:
         for together in dict.fromkeys(tuple(one for one in fused_with(name) if one in layers) for name in layers):
-            served.update(fuse_together([layers[name] for name in together], halves=halves))
+            served.update(fuse_together([layers[name] for name in together]))
     served = +served  # without what serves nothing
     if len(served) == 1:
         return next(iter(served))[:LONGEST]

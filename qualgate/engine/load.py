@@ -1,9 +1,8 @@
 """From a model folder to an arm that can run.
 
 Products and sums are float32 on every device: the dtype of an arm says what its weights hold (they are rounded to it),
-not how they are multiplied. On CPUs without bfloat16 units that is 5 times faster, and it keeps the noise of the
-arithmetic far below the differences that quantization makes. With `arithmetic: served` what a server stores between
-them is rounded to that dtype as well.
+not how they are multiplied. On CPUs without bfloat16 units that is 5 times faster, and its noise is far below what
+quantization changes. With `arithmetic: served` what a server stores between them is rounded to that dtype as well.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.engine.arithmetic import check_arithmetic, stored_in, with_arithmetic
 from qualgate.engine.device import Device
-from qualgate.engine.draft_arms import draft_arms, in_halves, lending, levels, parts
-from qualgate.engine.draft_part import Part
+from qualgate.engine.draft_arms import draft_arms, lending, levels
 from qualgate.engine.draft_workspace import draft_workspace
 from qualgate.engine.gpus import together
 from qualgate.engine.identity import adapter_hash, engine_version, identify
@@ -23,10 +21,12 @@ from qualgate.engine.own_cache import own_scales, with_own_cache
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
 from qualgate.quant.adapter_folder import AdapterFolder, read_adapter_folder
+from qualgate.quant.agreement.config_keys import check_config_keys
+from qualgate.quant.agreement.tied_head import may_differ
 from qualgate.quant.cache_scheme import is_cache_scale
 from qualgate.quant.full_precision import check_floats
 from qualgate.quant.model_files import readable
-from qualgate.quant.model_folder import ModelFolder, read_model_folder
+from qualgate.quant.model_folder import ModelFolder, read_folders
 from qualgate.quant.shards import Shards
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Speculation
 
@@ -75,19 +75,18 @@ class LoadedDraft:
 def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:
     """Raise UsageError when `folder`, the model of `spec`, is a quantized checkpoint that is damaged, contradicts
     itself, cannot be run here, does not fit its architecture, is to be quantized once more, or is the baseline without
-    `quantized_baseline`; and for an adapter that is damaged or another base's. Full-precision models pass as they are:
-    loading says the rest.
-
-    Every packed layer is read, one at a time, and put into the model without its numbers, which needs torch. So does
-    reading an adapter, and the scales of an arm's keys and values.
-    """
+    `quantized_baseline`; for two output heads; for an adapter that is damaged or another base's. Every packed layer is
+    read, one at a time, and put into the model without its numbers. Loading says the rest."""
     own_scales(with_own_cache(spec, folder.files), folder, range(folder.layers or 0))
+    check_config_keys(folder.format, spec.allow_config)
     if folder.format is None:
-        if spec.adapter is not None:
-            from qualgate.engine.quantized import empty_model
+        if spec.adapter is not None or may_differ(folder.shards, folder.files.config):
+            from qualgate.engine.quantized import empty_model, tied_head
 
             with readable(folder.path):
-                _check_adapter(spec, empty_model(folder.path))
+                tied_head(folder)
+                if spec.adapter is not None:
+                    _check_adapter(spec, empty_model(folder.path))
         return
     method = folder.format.method
     if spec.is_baseline and not quantized_baseline:
@@ -97,9 +96,7 @@ def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: boo
             "what you serve today."
         )
     if spec.quantize:
-        raise UsageError(
-            f"{folder.path} is a quantized checkpoint ({method}) already. Quantize the model it was made from."
-        )
+        raise UsageError(f"{folder.path} is a {method} checkpoint already. Quantize the model it was made from.")
     if spec.adapter is not None and spec.adapter.merged:
         raise UsageError(
             f"{spec.name}: {folder.path} is a quantized checkpoint ({method}), and an adapter merged into its weights "
@@ -139,25 +136,23 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
     that would draft, or verify drafts, as its engine does not.
     """
     drafts = draft_arms(spec)
-    names = dict.fromkeys([spec.model, *(one.model for one in drafts if one is not None)])
-    folders = {name: read_model_folder(Path(name)) for name in names}
+    folders = read_folders([spec, *(one for one in drafts if one is not None)])
     _refuse_unusable_gpu(device)
     check_arithmetic(spec, folders[spec.model])
     engine, cache = engine_version(device, spec.arithmetic), Path(cache_dir)
     identity = identify(spec, folders[spec.model], sampling, engine, folders)
-    halved = in_halves(spec.speculation)
-    arm = _loaded(spec, folders[spec.model], identity, cache, device, halves=0 in halved)
+    arm = _loaded(spec, folders[spec.model], identity, cache, device)
     if spec.speculation is None:
         return arm
     _refuse_padded(arm)
 
-    def load(depth: int, one: ArmSpec) -> LoadedArm:
+    def load(one: ArmSpec) -> LoadedArm:
         folder = folders[one.model]
-        draft = _loaded(one, folder, identify(one, folder, sampling, engine), cache, device, halves=depth in halved)
+        draft = _loaded(one, folder, identify(one, folder, sampling, engine), cache, device)
         _refuse_padded(draft)
         return draft
 
-    loaded = tuple(one and load(depth, one) for depth, one in enumerate(drafts, start=1))
+    loaded = tuple(one and load(one) for one in drafts)
     return _with_drafts(arm, folders[spec.model], spec.speculation, loaded)
 
 
@@ -173,7 +168,7 @@ def _refuse_padded(arm: LoadedArm) -> None:
 def _with_drafts(
     arm: LoadedArm, folder: ModelFolder, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]
 ) -> LoadedArm:
-    """`arm` with what drafts for it, a level each. NotInThisVersion for parts of a model that is not plain."""
+    """`arm` with what drafts for it, a level each."""
     import torch
 
     from qualgate.engine.batch_costs import batch_costs
@@ -181,70 +176,41 @@ def _with_drafts(
     from qualgate.engine.head import OutputHead
     from qualgate.engine.pass_costs import pass_costs
 
-    beside, head, steps = list[ArmFootprint](), None, _stepping(arm, speculation, drafts)
-    for level, model, step in zip(levels(speculation), drafts, steps, strict=True):
+    beside, head = list[ArmFootprint](), None
+    for level, model in zip(levels(speculation), drafts, strict=True):
         if level.draft.kind == "head":
             head = _head(arm, folder, level)
-            beside.append(of_head(arm.footprint, head.numbers, head.folder.kept, getattr(torch, arm.spec.dtype)))
+            beside.append(of_head(arm.footprint, head.numbers, head.folder.shape.kept, getattr(torch, arm.spec.dtype)))
         elif model is not None:
             beside.append(model.footprint)
-        elif step is not None:
-            beside.append(_footprint_of_part(arm.spec.name, *step))
     runs = [(model.model, model.choice) if model else None for model in drafts]
     entries = [OutputHead(one.model).vocabulary if one else 0 for one in (arm, *drafts)]
     sizes = with_drafts(arm.footprint, beside, draft_workspace(speculation, entries))
     costs = pass_costs((arm.model, arm.choice), speculation, runs, head)
     lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
-    stepping = [step and ((step[0].model, step[0].choice), step[1]) for step in steps]
-    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, stepping, lent)
+    costs |= batch_costs((arm.model, arm.choice), speculation.tokens, runs, lent)
     draft = LoadedDraft(spec=speculation, arms=drafts, head=head)
     ahead = head.folder.ahead if head is not None else None
     left_out = {name: count for name, count in sizes.left_out.items() if ahead is None or not ahead.holds(name)}
     return replace(arm, footprint=replace(sizes, facts=sizes.facts | costs, left_out=left_out), draft=draft)
 
 
-def _stepping(
-    arm: LoadedArm, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]
-) -> list[tuple[LoadedArm, Part] | None]:
-    """Of each level the model that makes its steps, and what of it does; None where none does."""
-    found = list[tuple[LoadedArm, Part] | None]()
-    for part in parts(speculation):
-        holder = None if part is None else (arm, *drafts)[part.holder]
-        found.append(None if part is None or holder is None else (holder, part))
-    return found
-
-
-def _footprint_of_part(name: str, holder: LoadedArm, part: Part) -> ArmFootprint:
-    from qualgate.engine.footprint import of_part
-    from qualgate.engine.high_bits import bytes_made
-
-    if holder.choice.kind != "plain":
-        raise NotInThisVersion(
-            f"{name}: passes of a model's first layers or upper bits alone are made in C, and {holder.spec.model} does "
-            f"not pass through it: {holder.choice.because}. Draft by `quantize` or another `model`."
-        )
-    layers = len(holder.choice.seen)
-    made = bytes_made(name, holder.model, part.layers) if part.upper else 0
-    return of_part(holder.footprint, (part.layers or layers) / layers, made)
-
-
 def _head(arm: LoadedArm, folder: ModelFolder, level: Speculation) -> LoadedHead:
     import torch
 
     from qualgate.engine.draft_heads.folder import head_of_draft
-    from qualgate.engine.draft_heads.loading import check_fits, load_head, load_own, target_of
+    from qualgate.engine.draft_heads.loading import check_fits, load_head, load_own
 
     head = head_of_draft(level.draft, folder)
-    check_fits(arm.spec, target_of(arm.spec, arm.identity), arm.model, arm.choice, head, level.tokens)
+    check_fits(arm.spec, arm.model, arm.choice, head)
     if head.ahead is not None:
         return load_own(head, head.ahead, arm.model, arm.choice, getattr(torch, arm.spec.dtype))
-    return load_head(head, len(arm.choice.seen))
+    embedding: Any = arm.model.get_input_embeddings()
+    return load_head(head, len(arm.choice.seen), embedding.weight)
 
 
-def _loaded(
-    spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device, *, halves: bool
-) -> LoadedArm:
-    """`spec` alone, whoever drafts for it. halves: see `choose_kernels`."""
+def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:
+    """`spec` alone, whoever drafts for it."""
     import torch
 
     from qualgate.engine.adapters import keep_apart
@@ -266,7 +232,7 @@ def _loaded(
         spread(model, [torch.device(device, at) for at in range(count)])
     else:
         torch.nn.Module.to(model, torch.device(device))
-    kernel = choose_kernels(model, spec.kernels, halves=halves)
+    kernel = choose_kernels(model, spec.kernels)
     if adapter is not None and found.beside:
         keep_apart(model, adapter, dtype)
     floats = weights_held(model, dtype)
@@ -336,6 +302,7 @@ def _read(spec: ArmSpec, folder: ModelFolder, adapter: AdapterFolder | None, cac
 
     from qualgate.engine.overflow import check_weights_fit
 
+    check_config_keys(folder.format, spec.allow_config)
     dtype, on_disk, quantized, weights = getattr(torch, spec.dtype), folder.shards.nbytes, 0, folder.parameters
     stability: dict[str, WeightStability] = {}
     if folder.format is not None:
@@ -393,7 +360,7 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     from transformers.utils import logging
 
     from qualgate.engine.plain_decoder import PLAIN
-    from qualgate.engine.quantized import plain_config
+    from qualgate.engine.quantized import plain_config, tied_head
     from qualgate.engine.unexpected import known_to_be_unused, left_out_of
 
     logging.disable_progress_bar()
@@ -428,6 +395,8 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
             f"{missing[0]}. Fetch or save this checkpoint again."
         )
     check_floats(folder.shards, (name for name, _ in model.named_buffers()), known_to_be_unused(folder, model))
+    if tied_head(folder) == "embedding":
+        model.get_output_embeddings().weight = model.get_input_embeddings().weight
     left_out = left_out_of(folder, model, report["unexpected_keys"])
     held = {id(one.weight) for one in model.modules() if narrow and type(one) in (torch.nn.Linear, torch.nn.Embedding)}
     for parameter in model.parameters():

@@ -49,4 +49,4 @@ def own_scales(spec: ArmSpec, folder: ModelFolder, layers: Iterable[int]) -> dic
             "(layers.0.self_attn.k_scale). Fetch or save this checkpoint again, or write `kv_cache: fp8`, which holds "
             "them by scales of 1."
         )
-    return found
+    return found if any(pair != (1.0, 1.0) for pair in found.values()) else {}

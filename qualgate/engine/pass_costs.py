@@ -1,4 +1,4 @@
-"""What passes of an arm that speculates cost, timed when it is loaded: the numbers by which a speed-up is foretold."""
+"""Seconds of the passes of an arm that speculates, timed when it is loaded: a speed-up is foretold by them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
 from qualgate.engine.choice import Choice, open_decoder, threads_of_kernels
-from qualgate.engine.draft_arms import levels, parts
-from qualgate.engine.draft_part import WHOLE, Part
+from qualgate.engine.draft_arms import levels
 from qualgate.engine.drafting import MOST
 from qualgate.engine.sampling import greedy
 from qualgate.records import Speculation
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 POSITIONS = 128  # that a row sees
 ROWS = (2, 3, 5, 9, 17, MOST + 1)  # of a verification, where γ is chosen as it runs
 TIMES = 5
+DRAFTED = 5  # tokens of a draft whose length nobody says
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +58,23 @@ def pass_costs(
     for nothing.
     """
     with threads_of_kernels() as threads:
-        plain, found = _seconds(target, WHOLE, 1, threads), dict[str, float]()
-        for at, (level, part) in enumerate(zip(levels(speculation), parts(speculation), strict=True), start=1):
-            runs = None if part is None else (target, *drafts)[part.holder]
+        plain, found = _seconds(target, 1, threads), dict[str, float]()
+        for at, (level, runs) in enumerate(zip(levels(speculation), drafts, strict=True), start=1):
             if level.draft.kind == "head" and head is not None:
                 found[f"{DRAFT_COST}{at}"] = _seconds_of_head(target, head, level.tokens, threads) / plain
             else:
-                found[f"{DRAFT_COST}{at}"] = _seconds(runs, part, 1, threads) / plain if runs and part else 0.0
+                found[f"{DRAFT_COST}{at}"] = _seconds(runs, 1, threads) / plain if runs else 0.0
         for rows in (speculation.tokens + 1,) if speculation.tokens else ROWS:
-            found[f"{VERIFY_COST}{rows}"] = _seconds(target, WHOLE, rows, threads) / plain
+            found[f"{VERIFY_COST}{rows}"] = _seconds(target, rows, threads) / plain
     return found
 
 
-def _seconds(runs: Runs, part: Part, rows: int, threads: int) -> float:
-    """The least of a few passes over so many rows of one text, to the tokens that they say. part: see
-    `open_decoder`."""
+def _seconds(runs: Runs, rows: int, threads: int) -> float:
+    """The least of a few passes over so many rows of one text, to the tokens that they say."""
     blocks = -(-(POSITIONS + rows) // SLOTS)
     asked, taken = _Rows(_Text(range(blocks)), POSITIONS, [0] * rows, rows), list[float]()
     states = KeysValues(runs[1].kept, runs[1].scales)
-    with open_decoder(*runs, part=part) as (decoder, head):
+    with open_decoder(*runs) as (decoder, head):
         for _ in range(1 + TIMES):  # the first makes what it keeps
             began = perf_counter()
             greedy(head.logits(decoder.forward(batch([asked], blocks), states, threads))).tokens.tolist()
@@ -87,7 +85,7 @@ def _seconds(runs: Runs, part: Part, rows: int, threads: int) -> float:
 def _seconds_of_head(target: Runs, head: LoadedHead, tokens: int, threads: int) -> float:
     """The least of a few drafts of a head for one text, over the tokens of each. tokens: γ, 0: as many as pay."""
     model, choice = target
-    prompt, taken, drafted = [0] * POSITIONS, list[float](), tokens or head.folder.tokens
+    prompt, taken, drafted = [0] * POSITIONS, list[float](), tokens or DRAFTED
     blocks = -(-(POSITIONS + TIMES + 1 + drafted) // SLOTS)
     with open_decoder(model, choice) as (_, output):
         embed = model.get_input_embeddings()

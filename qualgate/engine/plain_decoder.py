@@ -17,12 +17,9 @@ import torch
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch
 from qualgate.engine.dense import DenseLinear
-from qualgate.engine.draft_part import WHOLE, Part
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.records import Overflow
 from qualgate_kernels.cpu.decode import PLACES, Decode, unfit
-from qualgate_kernels.cpu.halves import upper_half
-from qualgate_kernels.cpu.layout import Prepared
 from qualgate_kernels.paged import Seen
 from qualgate_kernels.plain_decoder import DecoderLayer, PlainDecoder, Products
 
@@ -47,19 +44,17 @@ class FastDecoder:
         seen: dict[int, Seen],
         stored: str = "float32",
         *,
-        part: Part = WHOLE,
         rounded: str = "float32",
     ) -> None:
-        """Unfit for another model. stored: what a server stores activations in; part: of which layers, before the last
-        norm, and whether layers whose codes lie in halves are read by the upper ones; rounded: see `Choice`."""
+        """Unfit for another model. stored: what a server stores activations in; rounded: see `Choice`."""
         if model.config.model_type not in PLAIN:
             raise Unfit(f"{model.config.model_type} is no plain decoder")
         if model.config.hidden_act not in ("silu", "swish"):
             raise Unfit(f"its feed-forward's activation is {model.config.hidden_act}")
         self._body: Any = model.model
         config: Any = model.config
-        self._layers = self._body.layers[: part.layers]
-        layers = tuple(_layer(layer, seen[index], part.upper) for index, layer in enumerate(self._layers))
+        self._layers = self._body.layers
+        layers = tuple(_layer(layer, seen[index]) for index, layer in enumerate(self._layers))
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         self._rounded = rounded
         cosines, sines = self._angles(POSITIONS)
@@ -184,7 +179,7 @@ def _names(at: int, layer: Any) -> dict[str, Any]:
     }
 
 
-def _layer(layer: Any, seen: Seen, upper: bool) -> DecoderLayer:
+def _layer(layer: Any, seen: Seen) -> DecoderLayer:
     attention, feed = layer.self_attn, layer.mlp
     fused_heads, fused_gates = getattr(attention, "qkv_proj", None), getattr(feed, "gate_up_proj", None)
     names = {name for name, _ in layer.named_children()}
@@ -192,11 +187,11 @@ def _layer(layer: Any, seen: Seen, upper: bool) -> DecoderLayer:
         raise Unfit(f"its layers hold {', '.join(sorted(names))}")
     return DecoderLayer(
         heads=_products(
-            [fused_heads] if fused_heads is not None else [attention.q_proj, attention.k_proj, attention.v_proj], upper
+            [fused_heads] if fused_heads is not None else [attention.q_proj, attention.k_proj, attention.v_proj]
         ),
-        out=_products([attention.o_proj], upper),
-        gates=_products([fused_gates] if fused_gates is not None else [feed.gate_proj, feed.up_proj], upper),
-        down=_products([feed.down_proj], upper),
+        out=_products([attention.o_proj]),
+        gates=_products([fused_gates] if fused_gates is not None else [feed.gate_proj, feed.up_proj]),
+        down=_products([feed.down_proj]),
         attention_norm=layer.input_layernorm.weight,
         feed_norm=layer.post_attention_layernorm.weight,
         query_norm=_weight(getattr(attention, "q_norm", None)),
@@ -208,14 +203,14 @@ def _layer(layer: Any, seen: Seen, upper: bool) -> DecoderLayer:
 DROPOUTS = {"resid_attn_dropout", "resid_mlp_dropout"}  # of Phi-3, which do nothing in evaluation
 
 
-def _products(modules: list[Any], upper: bool) -> Products:
+def _products(modules: list[Any]) -> Products:
     """One product for layers that were fused into one matrix, else one each."""
     parts = [list(part) for _, part in groupby(modules, key=lambda module: id(_together(module) or module))]
     for part in parts:
         together = _together(part[0])
         if together is not None and together.extents != [module.out_features for module in part]:
             raise Unfit("layers that read one input were fused with others")
-    return Products(weights=tuple(_layout(part[0], upper) for part in parts), biases=tuple(map(_bias, parts)))
+    return Products(weights=tuple(_layout(part[0]) for part in parts), biases=tuple(map(_bias, parts)))
 
 
 def _together(module: Any) -> Any:
@@ -229,13 +224,13 @@ def _bias(part: list[Any]) -> torch.Tensor | None:
     return torch.cat([torch.zeros(one.out_features) if one.bias is None else one.bias.detach() for one in part])
 
 
-def _layout(module: Any, upper: bool) -> Any:
+def _layout(module: Any) -> Any:
     if isinstance(module, DenseLinear):
         return module.prepared
     layout = module.layout if isinstance(module, QuantizedLinear) else None
     if layout is None:
         raise Unfit(f"a {type(module).__name__} that no kernel in C multiplies")
-    return upper_half(layout) if upper and isinstance(layout, Prepared) and layout.halves else layout
+    return layout
 
 
 def _weight(norm: Any) -> torch.Tensor | None:

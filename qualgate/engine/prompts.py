@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from qualgate.engine import loglikelihood_windows
 from qualgate.engine.chat_template import TemplateFault, render_chat
 from qualgate.errors import UsageError
+from qualgate.quant.agreement.templates import DEFAULT, templates
 from qualgate.quant.model_files import TEMPLATE_FILE, ModelFiles
 from qualgate.records import Case, Window
 
@@ -27,8 +28,15 @@ def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
 
     A plain fast tokenizer is made of what was read already. Any other is left to transformers, which knows a class and
     files for each and opens them itself: tokenizer_config.json three times, tokenizer.json up to three times,
-    config.json, and each other file of the tokenizer once.
+    config.json, and each other file of the tokenizer once. Its chat templates are those of the files given.
     """
+    made = _loaded(files)
+    named = templates(files)
+    made.chat_template = named if named.keys() - {DEFAULT} else named.get(DEFAULT)
+    return made
+
+
+def _loaded(files: ModelFiles) -> PreTrainedTokenizerBase:
     settings = files.json("tokenizer_config.json")
     plain = settings.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
     if plain and files.has("tokenizer.json") and files.config.get("model_type") == "llama":
@@ -57,7 +65,7 @@ _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 
 def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
     """What PreTrainedTokenizerFast.from_pretrained makes of the folder, without opening a file; None where more than
-    tokenizer.json, tokenizer_config.json and chat_template.jinja would have a say.
+    tokenizer.json, tokenizer_config.json would have a say.
 
     Where the vocabulary has over 100,000 entries transformers looks into config.json once more, for its model_type.
     """
@@ -69,7 +77,7 @@ def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
     named = {key: settings.pop(key) for key in _NAMED_TOKENS if key in settings}
     if (
         settings.keys() - _PLAIN_SETTINGS
-        or any((files.path / name).exists() for name in (*legacy, "additional_chat_templates"))
+        or any((files.path / name).exists() for name in legacy)
         or not all(token is None or isinstance(token, str) for token in named.values())
     ):
         return None

@@ -10,9 +10,8 @@ import torch
 
 from qualgate.engine.batch_costs import learned_from
 from qualgate.engine.choice import open_decoder
-from qualgate.engine.draft_arms import lending, levels, parts
+from qualgate.engine.draft_arms import lending, levels
 from qualgate.engine.draft_blocks import LentBlocks, OwnBlocks
-from qualgate.engine.draft_heads.medusa import MedusaHeads
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.graphs import graphed
@@ -51,12 +50,12 @@ def _reading(
     requests: Sequence[Request],
     stop_ids: frozenset[int],
     draws: Draws | Ruling | None,
-) -> Iterator[DraftHead | MedusaHeads]:
+) -> Iterator[DraftHead]:
     """The draft head of an arm, which is handed what its engine reads for the length of the block."""
     assert arm.draft is not None, f"nobody drafts for {arm.spec.name}"
     loaded = arm.draft.head
     assert loaded is not None, "loading gives every level of this kind a head"
-    most = max(1, room() // (BYTES * max(1, loaded.folder.kept) * SLOTS))
+    most = max(1, room() // (BYTES * loaded.folder.shape.kept * SLOTS))
     proposer = loaded.proposer(
         name,
         engine.head,
@@ -104,16 +103,14 @@ def open_proposers(
     vocabulary = min(head.vocabulary for head in heads)
     with ExitStack() as stack:
         lent = lending(arm.choice, draft.spec, [model and model.choice for model in draft.arms])
-        steps = parts(draft.spec)
         for at, level in reversed(list(enumerate(levels(draft.spec)))):
-            name, part = level.names[0], steps[at]
-            model = None if part is None else (arm, *draft.arms)[part.holder]
+            name, model = level.names[0], draft.arms[at]
             if level.draft.kind == "head":
                 proposer = stack.enter_context(_reading(name, arm, engine, requests, stop_ids, chances))
-            elif part is None or model is None:
+            elif model is None:
                 proposer = Ngram() if level.draft.kind == "ngram" else _suffix(draft, at)
             else:
-                decoder, head = stack.enter_context(open_decoder(model.model, model.choice, part=part))
+                decoder, head = stack.enter_context(open_decoder(model.model, model.choice))
                 most = max(1, room() // (model.choice.position_bytes * SLOTS))
                 own = min(most, blocks_for(requests, engine.limits))
                 proposer = DraftModel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,8 +13,11 @@ import torch
 from torch import nn
 
 from qualgate.engine.unexpected import known_to_be_unused, left_out_of, own_names
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.formatting import counted
+from qualgate.quant.agreement.config_keys import check_quant_type, check_status
+from qualgate.quant.agreement.plain_layers import Module, check_plain
+from qualgate.quant.agreement.tied_head import Head, chosen_head, may_differ
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.readers import Layer
@@ -22,6 +26,9 @@ from qualgate_kernels.dequantize import dequantize_torch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+
+
+_EXPERT = re.compile(r"\.experts\.\d+\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,6 +53,11 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
     checkpoint = read_checkpoint(folder.shards, folder.format, weightless=weightless)
     check_runnable(checkpoint)
     model = empty_model(path)
+    head = tied_head(folder, model.config)
+    plain = [name.removesuffix(".weight") for name in checkpoint.tensors if name.endswith(".weight")]
+    check_status(checkpoint.format, folder.read_as)
+    check_quant_type(checkpoint.format)
+    check_plain(checkpoint.format, _modules(model), checkpoint.layers, plain, folder.read_as)
     unused, strange = known_to_be_unused(folder, model), checkpoint.tensors.keys() - own_names(model)
     packed_bytes = 0
     floats = {
@@ -54,6 +66,8 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
     experts: dict[str, list[torch.Tensor]] = {}
     for name, layer in checkpoint.layers.items():
         module = _submodule(model, name)
+        if head == "embedding" and module is model.get_output_embeddings():
+            continue
         if isinstance(module, nn.Linear):
             _check_shape(path, name, layer, (module.out_features, module.in_features))
             _put(
@@ -86,6 +100,37 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
     return LoadedCheckpoint(model=model, packed_bytes=packed_bytes, weights=count, left_out=left_out)
 
 
+def tied_head(folder: ModelFolder, whole: PreTrainedConfig | None = None) -> Head | None:
+    """See `chosen_head`; None as well where the config ties nothing. `whole`, the model's config, ties no longer where
+    it is "file". UsageError for a config that transformers cannot read."""
+    if not may_differ(folder.shards, folder.files.config) and "output.weight" not in folder.shards.entries:
+        return None
+    try:
+        whole = whole or plain_config(folder.path)
+    except Exception as error:  # whatever a config can make its class do
+        raise UsageError(f"transformers cannot read {folder.path}: {one_line(error)}") from error
+    config = whole.get_text_config(decoder=True)
+    head = chosen_head(folder.shards, folder.format, folder.read_as) if config.tie_word_embeddings else None
+    if head == "file":
+        whole.tie_word_embeddings = config.tie_word_embeddings = False
+    return head
+
+
+def _modules(model: PreTrainedModel) -> list[Module]:
+    """Those that a quantized checkpoint may hold packed."""
+    head = model.get_output_embeddings()
+    return [
+        Module(
+            name=name,
+            classes=tuple(kind.__name__ for kind in type(module).__mro__ if issubclass(kind, nn.Module)),
+            is_head=module is head,
+            is_embedding=isinstance(module, nn.Embedding),
+        )
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.Embedding)
+    ]
+
+
 def _numbers(layer: Layer) -> torch.Tensor:
     """float32 [out_features, in_features]."""
     weight = layer.weight
@@ -96,12 +141,13 @@ def empty_model(folder: Path) -> PreTrainedModel:
     """The architecture without its weights; buffers that it computes itself are there. UsageError where a config gives
     none."""
     from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     try:
         config = plain_config(folder)
-        with _weightless():
+        with _weightless(), no_init_weights():
             return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except MemoryError:
         raise
@@ -184,6 +230,13 @@ def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torc
     named = dict(model.named_parameters(remove_duplicate=False))
     found = {id(parameter) for name, parameter in named.items() if name not in empty or name in floats}
     missing = sorted(name for name, parameter in named.items() if id(parameter) not in found)  # nor tied to one found
+    apart = next((name for name in floats if _EXPERT.search(name)), "") if missing else ""
+    if apart and "experts" in missing[0]:
+        raise NotInThisVersion(
+            f"{folder} holds its experts one by one as floats ({apart}), and {type(model).__name__} has them in one "
+            f"tensor ({missing[0]}): a quantized checkpoint with such experts is not put together in this version. "
+            "Judge it by the answers of the server that serves it (`served`)."
+        )
     if missing:
         raise UsageError(
             f"{folder} lacks {counted(len(missing), 'tensor')} that its architecture needs, among them {missing[0]}. "

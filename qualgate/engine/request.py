@@ -1,4 +1,4 @@
-"""What an engine is asked, and what it tells while it answers: all that those above it see of it."""
+"""An engine's requests and events: all that those above it see of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other variants answered to a job's cases: drafts for those that come after them.
+"""Other variants' answers to a job's cases: drafts for those that come after them.
 
 A variant leaves its token ids beside the baseline's artifact, as `job-3.safetensors.NAME`. They decide nothing, for the
 model verifies every draft: what is missing, damaged or of other cases is not read, and nothing is said of it.

@@ -1,4 +1,4 @@
-"""What is done to a request's logits before a token of them is chosen: penalties, and the mask of a constraint.
+"""Changes to a request's logits before a token of them is chosen: penalties, and the mask of a constraint.
 
 Both hang on the answer so far, drafted tokens included, so each row of a pass has its own. They are asked for with the
 text before that row and no other news: what a penalty counts it counts afresh, what a mask keeps it holds against that

@@ -1,4 +1,4 @@
-"""What a folder's files hold beyond the architecture that its config names."""
+"""Tensors in a folder's files beyond the architecture that its config names."""
 
 from __future__ import annotations
 
@@ -29,4 +29,5 @@ def left_out_of(folder: ModelFolder, model: PreTrainedModel, unexpected: Iterabl
     """See `ArmFootprint.left_out`. unexpected: names that loading found no place for. UsageError as of `left_out`."""
     known, own = known_to_be_unused(folder, model), own_names(model)
     silent = (name for name in folder.shards.entries if known.search(name) or REBUILT.search(name))
-    return left_out(folder.shards, {*unexpected, *(name for name in silent if name not in own)}, known)
+    beside = {file: count for file, count in folder.beside.items() if count}
+    return left_out(folder.shards, {*unexpected, *(name for name in silent if name not in own)}, known) | beside

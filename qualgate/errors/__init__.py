@@ -1,8 +1,7 @@
 """Every error a user can cause or meet, and every exit code.
 
 QualgateError
-├── UsageError          exit 64   what the user wrote: gate file, evalset, model folder, command line
-├── NotHere             exit 64   what this machine lacks and another may have: a package, a GPU, memory, a key
+├── UsageError          exit 64   what the user wrote, or what this machine lacks
 ├── NotInThisVersion    exit 64   a key of the design that this version recognises and refuses
 ├── StoreVersionError   exit 64   the store's schema and the program's disagree
 ├── EvidenceMissing     exit 12   there is nothing stored that a verdict could rest on
@@ -46,10 +45,6 @@ class UsageError(QualgateError):
     """What the user supplied cannot be used as it stands."""
 
 
-class NotHere(UsageError):
-    """This machine lacks what is asked for; a node of a pool leaves it to others."""
-
-
 class NotInThisVersion(UsageError):
     """A key or value of the design that this version recognises and does not serve yet."""
 
@@ -82,13 +77,6 @@ class Interrupted(QualgateError):
     def __init__(self, message: str, exit: Exit = Exit.INTERRUPTED) -> None:
         super().__init__(message)
         self.exit = exit
-
-
-def is_lack(error: BaseException | None) -> bool:
-    """Whether it says that this machine lacks something; of packages every refusal comes of an ImportError."""
-    while error is not None and not isinstance(error, NotHere | ImportError):
-        error = error.__context__
-    return error is not None
 
 
 def close_names(name: str, names: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:

@@ -1,7 +1,7 @@
-"""What commands tell beside their answer, as JSON lines for whoever collects logs (`QUALGATE_LOG=json`).
+"""JSON lines beside a command's answer, for log collectors (`QUALGATE_LOG=json`).
 
 A line is an object with `time`, `level` and `message`, and what it is about where that is known: `event`, `run`, `arm`,
-`job`, `node`, `submission`, `exit`. What a secret of the environment holds is in none of them.
+`job`, `exit`. What a secret of the environment holds is in none of them.
 """
 
 from __future__ import annotations
@@ -40,15 +40,6 @@ def log_line(message: str, level: Level = "info", **about: Any) -> str:
     for secret in _secrets():
         line = line.replace(json.dumps(secret)[1:-1], "…".encode("ascii", "backslashreplace").decode())
     return line
-
-
-def read_line(line: str) -> dict[str, Any] | None:
-    """A line of ours; None for any other text."""
-    try:
-        found = json.loads(line) if line.startswith('{"time"') else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("message"), str) else None
 
 
 def _secrets() -> list[str]:

@@ -1,4 +1,4 @@
-"""What to say of a path where there is not what was looked for: the nearest one there is, and what to type instead."""
+"""Messages for a path that is not there: the nearest one that is, and the command to type instead."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ a variant calibrated on the cases that judge it has seen its exam.
 """
 
 from qualgate.evalsets.cases import identity_faults, misspelt_keys
-from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile
+from qualgate.evalsets.header import NAME, CalibrationFile, EvalsetFile, ServedByEntry
 from qualgate.evalsets.places import is_path, kind_of, locate, lying_in, name_of, own_path, shipped, shipped_folder
 from qualgate.evalsets.sets import (
     added_beside,
@@ -24,6 +24,7 @@ __all__ = [
     "NAME",
     "CalibrationFile",
     "EvalsetFile",
+    "ServedByEntry",
     "added_beside",
     "asked_again",
     "check",

@@ -1,8 +1,8 @@
-"""What NAME.yaml says of a set: an evalset, or a calibration set."""
+"""The header of an evalset or a calibration set: NAME.yaml."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -60,6 +60,18 @@ class CalibrationFile(SetFile):
     """Says that quantizers may see it, and that it judges nothing. Example: `kind: calibration`"""
 
 
+class ServedByEntry(Written):
+    """Whose tool parser reads texts for `tool_call.served`: that of a server's own Python environment."""
+
+    example: ClassVar = "{engine: vllm, python: /opt/vllm/bin/python}"
+    engine: Literal["vllm", "sglang"]
+    """The server. Example: `engine: vllm`"""
+    python: str = Field(min_length=1)
+    """The interpreter of an environment in which it is installed; in an evalset's YAML an absolute path. It runs in a
+    sandbox. Example: `python: /opt/vllm/bin/python`
+    """
+
+
 class EvalsetFile(SetFile):
     """NAME.yaml of an evalset."""
 
@@ -76,9 +88,9 @@ class EvalsetFile(SetFile):
     template teaches, and where that tells of none, any dialect that reads calls. Example: `dialect: mistral`
     """
 
-    served_by: Literal["vllm", "sglang"] = ABSENT
-    """Whose parser `tool_call.served` follows, of every case that declares nothing. Without it, SGLang's where an arm
-    is served with `engine: sglang`, else vLLM's. Example: `served_by: sglang`
+    served_by: ServedByEntry = ABSENT
+    """Whose tool parser reads texts for `tool_call.served`, of every case that declares nothing. Example: `served_by:
+    {engine: vllm, python: /opt/vllm/bin/python}`
     """
 
     reasoning: str = ABSENT
@@ -198,6 +210,8 @@ def added_to_cases(header: SetFile, simulation: Sources = ()) -> dict[str, Any]:
     if not isinstance(header, EvalsetFile):
         return {}
     added = {name: said for name in ADDED if (said := getattr(header, name))}
+    if header.served_by:
+        added["served_by"] = header.served_by.model_dump()
     return added | {"simulation": content_hash(simulation)} if simulation else added
 
 

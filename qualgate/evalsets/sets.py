@@ -198,8 +198,8 @@ def _hash_faults(document: Document, header: SetFile, sha256: str, path: Path) -
 
 def notes(found: Evalset) -> Iterator[str]:
     """What is odd in a set and no fault: keys that nothing reads, cases with an expected call that its own tool's
-    schema refuses, dialects whose served reading is not known, and asserted formats that are no draft's."""
-    from qualgate.scoring.needs import schema_notes, served_notes, tool_notes
+    schema refuses, and asserted formats that are no draft's."""
+    from qualgate.scoring.needs import schema_notes, tool_notes
 
     if unread := unread_keys(found.cases):
         yield "keys that nothing reads: " + ", ".join(
@@ -208,8 +208,6 @@ def notes(found: Evalset) -> Iterator[str]:
     if any(metric.startswith("tool_call.") for metric in found.metrics):
         for case in found.cases:
             yield from (f"case {case.id}: {note}" for note in tool_notes(case.body))
-    if "tool_call.served" in found.metrics:
-        yield from served_notes(found.cases)
     if "json.schema" in found.metrics:
         for case in found.cases:
             yield from (f"case {case.id}: {note}" for note in schema_notes(case.body))

@@ -10,6 +10,7 @@ from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.gate.comparisons.speculation import with_speculation
 from qualgate.gate.early import decide_early
+from qualgate.gate.evidence.answered_by import with_answerers
 from qualgate.gate.evidence.quarantine import hold
 from qualgate.gate.evidence.sampler import with_sampler
 from qualgate.gate.four_arm.drafting import with_drafting
@@ -19,7 +20,7 @@ from qualgate.gate.peers.nel_policy import NelSaid, adopt, decide_by, of_text
 from qualgate.gate.uncounted import cases_of, uncounted, with_uncounted
 from qualgate.gate.verdict import NOTHING_CRITICAL, decide_plain, overall_exit, slices_of
 from qualgate.gate.weights_and_cache import with_weights_and_cache
-from qualgate.records import Policy, RunEvidence, ScoredAgain, Verdict
+from qualgate.records import ArmEvidence, Policy, RunEvidence, ScoredAgain, Verdict
 
 MOST_ALPHA = 0.2  # above it a verdict says so in its first line
 CASES_SHOWN = 5  # of corrected references
@@ -65,6 +66,9 @@ def decide(evidence: RunEvidence, policy: Policy, now: str = "") -> Decided:
         quarantined = hold(policy, evidence.expected, now[:10]).cases
         missed = uncounted(cases_of(evidence, quarantined), slices_of(evidence, policy))
         decided = replace(decided, verdicts=tuple(with_uncounted(one, missed, policy) for one in decided.verdicts))
+    arms = {arm.name: arm for arm in evidence.variants}
+    decided = replace(decided, verdicts=tuple(_with_config(one, arms.get(one.variant)) for one in decided.verdicts))
+    decided = replace(decided, verdicts=with_answerers(decided.verdicts, evidence))
     if evidence.scored_again is not None:
         note = scored_again_note(evidence.scored_again)
         decided = replace(decided, verdicts=tuple(_with_scoring(one, note) for one in decided.verdicts))
@@ -138,6 +142,15 @@ def _with_scoring(verdict: Verdict, note: str) -> Verdict:
     passes = verdict.exit in (Exit.APPROVE, Exit.REVIEW)
     four = verdict.four_arm and replace(verdict.four_arm, why=f"{verdict.four_arm.why} ({note})")
     return replace(verdict, reasons=(note, first, *others) if passes else (first, note, *others), four_arm=four)
+
+
+def _with_config(verdict: Verdict, arm: ArmEvidence | None) -> Verdict:
+    """What of the arm's architecture is another than the baseline's on purpose comes first."""
+    if arm is None or not (arm.another_model or arm.config_differences):
+        return verdict
+    what = "another model than the baseline, on purpose" if arm.another_model else "not the baseline's, as allowed"
+    note = f"config: {what}: {'; '.join(arm.config_differences) or 'the same architecture'}"
+    return replace(verdict, reasons=(note, *verdict.reasons))
 
 
 def _with_alpha(verdict: Verdict, alpha: float) -> Verdict:

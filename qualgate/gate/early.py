@@ -416,13 +416,7 @@ def sensitivity(policy: Policy) -> float:
 
 
 def presumed_of(policy: Policy, margin: float, sizes: Sequence[int] | NDArray) -> Presumed:
-    """What a slice's stakes rest on: the length of its list, or what a run of an earlier version was planned with.
-
-    sizes: cases of each of its clusters, in the whole list.
-    """
-    stop = policy.stop
-    if stop is not None and stop.disagreement is not None and stop.weight is not None:
-        return Presumed(disagreement=stop.disagreement, weight=stop.weight)
+    """What a slice's stakes rest on, its list's length. sizes: cases of each of its clusters, in the whole list."""
     return presume(margin, len(sizes), policy.alpha, sum(sizes) / len(sizes) / max(sizes))
 
 

@@ -10,6 +10,7 @@ from qualgate.gate.rules import Slice
 from qualgate.metrics import METRICS
 from qualgate.records import Comparison
 
+MOST_BETTER = 1.2  # times, by which a variant's perplexity may be under the baseline's without a word
 MANY_FLIPS, FEW_FLIPS = 0.05, 20  # of the answers to compare, and in number, beyond which an approval says so
 
 
@@ -17,7 +18,7 @@ def explain(slice_: Slice, c: Comparison, alpha: float) -> str:
     """The reason of a comparison that was measured and has its status."""
     if slice_.rule.max_drop is not None or slice_.rule.max_relative_drop is not None:
         return _quality(slice_, c, alpha)
-    by_kind = {"latency": _ratio, "cost": _cost, "arm": _whole}
+    by_kind = {"latency": _ratio, "cost": _cost, "arm": _whole, "likelihood": _likelihood}
     return by_kind.get(METRICS[c.metric].kind, _level)(slice_, c, alpha)
 
 
@@ -58,6 +59,17 @@ def many_flips(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
         for c in comparisons
         if c.tier == "critical" and c.status == "proven" and c.lost and c.gained
         and c.lost + c.gained > max(FEW_FLIPS, MANY_FLIPS * c.n)
+    )  # fmt: skip
+
+
+def far_better(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
+    """A line for each perplexity that fell further than quantization makes it fall."""
+    return tuple(
+        f"{c.metric} [{c.slice}] is {c.variant / c.baseline:.3g} times the baseline's: quantization does not make a "
+        "perplexity so much better. Look whether both logs are of the same model and the same texts"
+        for c in comparisons
+        if METRICS[c.metric].kind == "likelihood" and c.baseline and c.variant is not None
+        and c.variant * MOST_BETTER < c.baseline
     )  # fmt: skip
 
 
@@ -113,6 +125,14 @@ def _cost(slice_: Slice, c: Comparison, alpha: float) -> str:
         none = f"none of {counted(c.n, 'answer')} was accepted"
         return f"{slice_.head}: {none}, so there is no cost at which one could be had"
     return _ratio(slice_, c, alpha)
+
+
+def _likelihood(slice_: Slice, c: Comparison, alpha: float) -> str:
+    ratio, sides = (c.variant or 0.0) / (c.baseline or 1.0), f"{c.variant:.4g} against {c.baseline:.4g}"
+    return (
+        f"{slice_.head} is {ratio:.5g} times the baseline's ({sides}; {_between(c, alpha)}; allowed "
+        f"{slice_.rule.max_ratio:g}) over {counted(c.n, 'text')}{_outcome(c)}"
+    )
 
 
 def _between(c: Comparison, alpha: float) -> str:

@@ -53,7 +53,7 @@ def check_policy(
     if (
         not policy.nel
         and not looked
-        and not any(rule.tier == "critical" and METRICS[rule.metric].kind == "quality" for rule in policy.rules)
+        and not any(rule.tier == "critical" and METRICS[rule.metric].approves for rule in policy.rules)
     ):
         raise UsageError(
             "The policy has no critical quality rule, so nothing could earn an approval. "
@@ -90,9 +90,7 @@ def _spread(rule: Rule, metrics: dict[str, tuple[str, ...]], labels: Labels | No
             f"Rule {rule.id}{at} is about the evalset {rule.evalset!r}, which is not here; there is {known}"
         )
     named = (rule.evalset,) if rule.evalset is not None else tuple(sorted(metrics))
-    carrying = tuple(
-        name for name in named if metric.kind != "quality" or metric.everywhere or rule.metric in metrics[name]
-    )
+    carrying = tuple(name for name in named if not metric.approves or metric.everywhere or rule.metric in metrics[name])
     if not carrying:
         carried = "; ".join(f"{name}: {', '.join(metrics[name]) or 'none'}" for name in named)
         raise UsageError(f"Rule {rule.id}{at}: no evalset carries {rule.metric}. The sets' metrics are {carried}")

@@ -98,7 +98,7 @@ def _counts(metric: str, readers: frozenset[str]) -> bool:
 
 
 def _on_answers(metric: str) -> bool:
-    return METRICS[metric].kind in ("quality", "judged", "stability") or metric.startswith("parity.")
+    return METRICS[metric].approves or METRICS[metric].kind in ("judged", "stability") or metric.startswith("parity.")
 
 
 def _kind(evalset: str, readers: frozenset[str], left: Sequence[str], scored: Iterable[str]) -> str:

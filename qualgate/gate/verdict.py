@@ -21,7 +21,7 @@ from qualgate.gate.evidence.quarantine import Held, hold, too_old
 from qualgate.gate.evidence.stop_reasons import stop_reasons
 from qualgate.gate.evidence.unchanged import unchanged
 from qualgate.gate.evidence.unfinished_sets import Unfinished, unfinished_sets
-from qualgate.gate.explain import explain, many_flips
+from qualgate.gate.explain import explain, far_better, many_flips
 from qualgate.gate.rules import Slice, check_policy
 from qualgate.metrics import METRICS
 from qualgate.records import NOISE, ArmService, Comparison, Policy, RunEvidence, Verdict, VerdictWord
@@ -144,11 +144,11 @@ def judge(
         open_ = [one for one in counted_too if one.tier == "critical" and one.status != "proven"]
         if open_:
             word, code, reasons = "review", Exit.REVIEW, (f"{ONLY_WITHOUT}: {open_[0].reason}", *reasons)
-    first: tuple[str, ...] = ()
+    first = far_better(comparisons)
     if word in ("approve", "review"):
         if unfinished.variant:
             word, code = "undecided", Exit.UNDECIDED
-        first = (*unfinished.lines, *many_flips(comparisons))
+        first = (*first, *unfinished.lines, *many_flips(comparisons))
     else:
         reasons = (*reasons, *(line for line in unfinished.lines if not any(line in reason for reason in reasons)))
     pairs = [pair for name in sorted(found.pairs) for pair in found.pairs[name]]

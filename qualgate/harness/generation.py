@@ -1,4 +1,4 @@
-"""What a task of lm-eval's asks of a generation, as far as our engine can give it."""
+"""Generation settings of lm-eval's tasks, as far as our engine can follow them."""
 
 from __future__ import annotations
 

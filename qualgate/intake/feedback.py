@@ -1,4 +1,4 @@
-"""What users said of answers: a file of JSON lines, one event each, and which units of a run it speaks of.
+"""Users' feedback on answers: a file of JSON lines, one event each, and the units of a run that it speaks of.
 
 `{"arm": "int4", "evalset": "support", "case_id": "c-17", "answer_sha256": "…", "corrected": true}`: an answer is named
 by its unit and by the sha256 of its text (UTF-8), by the `run` that gave it, or by both. `repeat` is 0 by default;

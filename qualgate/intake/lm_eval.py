@@ -7,7 +7,6 @@ same: lm-eval's own three hashes do not cover the other choices, nor `until` and
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,14 @@ from typing import Any
 
 from qualgate.documents import nearest
 from qualgate.errors import UsageError
+from qualgate.formatting import counted
 from qualgate.identity import content_hash
 from qualgate.intake.copies import refuse_one_file_twice
 from qualgate.intake.error_texts import NO_ANSWER, error_reader
 from qualgate.intake.filtered import unanswered, written_texts
 from qualgate.intake.jsonl import read_objects
 from qualgate.intake.score_rows import ScoreRow, Scores, as_value, refuse_out_of_range
-from qualgate.metrics import LM_EVAL, METRICS
+from qualgate.metrics import LM_EVAL, METRICS, MOST_NATS
 from qualgate.records import Policy, Rule
 
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
@@ -29,6 +29,13 @@ OTHER_FIELDS = {*HASHES, "doc_id", "doc", "target", "arguments", "resps", "filte
 _LOG_NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d\d-\d\dT[\d.:-]+")
 _NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,20})?(e[+-]\d{1,3})?", re.ASCII)
 SCORE = f"{LM_EVAL}score"
+OF_LENGTH_1 = (f"{LM_EVAL}word_perplexity", f"{LM_EVAL}perplexity")
+BYPASS = "bypass"
+NO_SCORES = (
+    "answers without a score. lm-eval logs them so under --predict_only (no metric, or `{}` in place of one): run it "
+    "again without that option"
+)
+SHOWN = 3  # documents named in one note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,7 @@ class SampleLog:
     task: str  # from the file's name; its stem where lm-eval did not name it
     filter: str
     scores: Scores
+    notes: tuple[str, ...] = ()  # what a verdict must say of these samples
 
 
 def read_samples(
@@ -59,20 +67,47 @@ def read_samples(
         raise UsageError(f"{path}: no sample under the filter {chosen!r}; its filters: {', '.join(map(repr, filters))}")
     mine = [(line, body) for line, body in samples if str(body.get("filter", "none")) == chosen]
     every = dict.fromkeys(name for _, body in mine for name in body["metrics"] if isinstance(name, str))
+    if every.keys() <= {BYPASS}:
+        raise UsageError(f"{path}: {NO_SCORES.format(BYPASS)}")
     if metric is not None and metric not in every:
         raise UsageError(f"{path}: --metric {metric}: no sample carries it{nearest(metric, every)}")
     # A pair for a score of the whole set (F1 of a choice, a Brier score) is no sample's own, unless it is named.
     pairs = {name for name in every if any(isinstance(body.get(name), list | dict) for _, body in mine)}
-    names = {name: _our_name(name, metric) for name in every if name == metric or name not in pairs}
+    judged = {name for name in every if name == metric or name not in pairs or is_likelihood(f"{LM_EVAL}{name}")}
+    names = {name: _our_name(name, metric) for name in every if name in judged}
     if not any(names.values()):
         raise UsageError(
             f"{path}: has no metric that a rule may name, only {', '.join(sorted(every)) or 'none at all'}. For one "
             "with a value from 0 to 1 for each sample, name it: --metric NAME"
         )
-    rows = tuple(_rows(path, mine, names, chosen, error_reader(error_texts)))
     named = _LOG_NAME.fullmatch(path.stem)
+    task, asked = named["task"] if named else path.stem, _asked(mine)
+    rows = tuple(_rows(path, mine, names, chosen, error_reader(error_texts), asked))
+    _refuse_certainty(path, rows)
     scores = Scores(source=str(path), rows=rows)
-    return SampleLog(task=named["task"] if named else path.stem, filter=chosen, scores=scores)
+    return SampleLog(task=task, filter=chosen, scores=scores, notes=tuple(_repeated(task, asked)))
+
+
+def _asked(samples: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, list[int]]:
+    """Question → documents that ask it, in order."""
+    found: dict[str, list[int]] = {}
+    for _, body in samples:
+        if question := _question(body):
+            found.setdefault(question, []).append(body["doc_id"])
+    return found
+
+
+def _repeated(task: str, asked: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Said where documents under several ids ask the same: epochs, or a data set that holds a question twice."""
+    again = [ids for documents in asked.values() if len(ids := sorted(set(documents))) > 1]
+    if not again:
+        return
+    some = "; ".join(", ".join(map(str, ids[:SHOWN])) + (", …" if len(ids) > SHOWN else "") for ids in again[:SHOWN])
+    yield (
+        f"{task}: {sum(map(len, again)):,} documents under several ids ask {counted(len(again), 'question')}, word for "
+        f"word the same (doc_id {some}{'; …' if len(again) > SHOWN else ''}), as epochs that are exported so: each "
+        "question counts once, as a cluster"
+    )
 
 
 def _rows(
@@ -81,12 +116,11 @@ def _rows(
     names: Mapping[str, str | None],
     chosen: str,
     is_error: Callable[[str], bool],
+    asked: Mapping[str, Sequence[int]],
 ) -> Iterator[ScoreRow]:
     """One for each sample and metric. names: lm-eval's metric → ours, None where no rule may name it."""
-    hashes = {line: _case_hash(body) for line, body in samples}
-    asked = Counter(hashes.values())
     for line, body in samples:
-        where, own = f"{path}:{line}", hashes[line]
+        where, question = f"{path}:{line}", _question(body)
         failure = next((text for text in written_texts(body) if is_error(text)), "")
         for name, ours in names.items():
             if ours is None or name not in body["metrics"]:
@@ -94,7 +128,7 @@ def _rows(
             if name not in body:
                 raise UsageError(f"{where}: names the metric {name!r} and has no value for it")
             try:
-                value = as_value(_as_logged(body[name]))
+                value, weight = _measured(ours, body[name])
                 refuse_out_of_range(ours, value, body[name])
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from None
@@ -102,9 +136,10 @@ def _rows(
                 id=str(body["doc_id"]),
                 metric=ours,
                 value=value,
-                case_hash=own,
+                weight=weight,
+                case_hash=_case_hash(body),
                 scorer=f"lm_eval {name},{chosen}",
-                cluster=own if own and asked[own] > 1 else None,  # asked twice is asked once
+                cluster=question if len(asked.get(question, ())) > 1 else None,  # asked twice is asked once
                 unanswered=unanswered(body, value),
                 failed=f"{where}: {NO_ANSWER.format(failure)}" if failure and value != 1 else "",
                 line=line,
@@ -118,6 +153,19 @@ def _sample(where: str, body: dict[str, Any]) -> dict[str, Any]:
     if type(body.get("doc_id")) is not int or not isinstance(body.get("metrics"), list):
         raise UsageError(f"{where}: not a sample of lm-eval's (`doc_id` and `metrics`); log with --log_samples")
     return body
+
+
+def _refuse_certainty(path: Path, rows: Sequence[ScoreRow]) -> None:
+    """UsageError for a log-likelihood of 0. At a length of 1 some documents may have one, not all: lm-eval counts one
+    word in an empty text, and 1 for a continuation, whose log-likelihood a float may round to 0."""
+    uncertain = {row.metric for row in rows if row.weight is not None and row.value}
+    for row in rows:
+        least = 1 if row.metric in uncertain and row.metric in OF_LENGTH_1 else 0
+        if row.value == 0 and row.weight is not None and row.weight > least:
+            raise UsageError(
+                f"{path}:{row.line}: the log-likelihood of document {row.id} under {row.metric} is 0, and no "
+                "model is that certain. Does the server give log-likelihoods of prompts? Then log the task again."
+            )
 
 
 def read_pair(
@@ -135,13 +183,60 @@ def read_pair(
     )
     if before.task != after.task and all(_LOG_NAME.fullmatch(path.stem) for path in (baseline, variant)):
         raise UsageError(f"{baseline} logs the task {before.task}, {variant} logs {after.task}: not the same questions")
+    _refuse_other_lengths(before.scores, after.scores)
     return before, after
 
 
-def default_policy(log: SampleLog, max_drop: float = 0.02) -> Policy:
-    """Where no gate file says more: every metric of the log that can be judged, each held to the same margin."""
+def _refuse_other_lengths(baseline: Scores, variant: Scores) -> None:
+    """UsageError where one text has two lengths: then the two logs divide by other numbers."""
+    lengths = {(row.id, row.metric): row for row in baseline.rows if row.weight is not None}
+    for row in variant.rows:
+        other = lengths.get((row.id, row.metric))
+        if other and other.case_hash == row.case_hash and row.weight not in (None, other.weight):
+            raise UsageError(
+                f"{variant.source}:{row.line}: {row.metric} of document {row.id} is divided by {row.weight:g}, and by "
+                f"{other.weight:g} in {baseline.source}:{other.line}. Log both with one version of the task."
+            )
+
+
+def default_policy(log: SampleLog, max_drop: float | None = None, max_ratio: float | None = None) -> Policy:
+    """Where no gate file says more: every metric of the log that can be judged, each of a kind to the same margin.
+    None: 2 points of a score, 2 % of a perplexity."""
     carried = dict.fromkeys(row.metric for row in log.scores.rows)
-    return Policy(rules=tuple(Rule(metric=name, scope="pooled", max_drop=max_drop) for name in carried))
+    max_drop, max_ratio = 0.02 if max_drop is None else max_drop, 1.02 if max_ratio is None else max_ratio
+    return Policy(
+        rules=tuple(
+            Rule(metric=name, scope="pooled", max_ratio=max_ratio)
+            if is_likelihood(name)
+            else Rule(metric=name, scope="pooled", max_drop=max_drop)
+            for name in carried
+        )
+    )
+
+
+def is_likelihood(metric: str) -> bool:
+    """Whether lm-eval logs log-likelihoods under this metric of ours."""
+    return metric in METRICS and METRICS[metric].kind == "likelihood"
+
+
+def _measured(metric: str, written: Any) -> tuple[float | None, float | None]:
+    """(value, weight) of a sample: a score and None, or nats and the words or bytes (else 1) that they are of.
+    ValueError for what is neither."""
+    if not is_likelihood(metric) or written is None:
+        return as_value(_as_logged(written)), None
+    pair = [written, 1] if metric == f"{LM_EVAL}perplexity" else written if isinstance(written, list) else ()
+    parts = [*map(_as_logged, pair)]
+    if len(parts) != 2 or any(type(part) not in (int, float) for part in parts):
+        raise ValueError(f"{metric} must be a log-likelihood, or one and its words or bytes, found {written!r:.60}")
+    likelihood, length = (as_value(part) or 0.0 for part in parts)
+    if not -MOST_NATS <= likelihood <= 0:
+        raise ValueError(
+            f"the log-likelihood under {metric} is {likelihood:g}, and must be finite and at most 0: does the model "
+            "that gave it overflow?"
+        )
+    if not (0 <= length <= MOST_NATS and length.is_integer()):
+        raise ValueError(f"{metric} is divided by {length:g}, which is no number of words or bytes")
+    return 0.0 - likelihood, length
 
 
 def _as_logged(value: Any) -> Any:
@@ -152,10 +247,24 @@ def _as_logged(value: Any) -> Any:
 
 
 def _our_name(metric: str, chosen: str | None) -> str | None:
-    if metric == chosen:
-        return SCORE
     name = f"{LM_EVAL}{metric}"
+    if metric == chosen and not is_likelihood(name):
+        return SCORE
     return name if name in METRICS and name != SCORE else None
+
+
+def _question(body: dict[str, Any]) -> str:
+    """The requests without their settings: what epochs that were exported under other ids ask alike. Else the hashes of
+    prompt and target; "" where nothing is known."""
+    logged = body.get("arguments")
+    requests = [*logged.values()] if isinstance(logged, dict) else logged if isinstance(logged, list) else []
+    each = [[*one.values()] if isinstance(one, dict) else one for one in requests]
+    hashes = [body.get(name) for name in HASHES[1:]]
+    try:
+        texts = [[part for at, part in enumerate(one) if at != 1 or not isinstance(part, dict)] for one in each]
+        return content_hash(texts or hashes) if texts or all(hashes) else ""
+    except (TypeError, ValueError):  # a request that is no list, a NaN in one
+        return ""
 
 
 def _case_hash(body: dict[str, Any]) -> str:

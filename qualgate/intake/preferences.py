@@ -1,4 +1,5 @@
-"""What people prefer: a file of JSON lines, a pair of answers each, by which a judge is measured before it is believed.
+"""People's preferences: a file of JSON lines, a pair of answers each, by which a judge is measured before it is
+believed.
 
 `{"id": "p-17", "question": "…", "a": "…", "b": "…", "preferred": "a"}`: preferred is `a`, `b` or `tie`. Other keys (who
 said it, when) are the writer's own.

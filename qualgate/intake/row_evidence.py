@@ -222,6 +222,7 @@ def _units(
             status="error" if failed else "done",
             error=failed,
             values={row.metric: row.value for row in copy},
+            weights={row.metric: row.weight for row in copy if row.weight is not None},
             scorers=scorers.setdefault(said, dict(said)),
             unsaid={row.metric: row.unsaid for row in copy if row.unsaid},
             truncated=end == "length",

@@ -41,6 +41,7 @@ class ScoreRow:
     id: str
     metric: str
     value: float | None  # None: the scorer could not say
+    weight: float | None = None  # words or bytes of a text, of which `value` is −log-likelihood (nats)
     unsaid: str = ""  # why it could not, in its word
     case_hash: str = ""  # "" = the file does not say
     scorer: str = ""
@@ -105,7 +106,7 @@ def _error_in(body: dict[str, Any], is_error: Callable[[str], bool]) -> str:
 
 def is_score(row: ScoreRow) -> bool:
     """Times and divergences are measured, not scored: no set promises them."""
-    return row.metric not in METRICS or METRICS[row.metric].kind == "quality"
+    return row.metric not in METRICS or METRICS[row.metric].approves
 
 
 class _NoRow(ValueError):

@@ -1,4 +1,4 @@
-"""What serving an answer took and gave, as fields of its score rows: for parity, cost, service levels and advice.
+"""Fields of score rows about serving: for parity, cost, service levels and advice.
 
     token_ids      the answer's tokens, a list of whole numbers; or, for parity alone, one of
     tokens_sha256  sha256 of the tokens as little-endian int32

@@ -1,4 +1,4 @@
-"""What a server counts by itself: tokens that it wrote, whether or not anybody still reads them.
+"""A server's own counters: tokens that it wrote, whether or not anybody still reads them.
 
 A request that its user closed costs the server nothing more where it notices. It shows in the counter: once nothing of
 ours is under way any more, it must stand still. What others ask meanwhile moves it too.

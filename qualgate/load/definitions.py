@@ -1,4 +1,4 @@
-"""What TTFT, TPOT, gaps and end to end are of one request: as qualgate says, and as two other programs do.
+"""Definitions of TTFT, TPOT, gaps and end to end for one request: qualgate's, and those of two other programs.
 
 Each is a pure function of the same times, so that what two programs call by one name can be held together. Read in
 `vllm/benchmarks/serve.py` with `lib/endpoint_request_func.py`, and in GuideLLM's `schemas/request_stats.py` with

@@ -1,4 +1,4 @@
-"""From what was sent to one arm at one level, in one round or several, to the numbers that are told of it."""
+"""Measures of one arm at one level, from its requests in one round or several."""
 
 from __future__ import annotations
 

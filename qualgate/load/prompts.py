@@ -1,4 +1,4 @@
-"""What served arms are asked under load: the cases of the gate file's evalsets, as a run asks them."""
+"""Prompts under load: the cases of the gate file's evalsets, as a run asks them."""
 
 from __future__ import annotations
 

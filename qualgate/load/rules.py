@@ -1,4 +1,4 @@
-"""What a load's rules say of each variant: level by level, by how many of its rounds are within a limit.
+"""A load's rules for each variant: level by level, by how many of its rounds are within a limit.
 
 A round is one measurement: what happens in it hangs together, so nothing is made of how many requests it had. Each
 variant's is held against the baseline's of the same round and level, which was measured right before or after it. That

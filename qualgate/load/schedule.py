@@ -1,4 +1,4 @@
-"""What is asked when, drawn before anything is sent: pure functions of a seed, so that a schedule can be repeated."""
+"""The schedule of a load, drawn before anything is sent: pure functions of a seed, so that it can be repeated."""
 
 from __future__ import annotations
 

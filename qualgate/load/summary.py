@@ -1,4 +1,4 @@
-"""What is told of a load: the numbers of each arm at each level, and what a reader must know to read them."""
+"""The summary of a load: the numbers of each arm at each level, and the notes that a reader needs."""
 
 from __future__ import annotations
 

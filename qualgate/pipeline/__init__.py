@@ -1,1 +1,1 @@
-"""What the main path is made of: a run's plan and batches, and what is done with stored runs and score files."""
+"""The steps of the main path: a run's plan and batches, and decisions on stored runs and score files."""

@@ -1,4 +1,4 @@
-"""What a user is told of adapters before a run."""
+"""Notes on adapters before a run."""
 
 from __future__ import annotations
 

@@ -1,33 +1,24 @@
-"""What a gate file may not ask of drafts: refused before anything is generated. What can run and cannot pay is told."""
+"""Checks of drafts before anything is generated: impossible ones are refused, those that cannot pay are told."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
-from qualgate.engine.draft_arms import draft_arms, draft_models, levels, parts
-from qualgate.engine.draft_heads.folder import HeadTarget, check_head, check_tokens, head_of_draft, read_head_folder
-from qualgate.engine.draft_part import WHOLE, Part
-from qualgate.engine.high_bits import check_high_bits
-from qualgate.engine.identity import weights_hash
+from qualgate.engine.draft_arms import draft_arms, draft_models, levels
+from qualgate.engine.draft_heads.folder import check_head, head_of_draft
 from qualgate.engine.load import check_weights
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.formatting import counted, size_text
-from qualgate.gate.causes.wasted_drafts import learned_on
-from qualgate.identity import question_hash, sha256_text
+from qualgate.formatting import size_text
+from qualgate.identity import sha256_text
 from qualgate.pipeline.checks import check_calibration, check_lengths
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.recipes import BITS
 from qualgate.quant.shapes import check_fits
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmIdentity, ArmSpec, Evalset, ModelFacts, Plan, Prompt, Speculation
-from qualgate.records.speculation import MTP, OWN
 
-ON_CPU = ("head", "early_exit", "high_bits")  # kinds of drafts whose passes are made in C
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -75,17 +66,7 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
     for arm in (arm for arm in gate.variants if arm.served is None):
         if choose_device(gate.devices) != "cpu":
             _check_on_gpu(arm, gate.path.name)
-        verifier, layers = arm, folders[arm.model].layers
-        verifies = WHOLE
-        for level, model, part in zip(levels(arm.speculation), draft_arms(arm), parts(arm.speculation), strict=True):
-            if level.draft.kind in ("early_exit", "high_bits"):
-                _refuse_beside_adapter(arm, level.draft.kind)
-            if level.draft.kind == "high_bits":
-                _check_high_bits(arm, verifies, verifier, folders[verifier.model])
-            verifies = part or verifies
-            if level.draft.kind == "early_exit":
-                _check_early_exit(arm, level.draft.layers, layers, folders[verifier.model])
-                layers = level.draft.layers
+        for level, model in zip(levels(arm.speculation), draft_arms(arm), strict=True):
             if level.draft.kind == "head":
                 _check_head(arm, level, folders[arm.model])
             if model is None:
@@ -95,70 +76,22 @@ def check_drafts(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Seque
             if model.quantize and model.quantize.calibration:
                 check_leaks(model.quantize, sets)
                 check_calibration(model.quantize.calibration, folders[model.model], f"the draft of {arm.name}")
-            verifier, layers = model, folders[model.model].layers
 
 
 def _check_on_gpu(arm: ArmSpec, file: str) -> None:
-    """Whole models and texts draft there; what reads states or parts of a model passes through C."""
-    if alone := [level.names[0] for level in levels(arm.speculation) if level.draft.kind in ON_CPU]:
+    """Models and texts draft there; what reads a target's states passes through C."""
+    if alone := [level.names[0] for level in levels(arm.speculation) if level.draft.kind == "head"]:
         raise NotInThisVersion(
             f"{file}: {arm.name} drafts by {alone[0]}, which runs on a CPU alone in this version. Write `workers: "
             "{devices: cpu}`, or draft by `quantize`, another `model`, `ngram` or `suffix`."
         )
 
 
-def with_heads(gate: GateFile, sets: Sequence[Evalset]) -> GateFile:
-    """The gate file with what the folders of draft heads say: how each is laid out, and how many cases of these sets it
-    learned on, where it says that."""
-    asked = Counter(question_hash(case.body) for item in sets for case in item.cases)
-    return replace(gate, variants=tuple(_with_head(arm, asked) for arm in gate.variants))
-
-
-def _with_head(arm: ArmSpec, asked: Counter[str]) -> ArmSpec:
-    spec = arm.speculation
-    if spec is None or spec.draft.kind != "head":  # which stands in the first draft alone
-        return arm
-    if spec.draft.head == OWN:
-        return replace(arm, speculation=replace(spec, draft=replace(spec.draft, layout=MTP)))
-    head = read_head_folder(Path(spec.draft.head))
-    known = sum(asked[one] for one in head.questions)
-    return replace(arm, speculation=replace(spec, draft=replace(spec.draft, layout=head.layout, learned=known)))
-
-
-def _refuse_beside_adapter(arm: ArmSpec, kind: str) -> None:
-    if arm.adapter is not None and not arm.adapter.merged:
-        raise NotInThisVersion(
-            f"{arm.name}: `{kind}` drafts in passes of a part of the model, which are made in C, and a model whose "
-            "adapter is kept apart runs its own modules. Draft by `quantize`, or merge it: `adapter: {path: …, merge: "
-            "true}`."
-        )
-
-
-def _check_early_exit(arm: ArmSpec, layers: int, there: int | None, verifier: ModelFolder) -> None:
-    if there is not None and layers >= there:
-        raise UsageError(
-            f"{arm.name}: `early_exit: {layers}`, and what verifies that draft has {counted(there, 'layer')} "
-            f"({verifier.path}): a draft has fewer than all of them."
-        )
-
-
-def _check_high_bits(arm: ArmSpec, verifies: Part, verifier: ArmSpec, folder: ModelFolder) -> None:
-    if verifies.upper:
-        raise UsageError(
-            f"{arm.name}: `high_bits: 4` under `high_bits: 4` are the same bits, which would draft for themselves: "
-            "leave one out."
-        )
-    check_high_bits(arm.name, verifier, folder)
-
-
 def _check_head(arm: ArmSpec, level: Speculation, folder: ModelFolder) -> None:
     head = head_of_draft(level.draft, folder)
     text = folder.files.config.get("text_config") or folder.files.config
     width = text.get("hidden_size")
-    target = HeadTarget(weights=weights_hash(arm, folder), tokenizer=folder.tokenizer_sha256, name=arm.target_name)
-    known = width if type(width) is int else None
-    check_head(arm.name, head, target, width=known, vocabulary=folder.vocabulary)
-    check_tokens(arm.name, head, level.tokens)
+    check_head(arm.name, head, width=width if type(width) is int else None, vocabulary=folder.vocabulary)
 
 
 def _check_weights(arm: ArmSpec, model: ArmSpec, folder: ModelFolder, *, made_of_target: bool) -> None:
@@ -226,13 +159,6 @@ def check_targets(gate: GateFile, identities: Mapping[str, ArmIdentity]) -> None
                 f"{gate.path.name}: {name} is held against {target} token by token, and holds keys and values in "
                 f"{held[0]}, {target} in {held[1]}. Give both the same `kv_cache`."
             )
-
-
-def heads_that_learned_on_it(plan: Plan) -> Iterator[str]:
-    """A line for the user for each draft head that learned on cases of the run."""
-    for arm in plan.arms:
-        if arm.speculation is not None and arm.speculation.draft.learned:
-            yield f"{arm.name}: {learned_on(arm.speculation.draft.learned)}"
 
 
 def drafts_that_cannot_pay(plan: Plan) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from qualgate.errors import NotHere
+from qualgate.errors import UsageError
 from qualgate.records import Evalset
 from qualgate.scoring.code import NoPackages, held_packages
 
@@ -27,7 +27,7 @@ def _held(item: Evalset, wanted: tuple[str, ...]) -> str:
     try:
         return held_packages(wanted)
     except NoPackages as error:
-        raise NotHere(
+        raise UsageError(
             f"evalset {item.name}: its `packages` cannot be had on this machine, so no program could be judged: "
             f"{error}. Correct `packages`, or make them available to pip as wheels."
         ) from None

@@ -1,8 +1,9 @@
-"""What a gate file may not ask of the models and evalsets it names: refused before anything is generated."""
+"""Checks of a gate file against the models and evalsets that it names, before anything is generated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from qualgate import evalsets
@@ -16,10 +17,21 @@ from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.errors.extras import install_command
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
+from qualgate.quant.agreement.architecture_keys import architecture_differences
+from qualgate.quant.agreement.rope import spelling_notes
+from qualgate.quant.agreement.sampling_defaults import sampling_notes
+from qualgate.quant.agreement.stop_tokens import by_server
+from qualgate.quant.agreement.templates import differing_template
+from qualgate.quant.agreement.tokenizer_class import tokenizer_class_note
+from qualgate.quant.agreement.weight_files import beside_note
+from qualgate.quant.cache_scheme import cache_scales, declared_cache
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.quant.shapes import check_fits
+from qualgate.quant.shards import listed_files
+from qualgate.quant.tokenizer_files import beside_difference_note, differing_beside, tokenizer_difference
 from qualgate.quantize.calibration_sets import check_leaks
 from qualgate.records import ArmSpec, Evalset, Prompt, Rule
+from qualgate.records.arms import ReadAs
 
 
 def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
@@ -34,9 +46,14 @@ def _refuse_on_gpu(arm: ArmSpec, gate: GateFile) -> None:
         )
 
 
-def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset]) -> None:
-    """Raise UsageError for an arm whose weights cannot be run as it asks, that would be asked other questions than the
-    baseline, or whose calibration knows the cases or cannot be read by the baseline."""
+def check_arms(
+    gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequence[Evalset], tell: Callable[[str], None]
+) -> None:
+    """Tell what servers read otherwise in all folders alike.
+
+    Raise UsageError for an arm whose weights cannot be run as it asks, that would be asked other questions than the
+    baseline, or whose calibration knows the cases or cannot be read by the baseline.
+    """
     checked: set[str] = {""}
     if isinstance(gate.devices, tuple):
         check_alike(gate.devices)
@@ -63,23 +80,124 @@ def check_arms(gate: GateFile, folders: Mapping[str, ModelFolder], sets: Sequenc
             check_leaks(learned_by, sets)
             check_calibration(learned_by.calibration, folders[gate.baseline.model], "the baseline")
             checked.add(learned_by.calibration)
+    for line in folder_notes([(arm.name, folders[arm.reads]) for arm in (gate.baseline, *gate.variants) if arm.reads]):
+        tell(line)
 
 
 def check_same_question(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> None:
     """Raise UsageError where arm's folder makes other tokens of a case than the baseline's, or ends answers elsewhere:
     its answers are never compared (see `gate.evidence.checks`), so they need not be generated."""
-    for what, ours, theirs, file in (
-        ("tokenizer", variant.tokenizer_sha256, baseline.tokenizer_sha256, "tokenizer.json and tokenizer_config.json"),
-        ("chat template", variant.template_sha256, baseline.template_sha256, "chat_template.jinja"),
-        ("set of stop tokens", variant.stop_ids, baseline.stop_ids, "generation_config.json"),
-        ("scaling of positions (rope)", variant.rope, baseline.rope, "rope_scaling of config.json"),
+    _check_stops(arm, variant, baseline)
+    template, mend = differing_template(variant.files, baseline.files)
+    copied = "copy tokenizer.json and tokenizer_config.json from there"
+    for what, ours, theirs, mended in (
+        ("tokenizer", variant.tokenizer_sha256, baseline.tokenizer_sha256, copied),
+        (template, variant.template_sha256, baseline.template_sha256, mend),
+        ("scaling of positions (rope)", variant.rope, baseline.rope, "copy rope_scaling of config.json from there"),
     ):
         if ours != theirs:
+            key = tokenizer_difference(variant.files, baseline.files) if what == "tokenizer" else ""
+            differs = f" ({key})" if key else ""
             raise UsageError(
                 f"variant {arm.name}: the {what} in {variant.path} is not that of the baseline {baseline.path}, so the "
-                "two would not be asked the same question and nothing could be compared. If the variant was made from "
-                f"this baseline, copy {file} from there; else name the baseline that it was made from."
+                f"two would not be asked the same question and nothing could be compared{differs}. If the variant was "
+                f"made from this baseline, {mended}; else name the baseline that it was made from."
             )
+    if name := differing_beside(variant.files, baseline.files):
+        raise UsageError(
+            f"variant {arm.name}: {name} in {variant.path} is not that of the baseline {baseline.path}, so a server "
+            "that reads it in place of tokenizer.json would ask the two other tokens. Copy it from there, or remove "
+            "it if no server reads it."
+        )
+
+
+def _check_stops(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> None:
+    ours, theirs = variant.stops_by_server, baseline.stops_by_server
+    counts: list[ReadAs] = [name for name in ours if name != "llama.cpp" or variant.header]
+    counts = [variant.read_as] if variant.read_as else counts
+    differ: list[ReadAs] = [name for name in counts if ours[name] != theirs[name]]
+    if not differ and variant.stop_ids != baseline.stop_ids:
+        raise UsageError(
+            f"variant {arm.name}: {variant.path} is read as {variant.read_as or 'all servers'} would read it and the "
+            f"baseline {baseline.path} as {baseline.read_as or 'all servers'} would, so their answers would end at "
+            "different tokens. Write the same `read_as` for both arms."
+        )
+    if not differ:
+        return
+    alike: list[ReadAs] = [name for name in counts if name not in differ]
+    either = f"; or write `read_as: {alike[0]}` for both arms if they are served by it alone" if alike else ""
+    raise UsageError(
+        f"variant {arm.name}: the set of stop tokens in {variant.path} is not that of the baseline {baseline.path} as "
+        f"{', '.join(differ)} would read it: {by_server({name: ours[name] for name in differ})} against "
+        f"{by_server({name: theirs[name] for name in differ})}. Its answers would end elsewhere, and nothing could be "
+        "compared. If the variant was made from this baseline, copy generation_config.json from there, and the "
+        f"eos_token_id of config.json{either}."
+    )
+
+
+def folder_notes(arms: Sequence[tuple[str, ModelFolder]]) -> Iterator[str]:
+    """Lines for the user on what servers read otherwise in the folders of all arms alike, the baseline's first."""
+    yield from sampling_notes([(name, folder.files) for name, folder in arms])
+    yield from filter(None, (beside_note(name, folder.beside, listed_files(folder.shards)) for name, folder in arms))
+    yield from filter(None, [beside_difference_note([(name, folder.files) for name, folder in arms])])
+    yield from spelling_notes((name, folder.files) for name, folder in arms)
+    for name, folder in arms:
+        if (scales := cache_scales(folder.shards)) and not declared_cache(folder.files):
+            yield (
+                f"{name}: {folder.path} has scales of keys and values ({len(scales)} layers), and its config names no "
+                "kv_cache_scheme: they are used where an arm says `kv_cache: fp8`, and by servers started so"
+            )
+        where = folder.format.where if folder.format and folder.format.method != "gguf" else None
+        if where is not None and where.name not in ("config.json", "hf_quant_config.json"):
+            yield (
+                f"{name}: {where} alone says how its weights are quantized: transformers and vLLM look for that in "
+                "config.json and take the weights for plain ones. Put it there as quantization_config"
+            )
+    yield from filter(None, (tokenizer_class_note(name, folder.files) for name, folder in arms))
+    if not arms:
+        return
+    _, baseline = arms[0]
+    found = dict(baseline.stops_by_server)
+    if not any(folder.header for _, folder in arms):
+        del found["llama.cpp"]
+    if baseline.read_as is None and len(set(found.values())) > 1:
+        yield (
+            f"servers end answers at different tokens, alike for all arms ({by_server(found)}): here they end at "
+            f"{' and '.join(map(str, baseline.stop_ids))}; `read_as` for both arms picks one server's"
+        )
+
+
+def with_config_differences(gate: GateFile, folders: Mapping[str, ModelFolder]) -> GateFile:
+    """The gate file with what of each variant's architecture is not the baseline's, as `check_same_architecture`."""
+    if gate.baseline.served is not None:
+        return gate
+    baseline = folders[gate.baseline.model]
+    variants = (
+        arm
+        if arm.served is not None or arm.model == gate.baseline.model
+        else replace(arm, config_differences=check_same_architecture(arm, folders[arm.model], baseline))
+        for arm in gate.variants
+    )
+    return replace(gate, variants=tuple(variants))
+
+
+def check_same_architecture(arm: ArmSpec, variant: ModelFolder, baseline: ModelFolder) -> tuple[str, ...]:
+    """What of the variant's architecture is not the baseline's, each in words, where the arm says that this is meant.
+
+    Raises UsageError where it does not.
+    """
+    found = architecture_differences(variant, baseline)
+    refused = () if arm.another_model else [one for one in found if not one.named_in(arm.allow_config)]
+    if refused:
+        keys = ", ".join(dict.fromkeys(one.key.rpartition(".")[2] for one in refused))
+        raise UsageError(
+            f"variant {arm.name}: {variant.path / 'config.json'} is of another architecture than the baseline's, "
+            f"{baseline.path}: {'; '.join(one.said for one in refused[:8])}{'; …' if len(refused) > 8 else ''}. No "
+            "quantizer changes that, and short cases do not show what it does. Copy these values from the baseline's "
+            f"config.json; where they are meant, write `allow_config: [{keys}]` beside the variant's `model`, or "
+            "`another_model: true` if it was pruned or distilled."
+        )
+    return tuple(one.said for one in found)
 
 
 def check_calibration(cases: str, folder: ModelFolder, who: str) -> None:
@@ -105,10 +223,11 @@ def check_rules(gate: GateFile, sets: Sequence[Evalset]) -> None:
         judged = [item for item in sets if rule.evalset in (None, item.name)]
         _check_labels(rule, judged, where)
         scored, metric = {metric for item in judged for metric in item.metrics}, METRICS[rule.metric]
-        if metric.kind == "quality" and not metric.everywhere and rule.metric not in scored:
+        if metric.approves and not metric.everywhere and rule.metric not in scored:
+            elsewhere = " `qualgate intake lm-eval` judges it of lm-eval's logs." if metric.kind == "likelihood" else ""
             raise UsageError(
                 f"{where}: no case of {rule.evalset or 'any evalset here'} is scored by {rule.metric!r}. "
-                f"Scored here: {', '.join(sorted(scored))}."
+                f"Scored here: {', '.join(sorted(scored)) or 'nothing'}.{elsewhere}"
             )
 
 

@@ -1,4 +1,4 @@
-"""What happens to a run while it is made, told to whoever watches: logs, traces."""
+"""Events of a run while it is made, for logs and traces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from qualgate.formatting import counted
 from qualgate.gate.decide import Decided
-from qualgate.records import JobFailure, JobResult, Lease
+from qualgate.records import JobFailure, JobResult
 from qualgate.store.runs import RunRecord
 
 
@@ -19,7 +19,6 @@ class Event:
     what: Literal["begun", "answered", "failed", "ended"]
     run: str
     said: str
-    submission: str = ""  # that a node makes it for
     arm: str = ""  # this and the next two: of a job
     job: int | None = None
     result: JobResult | None = None
@@ -29,10 +28,10 @@ class Event:
 Listener = Callable[[Event], None]
 
 
-def begun(record: RunRecord, lease: Lease | None) -> Event:
+def begun(record: RunRecord) -> Event:
     """It is in the store."""
     said = f"run {record.run_id} {'is resumed' if record.resumed else 'begins'}"
-    return Event(what="begun", run=record.run_id, said=said, submission=lease.submission if lease else "")
+    return Event(what="begun", run=record.run_id, said=said)
 
 
 def answered(run: str, result: JobResult, done: int, total: int) -> Event:

@@ -1,4 +1,4 @@
-"""What a run will take: answers, tokens, time and money, told before anything is generated.
+"""The forecast of a run: answers, tokens, time and money, before anything is generated.
 
 Time and the length of answers are what an earlier run's answers took where the store holds one. Else they are guessed:
 time from a probe of this machine's float32 speed, length as a share of each answer's limit. Of a device that the probe

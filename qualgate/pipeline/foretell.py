@@ -1,4 +1,4 @@
-"""What a run would take, and what its policy would decide: told before anything is generated."""
+"""The forecast of a run's time and of its policy's verdicts, before anything is generated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from qualgate.pipeline.check_adapters import trained_elsewhere
 from qualgate.pipeline.check_drafts import (
     drafts_of_another_template,
     drafts_that_cannot_pay,
-    heads_that_learned_on_it,
 )
 from qualgate.pipeline.forecast import Forecast, Past, forecast
 from qualgate.pipeline.judging import judges_of, own_judge
@@ -122,7 +121,7 @@ def doubts(plan: Plan) -> Iterator[str]:
     """Before a run, one line each: what is wrong with a quarantine, cases asked twice, a policy that hardly decides.
     Of a trial, that it decides nothing, and where its prompts go."""
     if plan.policy.trial is not None:
-        yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy, plan.arms)))
+        yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
         yield f"{plan.policy.trial.said}: it decides nothing, whatever it shows, and ends with 12 at best"
         return
     held = hold(plan.policy, plan.expected, plain.now()[:10])
@@ -144,11 +143,10 @@ def doubts(plan: Plan) -> Iterator[str]:
 def _told_before(plan: Plan) -> Iterator[str]:
     """What sets ask, what models, drafts and adapters say of themselves, and which prompts leave the machine."""
     yield from asked_in_two_sets(plan)
-    yield from heads_that_learned_on_it(plan)
     yield from drafts_that_cannot_pay(plan)
     yield from drafts_of_another_template(plan)
     yield from trained_elsewhere(plan)
-    yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy, plan.arms)))
+    yield from leaves_the_machine((*plan.arms, *judges_of(plan.policy)))
     yield from own_judge(plan.policy, plan.arms)
     yield from rests_on_lists(plan)
 

@@ -18,8 +18,8 @@ from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.memory import memory_for, workers_for
 from qualgate.pipeline.plan import sampling_settings
 from qualgate.pipeline.residency import fit_together, held
-from qualgate.pipeline.spending import wire_of
-from qualgate.records import ArmSpec, Case, Evalset, Job, JobResult, Plan, Score, UnitKey
+from qualgate.pipeline.spending import ledger_path
+from qualgate.records import ArmSpec, Calls, Case, Evalset, Job, JobResult, Plan, Score, UnitKey
 from qualgate.records.speculation import OWN
 from qualgate.scoring import score
 from qualgate.store.address import artifacts_folder
@@ -41,7 +41,8 @@ def worker_settings(gate: GateFile, plan: Plan) -> WorkerSettings:
         job_seconds=gate.job_timeout,
         threads=max(1, usable_cores() // workers_for(gate, plan)),
         workers=workers_for(gate, plan),
-        wire=wire_of(gate, plan.artifacts),
+        ledger=ledger_path(gate, plan.artifacts),
+        budget=gate.budget,
         keep=taking_turns
         and fit_together(held(plan.arms, {model: one.parameters for model, one in plan.models.items()}), gate.devices),
         place=_on_ray(gate, plan, device == "cuda"),
@@ -91,12 +92,12 @@ def cases_of(plan: Plan) -> Cases:
 
 
 def remaining(jobs: Sequence[Job], done: frozenset[UnitKey]) -> list[Job]:
-    """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs. Of a
-    variant's job that was answered in part, what is not: the baseline leaves all of an artifact, or nothing."""
+    """Jobs with a unit that is not done, and baseline jobs whose artifact such a variant's job still needs. Of a job
+    that was answered in part, what is not; but an artifact of the baseline's is left whole, or not at all."""
     still = {id(job): tuple(prompt for prompt in job.prompts if prompt.key not in done) for job in jobs}
     needed = {job.index for job in jobs if still[id(job)] and not job.arm.is_baseline and job.artifact}
     return [
-        job if job.arm.is_baseline or job.timed else replace(job, prompts=still[id(job)])
+        job if (job.arm.is_baseline and job.artifact) or job.timed else replace(job, prompts=still[id(job)])
         for job in jobs
         if still[id(job)] or (job.arm.is_baseline and job.index in needed and not Path(job.artifact).is_file())
     ]
@@ -125,12 +126,15 @@ def scores_of(result: JobResult, cases: Cases, also: Mapping[str, tuple[str, ...
             completion.text,
             completion.finish_reason,
             also.get(completion.key.evalset, ()),
+            completion.calls,
         )
         for completion in result.completions
     }
 
 
-def _scores(case: Case, item: Evalset, text: str, finish_reason: str, also: tuple[str, ...]) -> tuple[Score, ...]:
+def _scores(
+    case: Case, item: Evalset, text: str, finish_reason: str, also: tuple[str, ...], calls: Calls | None
+) -> tuple[Score, ...]:
     if item.lm_eval is None:
-        return score(case, item, text, finish_reason, also)
+        return score(case, item, text, finish_reason, also, calls)
     return (*tasks.score(case, item.lm_eval, text), *score(case, replace(item, metrics=()), text, finish_reason, also))

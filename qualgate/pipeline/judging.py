@@ -26,7 +26,6 @@ from qualgate.records import (
     NOISE,
     PLAIN,
     TWIN,
-    UNBOUND,
     WIDE,
     ArmSpec,
     Judge,
@@ -39,13 +38,12 @@ from qualgate.records import (
     Policy,
     RunEvidence,
     Spent,
-    Wire,
 )
 from qualgate.scoring.preference.asking import question_text, request, version
 from qualgate.scoring.preference.reading import judged
 from qualgate.scoring.reasoning import NONE, apart
 from qualgate.served.charging import prompt_most
-from qualgate.served.judging import BATCH, Asked, as_arm, ask, look
+from qualgate.served.judging import Asked, as_arm, ask, look
 from qualgate.served.ledger import Ledger
 from qualgate.store import judgements
 from qualgate.store.database import Store
@@ -122,17 +120,15 @@ def judged_most(plan: Plan, labels: Path) -> Spent:
     return Spent(requests=requests, prompt=read, answer=requests * judge.max_tokens)
 
 
-def judge_there(policy: Policy, wire: Wire = UNBOUND) -> None:
+def judge_there(policy: Policy) -> None:
     """Before anything is generated: UsageError or InfrastructureError where its judge does not answer."""
     if policy.judge is not None:
-        look(policy.judge, wire)
+        look(policy.judge)
 
 
-def judges_of(policy: Policy, arms: Sequence[ArmSpec]) -> tuple[ArmSpec, ...]:
-    """The policy's judge, as an arm: who else is sent prompts, unless arms' answers are told again, as its replies are
-    then."""
-    told_again = any(arm.served and arm.served.replayed for arm in arms)
-    return () if policy.judge is None or told_again else (as_arm(policy.judge),)
+def judges_of(policy: Policy) -> tuple[ArmSpec, ...]:
+    """Return the policy's judge as an arm: it is sent prompts, too."""
+    return () if policy.judge is None else (as_arm(policy.judge),)
 
 
 def own_judge(policy: Policy, arms: Sequence[ArmSpec]) -> Iterator[str]:
@@ -155,26 +151,20 @@ def ask_judge(
     say: Callable[[str], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
     ledger: Ledger | None = None,
-    wire: Wire = UNBOUND,
 ) -> bool:
     """Ask the judge about every label and pair of the policy's rules that it was not asked about in this run; whether
-    all is there now. Its server is not asked anything where nothing is missing. ledger: in which that is counted.
-    wire: of the run."""
+    all is there now. Its server is not asked anything where nothing is missing. ledger: in which that is counted."""
     judge = policy.judge
     if judge is None or labels is None:
         return True
     run_id, name = evidence.run_id, version(judge)
     there = _replies(store, run_id, judge)
     pairs = (*_labels(read_labels(labels)), *_pairs(store, evidence, policy))
-    missing: dict[int, list[Asked]] = {}  # by batches of all, so that one which was interrupted is recorded on
-    for number, one in enumerate(one for pair in pairs for one in pair.orders(judge)):
-        if _at(one[0]) not in there:
-            missing.setdefault(number // BATCH, []).append(one)
+    missing = [request for pair in pairs for request in pair.orders(judge) if _at(request[0]) not in there]
     if not missing:
         return True
-    told = "as it was recorded" if wire.replayed else f"to {judge.model}"
-    say(f"judging: {counted(sum(map(len, missing.values())), 'request')} {told}")
-    return ask(judge, missing, lambda came: judgements.add(store, run_id, name, came), stop, ledger, wire)
+    say(f"judging: {counted(len(missing), 'request')} to {judge.model}")
+    return ask(judge, missing, lambda came: judgements.add(store, run_id, name, came), stop, ledger)
 
 
 def put_before_judge(
@@ -185,11 +175,10 @@ def put_before_judge(
     say: Callable[[str], None],
     stop: Callable[[], signal.Signals | None],
     ledger: Ledger | None,
-    wire: Wire,
 ) -> RunEvidence:
     """Both: whatever is missing is asked, and the evidence comes with what the judge says. Interrupted where a stop was
     requested; what was replied until then is kept."""
-    if not ask_judge(store, evidence, policy, labels, say, lambda: stop() is not None, ledger, wire):
+    if not ask_judge(store, evidence, policy, labels, say, lambda: stop() is not None, ledger):
         raise interrupted(stop(), "stopped while the judge was asked; its replies so far are stored")
     return with_judgements(store, evidence, policy)
 

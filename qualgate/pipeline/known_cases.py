@@ -1,4 +1,4 @@
-"""What a gate file and the evalsets beside it say of cases that others scored."""
+"""Cases that others scored: what the gate file and the evalsets beside it say of them."""
 
 from __future__ import annotations
 

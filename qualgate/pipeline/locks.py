@@ -16,11 +16,7 @@ from qualgate.store.database import Store
 @contextmanager
 def sole_coordinator(folder: Path, store: Store) -> Iterator[None]:
     """Hold the run's lock: a second process on the same run is refused, and a dead one's lock frees itself. On this
-    machine it guards the folder, and where the store is shared by machines, the run on all of them.
-
-    Runs under a lease keep out only those without one. A lease keeps them apart from each other, and a process
-    that was stopped in mid-run, and holds its lock, must not keep out who took its lease over.
-    """
+    machine it guards the folder, and where the store is shared by machines, the run on all of them."""
     import fcntl
 
     try:
@@ -30,7 +26,7 @@ def sole_coordinator(folder: Path, store: Store) -> Iterator[None]:
         raise UsageError(f"{folder.parent}: cannot be written ({error.strerror}); it holds what a run needs.") from None
     with lock:
         try:
-            fcntl.flock(lock, (fcntl.LOCK_SH if store.lease else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InfrastructureError(
                 "another qualgate process is working on this very run; wait for it, or stop it and run again"

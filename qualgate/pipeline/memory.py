@@ -1,4 +1,4 @@
-"""What memory a run needs at least, told and held against the machine before anything is loaded.
+"""The least memory that a run needs, held against the machine before anything is loaded.
 
 Least: weights in the arm's dtype (a model is read so before it is quantized) or as its checkpoint has them, those of
 its drafts, the keys and values of its longest answer, and what drafting for it holds beside them. Libraries, other work
@@ -14,7 +14,7 @@ from qualgate.config import GateFile
 from qualgate.engine.device import choose_device
 from qualgate.engine.draft_arms import draft_arms, draft_models
 from qualgate.engine.draft_workspace import draft_workspace
-from qualgate.errors import NotHere
+from qualgate.errors import UsageError
 from qualgate.formatting import counted, size_text
 from qualgate.pipeline.batches import times_decide
 from qualgate.pipeline.check_drafts import BYTES
@@ -95,7 +95,7 @@ def check_memory(need: MemoryNeed) -> None:
         help_.append("a checkpoint that is quantized already (`model: FOLDER`)")
     help_.append("a machine, or a container, with more memory")
     beside = f", {size_text(drafts)} to draft for it" if drafts else ""
-    raise NotHere(
+    raise UsageError(
         f"This run does not fit into memory: {arm} needs {size_text(least)} at least ({size_text(weights)} of weights, "
         f"{size_text(cache)} of keys and values of its longest answer{beside}) in each of "
         f"{counted(need.workers, 'worker')}, "

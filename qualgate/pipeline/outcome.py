@@ -1,4 +1,4 @@
-"""What a run, or a decision on a stored one, ends with."""
+"""The end of a run, or of a decision on a stored one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qualgate.errors import Exit
 from qualgate.gate.peers.nel_policy import NelSaid
-from qualgate.records import Verdict
+from qualgate.records import Policy, Verdict
 
 Progress = Callable[[str, int, int], None]  # the arm, units done, units expected
 
@@ -21,4 +21,5 @@ class Outcome:
     exit: Exit
     resumed: bool
     failures: tuple[str, ...]  # one line for each job the machinery could not run
+    policy: Policy | None = None  # by which was decided; None: by the run's own
     nel: tuple[NelSaid, ...] = ()  # where an nel policy decided: what nel would say, and why ours differs

@@ -41,21 +41,19 @@ from qualgate.pipeline.check_drafts import (
     check_drafts,
     check_speculation,
     check_targets,
-    with_heads,
 )
 from qualgate.pipeline.check_packages import packages_held
-from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head
+from qualgate.pipeline.checks import check_arms, check_lengths, check_rules, check_same_head, with_config_differences
 from qualgate.pipeline.judging import too_few_labels
 from qualgate.pipeline.memory import check_memory, memory_for
 from qualgate.pipeline.prompts import prompts_of
 from qualgate.pipeline.reasoning_ways import with_ways
 from qualgate.pipeline.residency import fit_together, held
 from qualgate.pipeline.served_arms import check_served, drift_is_read, of_server, tokenizers_of, told_of, with_weights
-from qualgate.pipeline.servers_read import with_servers
-from qualgate.pipeline.spending import wire_of
+from qualgate.pipeline.servers_read import servers_held, with_servers
 from qualgate.pipeline.taught_dialects import with_dialects
 from qualgate.pipeline.trial import tried
-from qualgate.quant.model_folder import ModelFolder, read_model_folder
+from qualgate.quant.model_folder import ModelFolder, read_folders
 from qualgate.records import (
     NOISE,
     ArmIdentity,
@@ -98,20 +96,21 @@ def make_plan(
     check_served(gate, sets)
     gate = with_weights(gate)
     arms = (gate.baseline, *gate.variants)
-    models = tuple(dict.fromkeys(one.model for arm in arms if arm.served is None for one in (arm, *draft_models(arm))))
+    ours = [one for arm in arms if arm.served is None for one in (arm, *draft_models(arm))]
+    models = tuple(dict.fromkeys(one.model for one in ours))
     planning(f"planning: reading {counted(len(models), 'model folder')}{_reading(models)}")
-    folders = {model: read_model_folder(Path(model)) for model in models}
+    folders = read_folders(ours)
     gate = with_own_caches(gate, lambda arm: folders[arm.model].files)
     facts = {model: _facts(folder) for model, folder in folders.items()}
     folders = {**tokenizers_of(arms), **folders}
-    sets = with_servers(_as_taught(sets, folders.get(gate.baseline.reads), tell), arms, tell)
-    check_arms(gate, folders, sets)
+    sets = with_servers(_as_taught(sets, folders.get(gate.baseline.reads), tell), arms, gate, tell)
+    gate = with_config_differences(gate, folders)
+    check_arms(gate, folders, sets, tell)
     check_drafts(gate, folders, sets)
     policy, stages = _with_looks(gate, sets)
     policy, asked = tried(policy, sets, gate.seed)
-    gate = with_heads(gate, asked)
-    arms = (gate.baseline, *gate.variants)
-    identities = _identities(gate, folders)
+    arms = (gate.baseline, *gate.variants)  # with what was found out of them
+    identities = _identities(gate, folders, planning)
     check_targets(gate, identities)
     also = asked_by_rules(gate, sets)
     key = content_hash(_generated_by(gate, policy, sets, identities, also))
@@ -155,10 +154,12 @@ def _as_taught(sets: Sequence[Evalset], folder: ModelFolder | None, tell: Callab
     return with_dialects(with_ways(sets, folder, tell), folder, tell)
 
 
-def _identities(gate: GateFile, folders: Mapping[str, ModelFolder]) -> dict[str, ArmIdentity]:
+def _identities(
+    gate: GateFile, folders: Mapping[str, ModelFolder], planning: Callable[[str], None]
+) -> dict[str, ArmIdentity]:
     arms = (gate.baseline, *gate.variants)
     sampling, engine = sampling_settings(gate), engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
-    told = told_of(arms, wire_of(gate))
+    told = told_of(arms, planning)
     return {
         arm.name: identify(arm, folders[arm.model], sampling, engine, folders)
         if arm.served is None
@@ -257,7 +258,7 @@ def _generated_by(
         arm.name: arm.calibration_sha256 for arm in (gate.baseline, *gate.variants) if arm.calibration_sha256
     }  # fmt: skip
     constrained = any("constraint" in case.body for item in sets for case in item.cases)
-    packages = packages_held(sets)
+    packages, servers = packages_held(sets), servers_held(sets)
     at_once = [arm.served.concurrency for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     ways = {case.body["reasoning"] for item in sets for case in item.cases if "reasoning" in case.body}
     return {
@@ -275,6 +276,7 @@ def _generated_by(
         **({"constraints": constraint_library()} if constrained else {}),
         **({"reasoning": [reasoning.VERSION, *sorted(ways)]} if ways else {}),
         **({"packages": packages} if packages else {}),
+        **({"served_by": servers} if servers else {}),
         **({"four_arm": policy.four_arm.seed} if policy.four_arm else {}),
         **({"at_once": at_once} if policy.four_arm and at_once else {}),  # what answers take rests on it
         **({"calibrations": learned} if learned else {}),

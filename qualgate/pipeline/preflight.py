@@ -1,4 +1,4 @@
-"""What is tried before a run is planned, so that nothing fails after minutes that could have failed in seconds."""
+"""Checks before a run is planned, so that nothing fails after minutes that could have failed in seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from qualgate.engine.device import choose_device
 from qualgate.engine.gpus import gpus_of
 from qualgate.errors import UsageError
 from qualgate.pipeline.judging import judge_there
-from qualgate.pipeline.spending import wire_of
 from qualgate.store.address import DEFAULT, artifacts_folder, file_of, placed
 from qualgate.store.database import check_store
 from qualgate.workers.ray_reach import try_cluster
@@ -69,7 +68,7 @@ def try_ray(gate: GateFile) -> None:
 
 def try_judge(gate: GateFile) -> None:
     """The judge answers, and serves the model that the gate file names."""
-    judge_there(gate.policy, wire_of(gate))
+    judge_there(gate.policy)
 
 
 TRIED: tuple[Callable[[GateFile], None], ...] = (try_store, try_folders, try_devices, try_ray, try_judge)

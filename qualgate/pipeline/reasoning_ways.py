@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from qualgate.engine.prompts import Renderer
 from qualgate.errors import UsageError
+from qualgate.quant.agreement.templates import chat_template
 from qualgate.quant.model_folder import ModelFolder
-from qualgate.quant.tokenizer_files import chat_template
 from qualgate.records import Case, Evalset
 from qualgate.scoring.reasoning import AUTO, NAMES, NONE, OPENED, of_template
 

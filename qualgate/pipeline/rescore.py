@@ -261,7 +261,7 @@ def _scored(
     for answer in last.answers:
         key = answer.key
         case, item = cases[key.evalset, key.case_id], sets[key.evalset]
-        said = score(case, replace(item, metrics=()), answer.text, answer.finish_reason, ours[item.name])
+        said = score(case, replace(item, metrics=()), answer.text, answer.finish_reason, ours[item.name], answer.calls)
         if item.name in by_theirs:
             said = (*said, *tasks.score(case, theirs[item.name], answer.text))
         fresh = {one.metric: one for one in said if one.metric in work.again[item.name]}
@@ -273,7 +273,7 @@ def _scored(
 
 
 def _refuse_unscorable(sets: tuple[Evalset, ...]) -> None:
-    """A case that an earlier version took may lack what this one needs."""
+    """Cases that lack what a scorer needs, and normalizers that are not installed."""
     for item in sets:
         if "exact_match" in item.metrics and (gone := [name for name in item.normalizers if name not in known()]):
             raise UsageError(

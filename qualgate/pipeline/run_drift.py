@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qualgate.drift.llama_table import clustered_error
-from qualgate.drift.where import PLACES, marked_tokens, token_bytes
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import IntegrityError, UsageError
+from qualgate.pipeline.drift_places import PLACES, marked_tokens, token_bytes
 from qualgate.quant.model_files import read_files, readable
 from qualgate.quant.tokenizer_files import tokenizer_content
 from qualgate.records import ArmEvidence, RunEvidence, UnitEvidence
 from qualgate.scoring.reasoning import apart
-from qualgate.stats.intervals import clustered_percentile, clustered_share
+from qualgate.stats.intervals import clustered_error, clustered_percentile, clustered_share
 from qualgate.stats.kl_error_bound import kl_error
 from qualgate.store import queries, runs
 from qualgate.store.database import open_store
@@ -41,7 +40,7 @@ class DriftNumbers:
     p99_lower: float | None  # 95 % bounds each side, by clusters; None where there are too few for one
     p99_upper: float | None
     max: float | None  # of these positions; nothing bounds the largest of others
-    same_top: float | None  # 0..1; this and what follows is None in runs from before it was stored by position
+    same_top: float | None  # 0..1; this and what follows is None where it is not known by position
     same_top_error: float | None  # standard error, cases as clusters; 0 where all are the same, which proves little
     same_top_lower: float | None  # 95 % bounds each side, exact with clusters as trials: never of zero width
     same_top_upper: float | None

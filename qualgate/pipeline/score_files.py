@@ -38,6 +38,7 @@ from qualgate.scoring.json_lines import JsonLines
 from qualgate.scoring.outcome import cannot_say, found
 from qualgate.scoring.registry import Mode, Scorer, apply, filtered, in_dialect, refuse_without_effect
 from qualgate.scoring.registry import find as find_scorer
+from qualgate.scoring.tools.served import by_parser
 from qualgate.stats.all_of import all_of
 from qualgate.stats.intervals import binomial_lower, binomial_upper, clustered_share
 
@@ -177,13 +178,23 @@ class Scored:
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
-def choose_scorer(name: str, mode: Mode = "strict", *, dialect: str | None = None, filter: str | None = None) -> Scorer:
+def choose_scorer(
+    name: str,
+    mode: Mode = "strict",
+    *,
+    dialect: str | None = None,
+    filter: str | None = None,
+    served_by: str | None = None,
+) -> Scorer:
     """The scorer of this name and mode.
 
-    dialect: of tool calls, for cases that declare none. filter: lm-eval's, which extracts what is scored. UsageError
-    for a name that is unknown, and for an option that this scorer does not read.
+    dialect: of tool calls, for cases that declare none. filter: lm-eval's, which extracts what is scored. served_by:
+    whose tool parser reads texts, "ENGINE:PYTHON". UsageError for a name that is unknown, and for an option that this
+    scorer does not read.
     """
     chosen = find_scorer(name, mode)
+    if served_by is not None:
+        chosen = by_parser(chosen, served_by)
     if dialect is not None:
         chosen = in_dialect(chosen, dialect)
     return filtered(chosen, filter) if filter is not None else chosen

@@ -1,4 +1,4 @@
-"""Arms that are served: what their servers say before a run, and what a gate file may not ask of them.
+"""Served arms before a run: probes of their servers, and checks of the gate file.
 
 A server tells tokens and texts, and some the log-probs that drift is read of. What else a rule may be about (times,
 memory) nobody here sees of it, and a rule that could only ever end undecided is refused before anything is generated.
@@ -7,20 +7,20 @@ memory) nobody here sees of it, and a rule that could only ever end undecided is
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from qualgate.config import GateFile
-from qualgate.errors import NotInThisVersion, UsageError, close_names
+from qualgate.errors import EvidenceMissing, NotInThisVersion, UsageError, close_names
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 from qualgate.metrics import METRICS
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
 from qualgate.records import (
     NOISE,
-    UNBOUND,
     ArmSpec,
     Case,
     Evalset,
@@ -30,13 +30,14 @@ from qualgate.records import (
     Plan,
     Probe,
     Rule,
-    Wire,
 )
-from qualgate.scoring.tools.strict import dialect_of
+from qualgate.records.served import CACHE, STREAM
+from qualgate.scoring.tools.strict import AUTO, dialect_of
 from qualgate.served.asked import asked_of
 from qualgate.served.declared import declared
 from qualgate.served.engines import PROFILES
 from qualgate.served.launch import check_programs
+from qualgate.served.ledger import Ledger
 from qualgate.served.local_weights import weights_of
 
 Running = Callable[[Sequence[Job]], Iterator[JobResult | JobFailure]]  # of jobs, what came of them one by one
@@ -49,72 +50,95 @@ UNSEEN = {
 }
 
 
-def told_of(arms: Sequence[ArmSpec], wire: Wire = UNBOUND) -> dict[str, str]:
-    """Arm → what its server says of itself, of those at an address; each is asked once. wire: of the run. Raises
-    UsageError for a server that refuses, or serves no such model, and InfrastructureError where none answers."""
+def told_of(arms: Sequence[ArmSpec], tell: Callable[[str], None] = lambda line: None) -> dict[str, str]:
+    """Arm → what its server says of itself, of those at an address; each is asked once, one that is still loading until
+    it is ready (tell: a line about that). Raises UsageError for a server that refuses, or serves no such
+    model, and InfrastructureError where none answers."""
     asked = [arm for arm in arms if arm.served is not None and arm.served.endpoint]
-    return asyncio.run(_ask(asked, wire)) if asked else {}
+    return asyncio.run(_ask(asked, tell)) if asked else {}
 
 
-async def _ask(arms: Sequence[ArmSpec], wire: Wire) -> dict[str, str]:
+async def _ask(arms: Sequence[ArmSpec], tell: Callable[[str], None]) -> dict[str, str]:
     from qualgate.served.client import Client  # what has no served arm need not wait for an HTTP library
-    from qualgate.served.tape import session_of
 
     told: dict[str, str] = {}
     for arm in arms:
         assert arm.served is not None, "chosen so"
-        session = session_of(wire, arm.name, arm.model, arm.served, "plan")
-        async with Client(arm.name, arm.served, 1, tries=1, session=session) as client:
+        waits = lambda seconds, line: tell(line) if line else None  # noqa: E731
+        async with Client(arm.name, arm.served, 1, tries=1, told=waits) as client:
             told[arm.name] = await declared(client, arm)
     return told
 
 
 def with_weights(gate: GateFile) -> GateFile:
     """The gate file with what lies here of the models of servers that it starts. UsageError where one's program is not
-    there. Of a run that is replayed neither is looked at."""
+    there."""
     check_programs((gate.baseline, *gate.variants), gate.path.parent)
     baseline, *variants = (_with_weights(arm, gate.path.parent) for arm in (gate.baseline, *gate.variants))
     return replace(gate, baseline=baseline, variants=tuple(variants))
 
 
 def _with_weights(arm: ArmSpec, folder: Path) -> ArmSpec:
-    if arm.served is None or not arm.served.command or arm.served.replayed:
+    if arm.served is None or not arm.served.command:
         return arm
     return replace(arm, served=replace(arm.served, weights=weights_of(arm.served.command, folder)))
 
 
-def probed(jobs: Sequence[Job], warn: Callable[[str], None], wire: Wire) -> dict[str, tuple[Probe, ...]]:
+def probed(
+    jobs: Sequence[Job],
+    warn: Callable[[str], None],
+    ledger: Ledger | None,
+    nonce: str = "",
+    seen: dict[str, str] | None = None,
+) -> dict[str, tuple[Probe, ...]]:
     """Arm → what its server shows to fixed questions, of the served arms of these jobs but the A/A arm, whose server is
-    the baseline's. wire: of the run. Raises UsageError for a server that contradicts what its arm declares. warn: told
-    what is wrong."""
+    the baseline's. ledger: in which requests are counted. nonce: of its new question; seen: replies to that, by whose
+    they are. Raises UsageError for a server that contradicts what its arm declares, EvidenceMissing where a reply to
+    the new question is another arm's. warn: told what is wrong."""
     asked: dict[str, list[Job]] = {}
     for job in jobs:
         if job.arm.served is not None and not job.arm.name.endswith(NOISE):
             asked.setdefault(job.arm.name, []).append(job)
     if not asked:
         return {}
-    from qualgate.served.ledger import Ledger
     from qualgate.served.probes import probe  # what has no served arm need not wait for an HTTP library
 
-    ledger = Ledger(Path(wire.ledger), wire.budget) if wire.ledger else None
     found: dict[str, tuple[Probe, ...]] = {}
     for name, of in asked.items():
         arm = of[0].arm
         assert arm.served is not None, "chosen so"
-        found[name] = probe(arm, [prompt for job in of for prompt in job.prompts], arm.served.concurrency, wire, ledger)
+        prompts = [prompt for job in of for prompt in job.prompts]
+        tell = lambda line: warn(line) if line else None  # noqa: E731
+        found[name] = probe(arm, prompts, arm.served.concurrency, ledger, tell, nonce=nonce)
         for one in found[name]:
             if one.fault:
                 warn(visible_line(f"{name}, probe of {one.name}: {one.fault} (asked {one.asked}; saw {one.saw})"))
+        _check_new(name, found[name], {} if seen is None else seen)
     return found
 
 
-def probing(run: Running, warn: Callable[[str], None], wire: Wire = UNBOUND) -> Running:
+def _check_new(name: str, probes: Sequence[Probe], seen: dict[str, str]) -> None:
+    """EvidenceMissing where the arm's reply to the new question is one that another arm was given."""
+    reply = next((one.saw for one in probes if one.name == CACHE), "")
+    if reply and (other := seen.setdefault(reply, name)) != name:
+        raise EvidenceMissing(
+            f"{name} and {other} were asked a new question, and one reply came back to both, with its id and text: a "
+            "cache between qualgate and the servers answered, and forgets who was asked. Turn it off for these runs; "
+            "no case was asked."
+        )
+
+
+def probing(run: Running, warn: Callable[[str], None], ledger: Ledger | None = None) -> Running:
     """`run` behind the probes of its jobs' servers; results hold what these showed, which the store keeps with the arm.
-    Errors and `warn`: see `probed`."""
+    An arm whose streams are at fault is asked for whole answers. Errors, `warn` and `ledger`: see `probed`."""
+
+    nonce, seen = secrets.token_hex(8), dict[str, str]()
 
     def answered(jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure]:
-        shown = probed(jobs, warn, wire)
-        for one in run(jobs):
+        shown = probed(jobs, warn, ledger, nonce, seen)
+        faulty = {name: one.saw for name, probes in shown.items() for one in probes if one.name == STREAM and one.fault}
+        whole = [faulty.get(job.arm.name.removesuffix(NOISE), "") for job in jobs]
+        for one in run([replace(job, arm=job.arm.asked_whole(why)) for job, why in zip(jobs, whole, strict=True)]):
             if isinstance(one, JobResult) and one.arm in shown:
                 one = replace(one, footprint=replace(one.footprint, probes=shown[one.arm]))
             yield one
@@ -124,7 +148,7 @@ def probing(run: Running, warn: Callable[[str], None], wire: Wire = UNBOUND) -> 
 
 def leaves_the_machine(arms: Sequence[ArmSpec]) -> Iterator[str]:
     """A line for the user for each host elsewhere that prompts will be sent to."""
-    asked = [arm.served for arm in arms if arm.served and arm.served.endpoint and not arm.served.replayed]
+    asked = [arm.served for arm in arms if arm.served and arm.served.endpoint]
     hosts = [urlsplit(served.endpoint).hostname or "" for served in asked]
     for host in dict.fromkeys(hosts):
         if host not in ("localhost", "::1") and not host.startswith("127."):
@@ -141,7 +165,10 @@ def of_server(case: Case, arm: ArmSpec) -> str:
     """`Prompt.asked` of an arm; "" of one that our own engine answers for."""
     if arm.served is None:
         return ""
-    return asked_of(case, arm.served, dialect_of(case.body) if "tools" in case.body else "")
+    declared = dialect_of(case.body) if "tools" in case.body else ""
+    # Calls that a server's parser read need no dialect: where none is declared they are written in the one that is
+    # tried first when they are read.
+    return asked_of(case, arm.served, "hermes" if declared == AUTO else declared)
 
 
 def check_served(gate: GateFile, sets: Sequence[Evalset]) -> None:
@@ -267,8 +294,8 @@ def _check_drift(gate: GateFile, rule: Rule) -> None:
     if here := [arm.name for arm in arms if arm.served is None]:
         raise NotInThisVersion(
             f"{gate.path}:{rule.line}: a rule on {rule.metric}, where {', '.join(here)} is generated here and others "
-            "are served: what a server lists is held against what another lists alone in this version. Serve all "
-            "(`qualgate serve` does it for a folder), or leave the rule out."
+            "are served: what a server lists is held against what another lists alone in this version. Serve all, "
+            "or leave the rule out."
         )
 
 

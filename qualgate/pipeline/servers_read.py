@@ -1,43 +1,87 @@
-"""Whose parser `tool_call.served` follows where a set does not say: that of the engine which serves the arms."""
+"""Who says what a server executes, for `tool_call.served`: the arms' servers themselves, or a server's parser of texts.
+
+Asked before anything is generated: where nobody says it the metric is null, and no rule can be proven by it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from qualgate.config import GateFile
 from qualgate.errors import UsageError
 from qualgate.records import ArmSpec, Case, Evalset
-from qualgate.scoring.tools.served import KEY, METRIC, SERVERS
+from qualgate.scoring.tools.served import KEY, METRIC, NoParsers, server_version
 
-OURS = "qualgate"  # an engine, whose server is read as vLLM is
+ADVICE = "Write `served_by: {engine: vllm, python: PATH}` (or sglang), leave the metric out, or serve every arm"
 
 
-def with_servers(sets: Sequence[Evalset], arms: Sequence[ArmSpec], tell: Callable[[str], None]) -> tuple[Evalset, ...]:
-    """The sets, their cases naming the server where they named none and an arm's `engine` does.
+def with_servers(
+    sets: Sequence[Evalset], arms: Sequence[ArmSpec], gate: GateFile, tell: Callable[[str], None]
+) -> tuple[Evalset, ...]:
+    """The sets, their cases naming whose parser reads texts: their own, else the gate file's `served_by`.
 
-    tell: told which server it is. UsageError where engines differ, for all arms are read one way, and for one whose
-    parsers are not known.
+    Not where the arms' servers give their own calls. tell: told who says it, or that nobody does. UsageError where a
+    rule names the metric and nobody does, where arms differ in who says it, and for an environment that cannot be used.
     """
-    engines = {arm.served.engine for arm in arms if arm.served is not None} - {"", OURS}
-    return tuple(
-        _told(item, engines, tell) if engines and METRIC in item.metrics and any(map(_untold, item.cases)) else item
-        for item in sets
-    )
+    named = tuple(read_by(item, arms, gate.served_by) for item in sets)
+    ruled = any(rule.metric == METRIC for rule in gate.policy.rules)
+    for item in named:
+        if METRIC in item.metrics:
+            _check(item, _by_themselves(arms), ruled, tell)
+    servers_held(named, tell)
+    return named
 
 
-def _untold(case: Case) -> bool:
-    return KEY not in case.body and "tools" in case.body
+def read_by(item: Evalset, arms: Sequence[ArmSpec], served_by: Mapping[str, str] | None) -> Evalset:
+    """The set, its cases naming whose parser reads the arms' texts; none where their servers give their own calls."""
+    if METRIC not in item.metrics:
+        return item
+    silent = _by_themselves(arms) == {True}
+    return replace(item, cases=tuple(_named(case, None if silent else served_by, silent) for case in item.cases))
 
 
-def _told(item: Evalset, engines: set[str], tell: Callable[[str], None]) -> Evalset:
-    name = min(engines)
-    if len(engines) > 1 or name not in SERVERS:
-        why = "whose parsers differ" if len(engines) > 1 else "whose parsers are not known here"
+def _by_themselves(arms: Sequence[ArmSpec]) -> set[bool]:
+    return {arm.served is not None and not arm.served.tokenizer for arm in arms}
+
+
+def _named(case: Case, served_by: Mapping[str, str] | None, silent: bool) -> Case:
+    if "tools" not in case.body or (not silent and (KEY in case.body or served_by is None)):
+        return case
+    body = {key: value for key, value in case.body.items() if key != KEY}
+    return replace(case, body=body | ({KEY: dict(served_by)} if served_by else {}))
+
+
+def _check(item: Evalset, themselves: set[bool], ruled: bool, tell: Callable[[str], None]) -> None:
+    if len(themselves) > 1:
         raise UsageError(
-            f"{item.name}: `{METRIC}` says what a server's parser executes, and the arms are served by "
-            f"{' and '.join(sorted(engines))}, {why}. Declare `{KEY}` in {item.name}.yaml ({' or '.join(SERVERS)}), or "
-            "leave the metric out."
+            f"{item.name}: some arms' servers give their own tool calls and others give texts, which `{METRIC}` cannot "
+            "hold against each other. Serve every arm without `tokenizer`, or none, or leave the metric out."
         )
-    tell(f"{item.name}: tool calls are read as served by {SERVERS[name].name}, for `engine: {name}` serves an arm")
-    cases = (replace(case, body={**case.body, KEY: name}) if _untold(case) else case for case in item.cases)
-    return replace(item, cases=tuple(cases))
+    if themselves == {True}:
+        tell(f"{item.name}: `{METRIC}` is decided by the calls that the arms' servers give themselves")
+    elif unread := [case.id for case in item.cases if "tools" in case.body and KEY not in case.body]:
+        fault = f"{item.name}: `{METRIC}` of {unread[0]} is null, for nobody says what a server executes of a text"
+        if ruled:
+            raise UsageError(f"{fault}, and a rule names it. {ADVICE}.")
+        tell(f"{fault}. {ADVICE}")
+
+
+def servers_held(sets: Sequence[Evalset], tell: Callable[[str], None] = lambda line: None) -> tuple[str, ...]:
+    """The servers whose parsers read these sets, with their versions. UsageError naming the set of one that
+    cannot be used on this machine. tell: told whose they are."""
+    versions: dict[tuple[str, str], str] = {}
+    for item in sets:
+        for by in (case.body[KEY] for case in item.cases if METRIC in item.metrics and KEY in case.body):
+            key = (by["engine"], by["python"])
+            if key not in versions:
+                tell(f"{item.name}: texts are read by the tool parsers of {by['engine']} in {by['python']}")
+                versions[key] = _version(item, by)
+    return tuple(sorted({*versions.values()}))
+
+
+def _version(item: Evalset, by: Mapping[str, str]) -> str:
+    try:
+        return server_version(by)
+    except NoParsers as error:
+        raise UsageError(f"evalset {item.name}: `{KEY}`: {error}. Correct it, or leave `{METRIC}` out.") from None

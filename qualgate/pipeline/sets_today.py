@@ -15,15 +15,17 @@ from qualgate.metrics import BY_LIKELIHOOD, READERS
 from qualgate.pipeline.check_packages import packages_held
 from qualgate.pipeline.checks import check_rules
 from qualgate.pipeline.plan import load_set, set_refs
+from qualgate.pipeline.servers_read import read_by, servers_held
 from qualgate.records import Case, Evalset
 from qualgate.scoring.reasoning import AUTO
 
 # Keys of a case that scorers read and no model sees, but for `choices`: see `_choices_differ`.
 SCORED_BY = {
-    *READERS, *OF_EVALPLUS, "tolerance", "kwargs", "language", "formats", "test_setup_code", "entry_point", "fn_name",
+    *READERS, *OF_EVALPLUS, "served_by", "tolerance", "kwargs", "language", "formats", "test_setup_code",
+    "entry_point", "fn_name",
 }  # fmt: skip
 ASKED = READ - SCORED_BY - {"tags"}
-RESOLVED = ("reasoning", "dialect", "served_by")  # the run's plan may have written them into the stored case
+RESOLVED = ("reasoning", "dialect")  # the run's plan may have written them into the stored case
 CASES_NAMED = 5
 
 
@@ -39,7 +41,7 @@ def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, tria
         if not isinstance(ref, str):  # a task of lm-eval's, or a set that the gate file no longer names
             found.append(item)
             continue
-        today = load_set(ref, gate.path.parent)
+        today = read_by(load_set(ref, gate.path.parent), (gate.baseline, *gate.variants), gate.served_by)
         cases = {case.id: case for case in today.cases}
         faults += _other_questions(item, cases, {*item.metrics, *today.metrics}, trial=trial)
         both = tuple(_merged(case, cases[case.id]) for case in item.cases if case.id in cases)
@@ -51,6 +53,7 @@ def sets_today(gate: GateFile, run_id: str, recorded: Sequence[Evalset], *, tria
         )
     check_rules(gate, found)
     packages_held(found)
+    servers_held(found)
     return tuple(found)
 
 

@@ -1,22 +1,23 @@
-"""What a run may spend on servers, what it is expected to, and what it did."""
+"""Spending on servers: the most allowed, the expected, and the actual."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qualgate.config import GateFile
-from qualgate.errors import UsageError
 from qualgate.pipeline.judging import judged_most
-from qualgate.records import JUDGING, Budget, Job, Plan, Price, Spent, Wire
+from qualgate.records import JUDGING, Budget, Job, Plan, Price, Spent
 from qualgate.served.charging import batch_most
 from qualgate.served.ledger import Ledger
-from qualgate.served.tape import begin_recording, check_recorded, of_run
 from qualgate.store import queries, runs
 from qualgate.store.database import Store, open_store
+
+LEDGER = "spent.jsonl"  # in the folder of a plan's artifacts
+
+Spender = Callable[[str], Spent | None]  # what the requests of an arm came to until now; None: they are not counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,36 +56,15 @@ class Foreseen:
         return sum(known, Spent()) if len(known) == len(self.asked) and known else None
 
 
-def recorded(gate: GateFile, folder: Path) -> GateFile:
-    """The gate file, whose run is recorded into the folder. UsageError where that cannot be."""
-    _check_served(gate, "--record")
-    begin_recording(folder, gate.path.name)
-    return replace(gate, recording=str(folder.absolute()))
+def ledger_path(gate: GateFile, artifacts: str) -> str:
+    """Return the file in which a run's requests are counted, in its plan's folder; "" where no arm is served."""
+    return str(Path(artifacts) / LEDGER) if _any_served(gate) else ""
 
 
-def replayed(gate: GateFile, folder: Path) -> GateFile:
-    """The gate file, whose servers' answers are those of the recording. UsageError where there is none, EvidenceMissing
-    where it is older than the policy's evidence may be."""
-    _check_served(gate, "--replay")
-    check_recorded(folder, gate.policy.max_age)
-    arms = [
-        arm if arm.served is None else replace(arm, served=replace(arm.served, replayed=True))
-        for arm in (gate.baseline, *gate.variants)
-    ]
-    return replace(gate, baseline=arms[0], variants=tuple(arms[1:]), recording=str(folder.absolute()), replayed=True)
-
-
-def _check_served(gate: GateFile, option: str) -> None:
-    if not _any_served(gate):
-        raise UsageError(f"{option} is about what servers say, and {gate.path.name} asks none: leave it out.")
-
-
-def wire_of(gate: GateFile, artifacts: str = "") -> Wire:
-    """What holds for every request of the gate file's run. artifacts: its plan's folder, "" before there is one. What
-    is told again costs nothing, so no budget holds then."""
-    budget = Budget(currency=gate.budget.currency) if gate.replayed else gate.budget
-    ledger = str(Path(artifacts) / "spent.jsonl") if artifacts and _any_served(gate) else ""
-    return Wire(ledger=ledger, budget=budget, recording=gate.recording, replayed=gate.replayed)
+def ledger_of(gate: GateFile, artifacts: str) -> Ledger | None:
+    """Return the ledger of a run's requests, in its plan's folder; None where no arm is served."""
+    path = ledger_path(gate, artifacts)
+    return Ledger(Path(path), gate.budget) if path else None
 
 
 def _any_served(gate: GateFile) -> bool:
@@ -92,17 +72,15 @@ def _any_served(gate: GateFile) -> bool:
 
 
 @contextmanager
-def spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Iterator[None]:
+def spending(gate: GateFile, plan: Plan, store: Store, run: str) -> Iterator[Spender]:
     """While a run generates: its requests are counted, and what they came to is in the store behind it, however it
-    ends. A recording is this run's from then on: UsageError where the folder holds another's."""
-    if gate.recording and not gate.replayed:
-        of_run(Path(gate.recording), run)
-    wire = wire_of(gate, plan.artifacts)
-    if not wire.ledger:
-        yield
+    ends; what the requests of an arm came to until now can be asked for."""
+    ledger = ledger_of(gate, plan.artifacts)
+    if ledger is None:
+        yield lambda arm: None
         return
-    with _counted(Path(wire.ledger), wire.budget, store, run, told_again=gate.replayed):
-        yield
+    with _counted(ledger, store, run):
+        yield lambda arm: ledger.spent().get(arm)
 
 
 @contextmanager
@@ -112,30 +90,20 @@ def judging(gate: GateFile, folder: Path, store: Store, run: str) -> Iterator[Le
     if gate.policy.judge is None:
         yield None
         return
-    with _counted(folder / "spent.jsonl", wire_of(gate).budget, store, run, told_again=gate.replayed) as ledger:
+    ledger = Ledger(folder / LEDGER, gate.budget)
+    with _counted(ledger, store, run):
         yield ledger
 
 
 @contextmanager
-def _counted(path: Path, budget: Budget, store: Store, run: str, *, told_again: bool = False) -> Iterator[Ledger]:
-    """A ledger of who is asked, or of arms whose answers are told again."""
-    ledger, summary = Ledger(path, budget), queries.run_summary(store, run)
-    known = {arm.name: one for arm in summary.arms if (one := _spent(arm)) and _is_told_again(arm) == told_again}
-    # What a replayed run's judge said when it was recorded is no part of what asking another takes.
-    judging = {JUDGING: one} if (one := summary.judging) and one.replayed == told_again else {}
-    ledger.begin(run, known | judging)
+def _counted(ledger: Ledger, store: Store, run: str) -> Iterator[None]:
+    summary = queries.run_summary(store, run)
+    known = {arm.name: spent for arm in summary.arms if (spent := _spent(arm))}
+    ledger.begin(run, known | ({JUDGING: summary.judging} if summary.judging else {}))
     try:
-        yield ledger
+        yield
     finally:
-        spent = {name: replace(one, replayed=told_again) for name, one in ledger.spent().items()}
-        runs.note_spent(store, run, spent)
-
-
-def put_away(gate: GateFile, plan: Plan, run: str) -> None:
-    """Behind a run that came to its end: its artifacts and its ledger are deleted, its recording is whole."""
-    if gate.recording and not gate.replayed:
-        of_run(Path(gate.recording), run, whole=True)
-    shutil.rmtree(plan.artifacts, ignore_errors=True)
+        runs.note_spent(store, run, ledger.spent())
 
 
 # ------------------------------------------------------------------------------------------------------------ foreseen
@@ -179,10 +147,6 @@ def _spending(name: str, price: Price | None, most: Spent, spent: Spent | None, 
 
 def _spent(arm: queries.ArmLine) -> Spent | None:
     return arm.footprint.spent if arm.footprint else None
-
-
-def _is_told_again(arm: queries.ArmLine) -> bool:
-    return arm.spec.served is not None and arm.spec.served.replayed
 
 
 def _most(job: Job) -> Spent:

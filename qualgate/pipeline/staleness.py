@@ -19,7 +19,7 @@ from qualgate.harness import tasks
 from qualgate.metrics import LM_EVAL
 from qualgate.pipeline.arms import with_default_arithmetic
 from qualgate.pipeline.plan import load_set, sampling_settings, set_refs
-from qualgate.quant.model_folder import read_model_folder, read_tokenizer_folder
+from qualgate.quant.model_folder import read_folders, read_tokenizer_folder
 from qualgate.records import ArmIdentity, ArmSpec, Policy, RunEvidence
 from qualgate.scoring import code, reasoning, scorer_versions
 from qualgate.scoring.tools import served
@@ -73,9 +73,7 @@ def _identity_today(arm: ArmSpec, gate: GateFile, then: queries.ArmLine) -> ArmI
         folder = read_tokenizer_folder(Path(arm.served.tokenizer)) if arm.served.tokenizer else None
         arm = replace(arm, served=replace(arm.served, weights=here or held))
         return identify_served(arm, folder, sampling_settings(gate), then.planned.served)
-    folders = {
-        model: read_model_folder(Path(model)) for model in dict.fromkeys(one.model for one in (arm, *draft_models(arm)))
-    }
+    folders = read_folders((arm, *draft_models(arm)))
     engine = engine_version(choose_device(gate.devices), gate.baseline.arithmetic)
     return identify(arm, folders[arm.model], sampling_settings(gate), engine, folders)
 

@@ -36,9 +36,9 @@ from qualgate.pipeline.first_answers import (
 )
 from qualgate.pipeline.foretell import QUICK_DRAWS
 from qualgate.pipeline.plan import make_plan
+from qualgate.quant.agreement.templates import chat_template
 from qualgate.quant.model_folder import ModelFolder, read_model_folder
 from qualgate.quant.recipes import parse_recipe
-from qualgate.quant.tokenizer_files import chat_template
 from qualgate.records import Policy, Rule
 
 GATE_FILE, NAME = "gate.yaml", "own"

@@ -22,8 +22,8 @@ from qualgate.pipeline.plan import load_set, set_refs
 from qualgate.pipeline.staleness import changes_since, scored_otherwise, tested_otherwise
 from qualgate.records import Evalset, FourArms, Policy, RunEvidence
 from qualgate.store import plain, queries, runs
-from qualgate.store.archived import EvidenceArchived
 from qualgate.store.database import Store, exists, open_store
+from qualgate.store.prunings import EvidencePruned
 
 
 def decide_again(
@@ -33,13 +33,14 @@ def decide_again(
     nel: NelPolicy | None = None,
     *,
     four_arm: bool = False,
+    keep: bool = True,
 ) -> Outcome:
     """Decide from stored evidence alone. Raises UsageError when there is no such run.
 
     gate: its policy decides, and what it names must still be what the run judged (weights, tokenizers, evalsets,
     variants), else every verdict is undecided. None: the policy the run was made with, about what was stored.
     nel: a NeMo Evaluator policy that decides in place of either, see `gate.peers.nel_policy`.
-    four_arm: refuse to decide otherwise than by four arms, see `arms_compared`.
+    four_arm: refuse to decide otherwise than by four arms, see `arms_compared`. keep=False: store no verdict.
     """
     if four_arm and gate is not None:
         gate = as_four_arms(gate)
@@ -60,13 +61,15 @@ def decide_again(
             stands = replace(stands, policy=replace(stands.policy, nel=as_text(nel)))
         evidence = replace(stands.evidence, stale=(*stands.evidence.stale, *scored_otherwise(stands.evidence)))
         decided = stands.decided(evidence)
-        runs.add_verdicts(store, found, decided.verdicts, decided.policy)
+        if keep:
+            runs.add_verdicts(store, found, decided.verdicts, decided.policy)
     return Outcome(
         run_id=found,
         verdicts=decided.verdicts,
         exit=decided.exit,
         resumed=False,
         failures=(),
+        policy=decided.policy,
         nel=decided.nel,
     )
 
@@ -132,7 +135,7 @@ def newest_run_of(store: Store, gate: GateFile) -> str:
 def _refuse_unscored(evidence: RunEvidence, policy: Policy, gate: GateFile | None) -> None:
     """A rule may be on a metric that the evalset got after the run."""
     scored = {metric for metrics in evidence.metrics.values() for metric in metrics}
-    wanted = {rule.metric for rule in policy.rules if METRICS[rule.metric].kind == "quality"} - scored
+    wanted = {rule.metric for rule in policy.rules if METRICS[rule.metric].approves} - scored
     wanted = {metric for metric in wanted if not METRICS[metric].everywhere}
     if wanted and gate is None and evidence.scored_again is not None:
         raise UsageError(
@@ -213,5 +216,5 @@ def earlier_evidence(gate: GateFile) -> RunEvidence | None:
     try:
         with open_store(gate.store_url, create=False) as store:
             return runs.evidence(store, newest_run_of(store, gate))
-    except (EvidenceMissing, EvidenceArchived):
+    except (EvidenceMissing, EvidencePruned):
         return None

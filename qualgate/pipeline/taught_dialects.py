@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from qualgate.quant.agreement.templates import chat_template
 from qualgate.quant.model_folder import ModelFolder
-from qualgate.quant.tokenizer_files import chat_template
 from qualgate.records import Case, Evalset
 from qualgate.scoring.tools.dialects.detect import of_template
 from qualgate.scoring.tools.strict import AUTO

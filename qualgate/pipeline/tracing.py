@@ -128,8 +128,7 @@ class _Trace:
     def hear(self, event: Event) -> None:
         if event.what == "begun":
             self._ids.trace = int(trace_id(event.run), 16)
-            about = {"run": event.run} | ({"submission": event.submission} if event.submission else {})
-            self._run = self._span("run", self._began, about, links=_asked_by())
+            self._run = self._span("run", self._began, {"run": event.run}, links=_asked_by())
         elif event.what == "ended" and self._run is not None:
             self._run.set_attributes({"qualgate.exit": event.exit or 0, "qualgate.verdicts": storable(event.said)})
         else:

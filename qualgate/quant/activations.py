@@ -1,4 +1,4 @@
-"""What enters a quantized layer, rounded as its checkpoint says: by fixed scales, or by scales of each token's own.
+"""Inputs of a quantized layer, rounded as its checkpoint says: by fixed scales, or by scales of each token's own.
 
 Every token is rounded by itself, whatever rows it comes with. A scale over a whole batch (dynamic and per tensor) has
 no place here: a row's result would depend on its neighbours.

@@ -106,11 +106,13 @@ def read_adapter_folder(path: Path) -> AdapterFolder:
         with tensors.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         nbytes = tensors.stat().st_size
+        layers = tuple(_layers(path, config, entries))
+        _check_changes(path, layers)
     base = config.get("base_model_name_or_path")
     return AdapterFolder(
         path=path,
         config=config,
-        layers=tuple(_layers(path, config, entries)),
+        layers=layers,
         base=base if isinstance(base, str) else "",
         tensors_sha256=digest,
         sha256=content_hash([files.sha256(CONFIG), digest]),
@@ -214,6 +216,19 @@ def _layers(path: Path, config: Mapping[str, Any], entries: Mapping[str, TensorE
         raise UsageError(f"{path / TENSORS} holds no tensor: this adapter changes nothing. {_AGAIN}")
     for module, both in sorted(parts.items()):
         yield _layer(path, config, module, both)
+
+
+def _check_changes(path: Path, layers: Iterable[AdapterLayer]) -> None:
+    """Raise UsageError for an adapter whose B is 0 everywhere: what it adds is 0, as before its training."""
+    with (path / TENSORS).open("rb") as stream:
+        for layer in layers:
+            stream.seek(layer.up.start)
+            if stream.read(layer.up.nbytes).translate(None, b"\0\x80"):  # a zero may have a sign
+                return
+    raise UsageError(
+        f"{path / TENSORS}: every lora_B is 0, so this adapter changes nothing. It was saved before its training, "
+        f"or its trained tensors were lost. {_AGAIN}"
+    )
 
 
 def _layer(path: Path, config: Mapping[str, Any], module: str, both: Mapping[str, TensorEntry]) -> AdapterLayer:

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its keys and values: whether a server holds them in fp8, and by which scales.
+"""A checkpoint's scheme for keys and values: whether a server holds them in fp8, and by which scales.
 
 compressed-tensors has `kv_cache_scheme` in its quantization config, ModelOpt `kv_cache_quant_algo`, there or in
 hf_quant_config.json. vLLM 0.33 holds keys and values so wherever its own setting is `auto`. The scales are tensors of

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.agreement.two_configs import check_configs_agree, check_not_nested
 from qualgate.quant.model_files import AGAIN, CONFIG_FILES, QUANTIZE_FILES, ModelFiles, read_files
 from qualgate.quant.shards import Shards, TensorEntry, read_shards
 
@@ -64,7 +66,16 @@ def said_by_config(files: ModelFiles) -> Format | None:
 
     Raises UsageError for an unknown quant_method, NotInThisVersion for a known one that is not read.
     """
-    where = files.path / "config.json"
+    found = list(_said(files))
+    check_configs_agree([(one.where, one.settings) for one in found])
+    if not found:
+        check_not_nested(files.path / "config.json", files.config)
+    return found[0] if found else None
+
+
+def _said(files: ModelFiles) -> Iterator[Format]:
+    """Every format that the folder's configs name, that of config.json first."""
+    where, named = files.path / "config.json", False
     for key in ("quantization_config", "compression_config"):
         settings: Any = files.config.get(key)
         if settings is not None and not isinstance(settings, dict):
@@ -72,8 +83,14 @@ def said_by_config(files: ModelFiles) -> Format | None:
         if settings and settings == files.config.get("quantization"):  # mlx-lm writes it under both names
             raise _of_mlx(where)
         if settings and not _of_the_cache_alone(settings):
-            return Format(method=_method(where, settings), settings=settings, where=where)
-    if isinstance(of_mlx := files.config.get("quantization"), dict) and "bits" in of_mlx:
+            named, method = True, _method(where, settings)
+            if key == "quantization_config" and settings.get("quant_method") is None and method != "bitsandbytes":
+                raise UsageError(
+                    f"{where} has a quantization config without quant_method: transformers refuses it, and vLLM takes "
+                    f'the weights for plain ones. Add `"quant_method": "{method}"` there.'
+                )
+            yield Format(method=method, settings=settings, where=where)
+    if not named and isinstance(of_mlx := files.config.get("quantization"), dict) and "bits" in of_mlx:
         raise _of_mlx(where)
     for name, method in zip(QUANTIZE_FILES, ("gptq", "awq", "modelopt"), strict=True):
         settings = files.json(name)
@@ -81,8 +98,7 @@ def said_by_config(files: ModelFiles) -> Format | None:
             settings = _modelopt(files.path / name, settings)
         if settings:
             settings = {"quant_method": method, **settings}
-            return Format(method=_method(files.path / name, settings), settings=settings, where=files.path / name)
-    return None
+            yield Format(method=_method(files.path / name, settings), settings=settings, where=files.path / name)
 
 
 def said_by_headers(shards: Shards) -> Format | None:

@@ -38,13 +38,28 @@ class GGUFFile:
     """A file's header, and where its tensors lie."""
 
     path: Path
-    fields: dict[str, Any]  # general.architecture, llama.attention.head_count, …; arrays are left out
+    fields: dict[str, Any]  # general.architecture, llama.attention.head_count, …; without arrays, see `array`
     tensors: dict[str, GGUFTensor]
+    arrays: dict[str, Any]  # the package's own entries
 
     @property
     def architecture(self) -> str:
         """As the header names it, "" where it does not."""
         return str(self.fields.get("general.architecture", ""))
+
+    def array(self, name: str) -> list[Any] | None:
+        """The texts or numbers of an array, None where the header has none of that name. UsageError where it is no
+        array of either."""
+        field = self.arrays.get(name)
+        if field is None:
+            return None
+        raw = [field.parts[place] for place in field.data]
+        try:
+            if field.types[-1].name == "STRING":
+                return [str(text, "utf-8") for text in map(bytes, raw)]
+            return [number for part in raw for number in part.tolist()]
+        except ValueError as error:  # no UTF-8, among others
+            raise UsageError(f"{self.path}: {name} cannot be read ({error}). {_AGAIN}") from None
 
 
 def open_gguf(path: Path) -> GGUFFile:
@@ -56,7 +71,7 @@ def open_gguf(path: Path) -> GGUFFile:
 @lru_cache(maxsize=1)  # a vocabulary in the header takes seconds, and every question about the folder asks for it
 def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
     try:
-        from gguf import GGMLQuantizationType, GGUFReader
+        from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
         from gguf.constants import GGML_QUANT_SIZES
     except ImportError:
         raise UsageError(needs(f"{path}, a GGUF file,", "gguf")) from None
@@ -71,7 +86,8 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
         )
     try:
         reader = _strict(GGUFReader)(path)
-        fields = {name: _value(field) for name, field in reader.fields.items() if len(field.types) == 1}
+        fields = {name: _value(field) for name, field in reader.fields.items() if field.types[0] != GGUFValueType.ARRAY}
+        arrays = {name: field for name, field in reader.fields.items() if field.types[0] == GGUFValueType.ARRAY}
         found = {}
         for tensor in reader.tensors:
             kind = GGMLQuantizationType(tensor.tensor_type)
@@ -89,11 +105,15 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
         raise UsageError(f"{path} asks for more memory than there is: it is damaged. {_AGAIN}") from None
     except Exception as error:  # numpy and the reader raise whatever a damaged offset makes of them
         raise UsageError(f"{path} cannot be read as GGUF ({type(error).__name__}: {error}). {_AGAIN}") from None
-    return GGUFFile(path=path, fields=fields, tensors=found)
+    return GGUFFile(path=path, fields=fields, tensors=found, arrays=arrays)
 
 
 def _strict(reader: type[Any]) -> type[Any]:
-    """The package's reader, made to stop where the file ends: it would go on counting through what is not there."""
+    """The package's reader, made to stop where the file ends: it would go on counting through what is not there.
+
+    Arrays are read at once: a vocabulary of 150,000 tokens takes the package 15 s, entry by entry.
+    """
+    from gguf import GGUFValueType
 
     class Strict(reader):
         def _get(self, offset: int, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
@@ -101,6 +121,26 @@ def _strict(reader: type[Any]) -> type[Any]:
             if len(found) != int(count):
                 raise ValueError(f"the file ends before what stands at byte {offset}")
             return found
+
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list[Any], list[int], list[Any]]:
+            if raw_type != GGUFValueType.ARRAY or self.byte_order == "S":
+                return super()._get_field_parts(orig_offs, raw_type)
+            raw, offset = memoryview(self.data), orig_offs + 12
+            number, count = struct.unpack_from("<IQ", raw, orig_offs)
+            kinds = [GGUFValueType.ARRAY, GGUFValueType(number)]
+            if (numbers := self.gguf_scalar_to_np.get(kinds[1])) is not None:
+                part = self._get(offset, numbers, count)
+                return 12 + int(part.nbytes), [part], [0], kinds
+            if kinds[1] != GGUFValueType.STRING:
+                raise ValueError("an array of arrays")
+            parts: list[Any] = []
+            for _ in range(count):
+                (length,) = struct.unpack_from("<Q", raw, offset)
+                offset += 8 + length
+                if offset > len(raw):
+                    raise ValueError(f"the file ends before what stands at byte {offset - length}")
+                parts.append(raw[offset - length : offset])
+            return offset - orig_offs, parts, list(range(count)), kinds
 
     return Strict
 

@@ -1,4 +1,4 @@
-"""What calibration remembers of the inputs of a linear layer: sums, not the inputs themselves."""
+"""Sums over the inputs of a linear layer, for calibration: not the inputs themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint really holds, tensor by tensor: formats, sizes, statistics, and how far it is from another."""
+"""A checkpoint, tensor by tensor: formats, sizes, statistics, and its distance from another."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import torch
 
 from qualgate.errors import UsageError, close_names
 from qualgate.errors.misplaced import no_model_folder
+from qualgate.quant.agreement.config_keys import unused_keys
 from qualgate.quant.formats import Format
 from qualgate.quant.linear import QuantizedLinear
 from qualgate.quant.model_files import CONFIG_FILES, read_files, readable
-from qualgate.quant.model_folder import read_weights, refusal
+from qualgate.quant.model_folder import read_weights
 from qualgate.quant.readers.checkpoint import Layer, QuantizedCheckpoint, read_checkpoint
 from qualgate.quant.readers.source import Source, open_source
 from qualgate_kernels.dequantize import dequantize_torch
@@ -56,6 +57,7 @@ class ModelReport:
     inputs: tuple[str, ...]  # what quantized layers do to their inputs, each once; empty = nothing
     oddities: tuple[tuple[str, int], ...]  # and of how many tensors each was found
     kernels: tuple[tuple[str, int], ...]  # what would multiply the packed layers on this machine's CPU, and how many
+    unused_keys: tuple[str, ...]  # of the quantization config, by which no weight is read
     refused: str  # why a plan or a run refuses the folder, for another reason than its weights; "" where neither does
 
     @property
@@ -85,6 +87,7 @@ class Weights:
 
     def __init__(self, method: str, source: Source | None, checkpoint: QuantizedCheckpoint | None) -> None:
         self.method = method
+        self.unused_keys = () if checkpoint is None else unused_keys(checkpoint.format)
         self._source, self._checkpoint = source, checkpoint
         if checkpoint is None:
             assert source is not None
@@ -122,8 +125,15 @@ def opened(folder: Path) -> Iterator[Weights]:
         yield Weights(plain.method, source, None)
 
 
-def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -> ModelReport:
-    """Every tensor of the folder, in the order of their names. Raises UsageError as reading it would."""
+def inspect(
+    folder: Path,
+    progress: Progress = lambda what, done, total: None,
+    refusal: Callable[[Path], str] = lambda folder: "",
+) -> ModelReport:
+    """Every tensor of the folder, in the order of their names. Raises UsageError as reading it would.
+
+    refusal: why a plan refuses the folder, which takes the architecture to know.
+    """
     tensors, inputs, oddities, kernels = [], set(), Counter(), Counter()
     with opened(folder) as weights:
         names = sorted(weights.names, key=_natural)
@@ -147,6 +157,7 @@ def inspect(folder: Path, progress: Progress = lambda what, done, total: None) -
         inputs=tuple(sorted(inputs)),
         oddities=tuple(sorted(oddities.items())),
         kernels=tuple(sorted(kernels.items())),
+        unused_keys=weights.unused_keys,
         refused=refusal(folder),
     )
 

@@ -1,4 +1,4 @@
-"""What lies in a decoder: its layers, and which linear layers of one read the same input."""
+"""The layers of a decoder, and which linear layers of one read the same input."""
 
 from __future__ import annotations
 

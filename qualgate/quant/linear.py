@@ -44,13 +44,12 @@ class QuantizedLinear(nn.Module):
             self.register_buffer(name, getattr(weight, name))
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
 
-    def fuse(self, *, halves: bool = False) -> str:
+    def fuse(self) -> str:
         """Lay the weight out for the fused kernel of the device it is on; to move it afterwards is not foreseen.
-        halves: so that the upper half of its codes can be read alone, where it has 8 bits on a CPU.
 
         Returns the kernel's name, or "torch twin: " and why there is none; then nothing changes.
         """
-        found = fuse(self.packed, KERNELS_ROUND.get(self.activations, ""), halves=halves)
+        found = fuse(self.packed, KERNELS_ROUND.get(self.activations, ""))
         if isinstance(found, str):
             return f"torch twin: {found}"
         stored = self.packed.tensors.values()
@@ -115,12 +114,12 @@ class QuantizedLinear(nn.Module):
         return f"{self.in_features}, {self.out_features}, {self._packed.format}{inputs}"
 
 
-def fuse_together(layers: Sequence[QuantizedLinear], *, halves: bool = False) -> list[str]:
+def fuse_together(layers: Sequence[QuantizedLinear]) -> list[str]:
     """As `fuse` each, but layers that read one input become one matrix where their weights have a common layout."""
     if len(layers) > 1 and len({layer.activations for layer in layers}) == 1:
         activations = layers[0].activations
         whole = stacked([layer.packed for layer in layers])
-        found = None if whole is None else fuse(whole, KERNELS_ROUND.get(activations, ""), halves=halves)
+        found = None if whole is None else fuse(whole, KERNELS_ROUND.get(activations, ""))
         # Inputs rounded outside the kernel are a new tensor for each layer: nothing would be shared.
         if isinstance(found, Fused) and (activations is None or found.rounds):
             together = Together(found, [layer.out_features for layer in layers])
@@ -128,4 +127,4 @@ def fuse_together(layers: Sequence[QuantizedLinear], *, halves: bool = False) ->
                 layer._take(found, {} if place else found.tensors)
                 layer._together = (together, place)
             return [found.kernel] * len(layers)
-    return [layer.fuse(halves=halves) for layer in layers]
+    return [layer.fuse() for layer in layers]

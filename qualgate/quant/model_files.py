@@ -23,11 +23,13 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer.model",
+    "tekken.json",
     "vocab.json",
     "vocab.txt",
     "merges.txt",
 )
-TEMPLATE_FILE = "chat_template.jinja"
+TEMPLATE_FILE, PROCESSOR_TEMPLATE_FILE = "chat_template.jinja", "chat_template.json"
+TEMPLATE_FOLDER = "additional_chat_templates"  # of named ones, NAME.jinja
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,8 +90,13 @@ class ModelFiles:
         return None
 
 
-def read_files(folder: Path, names: Iterable[str] = (*CONFIG_FILES, *TOKENIZER_FILES, TEMPLATE_FILE)) -> ModelFiles:
-    """Those of `names` that are in the folder, as they are now. OSError for one that cannot be read."""
+_ALL_FILES = (*CONFIG_FILES, *TOKENIZER_FILES, TEMPLATE_FILE, PROCESSOR_TEMPLATE_FILE)
+
+
+def read_files(folder: Path, names: Iterable[str] = _ALL_FILES) -> ModelFiles:
+    """Those of `names` that are in the folder, and its named chat templates, as they are now. OSError for one that
+    cannot be read."""
+    names = (*names, *(f"{TEMPLATE_FOLDER}/{file.name}" for file in sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))))
     there = (name for name in names if (folder / name).is_file())
     return ModelFiles(path=folder, raw={name: (folder / name).read_bytes() for name in there})
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.errors.misplaced import no_model_folder
-from qualgate.identity import content_hash, sha256_text
+from qualgate.identity import content_hash
 from qualgate.quant import tokenizer_files
+from qualgate.quant.agreement import stop_tokens
+from qualgate.quant.agreement.gguf_header import checked_header
+from qualgate.quant.agreement.rope import said_twice
+from qualgate.quant.agreement.templates import as_read_by, check_templates, templates_sha256
+from qualgate.quant.agreement.tokenizer_class import check_special_tokens, check_tokenizer_class
+from qualgate.quant.agreement.weight_files import check_no_adapter
 from qualgate.quant.architecture import check_depth, check_width, check_writes_text
 from qualgate.quant.formats import Format, said_by_config, said_by_headers, weights_in
 from qualgate.quant.full_precision import check_full_precision
 from qualgate.quant.model_files import QUANTIZE_FILES, ModelFiles, read_files, readable
-from qualgate.quant.shards import Shards, read_shards
+from qualgate.quant.shards import Shards, other_files, read_shards
+from qualgate.records import ArmSpec
+from qualgate.records.arms import ReadAs
 
 _MOST_AHEAD = 16  # layers: no model predicts more tokens at once
 _MOST_KEPT = 2**60  # numbers of a position: whatever a config says, more fit into no memory
@@ -32,6 +42,9 @@ class ModelFolder:
     files: ModelFiles
     shards: Shards
     format: Format | None  # None: full precision
+    beside: dict[str, int] = field(default_factory=dict)  # weight files that are not read: the tensors of each
+    read_as: ReadAs | None = None  # the server whose reading counts, where servers read the files differently
+    header: dict[str, Any] | None = None  # fields of its GGUF file
 
     @property
     def path(self) -> Path:
@@ -107,6 +120,7 @@ class ModelFolder:
         return content_hash(
             [self.files.sha256(name) for name in ("config.json", "generation_config.json")]
             + [self.files.sha256(name) for name in QUANTIZE_FILES if self.files.has(name)]
+            + ([self.read_as] if self.read_as else [])
         )
 
     @cached_property
@@ -116,13 +130,18 @@ class ModelFolder:
 
     @cached_property
     def template_sha256(self) -> str:
-        """Of the chat template's text."""
-        return sha256_text(tokenizer_files.chat_template(self.files))
+        """Of the chat template's text, and of the named ones that differ from it."""
+        return templates_sha256(self.files)
 
     @cached_property
     def stop_ids(self) -> tuple[int, ...]:
-        """Every token that ends an answer, in ascending order."""
-        return tokenizer_files.stop_ids(self.files)
+        """Every token that ends an answer, in ascending order: as `read_as` reads them, else of all files."""
+        return stop_tokens.stop_ids(self.files, self.read_as, self.header)
+
+    @cached_property
+    def stops_by_server(self) -> dict[ReadAs, tuple[int, ...]]:
+        """The tokens that end an answer as each server reads them; llama.cpp's of a GGUF file's header."""
+        return stop_tokens.readings(self.files, self.header)
 
 
 def read_weights(files: ModelFiles, *, hashed: bool = False) -> tuple[Shards, Format | None]:
@@ -146,7 +165,7 @@ def read_weights(files: ModelFiles, *, hashed: bool = False) -> tuple[Shards, Fo
     return shards, format
 
 
-def read_model_folder(path: Path, *, hashed: bool = True) -> ModelFolder:
+def read_model_folder(path: Path, *, hashed: bool = True, read_as: ReadAs | None = None) -> ModelFolder:
     """The folder as it is now, each file opened once; of a weight file the header is read and, if `hashed`, all of it
     hashed.
 
@@ -155,21 +174,32 @@ def read_model_folder(path: Path, *, hashed: bool = True) -> ModelFolder:
     with readable(path):
         if not path.is_dir():
             raise UsageError(no_model_folder(str(path), path))
-        files = read_files(path)
+        files = as_read_by(read_files(path), read_as)
         _check_configs(files)
+        _check_said_once(files, read_as)
+        if read_as in (None, "transformers"):
+            check_no_adapter(path)
         shards, format = read_weights(files, hashed=hashed)
-        _check_tokenizer(files)
-        return ModelFolder(files=files, shards=shards, format=format)
+        _check_tokenizer(files, read_as)
+        header = checked_header(files, shards, read_as) if format and format.method == "gguf" else None
+        beside = other_files(shards)
+        return ModelFolder(files=files, shards=shards, format=format, beside=beside, read_as=read_as, header=header)
 
 
-def refusal(path: Path) -> str:
-    """Why a plan or a run refuses the folder, whose weights can be read; "" where neither does."""
-    try:
-        folder = read_model_folder(path, hashed=False)
-        _ = folder.tokenizer_sha256, folder.template_sha256, folder.stop_ids
-    except UsageError as error:  # NotInThisVersion is one
-        return str(error)
-    return ""
+def read_folders(arms: Iterable[ArmSpec]) -> dict[str, ModelFolder]:
+    """The folder of each arm's model, by `ArmSpec.model`, each read once and as the arm asks. UsageError as reading
+    raises it, and where two arms ask for two readings of one folder."""
+    found: dict[str, ModelFolder] = {}
+    for arm in arms:
+        if arm.model not in found:
+            found[arm.model] = read_model_folder(Path(arm.model), read_as=arm.read_as)
+        elif found[arm.model].read_as != arm.read_as:
+            raise UsageError(
+                f"{arm.name}: {arm.model} is to be read as {arm.read_as or 'all servers read it'} here and as "
+                f"{found[arm.model].read_as or 'all servers read it'} for another arm. Give both the same `read_as`, "
+                "or compare two copies of the folder."
+            )
+    return found
 
 
 def read_tokenizer_folder(path: Path) -> ModelFolder:
@@ -181,15 +211,18 @@ def read_tokenizer_folder(path: Path) -> ModelFolder:
         if not path.is_dir():
             raise UsageError(no_model_folder(str(path), path))
         files = read_files(path)
-        _check_tokenizer(files)
+        _check_tokenizer(files, "transformers")  # by which its tokens are made here
         _check_own_code(files)
         none = Shards(folder=path, files=(), nbytes=0, entries={}, metadata={}, sha256="")
         return ModelFolder(files=files, shards=none, format=None)
 
 
-def _check_tokenizer(files: ModelFiles) -> None:
+def _check_tokenizer(files: ModelFiles, read_as: ReadAs | None) -> None:
     if not any(files.has(name) for name in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
         raise UsageError(f"{files.path} has no tokenizer: expected tokenizer.json. Save it there with save_pretrained.")
+    check_special_tokens(files)
+    check_tokenizer_class(files, read_as)
+    check_templates(files, read_as)
 
 
 def _check_own_code(files: ModelFiles) -> None:
@@ -200,6 +233,16 @@ def _check_own_code(files: ModelFiles) -> None:
                 f"{files.path / name} asks for the model's own Python code (auto_map), which qualgate does not run. If "
                 "transformers knows this architecture, remove auto_map; else convert the model."
             )
+
+
+def _check_said_once(files: ModelFiles, read_as: ReadAs | None) -> None:
+    """What transformers 5 reads is what is computed here; other servers are built on either version."""
+    for key, value, again, other in said_twice(files) if read_as != "transformers" else ():
+        raise UsageError(
+            f"{files.path / 'config.json'} says {key} {value} and {again} {other}. transformers 5 reads "
+            "`rope_parameters`, earlier versions and servers built on them the other key. Remove the wrong one, or "
+            "write `read_as: transformers` beside `model` to judge what transformers 5 reads."
+        )
 
 
 def _check_configs(files: ModelFiles) -> None:

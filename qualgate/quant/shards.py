@@ -16,7 +16,9 @@ from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash, kept_hash
+from qualgate.quant.agreement.weight_files import check_index, files_beside
 from qualgate.quant.gguf_file import open_gguf
+from qualgate.quant.tensor_entry import TensorEntry
 
 _ITEM_BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "C64": 64,
@@ -26,16 +28,6 @@ _ITEM_BITS = {
 _HEADER_LIMIT = 100_000_000  # bytes, the format's own limit
 _MOST_DIMENSIONS = 16
 _AGAIN = "Fetch or save this checkpoint again."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorEntry:
-    """Where one tensor lies."""
-
-    file: Path
-    dtype: str  # safetensors' name, e.g. "BF16", or GGUF's, e.g. "Q4_K"
-    shape: tuple[int, ...]
-    nbytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,18 +49,26 @@ def read_shards(folder: Path, *, hashed: bool = False) -> Shards:
     """
     files, index, weight_map = _located(folder)
     read = [_read(file, hashed=hashed) for file in files]
-    entries = {name: entry for shard in read for name, entry in shard.entries.items()}
-    for name, shard in weight_map.items():
-        if name not in entries or entries[name].file.name != shard:
-            raise UsageError(f"{index} says that {name} is in {shard}, but it is not. {_AGAIN}")
+    check_index(index, weight_map, {file.name: shard.entries for file, shard in zip(files, read, strict=True)})
     return Shards(
         folder=folder,
         files=files,
         nbytes=sum(shard.size for shard in read),
-        entries=entries,
+        entries={name: entry for shard in read for name, entry in shard.entries.items()},
         metadata={key: value for shard in read for key, value in shard.metadata.items()},
         sha256=content_hash([shard.sha256 for shard in read]) if hashed else "",
     )
+
+
+def other_files(shards: Shards) -> dict[str, int]:
+    """See `files_beside`. UsageError for a file that some server would load in place of the model's, or over it."""
+    return files_beside(shards.folder, shards.entries, listed_files(shards), read_header)
+
+
+def listed_files(shards: Shards) -> set[str] | None:
+    """The files that model.safetensors.index.json names, None without one."""
+    index = shards.folder / "model.safetensors.index.json"
+    return {*_weight_map(index, missing=True).values()} if index.is_file() else None
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
@@ -167,7 +167,7 @@ def _read(file: Path, *, hashed: bool) -> _Shard:
 def _entries(file: Path, header: dict[str, Any], length: int, size: int) -> dict[str, TensorEntry]:
     """The tensors of a header of `length` bytes in a file of `size`."""
     try:
-        entries = {name: _entry(file, name, fields) for name, fields in header.items()}
+        entries = {name: _entry(file, 8 + length, name, fields) for name, fields in header.items()}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         raise UsageError(f"{file} has no readable safetensors header. {_AGAIN}") from None
     position = 0
@@ -199,8 +199,8 @@ def _json_header(file: Path, stream: BufferedReader, size: int) -> tuple[dict[st
     return header, length
 
 
-def _entry(file: Path, name: str, fields: dict[str, Any]) -> tuple[int, TensorEntry]:
-    """(start, entry) of one tensor of the header."""
+def _entry(file: Path, data: int, name: str, fields: dict[str, Any]) -> tuple[int, TensorEntry]:
+    """(start, entry) of one tensor of the header. data: the byte at which tensors begin."""
     dtype, shape, (start, stop) = fields["dtype"], tuple(fields["shape"]), fields["data_offsets"]
     if dtype not in _ITEM_BITS:
         raise UsageError(f"{file}: tensor {name} has dtype {dtype!r}, which safetensors does not define. {_AGAIN}")
@@ -213,10 +213,11 @@ def _entry(file: Path, name: str, fields: dict[str, Any]) -> tuple[int, TensorEn
             f"{file}: tensor {name}, {dtype} {list(shape)}, needs {nbytes} bytes but the header gives {stop - start}. "
             f"{_AGAIN}"
         )
-    return start, TensorEntry(file=file, dtype=dtype, shape=shape, nbytes=nbytes)
+    return start, TensorEntry(file=file, dtype=dtype, shape=shape, nbytes=nbytes, start=data + start)
 
 
-def _weight_map(index: Path) -> dict[str, str]:
+def _weight_map(index: Path, *, missing: bool = False) -> dict[str, str]:
+    """Which file holds which tensor. missing: whether a file may be."""
     try:
         weight_map = json.loads(index.read_bytes())["weight_map"]
         shards = set(weight_map.values())
@@ -225,6 +226,6 @@ def _weight_map(index: Path) -> dict[str, str]:
     for shard in sorted(shards, key=str):
         if not isinstance(shard, str) or Path(shard).name != shard:
             raise UsageError(f"{index} names the shard {shard!r}: expected a file name in the same folder.")
-        if not (index.parent / shard).is_file():
+        if not missing and not (index.parent / shard).is_file():
             raise UsageError(f"{index} names the shard {shard}, which is missing. Fetch the rest of this checkpoint.")
     return weight_map

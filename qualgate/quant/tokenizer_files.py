@@ -1,12 +1,14 @@
-"""What a folder's tokenizer files say: its chat template, its stop tokens, and what it is by content."""
+"""A folder's tokenizer files: tokens by name, and an identity by content."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from qualgate.errors import UsageError
 from qualgate.identity import content_hash
-from qualgate.quant.model_files import AGAIN, TEMPLATE_FILE, TOKENIZER_FILES, ModelFiles
+from qualgate.quant.model_files import AGAIN, TOKENIZER_FILES, ModelFiles
 
 # Keys of tokenizer_config.json that change neither the tokens of a text nor the text of tokens; tokenizer.json has the
 # added tokens, the chat template has a hash of its own, and limits are checked against the model's context.
@@ -14,102 +16,277 @@ _BOOKKEEPING = (
     "chat_template", "added_tokens_decoder", "backend", "is_local", "local_files_only", "name_or_path", "_commit_hash",
     "tokenizer_file", "special_tokens_map_file", "padding_side", "pad_to_multiple_of", "pad_token_type_id",
     "max_length", "model_max_length", "stride", "truncation_side", "truncation_strategy", "model_input_names",
-    "processor_class", "transformers_version",
+    "processor_class", "transformers_version", "vocab_size",
 )  # fmt: skip
-_OFF_BY_DEFAULT = ("clean_up_tokenization_spaces", "split_special_tokens")  # absent and false say the same
+_BY_DEFAULT = {  # what such a key says, or is taken to say where it is absent
+    **dict.fromkeys(
+        ("clean_up_tokenization_spaces", "split_special_tokens", "use_default_system_prompt", "legacy"), False
+    ),
+    "errors": "replace",
+}
+# Classes whose default it is, in transformers 4 and 5, to put a space before a text, and in 4 the bos token.
+_PREFIXED = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer")
+# Types of models whose tokenizer transformers 5 makes of tokenizer.json alone, or by one class, whatever
+# tokenizer_config.json names (5.23.0, models/auto/tokenization_auto.py).
+_CLASS_NOT_READ = (
+    "arctic", "ernie4_5", "ernie4_5_moe", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt_bigcode", "granite",
+    "granitemoe", "granitemoehybrid", "granitemoeshared", "hyperclovax", "internlm2", "internlm3", "jamba",
+    "kimi_linear", "mimo_v2_flash", "minicpm3", "minimax_m2", "ministral", "ministral3", "mistral", "mixtral",
+    "nemotron", "olmo2", "olmo3", "olmo_hybrid", "phi3", "phimoe", "qwen2", "qwen3_5", "qwen3_5_moe",
+    "qwen3_5_moe_text", "stablelm",
+)  # fmt: skip
+_NEVER_ASKED = ("pad_token", "mask_token")  # special tokens of training
+_MORE_SPECIAL = ("additional_special_tokens", "extra_special_tokens")  # as transformers 4 and 5 call them
 _MISTRAL = ("mistral", "mistral3", "ministral", "mixtral", "pixtral", "voxtral")  # whose regex fix_mistral_regex mends
-
-
-def chat_template(files: ModelFiles) -> str:
-    """The chat template's text as transformers would find it; "" when the model has none.
-
-    Raises UsageError when it is no text.
-    """
-    if files.has(TEMPLATE_FILE):
-        return files.text(TEMPLATE_FILE)
-    template = files.json("tokenizer_config.json").get("chat_template") or ""
-    if isinstance(template, list):  # several named templates; messages are rendered with "default"
-        named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
-        template = named[0].get("template") if named else ""
-    if not isinstance(template, str):
-        raise UsageError(
-            f"{files.path / 'tokenizer_config.json'}: the chat_template is {type(template).__name__}, expected a text, "
-            f'or a list of {{"name", "template"}}. {AGAIN}'
-        )
-    return template
-
-
-def stop_ids(files: ModelFiles) -> tuple[int, ...]:
-    """Every end-of-turn token that generation config, config or tokenizer names in its file, in ascending order.
-
-    Raises UsageError where an eos_token_id is none.
-    """
-    sources = {"generation_config.json": [files.json("generation_config.json")], "config.json": [files.config]}
-    if isinstance(files.config.get("text_config"), dict):
-        sources["config.json"].append(files.config["text_config"])
-    found = set(_eos_of_tokenizer(files))
-    for file, settings in sources.items():
-        for value in (entry.get("eos_token_id") for entry in settings):
-            ids = value if isinstance(value, list) else [] if value is None else [value]
-            if not all(type(token) is int for token in ids):
-                raise UsageError(f"{files.path / file}: eos_token_id is {value!r:.60}, expected token ids. {AGAIN}")
-            found.update(ids)
-    return tuple(sorted(found))
+_STEPS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors",
+          "decoder": "decoders"}  # fmt: skip
+BESIDE = ("tokenizer.model", "tekken.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt")
+_LONGEST_ID = 18  # digits
 
 
 def tokenizer_content(files: ModelFiles) -> str:
     """What turns text into tokens and back, by content and not by layout or bookkeeping.
 
     Every library that saves a quantized model saves its tokenizer too, with other spacing, its own notes on padding and
-    places, and the same special tokens in another file. None of that changes a token.
+    places, the same special tokens in another file or under another key, and steps that do nothing. None of that
+    changes a token.
     """
     if not files.has("tokenizer.json"):
         return content_hash([_file_content(files, name) for name in TOKENIZER_FILES])
-    tokenizer = {key: value for key, value in files.json("tokenizer.json").items()
-                 if key not in ("padding", "truncation")}  # fmt: skip
+    return content_hash([_content_hash(files, name, content) for name, content in _contents(files).items()])
+
+
+def tokenizer_difference(files: ModelFiles, other: ModelFiles) -> str:
+    """The first key in which two tokenizers differ: "eos_token of tokenizer_config.json is </s> against <|im_end|>"."""
+    both = [_contents(one) if one.has("tokenizer.json") else {} for one in (files, other)]
+    for file, ours in both[0].items():
+        theirs = both[1].get(file, ours)
+        for key in sorted(ours.keys() | theirs.keys()):
+            if ours.get(key) != theirs.get(key):
+                place, *values = _first_difference(key, ours.get(key), theirs.get(key))
+                one, two = _around_difference(*(str(value) for value in values))
+                return f"{place} of {file} is {one} against {two}"
+    return ""
+
+
+def _first_difference(place: str, one: Any, two: Any) -> tuple[str, Any, Any]:
+    """The innermost key of the first place where two values of one key differ, and its values; None: not there."""
+    while True:
+        if isinstance(one, dict) and isinstance(two, dict) and one.get("type") == two.get("type"):
+            keys: Iterable[Any] = sorted(one.keys() | two.keys())
+            pairs = ((f"{place}.{key!s:.40}", one.get(key), two.get(key)) for key in keys)
+        elif isinstance(one, list) and isinstance(two, list):
+            pairs = ((f"{place}[{i}]", left, right) for i, (left, right) in enumerate(zip_longest(one, two)))
+        else:
+            return place, one, two
+        found = next((pair for pair in pairs if pair[1] != pair[2]), None)
+        if found is None:
+            return place, one, two
+        place, one, two = found
+
+
+def _around_difference(one: str, two: str) -> tuple[str, str]:
+    """Two texts, long ones from a little before the first character in which they differ."""
+    differ = (place for place, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1])
+    shared = next(differ, min(len(one), len(two)))
+    start = max(0, shared - 40) if max(len(one), len(two)) > 160 else 0
+    one, two = (("…" if start else "") + text[start : start + 160] for text in (one, two))
+    return one, two
+
+
+def differing_beside(files: ModelFiles, other: ModelFiles) -> str:
+    """The first file, beside tokenizer.json, that two folders hold with unequal contents; "" where there is none."""
+    shared = (name for name in BESIDE if files.has(name) and other.has(name))
+    return next((name for name in shared if _beside(files, name) != _beside(other, name)), "")
+
+
+def beside_difference_note(arms: Sequence[tuple[str, ModelFiles]]) -> str:
+    """A line on files, beside tokenizer.json, that some arms' folders hold and others do not; "" where all agree."""
+    arms = [(arm, files) for arm, files in arms if files.has("tokenizer.json")]
+    listed = [
+        f"{name} in the folder of {', '.join(holders)} alone"
+        for name in BESIDE
+        if (holders := [arm for arm, files in arms if files.has(name)]) and len(holders) < len(arms)
+    ]
+    if not listed:
+        return ""
+    return (
+        f"beside tokenizer.json there is {'; '.join(listed)}: transformers 5 and vLLM read tokenizer.json, llama.cpp's "
+        "converter takes tokenizer.model first, and vLLM tekken.json with --tokenizer-mode mistral"
+    )
+
+
+def _beside(files: ModelFiles, name: str) -> Any:
+    if name.endswith(".json"):
+        return files.json(name)
+    if name != "merges.txt":
+        return files.sha256(name)
+    return [line for line in files.text(name).splitlines() if line and not line.startswith("#version")]
+
+
+def _contents(files: ModelFiles) -> dict[str, dict[str, Any]]:
+    """By file, the keys that may change a token."""
+    try:
+        tokenizer = _plain_tokenizer(files.json("tokenizer.json"))
+    except RecursionError:
+        raise UsageError(f"{files.path / 'tokenizer.json'} is nested too deeply to be a model's. {AGAIN}") from None
     settings = {**files.json("special_tokens_map.json"), **files.json("tokenizer_config.json")}
+    named = str(settings.get("tokenizer_class")).removesuffix("Fast")
     kept: dict[str, Any] = {}
     for key, value in settings.items():
         if key.endswith("_token") and isinstance(value, dict):  # tokenizer.json says the rest of it
             value = value.get("content", value)
-        if key == "tokenizer_class" and isinstance(value, str):
-            value = value.removesuffix("Fast")
-            value = "" if value in ("TokenizersBackend", "PreTrainedTokenizer") else value
-        nothing = value in (None, [], {}) or (value is False and key in _OFF_BY_DEFAULT)
+        nothing = value in (None, [], {}) or (key in _BY_DEFAULT and value == _BY_DEFAULT[key])
+        if key in (*_MORE_SPECIAL, *_NEVER_ASKED):
+            nothing = nothing or _are_special(value, tokenizer)
+        if key == "add_prefix_space" and named not in _PREFIXED:
+            nothing = nothing or value is False
         if key not in _BOOKKEEPING and not nothing:
             kept[key] = value
+    if "tokenizer_class" in kept and _takes_file_as_it_is(named, files.config.get("model_type"), tokenizer):
+        kept["tokenizer_class"] = ""
+    elif "tokenizer_class" in kept:
+        kept["tokenizer_class"] = named
+    # transformers 5 reads these beside no tokenizer.json (5.23.0, tokenization_utils_base.py), 4 only for some classes.
+    for key, adds in zip(("add_bos_token", "add_eos_token"), ends_of_texts(files), strict=True):
+        said = kept.pop(key, key == "add_bos_token" if named in _PREFIXED else bool(adds))
+        if said != bool(adds):
+            kept[key] = said
     if files.config.get("model_type") not in _MISTRAL:
         kept.pop("fix_mistral_regex", None)
-    return content_hash(
-        [_content_hash(files, "tokenizer.json", tokenizer), _content_hash(files, "tokenizer_config.json", kept)]
+    if added := _added_by_config(tokenizer.get("added_tokens"), settings.get("added_tokens_decoder")):
+        kept["added_tokens_decoder"] = added
+    return {"tokenizer.json": tokenizer, "tokenizer_config.json": kept}
+
+
+def _plain_tokenizer(found: dict[str, Any]) -> dict[str, Any]:
+    """tokenizer.json without what changes no token: places of tokens in the text, steps that do nothing."""
+    kept = {key: value for key, value in found.items() if key not in ("padding", "truncation")}
+    for key in _STEPS:
+        if isinstance(kept.get(key), dict):
+            steps = [_without_places(step) for step in steps_of(kept[key]) if key != "post_processor" or _adds(step)]
+            kept[key] = steps
+        if kept.get(key) in (None, []):
+            kept.pop(key, None)
+    model = kept.get("model")
+    if isinstance(model, dict):
+        unused = ("continuing_subword_prefix", "end_of_word_suffix")
+        kept["model"] = {key: value for key, value in model.items() if key not in unused or value not in (None, "")}
+    return kept
+
+
+def _without_places(step: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in step.items() if key != "trim_offsets" or step.get("type") != "ByteLevel"}
+
+
+def _adds(step: dict[str, Any]) -> bool:
+    """Whether a step of the post-processor may put tokens before or behind those of a text."""
+    alone = [{"Sequence": {"id": "A", "type_id": 0}}]
+    return step.get("type") != "ByteLevel" and not (
+        step.get("type") == "TemplateProcessing" and step.get("single") == alone
     )
 
 
-def _eos_of_tokenizer(files: ModelFiles) -> list[int]:
-    """The id of the tokenizer's eos_token, looked up where transformers writes it; none when it is nowhere."""
-    settings = files.json("tokenizer_config.json")
-    eos = settings.get("eos_token") or files.json("special_tokens_map.json").get("eos_token")
-    text = eos.get("content") if isinstance(eos, dict) else eos
-    if not isinstance(text, str):
+def steps_of(found: Any) -> list[dict[str, Any]]:
+    """A step of tokenizer.json, or those of a sequence."""
+    if not isinstance(found, dict):
         return []
-    tokenizer = files.json("tokenizer.json")
+    inner = next((found[key] for key in _STEPS.values() if key in found), None)
+    if not isinstance(inner, list):
+        return [found]
+    return [step for one in inner for step in steps_of(one)]
+
+
+def ends_of_texts(files: ModelFiles) -> tuple[bool | None, bool | None]:
+    """Whether tokenizer.json puts a token before and behind every text; None where it does not tell."""
+    found = files.json("tokenizer.json").get("post_processor")
+    for step in steps_of(found):
+        if step.get("type") == "TemplateProcessing" and isinstance(step.get("single"), list) and step["single"]:
+            first, last = (
+                isinstance(one, dict) and "SpecialToken" in one for one in (step["single"][0], step["single"][-1])
+            )
+            return first, last
+    return (None, None) if found is None else (False, False)
+
+
+def _takes_file_as_it_is(name: str, model_type: Any, tokenizer: dict[str, Any]) -> bool:
+    """Whether transformers 5 makes the same tokenizer of tokenizer.json by this class as by the general one."""
+    general = name in ("TokenizersBackend", "PreTrainedTokenizer")
+    byte_level = any(
+        step.get("type") == "ByteLevel" for key in ("pre_tokenizer", "decoder") for step in tokenizer.get(key) or ()
+    )
+    return (
+        general
+        or (model_type in _CLASS_NOT_READ and not name.startswith("MistralCommon"))
+        or (name == "LlamaTokenizer" and byte_level)
+    )
+
+
+def _added_by_config(own: Any, decoder: Any) -> dict[str, Any]:
+    """Tokens that tokenizer_config.json adds, or makes special, beyond tokenizer.json's own."""
+    entries = [entry for entry in own if isinstance(entry, dict)] if isinstance(own, list) else []
+    known = {str(entry.get("id")): (entry.get("content"), bool(entry.get("special"))) for entry in entries}
+    found = decoder.items() if isinstance(decoder, dict) else ()
+    return {
+        token: entry
+        for token, entry in found
+        if not isinstance(entry, dict) or known.get(token) != (entry.get("content"), bool(entry.get("special")))
+    }
+
+
+def _are_special(tokens: Any, tokenizer: dict[str, Any]) -> bool:
+    """Whether tokenizer.json has all of `tokens` among its special tokens, so that a list of them says no more."""
+    added = tokenizer.get("added_tokens")
+    special = [one.get("content") for one in added if isinstance(one, dict) and one.get("special") is True] if (
+        isinstance(added, list)
+    ) else []  # fmt: skip
+    each = tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
+    return all((one.get("content") if isinstance(one, dict) else one) in special for one in each)
+
+
+def known_tokens(files: ModelFiles) -> int:
+    """One more than the highest id in the tokenizer's files; 0 where that is not told."""
+    return 1 + max(token_ids(files).values(), default=-1)
+
+
+def eos_of_tokenizer(files: ModelFiles) -> list[int]:
+    """The id of the tokenizer's eos_token; none when it is nowhere."""
+    return named_token(files, "eos_token")
+
+
+def named_token(files: ModelFiles, name: str) -> list[int]:
+    """The id of the tokenizer's special token of that name, looked up where transformers writes it; none when it is
+    nowhere."""
+    named = files.json("tokenizer_config.json").get(name) or files.json("special_tokens_map.json").get(name)
+    text = named.get("content") if isinstance(named, dict) else named
+    found = token_ids(files).get(text) if isinstance(text, str) else None
+    return [] if found is None else [found]
+
+
+def token_ids(files: ModelFiles) -> dict[str, int]:
+    """Each token's text → its id, as the files have them. An added token hides a vocabulary entry of the same text."""
+    tokenizer, settings = files.json("tokenizer.json"), files.json("tokenizer_config.json")
     added, model, decoder = tokenizer.get("added_tokens"), tokenizer.get("model"), settings.get("added_tokens_decoder")
-    # Latest first: an added token hides a vocabulary entry of the same text.
-    known = {}
     vocabulary = model.get("vocab") if isinstance(model, dict) else files.json("vocab.json")
+    known: list[tuple[Any, Any]] = []
     if isinstance(vocabulary, dict):
-        known.update(vocabulary)
+        known += vocabulary.items()
     elif isinstance(vocabulary, list):  # Unigram: [text, score], the id is the place
-        known.update((entry[0], place) for place, entry in enumerate(vocabulary) if isinstance(entry, list) and entry)
+        known += [(entry[0], place) for place, entry in enumerate(vocabulary) if isinstance(entry, list) and entry]
     if isinstance(decoder, dict):
-        known.update(
+        known += [
             (entry.get("content"), int(token))
             for token, entry in decoder.items()
-            if isinstance(entry, dict) and token.isdigit()
-        )
+            if isinstance(entry, dict) and is_token_id(token)
+        ]
     if isinstance(added, list):
-        known.update((entry.get("content"), entry.get("id")) for entry in added if isinstance(entry, dict))
-    return [known[text]] if type(known.get(text)) is int else []
+        known += [(entry.get("content"), entry.get("id")) for entry in added if isinstance(entry, dict)]
+    return {text: token for text, token in known if isinstance(text, str) and type(token) is int}
+
+
+def is_token_id(text: str) -> bool:
+    """Whether a key of added_tokens_decoder can be an id."""
+    return text.isdecimal() and len(text) <= _LONGEST_ID
 
 
 def _file_content(files: ModelFiles, name: str) -> str:

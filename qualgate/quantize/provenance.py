@@ -1,4 +1,4 @@
-"""What a made variant carries with it: how far its calibration covers the traffic, how steady its weights are."""
+"""The record that a made variant carries: how far its calibration covers the traffic, how steady its weights are."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from qualgate.records.answers import (
     CALL_UNREAD,
     FINISH_WORDS,
     UNCOUNTED,
+    Calls,
     Completion,
     DraftStep,
     Drift,
@@ -47,7 +48,6 @@ from qualgate.records.evidence import (
 from qualgate.records.judged import Judge, Judged, JudgedArm, JudgedLabel, Judgement, Label
 from qualgate.records.load import Load, LoadRule
 from qualgate.records.policy import Drafted, EarlyStop, FourArms, Policy, Prices, Quarantine, Rule, Slo, Tier, Trial
-from qualgate.records.pool import Claimed, Lease, Node, Submission, SubmissionState
 from qualgate.records.recipe import QuantizeRecipe
 from qualgate.records.sampling import GREEDY, MOST_PENALTY, MOST_REPETITION, TEMPERATURES, Sampling
 from qualgate.records.served import Probe, Served
@@ -61,7 +61,7 @@ from qualgate.records.speculated import (
     Speculated,
 )
 from qualgate.records.speculation import LOSSY, DraftSource, Speculation
-from qualgate.records.spending import JUDGING, UNBOUND, Budget, Price, Spent, Wire
+from qualgate.records.spending import JUDGING, Budget, Price, Spent
 from qualgate.records.verdicts import (
     ArmService,
     ArmStep,
@@ -96,7 +96,6 @@ __all__ = [
     "SERVING_FIELDS",
     "TEMPERATURES",
     "TWIN",
-    "UNBOUND",
     "UNCOUNTED",
     "UNTOLD",
     "VERIFY_COST",
@@ -111,8 +110,8 @@ __all__ = [
     "Attempt",
     "Budget",
     "CalibrationSet",
+    "Calls",
     "Case",
-    "Claimed",
     "Comparison",
     "Completion",
     "DraftCounts",
@@ -142,13 +141,11 @@ __all__ = [
     "JudgedLabel",
     "Judgement",
     "Label",
-    "Lease",
     "LmEvalTask",
     "Load",
     "LoadRule",
     "Looked",
     "ModelFacts",
-    "Node",
     "Overflow",
     "Plan",
     "Policy",
@@ -173,8 +170,6 @@ __all__ = [
     "Speculation",
     "Spent",
     "Stopped",
-    "Submission",
-    "SubmissionState",
     "Tier",
     "Trial",
     "UnitEvidence",
@@ -183,7 +178,6 @@ __all__ = [
     "VerdictWord",
     "WeightsAndCache",
     "Window",
-    "Wire",
     "counted_in",
     "evalsets_of",
     "joined",

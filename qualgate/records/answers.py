@@ -1,8 +1,8 @@
-"""What comes of a job: answers, drift from the baseline, failures, and the scores of an answer."""
+"""Results of a job: answers, drift from the baseline, failures, and the scores of an answer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from qualgate.records.arms import UNTOLD, ArmFootprint, ArmIdentity, Generation, Overflow
@@ -12,11 +12,14 @@ FinishReason = Literal["eos", "stop", "length", "abort", "dead_end"]
 # "dead_end": behind the answer its case's constraint admits no token of the vocabulary.
 # What servers and harnesses call the same. A word that is not here is refused: it may mean that an answer was cut off.
 FINISH_WORDS: dict[str, FinishReason] = {
-    "eos": "eos", "stop": "stop", "stop_sequence": "stop", "end_turn": "stop", "tool_calls": "stop",
-    "function_call": "stop", "length": "length", "max_tokens": "length", "abort": "abort", "content_filter": "abort",
+    "eos": "eos", "eos_token": "eos", "stop": "stop", "stop_sequence": "stop", "end_turn": "stop", "complete": "stop",
+    "tool_calls": "stop", "tool_use": "stop", "function_call": "stop", "length": "length", "max_tokens": "length",
+    "max_length": "length", "model_length": "length", "abort": "abort", "content_filter": "abort", "safety": "abort",
+    "recitation": "abort",
 }  # fmt: skip
 
 
+Calls = tuple[tuple[str, str], ...]  # tool calls: name, and arguments as JSON's text
 UNCOUNTED = -1  # tokens of a thought that nobody counted
 
 
@@ -45,7 +48,11 @@ class Completion:
     thought: int | None = (
         None  # tokens of its thought, without markers, or UNCOUNTED; None: its case has no `reasoning`
     )
+    calls: Calls | None = None  # that the parser of an arm's server read; None: it was asked for none
     counted: int | None = None  # tokens of the answer as its server counts them, where it does not tell them
+    # Hashes of a server's reply: of its id (8 hexadecimal digits), of id and text (12); "" of a reply without an id. An
+    # id that is short counts with its time alone (SHORT_ID): of a long one that is left out, as caches write a new one.
+    reply: str = ""
 
     @property
     def tokens(self) -> int:
@@ -92,7 +99,7 @@ class DraftStep:
     pass_number: of its level's passes in the job, from 0, None of those that rested; sequences: that shared it, its
     batch size; overlap: Σ min(p, q) over the tokens tested, p being what the verifier would draw from and q what the
     draft was drawn from (one-hot: 1 at its token), so what speculative sampling accepts of them in the mean; None where
-    tokens are not accepted by probabilities. All three are None of steps that an earlier version stored.
+    tokens are not accepted by probabilities.
     """
 
     key: UnitKey
@@ -126,17 +133,36 @@ class JobResult:
     overflow: tuple[Overflow, ...] = ()  # finite values beyond what the declared dtype holds, see `engine.overflow`
     generation: Generation = UNTOLD
     draft_steps: tuple[DraftStep, ...] = ()  # of an arm that speculates
+    part: bool = False  # its worker goes on with the job: answers of servers are handed back as they come
+
+    @property
+    def keys(self) -> tuple[UnitKey, ...]:
+        """The units that it answers."""
+        return tuple(completion.key for completion in self.completions)
+
+    def joined(self, later: JobResult) -> JobResult:
+        """Return both parts of one job as one."""
+        return replace(
+            later,
+            footprint=self.footprint,
+            completions=self.completions + later.completions,
+            drifts=self.drifts + later.drifts,
+            generation=self.generation + later.generation,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFailure:
-    """A job the machinery could not run. Its units are errors, never answers."""
+    """A job the machinery could not run, or (part) some units of one. They are errors, never answers."""
 
     index: int
     arm: str
     keys: tuple[UnitKey, ...]
     error: str
     unpaid: bool = False  # what the run may still spend did not reach for it
+    part: bool = False  # its worker goes on with the job
+    refused: bool = False  # by the server, which would refuse it again
+    void: bool = False  # answers to these units were handed back, and do not count: the server changed meanwhile
 
 
 # Why a scorer cannot say: the declared dialect reads no call where one was asked for, and another dialect does. So the

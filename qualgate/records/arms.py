@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from qualgate.records.counters import DraftWindow, joined
@@ -17,7 +18,12 @@ WIDE = "@kv"  # ends the name of the arm that holds a variant's keys and values 
 PLAIN = "@plain"  # ends the name of the arm that decodes a variant's answers without its draft; likewise
 DEVICE_MEMORY = "device.memory"  # the fact: bytes of the device that the arm ran on
 CACHE_TOKEN = "memory.cache_token"  # the fact: bytes of one token's keys and values, in the arm's dtype
+# Behind the name of a model that answered, where the headers of a gateway tell:
+FROM_CACHE, BY_FALLBACK, DEPLOYMENT = MARKS = (" (from a cache)", " (by fallback)", " (deployment {})")
+UNNAMED = "no name"  # who answered where a reply does not tell
+SHORT_ID = "?"  # ends the hash of a reply whose id another server may give too: a count, a number of three digits
 Kept = Literal["float32", "bf16", "fp8", "int8", "int4"]  # how keys and values are held
+ReadAs = Literal["transformers", "vllm", "sglang", "llama.cpp"]  # whose reading of a folder is judged
 Arithmetic = Literal["float32", "served"]  # of a run: exact float32, or rounded where a server stores
 DRAFT_WEIGHTS = "memory.draft_weights"  # the fact: bytes of its draft models' weights, a part of "memory.weights"
 DRAFT_WORKSPACE = "memory.draft_workspace"  # the fact: bytes that drafting for one sequence holds beside all that
@@ -54,6 +60,10 @@ class ArmSpec:
     adapter: Adapter | None = None
     arithmetic: Arithmetic = "float32"  # of the whole run, each of its arms the same
     served: Served | None = None  # who answers; None: our own engine
+    read_as: ReadAs | None = None  # None: what servers read otherwise is refused
+    allow_config: tuple[str, ...] = ()  # keys of its configs that may be unknown, or others than the baseline's
+    another_model: bool = False  # made on purpose from another model than the baseline, by pruning or distilling
+    config_differences: tuple[str, ...] = ()  # the plan's: what of its architecture is meant to be other, in words
 
     @property
     def reads(self) -> str:
@@ -64,6 +74,10 @@ class ArmSpec:
     def drafts(self) -> bool:
         """Whether it has a draft of its own, here or, as it is said to, at its server."""
         return self.speculation is not None or (self.served is not None and self.served.drafts)
+
+    def asked_whole(self, why: str) -> ArmSpec:
+        """Itself with its server asked for whole answers; as it is, where why is ""."""
+        return self if not why or self.served is None else replace(self, served=replace(self.served, whole=why))
 
     @property
     def is_baseline(self) -> bool:
@@ -110,17 +124,13 @@ class ArmIdentity:
 
     @property
     def content(self) -> dict[str, str]:
-        """As plain JSON; an arm with none of what may be "" is what an earlier version knew it by."""
-        said = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in said.items() if value or name not in MAY_LACK}
+        """As plain JSON."""
+        return asdict(self)
 
     @property
     def bare(self) -> str:
         """`weights` without what an adapter adds to them: arms of the same differ by their adapters at most."""
         return self.adapted or self.weights
-
-
-MAY_LACK = ("speculation", "kv_cache", "adapter", "adapted", "served")  # of an identity
 
 
 Overflow = tuple[int, str, int]  # a module's place in the forward pass, its name, how many values were beyond the dtype
@@ -139,7 +149,9 @@ class Generation:
     process held in any job, libraries and whatever else it had loaded among them, device_peak: of its GPU; 0: unknown.
     windows: what its server counted of drafts, and uncounted: why it did not, of a job at least; "" of our own engine.
     drawing: what the log-probs that a server tells of drawn tokens say against its drawing them at all, see
-    `stats.greedy_sampler`; () where nothing does.
+    `stats.greedy_sampler`; () where nothing does. answered_by: the names by which its replies say who answered, each
+    with the number of replies, marked as above. asked_whole: why a server was asked for whole answers though its arm
+    is streamed, "" where it was not.
     """
 
     engine: str = ""
@@ -159,6 +171,8 @@ class Generation:
     windows: tuple[DraftWindow, ...] = ()
     uncounted: str = ""
     drawing: tuple[float, ...] = ()
+    answered_by: tuple[tuple[str, int], ...] = ()
+    asked_whole: str = ""
 
     def __add__(self, other: Generation) -> Generation:
         """Of both; what was run by two engines says so."""
@@ -183,10 +197,12 @@ class Generation:
             drawing=tuple(map(sum, zip(self.drawing, other.drawing, strict=True)))
             if self.drawing and other.drawing
             else self.drawing or other.drawing,
+            answered_by=tuple(sorted((Counter(dict(self.answered_by)) + Counter(dict(other.answered_by))).items())),
+            asked_whole=self.asked_whole or other.asked_whole,
         )
 
 
-UNTOLD = Generation()  # of arms that an earlier version ran, or nobody
+UNTOLD = Generation()  # of arms that nobody ran, and of files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

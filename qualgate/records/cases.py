@@ -1,4 +1,4 @@
-"""What is asked: cases, and the versioned lists that hold them."""
+"""Cases, and the versioned lists that hold them."""
 
 from __future__ import annotations
 

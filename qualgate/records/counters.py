@@ -1,4 +1,4 @@
-"""What a server counts of its drafts, read before and after each job of an arm, and what these readings add up to."""
+"""A server's counts of its drafts, read before and after each job of an arm, and their sums."""
 
 from __future__ import annotations
 

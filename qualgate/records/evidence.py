@@ -41,8 +41,9 @@ class UnitEvidence:
     status: Literal["done", "error", "missing"]
     values: dict[str, float | None] = field(default_factory=dict)  # scores, and latency.* in seconds
     scorers: dict[str, str] = field(default_factory=dict)  # metric → scorer name and version
+    weights: Mapping[str, float] = field(default_factory=dict)  # perplexity → words or bytes that its value is of
     unsaid: Mapping[str, str] = field(default_factory=dict)  # metric without a value → why, in the scorer's word
-    kernel: str = ""  # what multiplied the packed weights; "" where none are, or before that was stored
+    kernel: str = ""  # what multiplied the packed weights; "" where none are
     truncated: bool = False
     unanswered: Literal["", "empty", "unfiltered"] = ""  # no text, call or thought; right, and not found by the filter
     finish_reason: str = ""  # this and the next four tell a cause; empty where they are not known
@@ -55,7 +56,7 @@ class UnitEvidence:
     kl: tuple[float, ...] = ()  # variants only: one value a position of the baseline's answer
     top1_agreement: float | None = None
     kl_eta: float = 0.0  # certifies `kl`: see Drift
-    top1_differs: tuple[int, ...] | None = None  # see Drift; None: a store from before that was stored
+    top1_differs: tuple[int, ...] | None = None  # see Drift; None: not recorded
     kl_upper: tuple[float, ...] | None = None  # see Drift; None: `kl` is no bound but the KL
     first_divergence: int | None = None  # None with kl: the variant never would say another token
     error: str = ""
@@ -70,8 +71,9 @@ class UnitEvidence:
     draft_accepted: int | None = None  # of those, tokens that the arm kept
     began: float | None = None  # s, by a clock of both arms: when that batch began; None: not recorded
     masked: float | None = None  # probability that its constraint left out, mean over the answer; None: it has none
-    thought: int | None = None  # tokens of its thought, or UNCOUNTED; None: its case has none, or an older store
+    thought: int | None = None  # tokens of its thought, or UNCOUNTED; None: its case has none
     draft_steps: tuple[DraftStep, ...] = ()  # of an arm that our own engine drafted for
+    reply: str = ""  # of a server's, see Completion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Looked:
 
     questions: frozenset[tuple[str, str, int]]  # evalset, case, repeat
     answers: str  # sha256 of what both sides answered to them
-    tests: tuple[str, ...]  # see `Policy.test`; by an earlier version also "early", of any seed
+    tests: tuple[str, ...]  # see `Policy.test`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,12 @@ class ArmEvidence:
     generation: Generation = UNTOLD  # likewise
     speculation: Speculation | None = None  # as it was planned; None: none, or an arm of files
     to_draft: bool = False  # served, and said to speculate
+    asked_for: str = ""  # of a served arm, the name of its model as its server is asked for it
+    address: str = ""  # and its server's host and port; "" of one that a run starts
+    answered_by: tuple[str, ...] = ()  # names of models that may answer for it, by the gate file
+    answered_probes: tuple[str, ...] = ()  # and of those that answered its probes
+    another_model: bool = False  # on purpose, see `ArmSpec`
+    config_differences: tuple[str, ...] = ()  # likewise
     judged: JudgedArm | None = None  # variants only; None: no judge was asked for
 
 

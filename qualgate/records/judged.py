@@ -1,4 +1,4 @@
-"""A judge of answers: who it is, what it was asked of two answers, and what is known of it."""
+"""A judge of answers: its identity, its questions about two answers, and its record."""
 
 from __future__ import annotations
 

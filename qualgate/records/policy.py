@@ -1,4 +1,4 @@
-"""What a gate file asks for: rules, prices, objectives, quarantine, four arms, early stopping."""
+"""The policy of a gate file: rules, prices, objectives, quarantine, four arms, early stopping."""
 
 from __future__ import annotations
 
@@ -129,8 +129,6 @@ class EarlyStop:
 
     seed: int  # of the order of cases
     looks: tuple[int, ...] = ()  # questions that are in at each look, as it was planned; the last: all of them
-    disagreement: float | None = None  # this and the next: assumed by the test's stakes of every rule; None: by each
-    weight: float | None = None  # rule's list, which is how they have been planned since `paired_betting/3`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "looks", tuple(self.looks))  # JSON gives a list

@@ -11,7 +11,7 @@ class QuantizeRecipe:
     """How a variant's weights are made from the baseline's. Every linear but the output head is quantized.
 
     A field that does not apply to the method, or is left at the method's own choice, keeps its default: then it takes
-    no part in `content`, so a recipe that says no more than an older version could say keeps its hashes and caches.
+    no part in `content`.
     """
 
     method: Literal[

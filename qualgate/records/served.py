@@ -1,8 +1,8 @@
-"""Who answers for an arm that is served: an address, or a command that starts a server; and what was said of it."""
+"""A served arm: an address, or a command that starts a server; and what was seen of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qualgate.records.spending import Price
@@ -13,6 +13,7 @@ INVARIANT = {
     "--enable-deterministic-inference": "SGLang's deterministic mode",
 }
 CONCURRENCY = 16  # requests at once, where a gate file does not say
+PATIENCE = 600.0  # s that a server is left alone for its limits in a row, where a gate file does not say
 # Variables that say by which kernels or in which arithmetic a started server computes.
 NUMBERS_BY = ("VLLM_BATCH_INVARIANT", "VLLM_ATTENTION_BACKEND", "NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG")
 
@@ -26,6 +27,12 @@ def invariant_mode(started: str) -> str:
         if word in started.split() and (word.startswith("--") or "vllm" in started)  # a variable tells vLLM alone
     ]
     return ", ".join(found)
+
+
+OMIT = "omit"
+CACHE = "cache"  # the probe that tells by its hash (see `Completion`) who answered a new question
+WHO = "model"  # the probe that tells by which names replies call who answered
+STREAM = "stream"  # that which holds a stream against the same answer asked whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +57,12 @@ class Served:
     its drift is read, -1: of all, 0: it is not. extra_body: a JSON object's text, "" where nothing is added.
     drafts: it is said to speculate (`arm: speculation` or `both`). requests_per_minute: at most, 0: as many as
     it takes. price: of its tokens, None: not said. weights: sha256 of the model folders here that the command names,
-    as planned, "" of none. replayed: it is answered for by a recording, and nobody is asked.
+    as planned, "" of none.
+    answered_by: names of models whose replies are this arm's, beside the one that is asked for. parameters: what a
+    request calls otherwise than OpenAI's API, in pairs; OMIT: it leaves that out. passing: statuses that may pass,
+    beside those of `retries`. patience: s that it is left alone for its limits, with no answer between. whole: why
+    it is asked for whole answers though `stream` is set, "": it is not. extra_query: what every address ends with, in
+    pairs. list_models: whether its model is looked up. trust_env: by the environment's proxy.
     """
 
     endpoint: str = ""
@@ -67,7 +79,14 @@ class Served:
     requests_per_minute: float = 0.0
     price: Price | None = None
     weights: str = ""
-    replayed: bool = False
+    answered_by: tuple[str, ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+    passing: tuple[int, ...] = ()
+    patience: float = PATIENCE
+    whole: str = ""
+    extra_query: tuple[tuple[str, str], ...] = ()
+    list_models: bool = True
+    trust_env: bool = False
 
     def started(self, environment: Mapping[str, str]) -> str:
         """How its server is started, for its identity: the command, behind what of the environment changes numbers; ""
@@ -78,8 +97,12 @@ class Served:
     @property
     def label(self) -> str:
         """For people: "vllm (started)", "served at 127.0.0.1:8000"."""
-        told = ", replayed" if self.replayed else ""
         if self.command:
-            return f"{self.engine or 'server'} (started{told})"
+            return f"{self.engine or 'server'} (started)"
         host = self.endpoint.partition("://")[2].partition("/")[0]
-        return f"{self.engine or 'served'} at {host}{told}"
+        return f"{self.engine or 'served'} at {host}"
+
+
+def who_answered(probes: Sequence[Probe]) -> tuple[str, ...]:
+    """The names of models that answered the probes, as far as their server tells."""
+    return next((tuple(one.saw.split(", ")) for one in probes if one.name == WHO and one.values), ())

@@ -1,4 +1,4 @@
-"""What speculation did for one arm, as it was counted and timed; what drafted evaluation counts is none of it."""
+"""The effect of speculation on one arm, as it was counted and timed; counts of drafted evaluation are no part of it."""
 
 from __future__ import annotations
 

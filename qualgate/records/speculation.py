@@ -9,7 +9,7 @@ from qualgate.records.recipe import QuantizeRecipe
 
 Rule = Literal["keyed", "speculative_sampling", "block_verification", "typical", "lenient"]
 LOSSY: frozenset[str] = frozenset({"typical", "lenient"})  # rules that change the distribution
-OWN, MTP = "own", "mtp"  # the head that is a layer of the target's own, and its layout
+OWN = "own"  # the head that is a layer of the target's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,22 +17,16 @@ class DraftSource:
     """Who proposes.
 
     kind: "quantize": the target's own weights by `quantize`; "model": the folder `model`, by `quantize` if that is
-    said; "early_exit": the target's first `layers`; "high_bits": the upper `bits` of each of its codes, in place;
-    "head": the draft head in the folder `head`, of what enters the target's output head, or (OWN) the layer that the
-    target has for further tokens; "ngram": what followed the last tokens in prompt and answer before; "suffix":
-    likewise, in other answers too. under: what drafts for a draft that is a model itself (a cascade). layout, learned:
-    of a head, as the plan finds them: how it is laid out, and how many of the run's cases it learned on.
+    said; "head": the draft head in the folder `head`, of the target's states, or (OWN) the layer that the target has
+    for further tokens; "ngram": what followed the last tokens in prompt and answer before; "suffix": likewise, in other
+    answers too. under: what drafts for a draft that is a model itself (a cascade).
     """
 
-    kind: Literal["quantize", "model", "early_exit", "high_bits", "head", "ngram", "suffix"]
+    kind: Literal["quantize", "model", "head", "ngram", "suffix"]
     model: str = ""
     head: str = ""
     quantize: QuantizeRecipe | None = None
-    layers: int = 0
-    bits: int = 0
     under: Speculation | None = None
-    layout: str = ""
-    learned: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +58,7 @@ class Speculation:
         said: dict[str, Any] = {
             item.name: value
             for item in fields(draft)
-            if item.name not in ("quantize", "under", "layout", "learned")
-            and (value := getattr(draft, item.name)) != item.default
+            if item.name not in ("quantize", "under") and (value := getattr(draft, item.name)) != item.default
         }
         if draft.quantize:
             said["quantize"] = draft.quantize.content
@@ -87,8 +80,6 @@ class Speculation:
         name = {
             "quantize": f"{draft.quantize.label if draft.quantize else ''} draft",
             "model": "draft model" + (f" {draft.quantize.label}" if draft.quantize else ""),
-            "early_exit": f"early exit after {draft.layers}",
-            "high_bits": f"high {draft.bits} bits",
             "head": "MTP layer" if draft.head == OWN else "draft head",
         }.get(draft.kind, draft.kind)
         return (name, *(draft.under.names if draft.under else ()))

@@ -1,4 +1,4 @@
-"""What asking servers may take and took, in tokens and money, and where a run's conversations with them are kept."""
+"""The cost of asking servers, allowed and actual, in tokens and money."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Budget:
 class Spent:
     """What requests to an arm, or to a judge, came to. estimated: tokens among them that its server did not count, or
     not credibly, and that are taken at the most they can be. cost: in `currency` ("": not said), None where they have
-    no price. replayed: it was taken when what is told again was recorded, and nobody was asked since."""
+    no price."""
 
     requests: int = 0
     prompt: int = 0
@@ -41,7 +41,6 @@ class Spent:
     estimated: int = 0
     cost: float | None = None
     currency: str = ""
-    replayed: bool = False
 
     @property
     def tokens(self) -> int:
@@ -59,18 +58,3 @@ class Spent:
             cost=sum(costs) if costs else None,
             currency=self.currency or other.currency,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
-    """What holds for every request of a run. ledger: the file in which they are counted, "": they are not. recording:
-    the folder that keeps what was said, "" where nothing does; replayed: it is answered from there, and nobody asked.
-    """
-
-    ledger: str = ""
-    budget: Budget = Budget()
-    recording: str = ""
-    replayed: bool = False
-
-
-UNBOUND = Wire()

@@ -1,4 +1,4 @@
-"""What the gate says: comparisons, a variant's verdict, and the answer of a four-arm comparison."""
+"""Verdicts of the gate: comparisons, a variant's verdict, and the answer of a four-arm comparison."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What a run will do: units, the prompts and batches they become, and the plan that holds them."""
+"""The work of a run: units, the prompts and batches that they become, and the plan that holds them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from qualgate.records.arms import ArmIdentity, ArmSpec
 from qualgate.records.cases import Evalset
@@ -72,6 +73,10 @@ class Job:
     seed: int = 0  # of the noise by which tokens are drawn; its prompts have one sampling
     timed: bool = False  # its times decide: a worker that has just loaded the arm warms up first
     attempt: str = ""  # which of several that are at it at once: each leaves an artifact, one of which counts
+
+    def without(self, keys: Collection[UnitKey]) -> Job:
+        """Return the job with the units that are not among the keys."""
+        return replace(self, prompts=tuple(prompt for prompt in self.prompts if prompt.key not in keys))
 
     @property
     def left_at(self) -> str:

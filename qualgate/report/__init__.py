@@ -1,1 +1,1 @@
-"""What a run came to, for people and for machines: from stored evidence alone, computing no statistic."""
+"""Reports of a run for people and for machines: from stored evidence alone, computing no statistic."""

@@ -1,4 +1,4 @@
-"""What drafts came to that were tried on a model (`qualgate draft compare`), for people."""
+"""The report of drafts that were tried on a model (`qualgate draft compare`), for people."""
 
 from __future__ import annotations
 

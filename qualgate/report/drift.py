@@ -1,14 +1,10 @@
-"""Drift as text and as JSON: of a stored run, and of two models' logits in llama.cpp's layout."""
+"""Drift of a stored run as text and as JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from qualgate.drift.kept_files import KeptBytes
-from qualgate.drift.llama_table import LlamaTable, render
-from qualgate.drift.stored import Certified
 from qualgate.escaping import visible_line
 from qualgate.formatting import counted
 
@@ -17,7 +13,6 @@ if TYPE_CHECKING:
 
 NAMES = {"thought": "thoughts", "tool_name": "tool names", "json_key": "JSON keys", "digit": "digits",
          "end": "end of turn", "elsewhere": "elsewhere"}  # fmt: skip
-PERCENT_FROM = 18  # the table's values from here on are shares, printed in percent
 HEAD = (
     f"  {'KL in nats':<11}{'positions':>10}{'mean ± error':>21}{'p99':>10}{'max':>10}{'same top-1':>16}"  # 80 columns
 )
@@ -87,68 +82,3 @@ def drift_json(found: DriftReport) -> dict[str, Any]:
         "variants": [{**asdict(one), "where": None if found.unavailable else asdict(one)["where"]}
                      for one in found.variants],
     }  # fmt: skip
-
-
-def table_lines(table: LlamaTable) -> list[str]:
-    """The reference's lines as they are, and behind each ± the error with chunks as clusters, in the line's unit."""
-    values = iter(enumerate(table.values))
-    lines = []
-    for line in render(table).splitlines():
-        if not line or line.startswith("="):
-            lines.append(line)
-            continue
-        place, value = next(values)
-        if value.clustered is None:
-            lines.append(line)
-        elif place < PERCENT_FROM:
-            lines.append(f"{line:<62}  by chunk ± {value.clustered:10.6f}")
-        else:
-            lines.append(f"{line:<62}  by chunk ± {100 * value.clustered:5.3f} %")
-    few = "" if table.chunks > 1 else "; --chunk N gives errors for chunks whose tokens depend on each other"
-    return [*lines, "", f"{counted(table.tokens, 'token')}, {counted(table.chunks, 'chunk')}{few}"]
-
-
-def table_json(table: LlamaTable) -> dict[str, Any]:
-    """Shares as 0..1; null for what is not a number."""
-    return {
-        "tokens": table.tokens,
-        "chunks": table.chunks,
-        "values": [
-            {"name": value.name, "value": _number(value.value), "error": _number(value.error),
-             "clustered_error": _number(value.clustered)}
-            for value in table.values
-        ],
-    }  # fmt: skip
-
-
-def kept_lines(kept: KeptBytes) -> list[str]:
-    """How much a stored baseline takes, beside llama.cpp's file of logits."""
-    ratio = kept.llama_bytes / kept.bytes
-    held = f"{ratio:.3g} times less than" if ratio >= 1 else f"{1 / ratio:.3g} times what"
-    return [
-        f"{counted(kept.positions, 'position')} over {kept.vocabulary:,} tokens kept in {kept.bytes:,} bytes, "
-        f"{held} llama.cpp's logits file takes"
-    ]
-
-
-def certified_lines(found: Certified) -> list[str]:
-    """The mean and the largest KL, each with its proven error."""
-    mean, error = found.mean
-    worst = int(found.kl.argmax())
-    return [
-        f"KL in nats over {counted(len(found.kl), 'position')}, each within a certified error of the true one",
-        f"  mean  {mean:.6g} ± {error:.2g}",
-        f"  max   {found.kl[worst]:.6g} ± {found.error[worst]:.2g}, at position {worst:,}",
-        "Both files must hold the same positions of the same texts: logits do not say.",
-    ]
-
-
-def certified_json(found: Certified) -> dict[str, Any]:
-    """KL and its proven error at every position, in nats."""
-    mean, error = found.mean
-    return {"positions": len(found.kl), "mean": mean, "error": error, "kl": found.kl.tolist(),
-            "errors": found.error.tolist()}  # fmt: skip
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None

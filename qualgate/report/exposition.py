@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 # What may be there and is not is 0, not absent: an alert on a sum would not fire otherwise.
-SUBMISSIONS = ("queued", "leased", "done", "cancelled", "apart")
 RUNS = ("running", "complete", "incomplete")
 
 
@@ -46,11 +45,6 @@ class Exposition:
 
 def families(state: ServiceState) -> Iterator[Metric]:
     """Of one moment."""
-    yield _gauge("submissions", "Submissions of the pool", {"status": SUBMISSIONS}, state.submissions)
-    yield _gauge("queue_oldest_seconds", "For how long the oldest queued submission has waited", {}, state.oldest)
-    yield _gauge("leases", "Leases on submissions", {"state": ()}, state.leases)
-    yield _counter("leases_rescued", "Leases that ran out and were taken back", {}, state.rescued)
-    yield _gauge("nodes", "Nodes of the pool at work", {"version": ()}, state.nodes or {own_version(): 0})
     yield _gauge("runs", "Runs in the store", {"status": RUNS}, state.runs)
     yield _gauge("units", "Answers of the runs under way", {"arm": (), "status": ()}, state.units)
     yield _counter("verdicts", "Verdicts ever given", {"word": get_args(VerdictWord)}, state.verdicts)

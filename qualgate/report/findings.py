@@ -1,4 +1,4 @@
-"""What a code host should point at: rules that were not kept or not shown to be, never a single sample."""
+"""Findings for a code host: rules that were broken or not shown to be kept, never a single sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `qualgate inspect` found, as JSON and as tables."""
+"""The report of `qualgate inspect`, as JSON and as tables."""
 
 from __future__ import annotations
 
@@ -78,6 +78,10 @@ def print_inspection(
         console.print(Text(f"kernel here: {visible_line(kernel)} ({counted(count, 'layer')})"))
     for what, count in report.oddities:
         console.print(Text(f"odd: {visible_line(what)} ({counted(count, 'tensor')})", style="yellow"))
+    if report.unused_keys:
+        console.print(
+            Text(f"keys of the config that no weight is read by: {visible_line(', '.join(report.unused_keys))}")
+        )
     if report.refused:
         console.print(Text(fit(f"plan and run refuse it: {visible_line(report.refused)}"), style="yellow"))
     if unmatched:

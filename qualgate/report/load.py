@@ -1,4 +1,4 @@
-"""What `qualgate load` found, as JSON, as rows of single requests, and on a terminal."""
+"""The report of `qualgate load`, as JSON, as rows of single requests, and on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dashboard shows of a run's nights: the numbers of `qualgate trend`, as pictures and lines."""
+"""A run's nights on the dashboard: the numbers of `qualgate trend`, as pictures and lines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from qualgate.report import plots
 from qualgate.report.trend import flaky_line, held_against, quarantine_line
 from qualgate.store import queries
 from qualgate.store.database import Store
+from qualgate.store.prunings import pruned
 
 __all__ = ["ShownNights", "ShownTrend", "shown_nights", "word"]
 
@@ -33,13 +34,17 @@ class ShownNights:
 
     trends: tuple[ShownTrend, ...]  # those that fell first
     flaky: tuple[tuple[str, str], ...]  # what is said of a case, and its line for `gate.quarantine`
+    pruned: str = ""  # "pruned on DATE" where the run itself has no scores any more
 
 
 def shown_nights(store: Store, run_id: str) -> ShownNights:
     """Told from noise exactly as `qualgate trend` does."""
     found = sorted(map(_shown, trends(store, run_id)), key=lambda one: (not one.falls, one.arm, one.metric))
     flaky = queries.flaky(store, run_id)
-    return ShownNights(trends=tuple(found), flaky=tuple((flaky_line(case), quarantine_line(case)) for case in flaky))
+    with store.read() as connection:
+        pruning = pruned(connection, run_id)
+    return ShownNights(trends=tuple(found), flaky=tuple((flaky_line(case), quarantine_line(case)) for case in flaky),
+                       pruned=str(pruning or ""))  # fmt: skip
 
 
 def _shown(one: ArmTrend) -> ShownTrend:

@@ -11,13 +11,10 @@ from shlex import quote
 from typing import Any
 
 from qualgate.records import QuantizeRecipe, Speculation
-from qualgate.records.speculation import MTP
+from qualgate.records.speculation import OWN
 
 MODEL, MADE = "MODEL", "DRAFT"  # the target's folder, and the one that is to be made of a draft
 MATCHED = 2, 8  # tokens that our n-grams have, at least and at most
-NO_HEAD = "it has no heads of our layouts, but others (`eagle`, `medusa`): train one for it on the same prompts"
-NO_PART = "it has no drafts by the target's own first layers or upper bits"
-EAGLE3 = "eagle3"  # the layout of heads that both read as their authors publish them
 FIXED = ("mxfp4", "mxfp8", "nvfp4")  # methods whose groups have one size
 
 
@@ -47,14 +44,10 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
     draft, notes = spec.draft, _of_depth(spec)
     config: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": tokens}
     match draft.kind:
-        case "early_exit" | "high_bits":
-            return PeerFlags(server="vLLM", flags="", notes=(NO_PART,))
-        case "head" if draft.layout == EAGLE3:
-            config |= {"method": "eagle3", "model": draft.head}
-        case "head" if draft.layout == MTP:
+        case "head" if draft.head == OWN:
             config["method"] = "mtp"
         case "head":
-            return PeerFlags(server="vLLM", flags="", notes=(NO_HEAD,))
+            config |= {"method": "eagle3", "model": draft.head}
         case "ngram":
             config |= {"method": "ngram", "prompt_lookup_min": MATCHED[0], "prompt_lookup_max": MATCHED[1]}
         case "suffix":
@@ -81,14 +74,10 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
         said = f"it has no `{spec.rule}` rule of acceptance"
         return PeerFlags(server="SGLang", flags="", notes=(said,))
     match draft.kind:
-        case "early_exit" | "high_bits":
-            return PeerFlags(server="SGLang", flags="", notes=(NO_PART,))
-        case "head" if draft.layout == EAGLE3:
-            flags = _chain("EAGLE3", quote(draft.head), tokens)
-        case "head" if draft.layout == MTP:
+        case "head" if draft.head == OWN:
             flags = _chain("EAGLE", "", tokens)
         case "head":
-            return PeerFlags(server="SGLang", flags="", notes=(NO_HEAD,))
+            flags = _chain("EAGLE3", quote(draft.head), tokens)
         case "ngram" | "suffix":
             flags = f"--speculative-algorithm NGRAM {_verified(tokens)}"
             notes = (*notes, "on CUDA alone", "the nearest it has: a tree of n-grams of this and earlier answers")

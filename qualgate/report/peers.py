@@ -1,4 +1,4 @@
-"""What peers' rules would have said, beside our verdict: a table for a terminal, a part of the JSON report."""
+"""Peers' rules beside our verdict: a table for a terminal, a part of the JSON report."""
 
 from __future__ import annotations
 

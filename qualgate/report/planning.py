@@ -1,4 +1,4 @@
-"""What a run would do and take, and what the planner predicts of its policy: as text."""
+"""The plan of a run and the planner's forecasts, as text."""
 
 from __future__ import annotations
 

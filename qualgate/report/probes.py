@@ -1,4 +1,4 @@
-"""What servers showed to fixed questions before their cases, and what only two arms side by side show."""
+"""Servers' answers to fixed questions before their cases, and differences between two arms."""
 
 from __future__ import annotations
 

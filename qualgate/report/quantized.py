@@ -1,4 +1,4 @@
-"""What `qualgate quantize` made, for people."""
+"""The report of `qualgate quantize`, for people."""
 
 from __future__ import annotations
 

@@ -9,16 +9,15 @@ from pathlib import Path
 from qualgate.errors import UsageError
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str) -> None:
     """Write a file whole or not at all (temporary file beside it, then rename). Text ends with a new line."""
-    if isinstance(content, str):
-        content = (content if content.endswith("\n") else content + "\n").encode("utf-8", "backslashreplace")
+    encoded = (content if content.endswith("\n") else content + "\n").encode("utf-8", "backslashreplace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                file.write(encoded)
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:

@@ -1,4 +1,4 @@
-"""What scoring a run again changed, for people and for machines."""
+"""Changes by scoring a run again, for people and for machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed from one run of a store to another: what was judged, by which rules, and what came of it."""
+"""Changes from one run of a store to another: arms, rules and verdicts."""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ def _state(line: RunLine) -> str:
     said += [f"{line.errors:,} could not be run"] if line.errors else []
     said += [f"{line.settled:,} not asked, a verdict was settled"] if line.settled else []
     said += [f"scored again on {line.scored_again[:10]}"] if line.scored_again else []
+    said += [line.pruned] if line.pruned else []
     return ", ".join(said)
 
 

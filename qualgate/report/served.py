@@ -35,7 +35,7 @@ def side_by_side(arms: Sequence[ArmLine]) -> tuple[tuple[str, ...], tuple[SideBy
     told = [dict(_of(arm)) for arm in served]
     names = list(dict.fromkeys(name for one in told for name in one))
     # Known things first, flags in the order in which the first command that has them says them.
-    names.sort(key=lambda name: name.startswith(("-", "extra_body ", "extra_headers ")))
+    names.sort(key=lambda name: name.startswith(("-", "extra_body ", "extra_headers ", "extra_query ")))
     rows = (SideBySide(what=name, cells=tuple(one.get(name, NOT_SAID) for one in told)) for name in names)
     return tuple(arm.name for arm in served), tuple(rows)
 
@@ -48,8 +48,11 @@ def _of(arm: ArmLine) -> Iterator[tuple[str, str]]:
     yield "version", version or NOT_SAID
     yield "model", model or arm.spec.model
     yield "asked for", arm.spec.model
+    answered = arm.footprint.generation.answered_by if arm.footprint else ()
+    yield "answered by", ", ".join(f"{name} ({count:,})" for name, count in answered) or NOT_SAID
     yield "asked by", "token ids" if served.tokenizer else "messages"
-    yield "streamed", "yes" if served.stream else "no"
+    asked_whole = arm.footprint is not None and arm.footprint.generation.asked_whole
+    yield "streamed", "not always" if asked_whole else "yes" if served.stream else "no"
     yield "requests at once", str(served.concurrency)
     if served.command:
         yield from _flags(served.command)
@@ -89,6 +92,8 @@ def _added(served: Served) -> Iterator[tuple[str, str]]:
         yield f"extra_body {name}", json.dumps(value)
     for name, value in served.extra_headers:
         yield f"extra_headers {name}", value
+    for name, value in served.extra_query:
+        yield f"extra_query {name}", value
 
 
 def drafts_line(arm: ArmLine) -> str:

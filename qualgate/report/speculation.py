@@ -1,4 +1,4 @@
-"""What speculation did for an arm, in words and tables, and how to serve it: the same in every format."""
+"""The effect of speculation on an arm, in words and tables, and how to serve it: the same in every format."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a run's requests to servers come to, as `plan` foretells it and a report shows it."""
+"""The cost of a run's requests to servers, as `plan` foretells it and a report shows it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -64,29 +64,21 @@ def foreseen_as_body(found: Foreseen) -> dict[str, Any] | None:
 
 
 def spent_lines(arms: Sequence[ArmLine], judging: Spent | None = None) -> tuple[str, ...]:
-    """What each served arm's requests came to, those to a judge, and all of them: of a recording, and of who was asked,
-    a line each; () where none were counted."""
-    found = {arm.name: arm.footprint.spent for arm in arms if arm.footprint and arm.footprint.spent}
-    found |= {JUDGING: judging} if judging else {}
-    # Before a judge could be recorded, arms alone said that they are told again.
-    replayed = {arm.name for arm in arms if arm.spec.served and arm.spec.served.replayed}
-    then = {name: one for name, one in found.items() if one.replayed or name in replayed}
-    now = {name: one for name, one in found.items() if name not in then}
-    since = "asked of servers since" if then else "asked of servers"
-    told = ("asked of servers when this was recorded", then), (since, now)
-    return tuple(_spent_line(what, spent) for what, spent in told if spent)
-
-
-def _spent_line(what: str, spent: Mapping[str, Spent]) -> str:
+    """Return one line on what each served arm's requests, those to a judge and all of them came to; () where none were
+    counted."""
+    spent = {arm.name: arm.footprint.spent for arm in arms if arm.footprint and arm.footprint.spent}
+    spent |= {JUDGING: judging} if judging else {}
+    if not spent:
+        return ()
     total = sum(spent.values(), Spent())
-    each = [f"{name} {_amount(one, one.currency)}" for name, one in spent.items()]
-    told = [f"in all {_amount(total, total.currency)}"] if len(spent) > 1 else []
+    parts = [f"{name} {_amount(amount, amount.currency)}" for name, amount in spent.items()]
+    parts += [f"in all {_amount(total, total.currency)}"] if len(spent) > 1 else []
     if total.estimated:
-        told.append(
+        parts.append(
             f"{counted(total.estimated, 'token')} of these no server counted credibly: they are taken at the most they "
             "can be"
         )
-    return f"{what}, probes and what was tried again included: {'; '.join([*each, *told])}"
+    return (f"asked of servers, probes and what was tried again included: {'; '.join(parts)}",)
 
 
 def _amount(spent: Spent, currency: str) -> str:

@@ -5,7 +5,7 @@ Nothing of the host or the clock is in it, so the same stored evidence gives the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qualgate.errors import EXIT_ORDER, Exit
 from qualgate.escaping import visible_line
@@ -53,6 +53,9 @@ class Report:
         trial = self.run.policy.trial
         said = (
             f"{trial.said[0].upper()}{trial.said[1:]}. It decides nothing." if trial else "",
+            f"The run was {self.run.pruned}."
+            if self.run.pruned and not self.run.verdicts
+            else "",  # else in each verdict
             self.decided_otherwise,
             *(f"Scoring {one.number}, {one.text}." for one in self.run.scorings),
         )
@@ -85,10 +88,12 @@ class Report:
             if (mode := arm.invariant_mode)
         ]
         lines += map(visible_line, probe_lines(self.run.arms))
+        made = [(arm.name, arm.footprint.generation) for arm in self.run.arms if arm.declared and arm.footprint]
+        lines += [visible_line(f"{name}: {one.because}") for name, one in made if one.because]
         lines += [
-            visible_line(f"{arm.name}: {arm.footprint.generation.because}")
-            for arm in self.run.arms
-            if arm.declared and arm.footprint and arm.footprint.generation.because
+            visible_line(f"{name}: answers were asked whole (`stream: false`) from there on: {one.asked_whole}")
+            for name, one in made
+            if one.asked_whole
         ]
         lines += filter(None, (visible_line(drafts_line(arm)) for arm in self.run.arms))
         lines += map(visible_line, spent_lines(self.run.arms, self.run.judging))
@@ -147,15 +152,22 @@ class Report:
         return lines if self.four_arm is None else [*lines, choice_line(self.four_arm)]
 
 
-def load_report(url: str, run_id: str | None = None, source: Source | None = None) -> Report:
+def load_report(
+    url: str,
+    run_id: str | None = None,
+    source: Source | None = None,
+    verdicts: tuple[queries.StoredVerdict, ...] = (),
+) -> Report:
     """The report of a run, by default the newest, its stored evidence checked. UsageError: no such run.
 
     source: where the gate file lies today; by default its text as the run kept it says where the rules stand.
+    verdicts: in place of those that the store has.
     """
     with open_store(url, create=False) as store:
         found = run_id or queries.latest_run(store)
         run = queries.checked_run(store, found)
-        judged = [one.verdict for one in run.verdicts if one.verdict.exit != Exit.INTEGRITY and not run.archived]
+        run = replace(run, verdicts=verdicts or run.verdicts)
+        judged = [one.verdict for one in run.verdicts if one.verdict.exit != Exit.INTEGRITY and not run.pruned]
         variants = [verdict.variant for verdict in judged]  # of damaged evidence, or none, nothing is drawn
         sets = {item.name for item in run.evalsets}
         of = {verdict.variant: queries.judged_by(verdict, sets) for verdict in judged}

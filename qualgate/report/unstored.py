@@ -12,7 +12,7 @@ from qualgate.records import ArmEvidence, ArmSpec, Policy, RunEvidence, Verdict
 from qualgate.report.source import Source, source_of
 from qualgate.report.summary import FLIPS_SHOWN, Report
 from qualgate.store import queries
-from qualgate.store.queries.summary import ArmLine, EvalsetLine, StoredVerdict
+from qualgate.store.queries.summary import ArmLine, EvalsetLine
 
 FAILURES_SHOWN = 100
 
@@ -90,10 +90,7 @@ def report_of(
             _arm(arm, source, evidence, side.models if side else ())
             for arm, source, side in zip(arms, sources, sides or [None] * len(arms), strict=True)
         ),
-        verdicts=tuple(
-            StoredVerdict(verdict=verdict, sha256="", created_at="", policy=policy, policy_sha256="", decisions=())
-            for verdict in verdicts
-        ),
+        verdicts=queries.unstored(verdicts, policy),
         failures=tuple(sorted({unit.error for arm in arms for unit in arm.units if unit.error})[:FAILURES_SHOWN]),
     )
     return Report(

@@ -1,4 +1,4 @@
-"""What this machine can wall in, found by trying: a short escape suite runs before any model-written code does."""
+"""The strongest wall of this machine, found by trying: a short escape suite runs before any model-written code does."""
 
 from __future__ import annotations
 

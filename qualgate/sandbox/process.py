@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 from qualgate.sandbox import tiers
 from qualgate.sandbox.tiers import Tier
 
-Role = Literal["answer", "witness", "program"]
+Role = Literal["answer", "witness", "program", "parsers"]
 MAX_LINE = 8 * 2**20  # bytes of one reply
 _CHUNK = 2**16
 _WATCH = 0.02  # seconds between looks at memory and files
@@ -63,9 +63,12 @@ class Ended(Exception):
 class Interpreter:
     """A fresh Python behind the wall of `tier`. A context manager: on leaving, nothing of it is left."""
 
-    def __init__(self, tier: Tier, limits: Limits, role: Role, packages: str = "") -> None:
-        """SandboxFailed when it does not start."""
+    def __init__(
+        self, tier: Tier, limits: Limits, role: Role, packages: str = "", runtime: tiers.Runtime | None = None
+    ) -> None:
+        """runtime: another interpreter than this one. SandboxFailed when it does not start."""
         self._tier, self._limits = tier, limits
+        self._runtime = runtime or tiers.runtime(bool(packages))
         self._left, self._clock = START_SECONDS, time.monotonic()
         self._watched = self._clock
         self.paused = 0.0  # seconds in which this very process stood still: they count for nobody
@@ -101,13 +104,13 @@ class Interpreter:
         config["reply"] = reply_end
         passed = [reply_end]
         if self._tier.name == "A":
-            config |= {"packages": tiers.PACKAGES_INSIDE if packages else ""}
-            command = tiers.bubblewrap(self._tier, [_start_from("/wall"), json.dumps(config)], packages)
+            config |= {"packages": tiers.PACKAGES_INSIDE if packages else "", "scratch": self._runtime.scratch}
+            command = tiers.bubblewrap(self._tier, [_start_from("/wall"), json.dumps(config)], self._runtime, packages)
             environment, folder = {}, "/"
         else:
-            readable = [*tiers.runtime(bool(packages)).files(), tiers.compiled(), *([packages] if packages else [])]
+            readable = [*self._runtime.files(), self._runtime.code, *([packages] if packages else [])]
             config |= {"readable": readable, "scratch": self._scratch, "packages": packages}
-            command = [*tiers.program(), _start_from(tiers.compiled()), json.dumps(config)]
+            command = [*self._runtime.command, _start_from(self._runtime.code), json.dumps(config)]
             environment, folder = {"PYTHONHASHSEED": "0", "HOME": self._scratch}, self._scratch
         try:
             self._process = subprocess.Popen(

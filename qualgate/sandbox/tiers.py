@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
 import platform
 import py_compile
@@ -33,6 +34,7 @@ PACKAGES_INSIDE = "/wall/packages"  # tier A: where programs find what the sandb
 # What a wheel may take from the machine (PEP 600's policies), as far as modules without a screen do.
 OF_WHEELS = ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0",
              "libutil.so.1", "libresolv.so.2", "libz.so.1", "libexpat.so.1", "libatomic.so.1")  # fmt: skip
+SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")  # for any interpreter
 PACKAGES = (
     "site-packages",
     "dist-packages",
@@ -68,10 +70,17 @@ def python() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What the interpreter needs to start and to import its standard library, and nothing beside it."""
+    """An interpreter, and what it needs to start and to import its library, and nothing beside it."""
 
+    command: tuple[str, ...]  # how it is called; a program follows
+    code: str  # a folder with `inside`, as this interpreter reads it
     readable: tuple[str, ...]  # files and folders
-    covered: tuple[str, ...]  # folders in these that are not
+    covered: tuple[str, ...] = ()  # folders in these that are not
+
+    @property
+    def scratch(self) -> str:
+        """The folder that tier A writes in: not one that lies over what is read."""
+        return "/wall/tmp" if any(f"{path}/".startswith("/tmp/") for path in self.readable) else "/tmp"
 
     def files(self) -> list[str]:
         """The same without what is covered: for walls that can only add."""
@@ -102,7 +111,30 @@ def runtime(wheels: bool = False) -> Runtime:
     kept = [path for path in dict.fromkeys(kept) if os.path.exists(path)]
     kept = [path for path in kept if not any(path.startswith(f"{folder}/") for folder in folders)]
     covered = [f"{folder}/{name}" for folder in folders for name in PACKAGES if os.path.isdir(f"{folder}/{name}")]
-    return Runtime(readable=tuple(kept), covered=tuple(dict.fromkeys(covered)))
+    return Runtime(
+        command=tuple(program()), code=compiled(), readable=tuple(kept), covered=tuple(dict.fromkeys(covered))
+    )
+
+
+@functools.cache
+def environment(interpreter: str) -> Runtime:
+    """Another interpreter's, with every package that it has. OSError where it cannot be asked what it reads."""
+    asked = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *sys.path]))"
+    try:
+        done = subprocess.run(
+            [interpreter, "-I", "-c", asked], capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL
+        )
+        told = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise OSError(f"{interpreter} does not run as a Python interpreter: {error}") from None
+    wanted = dict.fromkeys([*map(os.path.abspath, told), *SYSTEM])
+    kept = [path for path in wanted if os.path.exists(path) and path != "/"]
+    kept = [path for path in kept if not any(path.startswith(f"{folder}/") for folder in kept)]
+    return Runtime(
+        command=(os.path.abspath(interpreter), "-I", "-B", "-X", "utf8", "-c"),
+        code=f"{compiled()}/source",
+        readable=tuple(kept),
+    )
 
 
 def _libraries(extensions: list[str], also: tuple[str, ...]) -> list[str]:
@@ -121,10 +153,11 @@ def _libraries(extensions: list[str], also: tuple[str, ...]) -> list[str]:
 @functools.cache
 def compiled() -> str:
     """A folder, this process's own, with `inside` as bytecode (compiling it would take each sandbox 20 ms), and an
-    empty one, `nothing`."""
+    empty one, `nothing`, and its source in `source`, for interpreters of other versions."""
     folder = tempfile.mkdtemp(prefix="qualgate-inside-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.mkdir(f"{folder}/nothing")
+    shutil.copytree(INSIDE, f"{folder}/source/inside", ignore=shutil.ignore_patterns("__pycache__"))
     for source in INSIDE.glob("*.py"):
         py_compile.compile(
             str(source),
@@ -142,9 +175,9 @@ def program() -> list[str]:
     return [python(), "-P", "-s", "-S", "-B", "-X", "utf8", "-X", "int_max_str_digits=0", "-c"]
 
 
-def bubblewrap(tier: Tier, arguments: list[str], packages: str = "") -> list[str]:
-    """The command of tier A, to be started with an empty environment; `arguments` follow `-c`. packages: a folder of
-    them, "" for none.
+def bubblewrap(tier: Tier, arguments: list[str], held: Runtime, packages: str = "") -> list[str]:
+    """The command of tier A, to be started with an empty environment; `arguments` follow `-c`. held: the interpreter;
+    packages: a folder of them, "" for none.
 
     What it starts may still mount and become another user: `inside.confine` does, and gives both up.
     """
@@ -155,7 +188,6 @@ def bubblewrap(tier: Tier, arguments: list[str], packages: str = "") -> list[str
     command += (
         ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if root else ["--unshare-user", "--disable-userns"]
     )
-    held = runtime(bool(packages))
     for folder in dict.fromkeys(
         str(parent) for path in [*held.readable, "/wall/inside"] for parent in reversed(Path(path).parents)
     ):
@@ -165,12 +197,12 @@ def bubblewrap(tier: Tier, arguments: list[str], packages: str = "") -> list[str
     for path in held.covered:
         command += ["--ro-bind", f"{compiled()}/nothing", path]
     command += ["--ro-bind", packages, PACKAGES_INSIDE] if packages else []
-    command += ["--ro-bind", f"{compiled()}/inside", "/wall/inside", "--perms", "0755", "--dir", "/dev"]
+    command += ["--ro-bind", f"{held.code}/inside", "/wall/inside", "--perms", "0755", "--dir", "/dev"]
     for name in ("null", "zero", "random", "urandom"):
         command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    command += ["--dir", "/dev/shm", "--dir", "/tmp"]
-    command += ["--remount-ro", "/", "--chdir", "/", "--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", "/tmp"]
-    return [*command, "--", *program(), *arguments]
+    command += ["--dir", "/dev/shm", "--dir", held.scratch, "--remount-ro", "/", "--chdir", "/"]
+    command += ["--setenv", "PYTHONHASHSEED", "0", "--setenv", "HOME", held.scratch, "--setenv", "TMPDIR", held.scratch]
+    return [*command, "--", *held.command, *arguments]
 
 
 def own_uid() -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qualgate.metrics import LM_EVAL, METRICS
-from qualgate.records import Case, Evalset, Score
+from qualgate.records import Calls, Case, Evalset, Score
 from qualgate.scoring import answer_format, contains, multiple_choice, reasoning
 from qualgate.scoring.registry import MAX_ANSWER, apply, scorers_of
+from qualgate.scoring.tools import served
 
 __all__ = ["MAX_ANSWER", "score", "scorer_versions"]
 
@@ -22,20 +23,28 @@ def scorer_versions() -> dict[str, str]:
 
 
 def score(
-    case: Case, evalset: Evalset, completion_text: str, finish_reason: str, also: tuple[str, ...] = ()
+    case: Case,
+    evalset: Evalset,
+    completion_text: str,
+    finish_reason: str,
+    also: tuple[str, ...] = (),
+    calls: Calls | None = None,
 ) -> tuple[Score, ...]:
     """One Score for each metric the evalset declares, in its order, then for those of `also` that it does not.
 
     Never raises, whatever the text. Where the case declares how thoughts are written, scorers see what stands behind
-    one (`reasoning`). An empty or cut answer is an answer and is scored as it stands; that it was cut is
-    added to the reason.
+    one (`reasoning`). calls: those that the server gave in its reply, which decide what it executes. An empty or cut
+    answer is an answer and is scored as it stands; that it was cut is added to the reason.
     """
     scores: dict[str, Score] = {}
     metrics = tuple(dict.fromkeys((*evalset.metrics, *also)))
     if any(metric in answer_format.METRICS for metric in metrics):
         scores |= _format(case, completion_text, finish_reason)
     for scorer in scorers_of(tuple(metric for metric in metrics if metric not in answer_format.METRICS)):
-        scores |= apply(scorer, case, evalset, completion_text)
+        if calls is not None and scorer.mode == "served":
+            scores |= served.score_by_itself(case, evalset, served.as_given(calls))
+        else:
+            scores |= apply(scorer, case, evalset, completion_text)
     if finish_reason == "length":
         scores = {name: _cut(score) for name, score in scores.items()}
     return tuple(scores[metric] for metric in metrics)

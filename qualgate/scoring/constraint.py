@@ -1,4 +1,4 @@
-"""What a case lets its answer be: `constraint: {json_schema: …}`, `{regex: …}` or `{grammar: …}`.
+"""Constraints on an answer: `constraint: {json_schema: …}`, `{regex: …}` or `{grammar: …}`.
 
 The grammars are llguidance's: JSON Schema as it reads it, Rust's regular expressions, and its own Lark. Whether one is
 sound is asked of the library itself, in a child with bounds, before anything is generated; what it takes at work the

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import deque
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -176,11 +177,11 @@ def score_pattern(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     if refusal := too_long("pattern", PATTERN, text):
         return {"pattern": refusal}
     compiled = _compiled(body["pattern"])
-    matches = [*compiled.finditer(text.encode("utf-8", "replace").decode())][-1:]
-    if not matches:
+    last = deque(compiled.finditer(text.encode("utf-8", "replace")), maxlen=1)  # bytes: no offsets are turned back
+    if not last:
         word = "no_match" if text.strip() else "empty"
         return {"pattern": wrong("pattern", PATTERN, word, f"nothing matches {quote(body['pattern'])}")}
-    said = matches[0][compiled.groups] or ""
+    said = (last[0][compiled.groups] or b"").decode("utf-8", "replace")
     if not compiled.groups or any(_same(said, one) for one in references_of(body)):
         return {"pattern": right("pattern", PATTERN, said)}
     reason = f"{quote(said)} is not {quote(references_of(body)[0])}"

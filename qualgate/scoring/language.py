@@ -32,7 +32,7 @@ SCRIPT_READ = 32_768  # characters, from each end
 LANGUAGE_READ = 4_096
 FOREIGN_SHARE, FOREIGN_LETTERS, GLUED_LETTERS = 0.2, 5, 2
 TELLING = 40  # letters that a language is told by
-SURE, UNLIKELY = 0.8, 0.1  # shares that py3langid gives; see the row `languages` of `bench scoring`
+SURE, UNLIKELY = 0.8, 0.1  # shares that py3langid gives; see the row `languages` of benchmark `scoring`
 BOOKKEEPING = ("id", "task", "tags", "cluster", "category", "max_new_tokens", "refuse", "language")
 # An answer to a case with one of these is read by a program.
 FOR_PROGRAMS = ("schema", "tools", "expected_calls", "constraint", "entry_point", "fn_name", "tests", "test_list")

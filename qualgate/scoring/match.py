@@ -16,6 +16,7 @@ which the wider counts. It is computed exactly, so `0.1` off by `0.1` is within.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,10 +27,18 @@ from typing import Any
 from qualgate.records import Case, Evalset, Score
 from qualgate.scoring.outcome import cannot_say, quote, right, too_long, wrong
 from qualgate.scoring.quantities import Quantity, quantities
+from qualgate.scoring.retraction import is_cut, not_meant
 from qualgate.scoring.text import NormalizerFault, normalize
 
 EXACT = "exact_match/1"
-NUMERIC = "numeric/5"
+NUMERIC = "numeric/6"
+_BOX = re.compile(r"\\boxed\s?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
+_BOUND = re.compile(
+    r"\b(?:at\s(?:most|least)|(?:less|more|fewer|greater|smaller|larger)\sthan|no\s(?:less|more|fewer)\sthan|up\sto"
+    r"|under|over|above|below)\s[$*({\[\\]{0,4}\Z",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(r"[0-9][0-9.,]*")
 
 
 class NoNumber(ValueError):
@@ -138,12 +147,30 @@ def score_numeric(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     said, expected = (", ".join(one.text for one in numbers) for numbers in (answer, reference))
     verdicts = [_same(*pair, tolerance) for pair in zip(answer, reference, strict=False)]
     if len(answer) == len(reference) and all(verdicts):
+        if why := _not_meant(text, len(answer)):
+            return {"numeric": cannot_say("numeric", NUMERIC, "not_meant", f"{quote(said)} is not the answer: {why}")}
         return {"numeric": right("numeric", NUMERIC, said)}
     if False in verdicts or len(answer) != len(reference):
         return {"numeric": wrong("numeric", NUMERIC, "different", f"{quote(said)} is not {quote(expected)}", said)}
     unread = answer[verdicts.index(None)]
     why = unread.unread or ("it is a part of something else" if unread.part else "it can be read two ways")
     return {"numeric": cannot_say("numeric", NUMERIC, "unread_number", f"{quote(unread.text)} is not compared: {why}")}
+
+
+def _not_meant(text: str, count: int) -> str:
+    """Why the last `count` numbers of a text, which are compared, are not its answer; "" where they are."""
+    last = deque(_NUMBERS.finditer(text), maxlen=count)
+    if not last:
+        return ""
+    before, after = text[: last[0].start()], text[last[-1].end() :]
+    boxes = _BOX.findall(text) if count == 1 else []
+    if len({box.strip() for box in boxes}) > 1:
+        return "it boxes several answers"
+    if boxes and last[0][0].rstrip(".,") not in boxes[0]:
+        return "it boxes another answer"
+    if _BOUND.search(before[-40:]):
+        return "the text gives a bound and no value"
+    return "the text is cut off" if is_cut(after) else not_meant(before, after)
 
 
 def _same(answer: Quantity, reference: Quantity, tolerance: Tolerance) -> bool | None:

@@ -1,16 +1,15 @@
-"""What a case must carry for each scorer. Each function names what is missing or cannot be used in a case's body.
+"""Fields that a case must carry for each scorer. Each function names what is missing or cannot be used in a case's
+body.
 
 A case that passes can be scored whatever the answer is; one that does not is refused before any answer is looked at.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from qualgate.formatting import counted
-from qualgate.records import Case, Evalset
+from qualgate.records import Evalset
 from qualgate.scoring import unit_tests
 from qualgate.scoring.code import package_faults, tests_of
 from qualgate.scoring.match import NoNumber, Tolerance, reference_numbers
@@ -176,14 +175,6 @@ def tool_notes(body: dict[str, Any]) -> Iterator[str]:
             yield f"expected_calls[{index}]: the tool's own schema refuses every accepted value: {wanted.name} {error}"
 
 
-def served_notes(cases: Iterable[Case]) -> Iterator[str]:
-    """Of cases without faults: how many declare a dialect of which `tool_call.served` is null, a line for each."""
-    declared = (case.body for case in cases if case.body.get("dialect", AUTO) != AUTO)
-    for why, count in Counter(served.unread(body["dialect"], served.server_of(body)) for body in declared).items():
-        if why:
-            yield f"{served.METRIC} is null in {counted(count, 'case')}: {why}"
-
-
 def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
     """Of tool_call: `tools` and `expected_calls`, in BFCL's shapes or JSON Schema and exact calls; `dialect`;
     `served_by`.
@@ -196,8 +187,7 @@ def tool_faults(body: dict[str, Any], evalset: Evalset) -> Iterator[str]:
         return
     if "dialect" in body and body["dialect"] not in (known := (*dialects.names(), AUTO)):
         yield f"`dialect` must be one of {', '.join(known)}; {found(body, 'dialect')}"
-    if served.KEY in body and body[served.KEY] not in (*served.SERVERS,):  # which may be a list
-        yield f"`{served.KEY}` must be one of {', '.join(served.SERVERS)}; {found(body, served.KEY)}"
+    yield from served.served_faults(body)
     schemas: dict[str, Any] = {}
     for index, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, dict) else None

@@ -247,6 +247,7 @@ SHIPPED = (
         metrics=(served.METRIC,),
         function=served.score_served,
         faults=needs.tool_faults,
+        decoded=served.score_by_itself,
         written_in=_in(served.score_served),
     ),
 )

@@ -1,4 +1,4 @@
-"""What a scorer is, shipped or another package's."""
+"""The type of a scorer, shipped or another package's."""
 
 from __future__ import annotations
 

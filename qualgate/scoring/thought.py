@@ -1,4 +1,4 @@
-"""What became of a thought: did it end, did it stay out of the answer, did it loop, did an answer come of it?
+"""The fate of a thought: did it end, did it stay out of the answer, did it loop, did an answer come of it?
 
 Stated from the good side, so that a rule on any of them is `max_drop`, like every rate:
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from qualgate.identity import content_hash
 from qualgate.records import FINISH_WORDS, FinishReason
-from qualgate.served.doubt import doubtful
-from qualgate.served.faults import WireFault
-from qualgate.served.replies import Choice, Completed, Message, Ranked
+from qualgate.records.arms import FROM_CACHE, SHORT_ID, UNNAMED
+from qualgate.served.doubt import EMPTY, MIXED, REARRANGED, Doubt, doubtful, is_json
+from qualgate.served.faults import WireFault, reported
+from qualgate.served.half_characters import made_whole
+from qualgate.served.replies import Choice, Completed, Message, Ranked, ToolCall
 from qualgate.served.told_odds import margins_told
 
-MOST_CALLS = 1000
+MOST_NAME = 200  # characters of a model's name
+CALLED = ("tool_calls", "tool_use", "function_call")  # ends of an answer that calls a tool
+LONG_ID, LETTERS = 16, 7  # characters, and how many of them are different, of an id that no other server gives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +29,8 @@ class Answer:
     that its parser read. thought: what its parser took off before the text. first, last, max_gap: s since it was asked,
     of its first and last piece and the longest wait between two (None: it came in one). read: what it lists at each
     token of the prompt, where that was asked for. drafts: see `Completed.drafts`. margins: see `margins_told`; () where
-    one of them is not told. thought_tokens: as the server counts them, None where it does not.
+    one of them is not told. thought_tokens: as the server counts them, None where it does not. models: the names that
+    it says answered; reply: see `Completion`. pieces: that it came in, empty ones too.
     """
 
     text: str
@@ -41,11 +48,37 @@ class Answer:
     drafts: tuple[int, int] | None = None
     margins: tuple[float, ...] = ()
     thought_tokens: int | None = None
+    models: tuple[str, ...] = ()
+    reply: str = ""
+    pieces: int = 1
 
     @property
     def said(self) -> tuple[int | None, str, str, tuple[tuple[str, str], ...]]:
         """Its count of tokens, its thought, its text and its calls."""
         return self.completion_tokens, self.thought, self.text, self.calls
+
+
+def _word(finish: str | None) -> str:
+    """As `FINISH_WORDS` spells it: some write STOP, FINISH_REASON_STOP or tool-calls."""
+    return (finish or "").lower().removeprefix("finish_reason_").replace("-", "_")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call under way. place: its index; id: "" or None where a server tells none."""
+
+    place: int
+    id: Any
+    name: str
+    arguments: list[str]
+
+    def is_another(self, id: Any, arguments: str) -> bool:
+        """Whether a part with a name at the same index begins another call: some servers number all of them 0. An id
+        that changes tells it, or other arguments behind those that are complete."""
+        said = "".join(self.arguments)
+        if id and self.id and id != self.id:
+            return not said or is_json(said)
+        return arguments.lstrip()[:1] == "{" and is_json(said) and (arguments != said or not id)
 
 
 @dataclass(slots=True)
@@ -54,31 +87,50 @@ class Gathering:
 
     _texts: list[str] = field(default_factory=list)
     _thoughts: list[str] = field(default_factory=list)
-    _names: dict[int, str] = field(default_factory=dict)
-    _arguments: dict[int, list[str]] = field(default_factory=dict)
+    _calls: list[_Call] = field(default_factory=list)
     _ids: list[int] | None = None
     _logprobs: list[float] = field(default_factory=list)
     _margins: list[float | None] = field(default_factory=list)
+    _halved: bool = False
+    _models: dict[str, None] = field(default_factory=dict)
+    _id: str = ""
+    _created: str = ""
+    _other: Any = None  # what it says where a piece of an answer would be
     _finish: str | None = None
+    _always: bool = True  # every piece so far said why the answer ended, as some gateways' do
+    _doubted: bool = False  # one call's parts may be two calls'
+    _answers: list[str] = field(default_factory=list)  # the id of each piece that has a time as well
     _counted: tuple[int | None, int | None] = (None, None)  # tokens of the prompt and the answer
     _thought: int | None = None  # tokens
     _times: list[float] = field(default_factory=list)
     _read: tuple[Mapping[str, Ranked] | None, ...] = ()
     _drafts: tuple[int, int] | None = None
+    _pieces: int = 0
+    _untold: int = 0  # pieces with a text and without its tokens
 
     def take(self, piece: Completed, seconds: float) -> None:
         """A whole answer, or the next piece. WireFault for an error under the status 200, for a piece of another
         answer, and for one behind the end."""
-        if piece.error is not None:
-            raise WireFault(f"it reports an error in place of an answer: {json.dumps(piece.error)}")
+        if piece.fault is not None:
+            raise reported(piece.fault)
+        self._pieces += 1
         if piece.usage is not None:
             self._counted = piece.usage.prompt_tokens, piece.usage.completion_tokens
             self._thought = piece.usage.thought
         self._drafts = piece.drafts or self._drafts
+        self._halved = self._halved or piece.halved
+        if isinstance(piece.model, str) and piece.model:
+            self._models[piece.model[:MOST_NAME]] = None
+        if piece.gptcache is True:
+            self._models[UNNAMED + FROM_CACHE] = None
+        self._id, self._created = self._id or f"{piece.id or ''}", self._created or f"{piece.created or ''}"
         if not piece.choices:
+            self._other = piece.otherwise or self._other
             return
         if len(piece.choices) != 1 or piece.choices[0].index != 0:
             raise WireFault("it sent several answers to one question")
+        if piece.id and piece.created:
+            self._answers.append(f"{piece.id}")
         self._take(piece.choices[0], seconds)
 
     @property
@@ -87,57 +139,121 @@ class Gathering:
         return tuple(self._times)
 
     @property
-    def doubtful(self) -> bool:
-        """Whether pieces may have come twice or in another order, and no tokens tell; see `doubt`."""
+    def doubt(self) -> Doubt:
+        """Why its pieces may not be the answer, where no tokens tell; "" where nothing says so. See `doubt`."""
+        if 1 < len(set(self._answers)) < len(self._answers):  # some servers give each piece an id of its own
+            return MIXED
+        if self._ids is not None:
+            return ""
+        said = any((*self._texts, *self._calls)) or ("".join(self._thoughts) and self._finish not in CALLED)
+        count = (self._counted[1] or 0) - (self._thought or 0)
+        if (self._finish in CALLED and not self._calls) or (not said and count > 1):
+            return EMPTY
         cut = self._finish == "length"  # its last arguments are no JSON then
-        return self._ids is None and doubtful((self._texts, self._thoughts), () if cut else self._arguments.values())
+        arguments = () if cut else [one.arguments for one in self._calls]
+        return REARRANGED if self._doubted or doubtful((self._texts, self._thoughts), arguments) else ""
 
     def _take(self, choice: Choice, seconds: float) -> None:
         said = choice.message or choice.delta or Message()
         text = choice.text or said.content or ""
         thought = said.reasoning or said.reasoning_content or ""
-        more = bool(text or thought or said.tool_calls or choice.token_ids)
-        if self._finish is not None and more:
+        more = bool(text or thought or said.calls or choice.token_ids)
+        self._always = self._always and choice.finish_reason is not None
+        again = choice.message is not None and bool(self._times)  # the whole of it once more, behind its pieces
+        if self._finish is not None and more and not self._always and not again:
             raise WireFault("it went on after the end of its answer")
+        self._untold += bool(text) and not choice.token_ids
         if more:
             self._times.append(seconds)
-        self._texts.append(text)
-        self._thoughts.append(thought)
-        for place, call in enumerate(said.tool_calls or ()):
-            self._call(place if call.index is None else call.index, call.function.name, call.function.arguments)
-        if choice.token_ids is not None:
-            self._ids = self._ids or []
-            self._ids += choice.token_ids
+        if again:
+            self._replace(text, thought, said.calls, choice.token_ids)
+        else:
+            self._texts.append(text)
+            self._thoughts.append(thought)
+            for place, call in enumerate(said.calls):
+                self._call(place if call.index is None or choice.message else call.index, call)
+            if choice.token_ids is not None:
+                self._ids = [*(self._ids or ()), *choice.token_ids]
         if choice.logprobs is not None:
             told = choice.logprobs.token_logprobs or ()
             self._logprobs += [one for one in told if one is not None]
             self._margins += margins_told(told, choice.logprobs.top_logprobs)
         self._read = self._read or tuple(choice.prompt_logprobs or ())
-        self._finish = choice.finish_reason or self._finish
+        if self._finish is None or FINISH_WORDS.get(self._finish, "stop") in ("eos", "stop"):
+            self._finish = _word(choice.finish_reason) or self._finish  # where pieces differ, one that is cut is cut
 
-    def _call(self, place: int, name: str | None, arguments: str | None) -> None:
-        if name:
-            if self._names.setdefault(place, name) != name:
-                raise WireFault("it gave one tool call two names")
-        elif place not in self._names:
-            raise WireFault("it sent a tool call's arguments before its name")
-        self._arguments.setdefault(place, []).append(arguments or "")
+    def _replace(self, text: str, thought: str, calls: Sequence[ToolCall], ids: Sequence[int] | None) -> None:
+        """By a message that says again what its pieces said, and may go on. WireFault for one that says another."""
+        for pieces, whole in ((self._texts, text), (self._thoughts, thought)):
+            said = "".join(pieces)
+            if whole.startswith(said):
+                pieces[:] = [whole]
+            elif whole and whole.strip() != said.strip():
+                raise WireFault("a message within its stream is another than the pieces before it")
+        if len(calls) >= len(self._calls):
+            self._calls = []
+            for place, call in enumerate(calls):
+                self._call(place, call)
+        elif calls:
+            raise WireFault("a message within its stream has fewer tool calls than the pieces before it")
+        if ids is not None:
+            self._ids, self._logprobs, self._margins = list(ids), [], []
 
-    def answer(self, seconds: float) -> Answer:
-        """The whole of it; seconds: when it ended. WireFault where it has no end, or not the tokens it counts."""
+    def _call(self, place: int, part: ToolCall) -> None:
+        name, arguments = part.function.name, part.function.arguments or ""
+        under_way = next((one for one in reversed(self._calls) if one.place == place), None)
+        if under_way is None or (name and under_way.is_another(part.id, arguments)):
+            if not (name or arguments):
+                return
+            if not name:
+                raise WireFault("it sent a tool call's arguments before its name")
+            begun = under_way is not None and name == under_way.name and not any(under_way.arguments)
+            self._doubted = self._doubted or (begun and bool(arguments))
+            self._calls.append(_Call(place=place, id=part.id, name=name, arguments=[arguments]))
+            return
+        if name and name != under_way.name:
+            raise WireFault("it gave one tool call two names")
+        under_way.arguments.append(arguments)
+
+    def _reply(self) -> str:
+        """Of its whole texts: a cache that streams parts them anew."""
+        drawn = self._id.partition("-")[2] or self._id
+        is_short = len(drawn) < LONG_ID or len(set(drawn)) < LETTERS
+        if not self._id or (is_short and not self._created):
+            return ""
+        called = [[one.name, "".join(one.arguments)] for one in self._calls]
+        texts = ["".join(self._texts).strip(), "".join(self._thoughts).strip()]
+        said = content_hash([self._id, self._created if is_short else "", texts, called])
+        return content_hash(self._id)[:8] + said[:12] + SHORT_ID * is_short
+
+    def _joined(self, pieces: list[str]) -> str:
+        return made_whole("".join(pieces)) if self._halved else "".join(pieces)
+
+    def answer(self, seconds: float, *, done: bool = True) -> Answer:
+        """The whole of it; seconds: when it ended; done: whether its stream said that it ended. WireFault where it has
+        no end, or not the tokens it counts."""
         if self._finish is None:
-            raise WireFault("its answer broke off before its end")
+            said = self._times or self._texts
+            other = f": {json.dumps(self._other, default=str)}" if self._other else ""
+            what = "its answer broke off before its end" if said else "it sent no answer (`choices` is empty)"
+            raise WireFault(what + other)
         if self._finish not in FINISH_WORDS:
             raise WireFault(f"it ended its answer by an unknown word: {self._finish!r:.40}")
+        if self._always and self._pieces > 1 and not done and self._counted == (None, None):
+            raise WireFault("each of its pieces says that it is the last, and its stream broke off before [DONE]")
         read, said = self._counted
+        # One text may come behind its tokens, held back until it was whole.
+        if self._ids is not None and (self._untold > 1 or (self._untold and not self._ids)):
+            raise WireFault("it told the tokens of a part of its answer alone")
         if self._ids is not None and said is not None and len(self._ids) != said:
             raise WireFault(f"it told {len(self._ids)} tokens and counted {said}: a piece was lost, or came twice")
+        calls = sorted(self._calls, key=lambda one: one.place)
         margins = [one for one in self._margins if one is not None]
         gaps = [after - before for before, after in zip(self._times, self._times[1:], strict=False)]
         return Answer(
-            text="".join(self._texts),
-            thought="".join(self._thoughts),
-            calls=tuple((self._names[at], "".join(self._arguments[at])) for at in sorted(self._names)),
+            text=self._joined(self._texts),
+            thought=self._joined(self._thoughts),
+            calls=tuple((one.name, self._joined(one.arguments)) for one in calls),
             finish=FINISH_WORDS[self._finish],
             token_ids=None if self._ids is None else tuple(self._ids),
             logprobs=tuple(self._logprobs) if self._ids is not None and len(self._logprobs) == len(self._ids) else (),
@@ -149,5 +265,8 @@ class Gathering:
             max_gap=max(gaps, default=None),
             read=self._read,
             drafts=self._drafts,
+            models=tuple(self._models),
+            reply=self._reply(),
+            pieces=self._pieces,
             margins=tuple(margins) if self._ids is not None and len(margins) == len(self._ids) else (),
         )

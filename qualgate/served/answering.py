@@ -19,7 +19,7 @@ from qualgate.served.answer import Answer
 from qualgate.served.client import Client
 from qualgate.served.faults import NotServed
 from qualgate.served.places import Place, common, drift
-from qualgate.served.questions import answer_to, read_by, together
+from qualgate.served.questions import answer_to, check_streams, read_by, together
 
 if TYPE_CHECKING:
     from qualgate.served.left import Left
@@ -51,10 +51,12 @@ class Drafted:
 async def answer_all(client: Client, job: Job, folder: ModelFolder | None) -> Answered:
     """folder: of the arm's tokenizer. The baseline leaves `job.artifact`, unless it is ""; a variant reads it."""
     if not job.artifact or folder is None:
+        await check_streams(client, job)
         return await _plainly(client, job)
     from qualgate.served.left import Left, leave, read_left  # with torch and transformers, which take seconds
 
     if job.arm.is_baseline:
+        await check_streams(client, job)
         plain = await _plainly(client, job)
         tokens = [_tokens(job, answer) for answer in plain.answers]
         reads = await _reads(client, job, tokens, folder)
@@ -71,7 +73,11 @@ async def answer_all(client: Client, job: Job, folder: ModelFolder | None) -> An
 
 
 async def _plainly(client: Client, job: Job) -> Answered:
-    answers = await together(answer_to(client, job, prompt) for prompt in job.prompts)
+    return plain_answers(await together(answer_to(client, job, prompt) for prompt in job.prompts))
+
+
+def plain_answers(answers: Sequence[Answer]) -> Answered:
+    """Return answers that no draft had a part in."""
     none = [0] * len(answers)
     said = sum(answer.completion_tokens or 0 for answer in answers)
     return Answered(answers=answers, proposed=none, accepted=none, generation=Generation(tokens=said))

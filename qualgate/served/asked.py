@@ -1,4 +1,4 @@
-"""What a server is asked of a prompt: the path and the body of one request.
+"""The request for a prompt: its path and its body.
 
 Token ids where a tokenizer of ours made them, so that every arm reads the same tokens; else the case's messages, which
 the server puts through its own template, or its prompt as text.
@@ -39,6 +39,11 @@ def dialect_asked(prompt: Prompt) -> str:
     return json.loads(prompt.asked).get(CALLS_AS, "") if prompt.asked else ""
 
 
+def gives_calls(prompt: Prompt) -> bool:
+    """Whether its request offers tools, so that the server's own parser reads the answer."""
+    return bool(prompt.asked) and "tools" in json.loads(prompt.asked)
+
+
 def request_of(prompt: Prompt, arm: ArmSpec, seed: int, *, odds: bool = False) -> tuple[str, dict[str, Any]]:
     """Path and body. seed: of the run; each case and repeat has one of its own, which every arm is asked with. odds:
     how surely it says its tokens is asked for too, which costs a server time: only where something rests on it."""
@@ -70,7 +75,7 @@ def reading_of(prompt: Prompt, answer: Sequence[int], arm: ArmSpec) -> tuple[str
     body: dict[str, Any] = {
         "model": arm.model,
         "prompt": tokens,
-        "max_tokens": 0 if served.engine == "qualgate" else 1,
+        "max_tokens": 1,
         "temperature": 0.0,
         "prompt_logprobs": served.prompt_logprobs,
     }

@@ -1,4 +1,4 @@
-"""What a request to a server can take at most, and what it took: tokens, as the server counts them where that can be.
+"""The tokens of a request to a server, at most and as it came out, as the server counts them where that can be.
 
 A token of text is a byte of it at the least, so a prompt has no more tokens than bytes as it is sent, and an answer no
 more than `max_tokens`. Where a server counts nothing, or fewer tokens than there can be, these stand for what it took:
@@ -66,7 +66,7 @@ class Meter:
             self.told_prompt, self.told_answer = piece.usage.prompt_tokens, piece.usage.completion_tokens
         for choice in piece.choices or ():
             said = choice.message or choice.delta
-            calls = said.tool_calls or () if said else ()
+            calls = said.calls if said else ()
             parts = [choice.text, *((said.content, said.reasoning or said.reasoning_content) if said else ())]
             parts += [text for call in calls for text in (call.function.name, call.function.arguments)]
             self.characters += sum(len(part) for part in parts if part)

@@ -1,10 +1,9 @@
 """Requests to one server: bounded, tried again where that may help, and told of by whose fault it is.
 
 The key is read from the environment variable that the gate file names, goes into one header, and into nothing else: no
-message, no log, no record. Redirects are not followed, certificates are verified, and neither a proxy nor a .netrc of
-the environment has a say in where a prompt goes (`network`). Where a run is recorded or replayed, what stands in the
-network's place does that (`taping`); where its tokens are counted, each request is claimed before it is sent
-(`charging`).
+message, no log, no record. Redirects are not followed, certificates are verified, and no .netrc of the environment, nor
+its proxy where the arm does not ask for it, has a say in where a prompt goes (`network`). Where tokens are counted,
+each request is claimed before it is sent (`charging`).
 """
 
 from __future__ import annotations
@@ -13,36 +12,49 @@ import asyncio
 import json
 import os
 import random
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from math import inf
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import ValidationError
 
-from qualgate.errors import InfrastructureError, NotHere, UsageError
+from qualgate.errors import InfrastructureError, UsageError
 from qualgate.escaping import visible_line
 from qualgate.identity import own_version
 from qualgate.records import Served
+from qualgate.records.arms import UNNAMED
+from qualgate.records.served import OMIT
 from qualgate.served import sglang
 from qualgate.served.answer import Answer, Gathering
 from qualgate.served.charging import Charges, Meter
-from qualgate.served.doubt import rearranged
-from qualgate.served.engines import says_done
-from qualgate.served.faults import ADDRESS, NotServed, RequestRefused, WireFault
-from qualgate.served.network import UNSENT, Asked, Broken, Exchange, Network, Question, Response
+from qualgate.served.connecting import about_proxy, speaks_tls, tls_advice
+from qualgate.served.doubt import Doubt
+from qualgate.served.faults import ADDRESS, UNLISTED, NotServed, RequestRefused, WireFault, reported
+from qualgate.served.forms import Forms, unstreamed
+from qualgate.served.gateways import answerers
+from qualgate.served.half_characters import with_halves
+from qualgate.served.network import UNSENT, Broken, Exchange, Network, Question, Response
+from qualgate.served.refusals import parameter_cure
 from qualgate.served.replies import Completed, Reply
-from qualgate.served.retries import RETRIED, TRIES, Pace, pause, retry_after
-from qualgate.served.stream import Events
-from qualgate.served.tape import Player, Recorder
-from qualgate.served.taping import Recording, Replaying
+from qualgate.served.retries import FORM_TRIES, LIMIT, RETRIED, TRIES, Limits, Pace, asked_wait, pause
+from qualgate.served.stream import BOM, Events
+from qualgate.served.turns import Told, Turns
 
 MOST_BYTES = 2**26  # of one answer, whole or in pieces
 PAGE_SECONDS = 10.0  # in which a page is to come that nothing but a count rests on
+AZURE = (".openai.azure.com", ".cognitiveservices.azure.com")  # ends of its hosts
 MOST_SAID = 300  # characters of a server's own words in a message
 WHOLE = 600.0  # s in which the next whole thing is to come (a head, a body, an event), however its bytes trickle
+
+MOST_PAGE = 20_000  # characters of a web page in which its words are looked for
+_TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 Of = TypeVar("Of", bound=Reply)
 
@@ -51,8 +63,8 @@ class Client:
     """Asks one arm's server. Use it as a context manager.
 
     name: the arm's, for messages. at_once: requests under way at most. tries: of one request, the first among them.
-    sleep: how it waits before it asks again. share: of how many processes that ask this server it is one, as for its
-    rate. session: where what is said is recorded, or told again. charges: counts what each request takes.
+    sleep: how it waits before it asks again. charges: counts what each request takes. told: of seconds in which nothing
+    is to be asked, before they pass, and a line about it for people, "" where there is none.
     """
 
     def __init__(
@@ -63,17 +75,16 @@ class Client:
         tries: int = TRIES,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         *,
-        share: int = 1,
-        session: Recorder | Player | None = None,
         charges: Charges | None = None,
+        told: Told = lambda seconds, line: None,
     ) -> None:
         self._where = name if name == served.endpoint else f"{name} ({served.endpoint})"
-        self._served, self._tries, self._session, self._charges = served, tries, session, charges
-        replays = isinstance(session, Player)
-        self._sleep = _no_wait if replays else sleep
-        self._pace = Pace(0.0 if replays else served.requests_per_minute / share)
-        self._key = "" if replays else _key_of(name, served.api_key_env)
-        self._turns = asyncio.Semaphore(at_once)
+        self._served, self._tries, self._charges = served, tries, charges
+        self._sleep = sleep
+        pace = Pace(served.requests_per_minute, served.patience)
+        self._turns = Turns(self._where, pace, at_once, self._sleep, told, self._shown)
+        self.forms = Forms(served.whole, self._shown)
+        self._key = _key_of(name, served.api_key_env)
         self._headers = {
             "User-Agent": f"qualgate/{own_version()}",
             "Accept-Encoding": "identity",  # what is packed small may unpack beyond any bound
@@ -81,27 +92,39 @@ class Client:
         }
         if self._key:
             self._headers["Authorization"] = f"Bearer {self._key}"
-        self._asked = self._network(at_once)
-
-    def _network(self, at_once: int) -> Asked:
-        if isinstance(self._session, Player):
-            return Replaying(self._session)
-        network = Network(at_once, secure=self._served.endpoint.startswith("https:"))
-        return network if self._session is None else Recording(network, self._session, self._key)
+            if (urlsplit(served.endpoint).hostname or "").endswith(AZURE):
+                self._headers["api-key"] = self._key  # its deployments read it there alone
+        self._query = f"?{urlencode(served.extra_query, quote_via=quote)}" if served.extra_query else ""
+        self._proxied = served.trust_env and not served.command
+        secure = served.endpoint.startswith("https:")
+        self._network = Network(at_once, secure=secure, proxied=self._proxied)
+        self._reached = False  # whether anything ever answered
+        self.named: dict[str, None] = {}  # by which names its answers call who gave them
 
     async def __aenter__(self) -> Client:
         return self
 
     async def __aexit__(self, *failed: Any) -> None:
-        await self._asked.close()
-        if isinstance(self._session, Recorder):
-            (self._session.keep if failed[0] is None else self._session.drop)()
+        await self._network.close()
 
     async def ask(self, path: str, body: Mapping[str, Any], of: str = "") -> Answer:
         """The whole answer to a request for one. of: the case that it asks of. NotServed where it is refused,
         RequestRefused where that is the request's own fault; InfrastructureError where none came, however often it was
         asked, and where what the run may spend does not reach for it (BudgetSpent)."""
-        return await self._again(lambda: self._answer(path, body, of), paced=True)
+        if (found := self.forms.checked(body, of)) is not None:
+            return found
+        return await self._again(self.forms.once(partial(self._answer, path), body), paced=True)
+
+    async def check(self, path: str, body: Mapping[str, Any], of: str = "") -> Answer:
+        """The same, and whether streams are put together rightly: see `Forms.check`."""
+
+        async def streamed() -> Answer:
+            return await self._again(self.forms.once(partial(self._answer, path), body, 1), paced=True)
+
+        async def whole() -> Answer:
+            return (await self._again(lambda: self._answer(path, unstreamed(body)), paced=True))[0]
+
+        return await self.forms.check(streamed, whole, body, of)
 
     async def whole(self, path: str, body: Mapping[str, Any]) -> Completed:
         """The reply to a request that asks for no stream, as it came. Errors as of `ask`."""
@@ -111,14 +134,14 @@ class Client:
         """What stands at `path`, below the API's address or (of_host) its host's; None where nothing does. Errors as of
         `ask`; NotServed where something else than `kind` stands there."""
         base = self._host() if of_host else self._served.endpoint
-        return await self._again(lambda: self._got(base.rstrip("/") + path, kind))
+        return await self._again(lambda: self._got(base.rstrip("/") + path, kind, loading=path == "/models"))
 
     async def page(self, path: str) -> str:
         """The text at `path` of its host, for what nothing rests on but a count: asked once, "" where it does not come
         whole within some seconds."""
         address = self._host() + path.lstrip("/")
         try:
-            async with asyncio.timeout(PAGE_SECONDS), self._turns, self._sent("GET", address, None) as response:
+            async with asyncio.timeout(PAGE_SECONDS), self._turns.free, self._sent("GET", address, None) as response:
                 raw = await _bytes(response) if response.status == 200 else b""
         except (Broken, WireFault, NotServed, TimeoutError):
             return ""
@@ -128,53 +151,68 @@ class Client:
         parts = urlsplit(self._served.endpoint)
         return f"{parts.scheme}://{parts.netloc}/"
 
+    async def pause(self, tries: int) -> None:
+        """Wait as after so many failures of a request."""
+        await self._sleep(pause(tries, None, random.random(), inf) or 0.0)
+
     async def _again(self, once: Callable[[], Awaitable[Any]], *, paced: bool = False) -> Any:
-        failures = 0
+        failures = unreadable = 0
+        limits = Limits(self._served.patience)
         while True:
             try:
-                async with self._turns:
-                    if paced and (wait := self._pace.wait(time.monotonic())):
-                        await self._sleep(wait)
-                    return await once()
+                return await self._turns.take(once, paced=paced, alone=limits.alone)
             except WireFault as found:
                 fault = found
-            failures += 1
-            wait = pause(failures, fault.asked_wait, random.random(), self._tries)
+            if fault.limit:
+                if (wait := limits.met(self._turns.answered, fault.asked_wait, random.random())) is None:
+                    raise InfrastructureError(
+                        f"{self._where}: {self._shown(str(fault))}. It said so {limits.times} times and answered "
+                        "others between, so it is this request that it does not take now."
+                    )
+                if wait:
+                    await self._turns.rest(wait, str(fault))
+                continue
+            failures, unreadable = failures + 1, unreadable + fault.of_form
+            over = unreadable >= FORM_TRIES or failures >= self._tries
+            wait = None if over else pause(failures, None, random.random())
             if wait is None:
                 times = f"asked {failures} times" if failures > 1 else "asked once"
-                after = f", and it asks to wait for {fault.asked_wait:g} s" if fault.asked_wait else ""
                 raise InfrastructureError(
-                    f"{self._where}: {times}, no answer{after}. {self._shown(str(fault))}. Look whether the server "
-                    "runs and is not overloaded (`concurrency`), then run again: what was answered is kept."
+                    f"{self._where}: {times}, no answer. {self._shown(str(fault))}.{self.forms.given_up(fault)} Look "
+                    "whether the server runs and is not overloaded (`concurrency`), then run again: what was answered "
+                    "is kept."
                 )
             await self._sleep(wait)
 
-    def _broken(self, error: Broken) -> Exception:
+    async def _broken(self, error: Broken) -> Exception:
         """What a connection that fails is to whoever asked."""
         if error.tls is not None:
-            return self._tls(error.tls)
+            return NotServed(
+                f"{self._where}: no secure connection: {self._shown(str(error.tls))}. {tls_advice(error.tls)}."
+            )
+        endpoint = self._served.endpoint
+        silent = not (self._reached or error.name in UNSENT or self._proxied)
+        if silent and endpoint.startswith("http:") and await speaks_tls(endpoint):
+            return NotServed(
+                f"{self._where}: its server speaks TLS at this port, and `endpoint` says http: write `endpoint: https://…`."
+            )
         cause = "timeout" if error.name.endswith("Timeout") else "connection"
-        return WireFault(str(error), cause=cause, unanswered=error.name in UNSENT)
+        proxy = about_proxy(endpoint, used=self._proxied) if error.name in UNSENT else ""
+        words = ". ".join(filter(None, (str(error).removesuffix("."), proxy)))
+        return WireFault(words, cause=cause, unanswered=error.name in UNSENT)
 
-    def _tls(self, error: BaseException) -> NotServed:
-        return NotServed(
-            f"{self._where}: no secure connection: {self._shown(str(error))}. Its certificate is verified always; name "
-            "the file of your own authority in SSL_CERT_FILE, or use the address that the certificate is for."
-        )
-
-    async def _answer(self, path: str, body: Mapping[str, Any], of: str) -> Answer:
+    async def _answer(self, path: str, body: Mapping[str, Any]) -> tuple[Answer, Doubt]:
+        """What comes, and why a stream is to be doubted."""
         async with self._charged(body) as meter:
-            began, gathered, exchange = time.perf_counter(), Gathering(), Exchange(of=of)
+            began, gathered, exchange = time.perf_counter(), Gathering(), Exchange()
             async with aclosing(self.pieces(path, body, exchange)) as pieces:
                 async for piece in pieces:
                     meter.take(piece)
-                    gathered.take(piece, _seconds(exchange, began))
-            answer = gathered.answer(_seconds(exchange, began))
-        if body.get("stream") and gathered.doubtful:
-            plain = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-            whole = await self._answer(path, plain, of)
-            return whole if rearranged(answer.said, whole.said) else answer
-        return answer
+                    gathered.take(piece, time.perf_counter() - began)
+            answer = gathered.answer(time.perf_counter() - began, done=exchange.done)
+        answer = replace(answer, models=answerers(exchange.headers, answer.models))
+        self.named.update(dict.fromkeys(name for name in answer.models if name != UNNAMED))
+        return answer, gathered.doubt if body.get("stream") and answer.pieces > 1 else ""
 
     def _charged(self, body: Mapping[str, Any]) -> AbstractAsyncContextManager[Meter]:
         return nullcontext(Meter()) if self._charges is None else self._charges.charged(body)
@@ -188,7 +226,7 @@ class Client:
             if path == sglang.PATH:
                 yield self._read(await _bytes(response), sglang.Generated).completed(body["input_ids"])
             elif body.get("stream"):
-                async for piece in self._pieces(response):
+                async for piece in self._pieces(response, exchange or Exchange()):
                     yield piece
             else:
                 yield self._read(await _bytes(response), Completed)
@@ -197,36 +235,43 @@ class Client:
         async with self._charged(body) as meter:
             async with self._sent("POST", self._served.endpoint.rstrip("/") + path, body) as response:
                 reply = self._read(await _bytes(response), Completed)
-            if reply.error is not None:
-                raise WireFault(f"it reports an error in place of an answer: {json.dumps(reply.error)}")
+            if reply.fault is not None:
+                raise reported(reply.fault)
             meter.take(reply)
         return reply
 
-    async def _got(self, address: str, kind: type[Of]) -> Of | None:
-        async with self._sent("GET", address, None) as response:
-            if response.status == 404:
-                return None
-            raw = await _bytes(response)
+    async def _got(self, address: str, kind: type[Of], *, loading: bool) -> Of | None:
+        """loading: a server that is not ready yet is waited for."""
+        try:
+            async with self._sent("GET", address, None) as response:
+                if response.status == 404:
+                    return None
+                raw = await _bytes(response)
+        except WireFault as fault:
+            fault.limit = fault.limit or (loading and fault.cause == "status 503")
+            raise
         try:
             return self._read(raw, kind)
         except WireFault as fault:
-            raise NotServed(f"{self._where}: {fault}. {ADDRESS}.") from None
+            raise NotServed(f"{self._where}: {fault}. {_addressed(address)}.") from None
 
-    async def _pieces(self, response: Response) -> AsyncIterator[Completed]:
-        """Of a stream of server-sent events. WireFault unless it ends as it must."""
-        if "text/event-stream" not in response.headers.get("content-type", ""):
+    async def _pieces(self, response: Response, exchange: Exchange) -> AsyncIterator[Completed]:
+        """Of a stream of server-sent events. One that ends without [DONE] is whole where its answer says why it ended
+        (`Gathering.answer`)."""
+        exchange.done = False
+        if "text/event-stream" not in response.headers.get("content-type", "").lower():
             # Servers that cannot stream answer whole; what is neither says what it is.
+            exchange.done = True
             yield self._read(await _bytes(response), Completed)
             return
         size, events = 0, _events(response)
         while (event := await _in_time(anext(events, None), "piece of its answer")) is not None:
-            if event == b"[DONE]":
+            if event.strip() == b"[DONE]":
+                exchange.done = True
                 return
             if (size := size + len(event)) > MOST_BYTES:
                 raise WireFault(f"it sends more than {MOST_BYTES:,} bytes")
-            yield self._read(event, Completed)
-        if says_done(self._served.engine):
-            raise WireFault("its stream broke off before its end")
+            yield self._read_piece(event)
 
     @asynccontextmanager
     async def _sent(
@@ -234,16 +279,17 @@ class Client:
     ) -> AsyncIterator[Response]:
         """The response, whose status is 200, or 404 to what is only looked for."""
         # ASCII: half a character in a case's text stays an escape, which the server may refuse.
-        content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        content = None if body is None else json.dumps(self._named(body), allow_nan=False).encode()
         headers = self._headers | ({"Content-Type": "application/json"} if content else {})
-        question = Question(
-            method=method, address=address, content=content, headers=headers, exchange=exchange or Exchange()
-        )
+        asked = {"address": address + self._query, "exchange": exchange or Exchange()}
+        question = Question(method=method, content=content, headers=headers, **asked)
         try:
-            response = await _in_time(self._asked.send(question), "head of an answer")
+            response = await _in_time(self._network.send(question), "head of an answer")
+            question.exchange.headers = response.headers
+            self._reached = True
             try:
                 if response.lay_there:
-                    raise WireFault("an answer that nobody had asked for lay in its connection")
+                    raise WireFault("an answer that nobody had asked for lay in its connection", cause="connection")
                 if response.headers.get("content-encoding", "identity") != "identity":
                     raise WireFault("its answer is compressed, which was not asked for")
                 if response.status != 200 and not (response.status == 404 and body is None):
@@ -252,14 +298,19 @@ class Client:
             finally:
                 await response.aclose()
         except Broken as error:
-            raise self._broken(error) from None
+            raise await self._broken(error) from None
+
+    def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The body as the arm's `parameters` call what is in it."""
+        names = dict(self._served.parameters)
+        return {names.get(name, name): value for name, value in body.items() if names.get(name) != OMIT}
 
     async def _refuse(self, response: Response, path: str) -> None:
         status = response.status
-        if status in RETRIED:
-            waits = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
-            words = await self._words(response)
-            raise WireFault(f"It answers {status}: {words}", waits, f"status {status}", unanswered=True)
+        if status in RETRIED or status in self._served.passing:
+            waits = asked_wait(response.headers, datetime.now(UTC), status)
+            limit, words = status == LIMIT or bool(waits), await self._words(response)
+            raise WireFault(f"It answers {status}: {words}", waits, f"status {status}", unanswered=True, limit=limit)
         if 300 <= status < 400:
             told = self._shown(response.headers.get("location", ""))
             raise NotServed(
@@ -271,17 +322,23 @@ class Client:
             named = f"the key in {self._served.api_key_env}" if self._key else "a request without a key (`api_key_env`)"
             raise NotServed(f"{self._where}: it refuses {named} ({status}): {said}")
         if status in (400, 413, 422):
-            raise RequestRefused(f"{self._where}: it refuses the request ({status}): {said}")
+            cure = parameter_cure(said, dict(self._served.parameters))
+            raise RequestRefused(f"{self._where}: it refuses the request ({status}): {said}{cure}")
         if status in (404, 405):
             raise NotServed(
-                f"{self._where}: it has no {path} ({status}): {said}. {ADDRESS}, "
-                "and `model` the name that /models lists."
+                f"{self._where}: it has no {path} ({status}): {said}. {_addressed(path)}. `model` is the name that "
+                "/models lists."
             )
         raise NotServed(f"{self._where}: it answers {status}: {said}")
 
+    def _read_piece(self, event: bytes) -> Completed:
+        halved = with_halves(event)
+        piece = self._read(halved, Completed)
+        return piece if halved is event or halved == event else piece.model_copy(update={"halved": True})
+
     def _read(self, raw: bytes, kind: type[Of]) -> Of:
         try:
-            return kind.model_validate_json(raw)
+            return kind.model_validate_json(raw.removeprefix(BOM))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = self._shown(".".join(map(str, first["loc"])))
@@ -297,8 +354,17 @@ class Client:
         """Foreign text as a message may hold it: on one line, short, and without the key."""
         for key in filter(None, (self._key, json.dumps(self._key)[1:-1])):
             text = text.replace(key, "***")
-        told = visible_line(text)
+        told = visible_line(_readable(text))
         return told if len(told) <= MOST_SAID else f"{told[:MOST_SAID]}…"
+
+
+def _readable(text: str) -> str:
+    """The words of a web page; another text as it is."""
+    return " ".join(_TAGS.sub(" ", text[:MOST_PAGE]).split()) or text if text.lstrip()[:1] == "<" else text
+
+
+def _addressed(path: str) -> str:
+    return f"{ADDRESS}. {UNLISTED}" if path.endswith("/models") else ADDRESS
 
 
 def _key_of(name: str, variable: str) -> str:
@@ -307,18 +373,10 @@ def _key_of(name: str, variable: str) -> str:
         return ""
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise NotHere(f"{name}: `api_key_env` names {variable}, which is not set: export {variable}=…")
+        raise UsageError(f"{name}: `api_key_env` names {variable}, which is not set: export {variable}=…")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{name}: what {variable} holds is no key: it has blanks or characters that no header takes")
     return key
-
-
-async def _no_wait(seconds: float) -> None:
-    """A recording need not be left alone before it is asked again."""
-
-
-def _seconds(exchange: Exchange, began: float) -> float:
-    return time.perf_counter() - began if exchange.told is None else exchange.told
 
 
 async def _in_time(coming: Awaitable[Any], what: str) -> Any:
@@ -332,10 +390,16 @@ async def _in_time(coming: Awaitable[Any], what: str) -> Any:
 
 async def _events(response: Response) -> AsyncIterator[bytes]:
     """The data of each server-sent event."""
-    events = Events(MOST_BYTES)
+    events, none = Events(MOST_BYTES), True
     async for part in response.parts():
         for event in events.take(part):
+            none = False
             yield event
+    for event in events.rest():
+        none = False
+        yield event
+    if none and events.stray:  # an error's own words, though a stream was promised
+        yield events.stray
 
 
 async def _bytes(response: Response) -> bytes:

@@ -1,4 +1,4 @@
-"""What a served arm is: by what the gate file says, and by what its server says of itself, which is only declared."""
+"""A served arm's identity: by the gate file, and by what its server declares of itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from qualgate.errors import close_names
 from qualgate.identity import content_hash, own_version, sha256_text
+from qualgate.quant.agreement.sampling_defaults import sampling_defaults
 from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
+from qualgate.records.served import OMIT
 from qualgate.served.engines import loads_what_it_is_asked, version_at
-from qualgate.served.faults import ADDRESS, NotServed
+from qualgate.served.faults import ADDRESS, UNLISTED, ModelGone, NotServed
 from qualgate.served.replies import Models, Version
 
 if TYPE_CHECKING:
@@ -25,16 +27,20 @@ async def declared(client: Client, arm: ArmSpec) -> str:
 
     NotServed where it does not serve a model of that name, and where it sends something else than a list of models.
     """
+    if arm.served and not arm.served.list_models:
+        return f"{arm.model[:MOST_NAMED]}, which is not looked up; {await _engine(client, arm)}"
     models = await client.get("/models", Models)
     if models is None:
-        raise NotServed(f"{arm.name}: there is no /models at {_address(arm)}. {ADDRESS}.")
+        raise NotServed(f"{arm.name}: there is no /models at {_address(arm)}. {ADDRESS}. {UNLISTED}.")
     names = [one.id for one in models.data]
     if arm.model not in names and arm.served and loads_what_it_is_asked(arm.served.engine):
         return f"{arm.model[:MOST_NAMED]}, which it does not list; {await _engine(client, arm)}"
     if arm.model not in names:
         near = close_names(arm.model, names)
         known = f"did you mean {near[0]!r:.80}?" if near else f"it serves {', '.join(names[:5])!r:.200}"
-        raise NotServed(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
+        if any("*" in name for name in names):
+            known = f"it lists {', '.join(names[:5])!r:.200}, which is no model's name. {UNLISTED}."
+        raise ModelGone(f"{arm.name}: {_address(arm)} serves no model {arm.model!r}; {known}")
     model = next(one for one in models.data if one.id == arm.model)
     root = f", root {model.root}" if model.root not in (None, model.id) else ""
     named = f"{model.id}{root}"[:MOST_NAMED]  # behind which no version is hidden, however long it is
@@ -73,7 +79,13 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
     assert served is not None, "asked of served arms alone"
     own = sha256_text(THE_SERVERS_OWN)
     asked: list[Any] = [served.engine, served.stream, served.extra_body, list(map(list, served.extra_headers))]
+    asked += [dict(served.parameters)] * bool(served.parameters)
+    asked += [{"extra_query": dict(served.extra_query)}] * bool(served.extra_query)
     stops: dict[str, Any] = {"stop_ids": folder.stop_ids if folder else THE_SERVERS_OWN}
+    if folder and (defaults := sampling_defaults(folder.files)):
+        stops["defaults"] = defaults  # which its server applies where a request leaves them unset
+    if left_out := [name for name, to in served.parameters if to == OMIT and name in ("temperature", "top_p", "seed")]:
+        stops["left out"] = left_out
     if folder and folder.rope:
         stops["rope"] = folder.rope
     return ArmIdentity(
@@ -84,7 +96,7 @@ def identify_served(arm: ArmSpec, folder: ModelFolder | None, sampling: dict[str
         tokenizer=folder.tokenizer_sha256 if folder else own,
         template=folder.template_sha256 if folder else own,
         sampling=content_hash({**sampling, **stops}),
-        engine=f"served, {'replayed' if served.replayed else 'asked'} by qualgate {own_version()}",
+        engine=f"served, asked by qualgate {own_version()}",
         served=served.started(os.environ) or told,
     )
 

@@ -1,7 +1,8 @@
-"""Was a stream's answer doubled or shuffled on its way? Where no tokens are told, nothing but its pieces shows it.
+"""Was a stream's answer doubled, shuffled, mixed or lost on its way? Where no tokens are told, only its pieces show it.
 
 Two pieces alike in a row may be a repeat or two words; arguments that are no JSON may be the model's. So such an answer
 is asked for once more, whole, and taken so where it is what the stream said without the repeat, or in another order.
+Pieces of several answers are never one, and an answer that says nothing is taken only where the whole one does too.
 """
 
 from __future__ import annotations
@@ -9,15 +10,23 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+from qualgate.formatting import counted
+
+Doubt = Literal["", "mixed", "empty", "rearranged"]
+MIXED: Doubt = "mixed"  # its pieces have the ids of several answers
+EMPTY: Doubt = "empty"  # it says nothing, and its end or its count says that there is something
+REARRANGED: Doubt = "rearranged"  # pieces may have come twice or in another order
+Said = tuple[str, str, Sequence[tuple[str, str]]]  # thought, text, and of each call name and arguments
 
 
 def doubtful(texts: Iterable[Sequence[str]], arguments: Iterable[Sequence[str]]) -> bool:
     """Whether pieces may have come twice or in another order. texts: of the answer and of its thought; arguments: of
     each call."""
     calls = [pieces for pieces in map(_speaking, arguments) if len(pieces) > 1]
-    return any(map(_doubled, [*map(_speaking, texts), *calls])) or not all(_is_json("".join(one)) for one in calls)
+    return any(map(_doubled, [*map(_speaking, texts), *calls])) or not all(is_json("".join(one)) for one in calls)
 
 
 def _speaking(pieces: Sequence[str]) -> list[str]:
@@ -25,10 +34,21 @@ def _speaking(pieces: Sequence[str]) -> list[str]:
 
 
 def _doubled(pieces: Sequence[str]) -> bool:
-    return any(before == after for before, after in pairwise(pieces))
+    """Whether a piece is the one before it again, or begins with all before it, or each with the one before it."""
+    if any(before == after for before, after in pairwise(pieces)):
+        return True
+    grows = len(pieces) > 2 or len("".join(pieces[:1])) > 2  # "1" and "10" may well be two pieces
+    if len(pieces) > 1 and grows and all(after.startswith(before) for before, after in pairwise(pieces)):
+        return True
+    all_of_it, sizes = "".join(pieces), [0, *accumulate(map(len, pieces))]
+    return any(
+        len(piece) >= size and piece.startswith(all_of_it[:size])
+        for size, piece in zip(sizes[2:], pieces[2:], strict=False)
+    )
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
+    """Whether a call's arguments are complete."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -37,9 +57,58 @@ def _is_json(text: str) -> bool:
 
 
 def rearranged(streamed: Sequence[Any], whole: Sequence[Any]) -> bool:
-    """Whether the stream said what the whole answer says, but with more of it or in another order. Each: the number of
-    tokens that the server counts, thought, text and calls."""
+    """Whether the stream said what the whole answer says, but with more of it, in another order, or with several calls
+    as one. Each: the number of tokens that the server counts, thought, text and calls."""
     if streamed[0] != whole[0]:
         return False
     ours, theirs = json.dumps(streamed), json.dumps(whole)
-    return ours != theirs and Counter(theirs) <= Counter(ours)
+    if len(streamed[3]) < len(whole[3]):
+        ours, theirs = json.dumps(_joined(streamed)), json.dumps(_joined(whole))
+    return list(streamed) != list(whole) and Counter(theirs) <= Counter(ours)
+
+
+def _joined(said: Sequence[Any]) -> tuple[Any, ...]:
+    """With its calls as one: their names, each once, and their arguments."""
+    _, thought, text, calls = said
+    return thought, text, sorted({name for name, _ in calls}), "".join(arguments for _, arguments in calls)
+
+
+def otherwise(streamed: Said, whole: Said) -> str:
+    """In what a stream's answer is another than the same asked whole, in words; "" where it is not. Blanks at an end,
+    how a call's JSON is spelled, and a thought that only the stream tells make no other answer."""
+    (thought, text, calls), (whole_thought, whole_text, whole_calls) = map(_plain, (streamed, whole))
+    if not (whole_text or whole_calls or whole_thought):  # it answers by streams alone
+        return ""
+    if calls != whole_calls:
+        fewer = f"{counted(len(calls), 'call')} in place of {len(whole_calls)}"
+        return fewer if len(calls) != len(whole_calls) else "other calls"
+    if text != whole_text:
+        return "another text"
+    return "another thought" if whole_thought not in ("", thought) else ""
+
+
+def misput(streamed: Said, whole: Said) -> bool:
+    """Whether the stream's answer, which is another than the whole one, is so surely by how it was put together: it
+    says a text or thought over again, or has arguments that are no JSON, and the whole one does and has not."""
+    ours, theirs = _plain(streamed), _plain(whole)
+    again = any(_again(mine) and not _again(other) for mine, other in zip(ours[:2], theirs[:2], strict=True))
+    return again or (_broken(streamed) and not _broken(whole))
+
+
+def _plain(said: Said) -> tuple[str, str, list[tuple[str, Any]]]:
+    thought, text, calls = said
+    return thought.strip(), text.strip(), [(name, _read(arguments)) for name, arguments in calls]
+
+
+def _read(arguments: str) -> Any:
+    return json.loads(arguments or "{}") if is_json(arguments or "{}") else arguments
+
+
+def _again(text: str) -> bool:
+    """Whether its second half is its first."""
+    half = len(text) // 2
+    return half > 0 and text[:half] == text[-half:] and not text[half:-half].strip()
+
+
+def _broken(said: Said) -> bool:
+    return not all(is_json(arguments or "{}") for _, arguments in said[2])

@@ -1,4 +1,4 @@
-"""What a server counts of its drafts, read from its page of metrics (Prometheus' text format).
+"""A server's counts of its drafts, read from its page of metrics (Prometheus' text format).
 
 A count that is not there is not known; one that stands at zero is. What anybody else asked of the server is in its
 counts as well.

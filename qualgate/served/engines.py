@@ -1,4 +1,4 @@
-"""What each engine offers over the wire, of those that people serve with: one table, which `qualgate doctor` prints.
+"""Features of each serving engine over the wire: one table, which `qualgate doctor` prints.
 
 By their documentation and source; of these, Ollama's and TensorRT-LLM's were not run.
 """
@@ -27,9 +27,8 @@ class EngineProfile:
     serve: how one is started. token_ids: whether it takes them as a prompt and tells those of its answers.
     prompt_logprobs, cancel: how it tells the log-probs of a prompt, and what ends an answer under way; "": not known.
     per_answer: what makes it tell each answer's drafts; "": nothing does. counters: None where it has none. loads:
-    whether it loads whatever model it is asked for, so that what it lists is not all. done: whether its streams end
-    with [DONE]; else an answer that says why it ended, in a body that came whole, is one. version_at: where its host
-    tells its version.
+    whether it loads whatever model it is asked for, so that what it lists is not all. version_at: where its host tells
+    its version.
     """
 
     name: str
@@ -41,7 +40,6 @@ class EngineProfile:
     counters: Counters | None = None
     counters_by: str = ""  # the flag that turns the counters on; "": they are always there
     loads: bool = False
-    done: bool = True
     version_at: str = "/version"
 
 
@@ -76,10 +74,7 @@ PROFILES = (
         counters=_as_vllm_names("llamacpp:"), counters_by="--metrics",
     ),
     EngineProfile(name="ollama", serve="ollama serve"),
-    EngineProfile(name="transformers", serve="transformers serve --port {port}", cancel="", loads=True,
-                  done=False),
-    EngineProfile(name="qualgate", serve="qualgate serve MODEL --port {port}", token_ids=True,
-                  prompt_logprobs="prompt_logprobs"),
+    EngineProfile(name="transformers", serve="transformers serve --port {port}", cancel="", loads=True),
 )  # fmt: skip
 
 
@@ -96,11 +91,6 @@ def loads_what_it_is_asked(engine: str) -> bool:
 def version_at(engine: str) -> str:
     """Where its host tells its version."""
     return next((one.version_at for one in PROFILES if one.name == engine), "/version")
-
-
-def says_done(engine: str) -> bool:
-    """Whether its streams are not whole without [DONE]."""
-    return all(one.done for one in PROFILES if one.name == engine)
 
 
 def counters_of(engine: str) -> tuple[Counters, ...]:

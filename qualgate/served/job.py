@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from time import time
 from typing import Any
@@ -23,31 +24,36 @@ from qualgate.engine.thoughts import thought_tokens
 from qualgate.errors import IntegrityError
 from qualgate.quant.model_folder import ModelFolder, read_tokenizer_folder
 from qualgate.records import (
-    UNBOUND,
     UNCOUNTED,
     ArmFootprint,
     Completion,
-    DraftWindow,
     FinishReason,
     Job,
+    JobFailure,
     JobResult,
-    Wire,
+    Prompt,
+    UnitKey,
 )
 from qualgate.scoring.reasoning import NONE, split, written
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.strict import read_calls
 from qualgate.served.answer import Answer
-from qualgate.served.answering import Answered, answer_all
-from qualgate.served.asked import dialect_asked
+from qualgate.served.answering import Answered, answer_all, plain_answers
+from qualgate.served.asked import dialect_asked, gives_calls
 from qualgate.served.charging import Charges, batch_most
 from qualgate.served.client import Client
 from qualgate.served.declared import declared, identify_served
 from qualgate.served.drafts_counted import read_counts, window_of
-from qualgate.served.faults import NotServed
+from qualgate.served.faults import ModelGone, NotServed
+from qualgate.served.forms import Forms
 from qualgate.served.ledger import Ledger
-from qualgate.served.tape import session_of
+from qualgate.served.one_by_one import Fault, ask_each
+from qualgate.served.questions import answer_to, check_streams
 from qualgate.served.told_odds import odds_of_drawing
+from qualgate.served.turns import Told
 
+Hand = Callable[[JobResult | JobFailure], None]
+LOOKS = 3  # at a list of models before a name that it lacks is gone
 NOT_TOLD = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0)
 
 
@@ -57,12 +63,15 @@ def run_served(
     at_once: int,
     *,
     workers: int = 1,
-    wire: Wire = UNBOUND,
     ledger: Ledger | None = None,
+    hand: Hand | None = None,
+    told: Told = lambda seconds, line: None,
 ) -> JobResult:
     """Ask every prompt of `job`, `at_once` at a time. sampling: of the run, for the identity (`sampling_settings`).
     workers: processes that ask its server at the same time, by whose number its rate is parted. ledger: in
-    which requests are counted; None: they are not.
+    which requests are counted; None: they are not. hand: takes each answer as it comes, and each case that fails, where
+    `comes_in_parts`; the result is then the rest. None: all answers are in the result, or one that fails is raised.
+    told: see `Client`.
 
     UsageError for what the server refuses, naming the case; InfrastructureError where an answer does not come whole, as
     BudgetSpent where what the run may spend does not reach, before anything of the job is asked if that is known then.
@@ -74,48 +83,136 @@ def run_served(
     if ledger is not None:
         ledger.check_room(job.arm.name, served.price, *batch_most(job.prompts))
         charges = Charges(ledger, job.arm.name, served)
-    began = time()
-    session = session_of(wire, job.arm.name, job.arm.model, served, f"job-{job.index:05d}")
-    client = Client(job.arm.name, served, at_once, share=workers, session=session, charges=charges)
-    answered, told, (windows, uncounted) = asyncio.run(_ask(job, folder, client))
-    texts = _Texts(job, folder)
-    completions = tuple(_completion(job, row, answered, texts, began) for row in range(len(job.prompts)))
-    return JobResult(
-        index=job.index,
-        arm=job.arm.name,
-        identity=identify_served(job.arm, folder, dict(sampling), told),
-        footprint=NOT_TOLD,
-        completions=completions,
-        drifts=answered.drifts,
-        generation=replace(
-            answered.generation,
-            engine=told.rpartition("; ")[2],
-            windows=windows,
-            uncounted=uncounted,
-            drawing=_drawing(job, answered),
-        ),
+    asked = replace(served, requests_per_minute=served.requests_per_minute / workers)
+    client = Client(job.arm.name, asked, at_once, charges=charges, told=told)
+    results = _Results(job, folder, sampling, client.forms)
+    if hand is None or not comes_in_parts(job):
+        return asyncio.run(_ask(client, job, results, lambda: answer_all(client, job, folder)))
+    handed = _Handed(job, results, hand)
+    try:
+        return asyncio.run(_ask(client, job, results, lambda: handed.ask(client, at_once)))
+    except IntegrityError as error:
+        handed.take_back(str(error))
+        raise
+
+
+def comes_in_parts(job: Job) -> bool:
+    """Whether an answer is a unit as it comes: it rests on no other arm's, nobody reads it further, and its time is
+    compared with none that another interruption would part it from."""
+    return job.arm.served is not None and not job.artifact and not job.timed
+
+
+class _Results:
+    """What is handed back of a job's answers, once it is known what its server is (`told`)."""
+
+    def __init__(self, job: Job, folder: ModelFolder | None, sampling: Mapping[str, Any], forms: Forms) -> None:
+        self._job, self._folder, self._sampling, self._forms = job, folder, dict(sampling), forms
+        self._began, self._texts, self.told = time(), _Texts(job, folder), ""
+        self._only_thought: list[bool] = []  # of each answer so far
+
+    def of(self, rows: Sequence[int], answered: Answered, *, part: bool = False) -> JobResult:
+        """Of these rows' answers, which are all that `answered` has."""
+        job, answers = self._job, answered.answers
+        drafts = zip(answered.proposed, answered.accepted, strict=True)
+        self._only_thought += [bool(one.thought and not one.text.strip() and not one.calls) for one in answers]
+        every = zip(rows, answers, drafts, strict=True)
+        return JobResult(
+            index=job.index,
+            arm=job.arm.name,
+            identity=identify_served(job.arm, self._folder, self._sampling, self.told),
+            footprint=NOT_TOLD,
+            completions=tuple(_completion(job, *one, self._texts, self._began) for one in every),
+            drifts=answered.drifts,
+            generation=replace(
+                answered.generation,
+                engine=self.told.rpartition("; ")[2],
+                because=answered.generation.because or ("" if part else _all_thought(self._only_thought)),
+                drawing=_drawing(job, rows, answers),
+                answered_by=tuple(sorted(Counter(name for answer in answers for name in answer.models).items())),
+                asked_whole=self._forms.whole,
+            ),
+            part=part,
+        )
+
+
+def _all_thought(answers: Sequence[bool]) -> str:
+    """That its server's parser took every text as a thought; "" where not. answers: of each whether it is one."""
+    if not answers or not all(answers):
+        return ""
+    return (
+        f"all {len(answers)} answers of a batch are told as thought (`reasoning_content`), and none has a text: its "
+        "server's reasoning parser takes all of it, or `max_new_tokens` ends before the answer"
     )
 
 
-def _drawing(job: Job, answered: Answered) -> tuple[float, ...]:
+class _Handed:
+    """Of one job: answers that are handed back before it ends."""
+
+    def __init__(self, job: Job, results: _Results, hand: Hand) -> None:
+        self._job, self._results, self._hand = job, results, hand
+        self._answered: list[UnitKey] = []
+
+    async def ask(self, client: Client, at_once: int) -> Answered:
+        """Hand on every answer, and every case that fails: nothing is left."""
+        prompts = self._job.prompts
+        rows = {prompt.key: row for row, prompt in enumerate(prompts)}
+
+        async def checked(prompt: Prompt) -> None:
+            answer = await answer_to(client, self._job, prompt)
+            self._answer(rows.pop(prompt.key), answer)
+
+        with suppress(NotServed):  # of a case that is refused: it is asked again with the others, and fails there
+            await check_streams(client, self._job, checked)
+        left = list(rows.values())
+
+        async def ask(prompt: Prompt) -> Answer:
+            try:
+                return await answer_to(client, self._job, prompt)
+            except NotServed:
+                await _told(client, self._job)  # it refuses because it serves another model now?
+                raise
+
+        await ask_each(
+            [prompts[row] for row in left], at_once, ask,
+            lambda at, answer: self._answer(left[at], answer), lambda at, fault: self._fail(left[at], fault),
+        )  # fmt: skip
+        return Answered(answers=(), proposed=(), accepted=())
+
+    def _answer(self, row: int, answer: Answer) -> None:
+        self._answered.append(self._job.prompts[row].key)
+        self._hand(self._results.of([row], plain_answers([answer]), part=True))
+
+    def _fail(self, row: int, fault: Fault) -> None:
+        key, refused = self._job.prompts[row].key, isinstance(fault, NotServed)
+        self._hand(self._failure((key,), f"{key.question}: {fault}", refused=refused))
+
+    def take_back(self, error: str) -> None:
+        """Say that none of the answers counts."""
+        if self._answered:
+            self._hand(self._failure(tuple(self._answered), error, void=True))
+
+    def _failure(self, keys: tuple[UnitKey, ...], error: str, **more: bool) -> JobFailure:
+        return JobFailure(index=self._job.index, arm=self._job.arm.name, keys=keys, error=error, part=True, **more)
+
+
+def _drawing(job: Job, rows: Sequence[int], answers: Sequence[Answer]) -> tuple[float, ...]:
     """What its answers tell of whether its sampler draws, see `Generation.drawing`."""
-    assert job.arm.served is not None, "asked of served arms alone"
-    margins = (answer.margins for answer in answered.answers)
-    told = (odds_of_drawing(*one) for one in zip(job.prompts, repeat(job.arm.served), margins))
+    served = job.arm.served
+    assert served is not None, "asked of served arms alone"
+    told = (odds_of_drawing(job.prompts[row], served, one.margins) for row, one in zip(rows, answers, strict=True))
     return tuple(map(sum, zip(*filter(None, told), strict=True)))
 
 
-async def _ask(
-    job: Job, folder: ModelFolder | None, opened: Client
-) -> tuple[Answered, str, tuple[tuple[DraftWindow, ...], str]]:
-    """The answers in the order of the prompts, what the server says that it is, and what it counted of its drafts
-    (`window_of`). IntegrityError where it says something else before them than after them."""
+async def _ask(opened: Client, job: Job, results: _Results, answers: Callable[[], Awaitable[Answered]]) -> JobResult:
+    """The answers in the order of the prompts, with what the server counted of its drafts (`window_of`). IntegrityError
+    where it says that it is something else before them than after them."""
     assert job.arm.served is not None, "asked of served arms alone"
     async with opened as client:
         before = await (declared(client, job.arm) if job.arm.served.command else _told(client, job))
+        results.told = before
         counts = await read_counts(client, job.arm.served.engine)
         try:
-            answered = await answer_all(client, job, folder)
+            answered = await answers()
         except NotServed:
             await _told(client, job)  # it refuses because it serves another model now?
             raise
@@ -124,14 +221,21 @@ async def _ask(
                 f"{job.arm.name}: its server declared {before!r:.300} before these answers and {after!r:.300} after "
                 "them: it changed during the run."
             )
-        return answered, before, window_of(job, counts, await read_counts(client, job.arm.served.engine))
+        windows, uncounted = window_of(job, counts, await read_counts(client, job.arm.served.engine))
+    generation = replace(answered.generation, windows=windows, uncounted=uncounted)
+    return results.of(range(len(answered.answers)), replace(answered, generation=generation))
 
 
 async def _told(client: Client, job: Job) -> str:
-    """What the server declares. IntegrityError where the arm's model is gone."""
+    """What the server declares. IntegrityError where it lists its models, and the arm's is gone, however often it is
+    asked; NotServed where it declares nothing now, as with a key that is no longer good: that makes no answer void."""
+    for tries in range(1, LOOKS):
+        with suppress(ModelGone):
+            return await declared(client, job.arm)
+        await client.pause(tries)
     try:
         return await declared(client, job.arm)
-    except NotServed as gone:
+    except ModelGone as gone:
         raise IntegrityError(f"{gone}. It did when the run was planned: the server changed during the run.") from None
 
 
@@ -176,8 +280,11 @@ class _Texts:
             return "".join(f"<tool_call>{json.dumps(name)} {said}</tool_call>" for name, said in answer.calls)
 
 
-def _completion(job: Job, row: int, answered: Answered, texts: _Texts, began: float) -> Completion:
-    prompt, answer = job.prompts[row], answered.answers[row]
+def _completion(
+    job: Job, row: int, answer: Answer, of_baseline: tuple[int, int], texts: _Texts, began: float
+) -> Completion:
+    """of_baseline: tokens of the baseline's answer that were proposed and accepted."""
+    prompt = job.prompts[row]
     text, reason, thought = texts.of(row, answer)
     proposed, accepted = answer.drafts or (None, None)
     return Completion(
@@ -191,12 +298,14 @@ def _completion(job: Job, row: int, answered: Answered, texts: _Texts, began: fl
         margins=() if prompt.sampling.drawn else answer.margins,
         ttft=answer.first,
         e2e=answer.last,
-        baseline_proposed=answered.proposed[row],
-        baseline_accepted=answered.accepted[row],
+        baseline_proposed=of_baseline[0],
+        baseline_accepted=of_baseline[1],
         began=began,
         max_gap=answer.max_gap,
         draft_proposed=proposed,
         draft_accepted=accepted,
         thought=thought,
+        calls=answer.calls if gives_calls(prompt) else None,
         counted=None if answer.token_ids is not None else answer.completion_tokens,
+        reply=answer.reply,
     )

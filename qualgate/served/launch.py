@@ -16,12 +16,11 @@ from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from qualgate.errors import InfrastructureError, IntegrityError, NotHere, UsageError
+from qualgate.errors import InfrastructureError, IntegrityError, UsageError
 from qualgate.escaping import visible
 from qualgate.records import ArmSpec, Job, JobFailure, JobResult
 from qualgate.served import keeper
 from qualgate.served.local_weights import weights_of
-from qualgate.served.tape import STARTED
 
 START_SECONDS = 1800.0  # in which a server is to answer: large models load for long
 POLL_SECONDS = 0.2
@@ -31,9 +30,9 @@ SHOWN_BYTES = 2**16
 
 def check_programs(arms: Sequence[ArmSpec], folder: Path) -> None:
     """UsageError for an arm whose server cannot be started for want of a program, before another is asked anything.
-    Of a run that is replayed none is started. folder: in which commands are run."""
+    folder: in which commands are run."""
     for arm in arms:
-        if arm.served is not None and arm.served.command and not arm.served.replayed:
+        if arm.served is not None and arm.served.command:
             _check_command(arm, shlex.split(arm.served.command)[0], folder)
 
 
@@ -86,15 +85,11 @@ def running(arm: ArmSpec, folder: Path, stop: Callable[[], bool]) -> Iterator[Ar
     """The arm with the address of its server, which runs for the length of the block; as it is where none is started.
 
     folder: in which the command is run. UsageError where there is no such command, IntegrityError where the model files
-    that it names changed since they were planned, InfrastructureError, with the last
-    lines that it wrote, for a server that ends, or does not answer. None where `stop()` comes before it does. Of a run
-    that is replayed none is started.
+    that it names changed since they were planned, InfrastructureError, with the last lines that it wrote, for a
+    server that ends, or does not answer. None where `stop()` comes before it does.
     """
     if arm.served is None or not arm.served.command:
         yield arm
-        return
-    if arm.served.replayed:
-        yield replace(arm, served=replace(arm.served, endpoint=f"{STARTED}/v1"))
         return
     if arm.served.weights and weights_of(arm.served.command, folder) != arm.served.weights:
         raise IntegrityError(
@@ -135,7 +130,7 @@ def _check_command(arm: ArmSpec, program: str, folder: Path) -> None:
         told = f"{arm.name}: `serve` begins with {program!r:.80}, and there is no such program here."
         if "=" in program:  # as a shell takes it
             raise UsageError(f"{told} No shell reads it: variables are set by `env`, as in: env NAME=1 vllm serve …")
-        raise NotHere(f"{told} Install it, activate its environment, or write its path, relative to the gate file.")
+        raise UsageError(f"{told} Install it, activate its environment, or write its path, relative to the gate file.")
 
 
 def _wait(arm: ArmSpec, port: int, started: subprocess.Popen[bytes], log: Path, stop: Callable[[], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""What a run's requests to servers came to, in a file that all of its processes add to: JSON lines, one a fact.
+"""The ledger of a run's requests to servers, in a file that all of its processes add to: JSON lines, one a fact.
 
 A request is claimed before it is sent, at the most that it can take, and settled by what it took. A claim that nobody
 settled (its process was killed) stays as it is: what was sent may have been answered, and charged.

@@ -1,4 +1,4 @@
-"""What a served baseline's job leaves for the variants': its answers, and what its server lists at each token.
+"""A served baseline's files for the variants: its answers, and the tokens that its server lists at each place.
 
 A sealed safetensors file at `job.artifact`, one row after the other: `lengths` int32 [rows], `tokens` and `top` int32
 [all tokens], `given`, `most` and `least` float64 [all tokens], `counts` int32 [all tokens], how many each lists, and

@@ -1,5 +1,6 @@
-"""What lies on this machine of the models that a serving command names, by one hash: the same command over other files
-is another arm."""
+"""Model files on this machine that a serving command names, by one hash: the same command over other files is another
+arm.
+"""
 
 from __future__ import annotations
 

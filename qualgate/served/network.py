@@ -1,22 +1,22 @@
 """The one place that reaches a server: aiohttp's connections, told apart from whose fault it is that they fail.
 
-Nothing is followed, unpacked, kept or taken from the environment: no redirect, no proxy, no .netrc, no cookie. Names of
-failures are those that recordings hold.
+Nothing is followed, unpacked, kept or taken from the environment: no redirect, no .netrc, no cookie, and no proxy but
+where an arm says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
-import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import aiohttp
-import certifi
 from yarl import URL
+
+from qualgate.served.connecting import environment_proxy, trusted
 
 # s: to connect, and to wait for the next bytes, which a queue before a busy model may hold back for long.
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=600.0)
@@ -36,11 +36,11 @@ class Broken(Exception):
 
 @dataclass(slots=True)
 class Exchange:
-    """One request as its asker knows it. of: the case that it asks of, "" of none. told: s since it was asked at which
-    the last piece came, by a recording; None where a server answers now."""
+    """One request as its asker knows it. headers: of its response, once it is there. done: whether the response came to
+    the end that it was to have, which only a stream tells."""
 
-    of: str = ""
-    told: float | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    done: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +82,6 @@ class Response(Protocol):
         ...
 
 
-class Asked(Protocol):
-    """Whoever answers questions: a network, a recorder before it, or a recording."""
-
-    async def send(self, question: Question) -> Response:
-        """The response, once its head is there. Broken where none comes."""
-        ...
-
-    async def close(self) -> None:
-        """Of its connections."""
-        ...
-
-
 class _Reply(aiohttp.ClientResponse):
     """What must be read of the network lets the event loop go on first; what lay there does not."""
 
@@ -111,15 +99,16 @@ class _Reply(aiohttp.ClientResponse):
 
 
 class Network:
-    """at_once: connections at most. secure: whether certificates are looked at, as those of https are."""
+    """at_once: connections at most. secure: whether certificates are looked at, as those of https are. proxied: whether
+    the environment's proxy is used."""
 
-    def __init__(self, at_once: int, *, secure: bool) -> None:
-        self._at_once, self._secure = at_once, secure
+    def __init__(self, at_once: int, *, secure: bool, proxied: bool = False) -> None:
+        self._at_once, self._secure, self._proxied = at_once, secure, proxied
         self._session: aiohttp.ClientSession | None = None
         self._sent = self._met_closed = 0
 
     async def send(self, question: Question) -> Response:
-        """See `Asked`."""
+        """The response, once its head is there. Broken where none comes."""
         for left in range(self._at_once, -1, -1):
             try:
                 return _Received(await self._sent_once(question))
@@ -141,16 +130,18 @@ class Network:
         body: Any = question.content
         if body is not None and len(body) > AT_ONCE:
             body = io.BytesIO(body)
+        proxy = environment_proxy(question.address) if self._proxied else None
         return await self._opened().request(
             question.method,
             URL(question.address, encoded=True),
             data=body,
             headers=headers,
             allow_redirects=False,
+            proxy=proxy and proxy[1],
         )
 
     async def close(self) -> None:
-        """See `Asked`."""
+        """Close its connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -159,7 +150,7 @@ class Network:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=self._at_once, ssl=_trusted() if self._secure else True, keepalive_timeout=IDLE
+                    limit=self._at_once, ssl=trusted() if self._secure else True, keepalive_timeout=IDLE
                 ),
                 timeout=TIMEOUT,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -198,7 +189,7 @@ def joined(headers: Any) -> dict[str, str]:
 
 
 def broken(error: Exception) -> Broken:
-    """What aiohttp says of a connection, by the names that are recorded."""
+    """Return what aiohttp says of a connection, by a name for how it failed."""
     words = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
         inner: Any = getattr(error, "certificate_error", None) or error.os_error
@@ -208,6 +199,8 @@ def broken(error: Exception) -> Broken:
     if isinstance(error, aiohttp.ClientConnectorError):  # its own words speak of ssl where there is none
         found = error.os_error
         return Broken("ConnectError", f"{error.host}, port {error.port}: {found.strerror or found}")
+    if isinstance(error, aiohttp.ClientHttpProxyError):  # its own words repeat the proxy's address, with its password
+        return Broken("ConnectError", f"the proxy refuses ({error.status} {error.message})")
     if isinstance(error, aiohttp.InvalidURL):
         return Broken("ConnectError", words)
     if isinstance(error, aiohttp.ServerTimeoutError):
@@ -215,9 +208,3 @@ def broken(error: Exception) -> Broken:
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError | aiohttp.ClientResponseError):
         return Broken("RemoteProtocolError", words)
     return Broken("ReadError", words)
-
-
-def _trusted() -> ssl.SSLContext:
-    """Authorities of SSL_CERT_FILE and SSL_CERT_DIR where these are named, else those that Mozilla trusts."""
-    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    return ssl.create_default_context(cafile=file or (None if folder else certifi.where()), capath=folder)

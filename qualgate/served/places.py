@@ -1,4 +1,4 @@
-"""What a server lists at each place of an answer that it read: the token it would say there, and log-probs of some.
+"""A server's list at each place of an answer that it read: the token it would say there, and log-probs of some.
 
 A list is taken as vLLM tells it: the likeliest tokens by rank, and the token that stands there. One that is no part of
 a distribution, or not of the tokens that were sent, is refused (ValueError): nothing may rest on it.

@@ -1,4 +1,4 @@
-"""What a few fixed questions show of a server before an arm's cases are asked: whether it does what it is told to.
+"""Probes: a few fixed questions that show, before an arm's cases, whether its server does what it is told to.
 
 Each probe says what it asked, what it saw, and what is wrong, "" where nothing is. What contradicts what the arm
 declares (another count of tokens than was sent, more tokens than were asked for, a prompt that is read in part, the
@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from qualgate.errors import InfrastructureError, UsageError
-from qualgate.records import UNBOUND, ArmSpec, Probe, Prompt, Wire
+from qualgate.records import ArmSpec, Probe, Prompt
+from qualgate.records.arms import SHORT_ID
+from qualgate.records.served import CACHE, STREAM, WHO
 from qualgate.served.answer import Answer
+from qualgate.served.asked import request_of
 from qualgate.served.charging import Charges
 from qualgate.served.client import Client
-from qualgate.served.faults import NotRecorded, NotServed, RequestRefused
+from qualgate.served.faults import BudgetSpent, NotServed, RequestRefused
 from qualgate.served.ledger import Ledger
-from qualgate.served.tape import session_of
 
 Of = TypeVar("Of")
 
@@ -44,10 +46,14 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]},
     },
 }
+NEW = "Write one sentence about the ticket "  # and its number, which no cache has met
 HOT, DRAWN_TOKENS, FEW_TOKENS, CALL_TOKENS = 2.0, 16, 4, 128
+STREAMED_TOKENS = 96  # of one that is asked by a stream and whole
+OWN_TOKENS, LONG_TOKENS, OWN_ROUNDS = 64, 512, 3  # in which thoughts come to what their question alone has
 STOPPED_TOKENS = 24  # of the answer that a text in it is to end
 LEAST_FILLERS, MOST_FILLERS = 128, 20_000  # of the longest prompt
 READ_WHOLE = 0.85  # of the tokens that a part of a prompt adds, where the part before added all of its own
+NOT_MADE = "probes"  # the entry of those without an answer
 TRIES, SECONDS = 2, 180.0  # of one request; of all probes of an arm
 
 
@@ -63,11 +69,12 @@ class _Asking:
     arm: ArmSpec
     chats: bool  # by messages; else by a text
 
-    async def ask(self, text: str, most: int, **more: Any) -> Answer:
+    async def ask(self, text: str, most: int, *, check: bool = False, **more: Any) -> Answer:
+        ask = self.client.check if check else self.client.ask
         path, asked = ("/chat/completions", {"messages": [{"role": "user", "content": text}]}) if self.chats else (
             "/completions", {"prompt": text}
         )  # fmt: skip
-        return await self.client.ask(path, self.body({**asked, "max_tokens": most, "temperature": 0.0, **more}))
+        return await ask(path, self.body({**asked, "max_tokens": most, "temperature": 0.0, **more}))
 
     def body(self, said: Mapping[str, Any]) -> dict[str, Any]:
         assert self.arm.served is not None, "asked of served arms alone"
@@ -75,31 +82,53 @@ class _Asking:
 
 
 def probe(
-    arm: ArmSpec, prompts: Sequence[Prompt], at_once: int, wire: Wire = UNBOUND, ledger: Ledger | None = None
+    arm: ArmSpec,
+    prompts: Sequence[Prompt],
+    at_once: int,
+    ledger: Ledger | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    *,
+    nonce: str = "",
 ) -> tuple[Probe, ...]:
-    """What its server shows, in this order: own answers, tokens, temperature, seed, max_tokens, context, stop, tools
-    (where cases have some), log-probs.
+    """What its server shows, in this order: cache (where a nonce is given, new to every cache), own answers, tokens,
+    temperature, seed, max_tokens, context, stop, tools (where cases have some), log-probs, stream (of an arm that is
+    streamed), model.
 
-    prompts: that it will be asked; the longest says how long a prompt it must read whole. Contradicted (64) for what no
+    prompts: that it will be asked; the longest says how long a prompt it must read whole. tell: a line about a server
+    that wants to be left alone for a while, "" for none. Contradicted (64) for what no
     answer may rest on. A server that does not answer now has one entry that says so: what asks its cases tells more.
     """
     assert arm.served is not None, "asked of served arms alone"
     charges = Charges(ledger, arm.name, arm.served) if ledger is not None else None
+
+    async def made() -> tuple[Probe, ...]:
+        assert arm.served is not None, "asked of served arms alone"
+        async with asyncio.timeout(SECONDS) as limit:
+
+            def waits(seconds: float, line: str) -> None:
+                limit.reschedule((limit.when() or 0.0) + seconds)
+                tell(line)
+
+            client = Client(arm.name, arm.served, at_once, tries=TRIES, charges=charges, told=waits)
+            return await _probe(arm, prompts, client, nonce)
+
     try:
-        session = session_of(wire, arm.name, arm.model, arm.served, "probes")
-        client = Client(arm.name, arm.served, at_once, tries=TRIES, session=session, charges=charges)
-        return asyncio.run(asyncio.wait_for(_probe(arm, prompts, client), SECONDS))
+        return asyncio.run(made())
     except (InfrastructureError, NotServed, TimeoutError) as error:
-        told = str(error) or f"no answers within {SECONDS:g} s"
-        return (Probe(name="probes", asked="fixed questions", saw=told[:300], fault="they were not made"),)
+        return (_not_made(str(error) or f"no answers within {SECONDS:g} s"),)
 
 
-async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client) -> tuple[Probe, ...]:
+async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client, nonce: str) -> tuple[Probe, ...]:
+    assert arm.served is not None, "asked of served arms alone"
     chats = any('"messages"' in prompt.asked for prompt in prompts)
     async with opened as client:
         asking = _Asking(client=client, arm=arm, chats=chats)
-        own = await _own(asking)  # while nothing else is asked
-        found = await _all(
+        await _check_parameters(asking, prompts)
+        own = await _shown(_cache(asking, nonce)) if nonce else []  # while nothing else is asked
+        own += await _shown(_own(asking))
+        if all(one.name == NOT_MADE for one in own):  # it answers nothing now
+            return (own[0],)
+        found = await _shown(
             _tokens(asking),
             _drawing(asking, any(prompt.sampling.drawn for prompt in prompts)),
             _max_tokens(asking),
@@ -107,18 +136,76 @@ async def _probe(arm: ArmSpec, prompts: Sequence[Prompt], opened: Client) -> tup
             _stop(asking, any(prompt.until for prompt in prompts)),
             *([_tools(asking)] if chats and any('"tools"' in prompt.asked for prompt in prompts) else []),
             _log_probs(asking),
+            *([_streams(asking, prompts)] if arm.served.stream else []),
         )
-    return tuple(one for some in (own, *found) for one in some)
+    return (*own, *found, _who(client))
+
+
+async def _check_parameters(asking: _Asking, prompts: Sequence[Prompt]) -> None:
+    """Ask a fixed question by the parameters of a case. Contradicted where the server does not know one of them, for it
+    would refuse every case."""
+    path, case = request_of(prompts[0], asking.arm, seed=0)
+    of_case = ("messages", "prompt", "tools", "response_format", "stop", "return_token_ids", "logprobs", "max_tokens")
+    more = {name: value for name, value in case.items() if name not in of_case}
+    asked = {"messages": [{"role": "user", "content": FIXED[0]}]} if asking.chats else {"prompt": FIXED[0]}
+    try:
+        await asking.client.ask(path, {**asked, **more, "max_tokens": FEW_TOKENS})
+    except RequestRefused as refused:
+        if "`parameters:" in str(refused):
+            raise Contradicted(str(refused)) from None
+    except InfrastructureError:  # what asks the cases tells more
+        return
 
 
 async def _all(*work: Awaitable[Of]) -> list[Of]:
-    """What each gives. Where some fail, the first failure once all have ended: a recording then holds what each of them
-    was asked, tries after failures too, and a replay asks no other."""
+    """What each gives. Where some fail, the first failure once all have ended, so that each request is settled in the
+    ledger."""
     found = await asyncio.gather(*work, return_exceptions=True)
     for one in found:
         if isinstance(one, BaseException):
             raise one
     return [one for one in found if not isinstance(one, BaseException)]
+
+
+async def _shown(*probes: Awaitable[list[Probe]]) -> list[Probe]:
+    """What all show, once they have ended: one without an answer takes no other's away. Contradicted before any other
+    failure."""
+    found = await asyncio.gather(*probes, return_exceptions=True)
+    failed = sorted((one for one in found if isinstance(one, BaseException)), key=lambda one: not _ends_the_run(one))
+    for error in failed:
+        if _ends_the_run(error) or not isinstance(error, InfrastructureError | NotServed):
+            raise error
+    shown = [probe for probes in found if not isinstance(probes, BaseException) for probe in probes]
+    return [*shown, *(_not_made(str(error)) for error in failed[:1])]
+
+
+def _ends_the_run(error: BaseException) -> bool:
+    return isinstance(error, Contradicted | BudgetSpent)
+
+
+def _not_made(told: str) -> Probe:
+    return Probe(name=NOT_MADE, asked="fixed questions", saw=told[:300], fault="they were not made")
+
+
+def _who(client: Client) -> Probe:
+    """values: how many names there are; none where it does not tell."""
+    names = list(client.named)
+    told = (float(len(names)),) if names else ()
+    return Probe(name=WHO, asked="who answers", saw=", ".join(names) or "it does not tell", values=told)
+
+
+async def _cache(asking: _Asking, nonce: str) -> list[Probe]:
+    """saw: the hash of its reply, which several arms' are compared by; "" where another server may give its id too, or
+    all of its replies have one."""
+    assert asking.arm.served is not None, "asked of served arms alone"
+    stream = {"stream": True} if asking.arm.served.stream else {}
+    numbers = nonce, f"{nonce}-2", nonce
+    first, other, again = [await asking.ask(NEW + one, DRAWN_TOKENS, **stream) for one in numbers]
+    reply = "" if first.reply.endswith(SHORT_ID) or first.reply[:8] == other.reply[:8] else first.reply
+    fault = ""
+    if reply and reply == again.reply:
+        fault = "asked again it sends the same reply, with its id: a cache answers, and A/A measures no noise"
+    return [Probe(name=CACHE, asked="new questions, the same of every arm, one of them twice", saw=reply, fault=fault)]
 
 
 async def _tokens(asking: _Asking) -> list[Probe]:
@@ -176,21 +263,30 @@ async def _max_tokens(asking: _Asking) -> list[Probe]:
 async def _own(asking: _Asking) -> list[Probe]:
     """Whether an answer is its own question's: asked together, each must say what it says when asked alone."""
     asked = f"{len(WORDED)} numbers in words, together and then one by one"
-    together = [_told(one) for one in await _all(*(asking.ask(text, DRAWN_TOKENS) for text in WORDED))]
-    alone = [_told(await asking.ask(text, DRAWN_TOKENS)) for text in WORDED]
-    crossed = [at for at, one in enumerate(together) if one != alone[at] and one in alone]
-    crossed = [at for at in crossed if _told(await asking.ask(WORDED[at], DRAWN_TOKENS)) == alone[at]]  # steady alone
+    crossed, alone = await _crossed(asking, DRAWN_TOKENS)
+    for _ in range(OWN_ROUNDS if crossed else 0):  # thoughts may begin as another's: in longer ones each has its own
+        if crossed := (await _crossed(asking, OWN_TOKENS))[0]:
+            break
     if crossed:
         raise Contradicted(
             f"{asking.arm.name}: its server gives a question the answer to another one that is asked at the same time: "
             f"of {asked} {len(crossed)} were such. Answers are no one's then: mend the server, or the proxy before it."
         )
     saw, fault = f"{len({*alone})} different answers", ""
-    if len({*alone}) == 1:
+    if len({*alone}) == 1 and len({_told(await asking.ask(text, LONG_TOKENS)) for text in WORDED[:2]}) == 1:
         fault = (
             f"it answers different questions alike ({alone[0]!r:.60}): a cache does, or its model does not read them"
         )
     return [Probe(name="own answers", asked=asked, saw=saw, fault=fault)]
+
+
+async def _crossed(asking: _Asking, most: int) -> tuple[list[int], list[str]]:
+    """Which questions got, asked together, an answer that another one alone has, and all answers asked one by one."""
+    together = [_told(one) for one in await _all(*(asking.ask(text, most) for text in WORDED))]
+    alone = [_told(await asking.ask(text, most)) for text in WORDED]
+    own = {one for one in alone if alone.count(one) == 1}
+    crossed = [at for at, one in enumerate(together) if one != alone[at] and {one, alone[at]} <= own]
+    return [at for at in crossed if _told(await asking.ask(WORDED[at], most)) == alone[at]], alone  # steady alone
 
 
 async def _stop(asking: _Asking, needed: bool) -> list[Probe]:
@@ -271,13 +367,24 @@ async def _tools(asking: _Asking) -> list[Probe]:
     return [Probe(name="tools", asked=asked, saw="its model made no call")]
 
 
+async def _streams(asking: _Asking, prompts: Sequence[Prompt]) -> list[Probe]:
+    """Whether a stream says what the same answer says that is asked whole; else all answers are asked whole."""
+    asked, streamed = "the same by a stream and whole", {"stream": True, "stream_options": {"include_usage": True}}
+    try:
+        await asking.ask(COUNT, STREAMED_TOKENS, check=True, **streamed)
+        if asking.chats and any('"tools"' in prompt.asked for prompt in prompts):
+            await asking.ask(ORDER, STREAMED_TOKENS, check=True, tools=[TOOL], **streamed)
+    except NotServed as refused:
+        return [Probe(name=STREAM, asked=asked, saw=str(refused)[:300])]
+    why = asking.client.forms.whole
+    return [Probe(name=STREAM, asked=asked, saw=why or "the same", fault="answers are asked whole" if why else "")]
+
+
 async def _log_probs(asking: _Asking) -> list[Probe]:
     asked = "the log-probabilities of a fixed text"
     said = {"prompt": FIXED[0], "max_tokens": 1, "temperature": 0.0, "echo": True, "logprobs": 1}
     try:
         reply = await asking.client.whole("/completions", asking.body(said))
-    except NotRecorded:
-        raise
     except (NotServed, InfrastructureError):
         return [Probe(name="log-probs", asked=asked, saw="it does not tell them")]
     choice = reply.choices[0] if reply.choices else None

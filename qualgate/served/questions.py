@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from qualgate.records import Job, Prompt
+from qualgate.errors import InfrastructureError
+from qualgate.records import GREEDY, NOISE, Job, Prompt
 from qualgate.served.answer import Answer
 from qualgate.served.asked import reading_of, request_of
 from qualgate.served.client import Client
 from qualgate.served.faults import NotServed, RequestRefused
 from qualgate.served.places import Place, places
+
+CHECKED, FEWEST = 24, 5  # one case of so many is asked twice, by a stream and whole; of fewer cases none is
 
 Of = TypeVar("Of")
 
@@ -30,7 +35,7 @@ async def together(work: Iterable[Coroutine[Any, Any, Of]]) -> list[Of]:
 async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
     """What it says behind the prompt. NotServed where it counts other tokens of that than it was sent."""
     odds = prompt.sampling.drawn or job.timed  # whether it draws; of four arms, what is a near tie
-    answer = await _asked(client, prompt, request_of(prompt, job.arm, job.seed, odds=odds))
+    answer = await _asked(client.ask, prompt, request_of(prompt, job.arm, job.seed, odds=odds))
     if prompt.token_ids and answer.prompt_tokens not in (None, len(prompt.token_ids)):
         raise NotServed(
             f"{job.arm.name}: its server reads other tokens than it is sent: {len(prompt.token_ids):,} of "
@@ -40,12 +45,31 @@ async def answer_to(client: Client, job: Job, prompt: Prompt) -> Answer:
     return answer
 
 
+async def check_streams(client: Client, job: Job, then: Callable[[Prompt], Awaitable[None]] | None = None) -> None:
+    """Before the others some cases are asked by a stream and whole, drawn by the run's seed: see `Forms.check`. None
+    where times are compared, or the answer is drawn. then: what is done with each as soon as both are there."""
+    assert job.arm.served is not None, "asked of served arms alone"
+    asked = [one for one in job.prompts if one.sampling == GREEDY and one.key.repeat == 0]
+    if job.timed or not job.arm.served.stream or len(asked) < FEWEST:
+        return
+    drawn = random.Random(f"{job.seed} {job.arm.name.removesuffix(NOISE)} {job.index} streams")
+    some = drawn.sample(asked, max(1, len(asked) // CHECKED))
+
+    async def check(one: Prompt) -> None:
+        with suppress(InfrastructureError):  # it is asked again with the others, and fails there
+            await _asked(client.check, one, request_of(one, job.arm, job.seed))
+            if then is not None:
+                await then(one)
+
+    await together(map(check, some))
+
+
 async def read_by(
     client: Client, job: Job, prompt: Prompt, answer: Sequence[int], vocabulary: int | None
 ) -> tuple[list[Place], Answer]:
     """What it lists at each token of an answer, and the answer it gave beside that. NotServed where it lists nothing,
     or something else."""
-    reply = await _asked(client, prompt, reading_of(prompt, answer, job.arm))
+    reply = await _asked(client.ask, prompt, reading_of(prompt, answer, job.arm))
     try:
         return places(reply.read, len(prompt.token_ids), answer, vocabulary), reply
     except ValueError as error:
@@ -56,9 +80,9 @@ async def read_by(
         ) from None
 
 
-async def _asked(client: Client, prompt: Prompt, request: tuple[str, dict[str, Any]]) -> Answer:
+async def _asked(ask: Callable[..., Awaitable[Answer]], prompt: Prompt, request: tuple[str, dict[str, Any]]) -> Answer:
     try:
-        return await client.ask(*request, of=prompt.key.question)
+        return await ask(*request, of=prompt.key.question)
     except RequestRefused as refused:
         raise of_case(refused, prompt) from None
 

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server sends back, as types: whatever else it sends is left out, nothing is converted.
+"""Replies of an OpenAI-compatible server as types: other keys are left out, nothing is converted.
 
 A whole answer and a piece of a stream are one type: `message` or `text` stands in the one, `delta` or `text` in the
 other. Sizes are bounded by who reads the bytes (`client`).
@@ -6,12 +6,45 @@ other. Sizes are bounded by who reads the bytes (`client`).
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+
+def _whole(number: Any) -> Any:
+    """Some gateways count in floats or in texts: 5.0 and "5" are 5."""
+    if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 10:
+        return int(number)
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _as_text(arguments: Any) -> Any:
+    """Some servers send the object that the text would hold."""
+    return json.dumps(arguments) if isinstance(arguments, dict) else arguments
+
+
+def _text(content: Any) -> Any:
+    """Parts of type text are one text; parts of another type are left as they are, which is no text."""
+    parts = content if isinstance(content, list) else [content]
+    told = [one.get("text") if isinstance(one, dict) and one.get("type") in TEXTS else one for one in parts]
+    texts = [one for one in told if isinstance(one, str)]
+    return "".join(texts) if len(texts) == len(parts) else content
+
+
+def _parts(calls: Any) -> Any:
+    """Some servers send null among them."""
+    return [one for one in calls if one is not None] if isinstance(calls, list) else calls
+
+
+def _is_thought(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "thinking" and "thinking" in part
+
+
+TEXTS = ("text", "output_text")  # types of parts
 Token = Annotated[int, Field(ge=0, lt=2**31)]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
+Count = Annotated[int, BeforeValidator(_whole), Field(ge=0, lt=2**31)]
+Text = Annotated[str | None, BeforeValidator(_text)]
 
 
 class Reply(BaseModel):
@@ -47,23 +80,42 @@ class Function(Reply):
     """A call's name, and its arguments as JSON's text; of a stream, a part of either."""
 
     name: str | None = None
-    arguments: str | None = None
+    arguments: Annotated[str | None, BeforeValidator(_as_text)] = None
 
 
 class ToolCall(Reply):
-    """A call that the server's parser read, or a part of one; `index` tells a stream's calls apart."""
+    """A call that the server's parser read, or a part of one; `index`, `id` and name tell a stream's calls apart."""
 
-    index: Annotated[int, Field(ge=0, lt=1000)] | None = None
-    function: Function = Function()
+    id: Any = None
+    index: Annotated[int, BeforeValidator(_whole), Field(ge=0, lt=1000)] | None = None
+    function: Annotated[Function, BeforeValidator(lambda function: function or {})] = Function()
 
 
 class Message(Reply):
     """What an assistant says; of a stream, the next part of it."""
 
-    content: str | None = None
+    content: Text = None
     reasoning: str | None = None  # the thought, where the server's parser took it off; older ones call it as below
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(_parts)] = None
+    function_call: Function | None = None  # as OpenAI's API had it before `tool_calls`
+
+    @model_validator(mode="before")
+    @classmethod
+    def _thoughts(cls, message: Any) -> Any:
+        """Parts of type thinking are the thought, as Mistral's API and Anthropic's send it among the content."""
+        parts = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(parts, list) or not any(map(_is_thought, parts)):
+            return message
+        thoughts = [one["thinking"] for one in parts if _is_thought(one)]
+        texts = [one for one in parts if not _is_thought(one)]
+        told = _text([piece for one in thoughts for piece in (one if isinstance(one, list) else [one])])
+        return {**message, "content": texts or None, "reasoning_content": message.get("reasoning_content") or told}
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """Its calls, or parts of them."""
+        return self.tool_calls or ([ToolCall(function=self.function_call)] if self.function_call else [])
 
 
 class Logprobs(Reply):
@@ -81,10 +133,12 @@ class Ranked(Reply):
 
 
 class Choice(Reply):
-    """An answer. finish_reason: null in a stream until its end. token_ids: where they were asked for and are told;
-    prompt_logprobs: likewise, at each of the prompt's tokens, by their numbers; null at the first."""
+    """An answer. error: why it broke off, as some gateways say. finish_reason: null in a stream until its end.
+    token_ids: where they were asked for and are told; prompt_logprobs: likewise, at each of the prompt's tokens, by
+    their numbers; null at the first."""
 
-    index: int = 0
+    error: Any = None
+    index: Annotated[int, BeforeValidator(lambda at: 0 if at is None else _whole(at))] = 0
     finish_reason: str | None = None
     text: str | None = None
     message: Message | None = None
@@ -95,14 +149,40 @@ class Choice(Reply):
 
 
 class Completed(Reply):
-    """A whole answer, or a piece of one. error: of servers that report one under the status 200. metrics, timings: what
-    some engines tell of an answer's drafts, see `drafts`, among much else in forms of their own."""
+    """A whole answer, or a piece of one. error, message, detail: of servers that report a fault under the status 200.
+    metrics, timings: what some engines tell of an answer's drafts, see `drafts`, among much else in forms of their
+    own. model, id, created: who answered, as it says. halved: texts hold halves of characters, see `half_characters`.
+    """
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
+    message: Any = None
+    detail: Any = None
+    model: Any = None
+    id: Any = None
+    created: Any = None
+    gptcache: Any = None  # true of a reply out of GPTCache
+    halved: bool = False
     metrics: Any = None
     timings: Any = None
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def fault(self) -> Any:
+        """What it reports in place of an answer, in the server's own words; None where it reports nothing."""
+        if self.error and (not isinstance(self.error, dict) or any(self.error.values())):
+            return self.error
+        if self.choices:
+            return next((choice.error for choice in self.choices if choice.error), None)
+        words = self.message if isinstance(self.message, str) else None
+        return None if self.usage and self.usage.completion_tokens else words or self.detail or None
+
+    @property
+    def otherwise(self) -> Any:
+        """What it says that is of no answer, for a message where none comes."""
+        return self.message or self.detail or self.model_extra or None
 
     @property
     def drafts(self) -> tuple[int, int] | None:

@@ -10,16 +10,18 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Events:
-    """Takes a stream piece by piece. most: bytes of one event; more are a WireFault."""
+    """Takes a stream piece by piece. most: bytes of one event; more are a WireFault. stray: the first line that is of
+    no event."""
 
     def __init__(self, most: int) -> None:
         self._most, self._line, self._data = most, bytearray(), bytearray()
         self._begun = self._returned = self._has_data = False
+        self.stray = b""
 
     def take(self, part: bytes) -> Iterator[bytes]:
         """The data of every event that ends in `part`."""
         if self._returned and part[:1] == b"\n":  # of a line end that the piece before began
-            part = part[1:]
+            part, self._returned = part[1:], False
         self._returned = part[-1:] == b"\r" if part else self._returned
         *ends, rest = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for end in ends:
@@ -32,9 +34,15 @@ class Events:
         if len(self._line) + len(self._data) > self._most:
             raise WireFault(f"it sends more than {self._most:,} bytes")
 
+    def rest(self) -> Iterator[bytes]:
+        """The data of an event that the end of a body ends, not a blank line; the standard would throw it away."""
+        line, self._line = bytes(self._line), bytearray()
+        yield from self._ended(line if self._begun else line.removeprefix(BOM))
+        yield from self._ended(b"")
+
     def _ended(self, line: bytes) -> Iterator[bytes]:
         if not line:
-            if self._has_data:
+            if self._data.strip():  # one without data is none, as those that keep a connection open
                 yield bytes(self._data)
             self._data, self._has_data = bytearray(), False
             return
@@ -44,3 +52,5 @@ class Events:
                 self._data += b"\n"
             self._data += value.removeprefix(b" ")
             self._has_data = True
+        elif name not in (b"", b"event", b"id", b"retry"):
+            self.stray = self.stray or line

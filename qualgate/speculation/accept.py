@@ -1,4 +1,4 @@
-"""What of a draft the model agrees with: exactly the tokens that one at a time would have given."""
+"""The part of a draft that the model agrees with: exactly the tokens that one at a time would have given."""
 
 from __future__ import annotations
 

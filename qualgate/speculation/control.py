@@ -1,4 +1,4 @@
-"""What passes cost, and how much of a draft is worth verifying at that.
+"""Costs of passes, and how much of a draft is worth verifying at them.
 
 A pass takes about fixed + sequence × sequences + row × rows seconds. A draft of w tokens adds w rows; what it saves is
 whole passes. Costs are learned while it runs.

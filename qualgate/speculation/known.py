@@ -1,5 +1,4 @@
-"""What a sequence may say next, from texts: the baseline's answer to the same case, siblings' answers, what it said
-before.
+"""Likely continuations of a sequence, from texts: the baseline's answer, siblings' answers, its own earlier text.
 
 A sequence that has left the baseline's answer often comes back to it: its last tokens are looked for near where it
 would be in the answer, and what follows them there is the draft.

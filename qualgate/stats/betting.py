@@ -120,7 +120,7 @@ def presume(margin: float, units: int, alpha: float = 0.05, typical: float = 1.0
 
     With more of it this list would not settle the question, so stakes for it would be wasted; with less, it is settled
     early whatever was presumed. A list that has room for a great deal more tells nothing. The true disagreement, from
-    an earlier run, would save about a point more of a fixed test's cases (`bench decisions`): none is asked for.
+    an earlier run, would save about a point more of a fixed test's cases (benchmark `decisions`): none is asked for.
     typical: cases of a unit, on average, over those of the largest.
     """
     aim = -LIST_IN_MEANS * log(alpha) / units

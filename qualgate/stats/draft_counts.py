@@ -1,4 +1,4 @@
-"""What became of drafts, counted by answer and by place in the draft.
+"""Counts of drafts by answer and by place in the draft.
 
 Of each token that was proposed one of three things is true: it was accepted, it was tested and failed (rejected), or it
 stood behind one that failed and was never tested (discarded). In a draft the first of these may be many, the second is

@@ -36,6 +36,20 @@ def binomial_upper(successes: int, n: int, alpha: float = 0.05) -> float:
     return float(betaincinv(successes + 1, n - successes, 1 - alpha)) if successes < n else 1.0
 
 
+def clustered_error(values: ArrayLike, clusters: ArrayLike) -> float | None:
+    """Return the cluster-robust standard error of the mean; None for fewer than two clusters.
+
+    sqrt(G / (G − 1) Σ_g (Σ_{i in g} (x_i − mean))²) / n for G clusters, which are independent and whose values may
+    depend on each other in any way (Liang and Zeger, Biometrika 73, 1986).
+    """
+    x = np.asarray(values, np.float64)
+    labels, members = np.unique(np.asarray(clusters), return_inverse=True)
+    if len(labels) < 2:
+        return None
+    sums = np.bincount(members, x - x.mean())
+    return sqrt(len(labels) / (len(labels) - 1) * float(sums @ sums)) / len(x)
+
+
 def clustered_ratio(
     numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike, limit: float, alpha: float = 0.05
 ) -> Bounds:

@@ -1,4 +1,4 @@
-"""What two lists of likeliest tokens prove about KL(p || q), where neither distribution is known whole.
+"""Bounds on KL(p || q) by two lists of likeliest tokens, where neither distribution is known whole.
 
 Lower bound. Tokens are put together into buckets, which can only lessen a KL (data processing): each token that both
 list, those that p alone lists, and the rest. Of q's share of the second bucket no more is known than that none of its

@@ -58,7 +58,7 @@ def clustered_mean(values: ArrayLike, clusters: ArrayLike, limit: float, alpha: 
     )
 
 
-def p_at_most(mean: ArrayLike, error: ArrayLike, count: int, trials: float, limit: ArrayLike) -> NDArray:
+def p_at_most(mean: ArrayLike, error: ArrayLike, count: float, trials: float, limit: ArrayLike) -> NDArray:
     """P-value of "the mean is at most `limit`", of one or of many draws of as many clusters.
 
     mean, error: as seen, −1..1, and its standard error. count: clusters; trials: how many count as independent.
@@ -80,7 +80,7 @@ def p_at_most(mean: ArrayLike, error: ArrayLike, count: int, trials: float, limi
     density = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - np.log(freedom * np.pi) / 2
     density = density - (freedom + 1) / 2 * np.log1p(t * t / freedom)
     unseen = trials * (np.log1p(limit)[:, None] - np.log1p(middle[:, None] + scale[:, None] * t))
-    p[spread] = stdtr(freedom, low) + (high - low) * (np.exp(density + unseen) @ _WEIGHTS)
+    p[spread] = stdtr(freedom, low) + (high - low) * (np.exp(density + np.minimum(unseen, 0.0)) @ _WEIGHTS)
     return np.minimum(p, 1.0)
 
 

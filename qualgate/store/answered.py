@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select, update
 
 from qualgate.records import JobResult, Score, UnitKey
 from qualgate.store import bulk, draft_steps
@@ -62,6 +62,15 @@ def put_answered(connection: Connection, new: Sequence[Answered]) -> None:
     bulk.change(connection, units.c.unit_id, columns, [one.changed for one in new], also=ANSWERED)
     bulk.put(connection, scores, (scores.c.unit_id, *SCORE), [score for one in new for score in one.scores])
     bulk.put(connection, draft_table, draft_table.c.values(), [step for one in new for step in one.steps])
+
+
+def take_back(connection: Connection, given: Iterable[AnyRow]) -> None:
+    """Remove the answers of units, with all that was made of them. The transaction is the caller's."""
+    nothing = {column.name: None for column in units.c if column.nullable and column.name != "cluster"}
+    for unit in given:
+        for table in (scores, draft_table):
+            connection.execute(delete(table).where(table.c.unit_id == unit.unit_id))
+        connection.execute(update(units).where(units.c.unit_id == unit.unit_id).values(nothing))
 
 
 def planned_units(connection: Connection, run_id: str, arm: str, keys: Iterable[UnitKey]) -> dict[UnitKey, AnyRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,16 +17,12 @@ from sqlalchemy.exc import DBAPIError
 from qualgate.errors import StoreVersionError, UsageError
 from qualgate.errors.extras import upgrade_advice
 from qualgate.errors.misplaced import nearest_path
-from qualgate.records import Lease
-from qualgate.store import lease_guard, postgresql, sqlite, turns
+from qualgate.store import postgresql, sqlite, turns
 from qualgate.store.address import ANOTHER, SQLITE, file_of
 from qualgate.store.columns import WrongKind
 
 # The migrations there are, oldest first; a test compares them with the files.
-REVISIONS = (
-    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014",
-    "0015", "0016", "0017", "0018", "0019", "0020", "0021", "0022", "0023", "0024",
-)  # fmt: skip
+REVISIONS = ("0.2.0",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,6 @@ class Store:
     engine: Engine
     patience: float = 0.0  # s, for how long a server that goes away is waited for; of no file
     claims: list[postgresql.Claim] = field(default_factory=list)
-    lease: Lease | None = None  # under which it is written to: not a row once that is lost
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -60,20 +56,17 @@ class Store:
                 self._turn(),
                 connection.begin(),
             ):
-                if self.lease is not None:
-                    lease_guard.check(connection, self.lease)
                 yield connection
 
     @contextmanager
     def sole(self, name: str) -> Iterator[None]:
-        """Hold `name` alone among all processes on all machines; under a lease, with others that have one. Of a store
-        in a file nothing is held: its processes are on one machine, and have that machine's locks. InfrastructureError
-        where another process holds it."""
+        """Hold `name` alone among all processes on all machines. Of a store in a file nothing is held: its processes
+        are on one machine, and have that machine's locks. InfrastructureError where another process holds it."""
         if self.engine.dialect.name != "postgresql":
             yield
             return
         with plainly(self.url):
-            claim = postgresql.Claim(self.engine, name, self.patience, shared=self.lease is not None)
+            claim = postgresql.Claim(self.engine, name, self.patience)
         self.claims.append(claim)
         try:
             yield
@@ -118,10 +111,8 @@ class Store:
         self.close()
 
 
-def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Store:
+def open_store(url: str, create: bool = True) -> Store:
     """Open the store at `url`, making a new one where there is none (unless `create` is False).
-    lease: every write is refused once it is lost. A run under one waits for a server that is away from its beginning,
-    for a node would take its end for a death.
 
     Raises StoreVersionError when its schema is not this program's, UsageError when there is no store to open or its
     server lets nobody in, InfrastructureError where it is away, IntegrityError when its file is damaged.
@@ -134,7 +125,7 @@ def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Sto
     if path is not None and not path.exists() and not create:
         near = nearest_path(path, sqlite.begins_as_one) or "."
         raise UsageError(f"{url}: there is no store yet{near} `qualgate run GATE_FILE` makes one; check the path.")
-    store = _unchecked(url, patience=postgresql.RECONNECT_SECONDS if lease else 0.0)
+    store = _unchecked(url)
     try:
         found = _revision(store)
         if found is None and create:
@@ -150,29 +141,36 @@ def open_store(url: str, create: bool = True, lease: Lease | None = None) -> Sto
     except BaseException:
         store.close()
         raise
-    return replace(store, patience=postgresql.RECONNECT_SECONDS, lease=lease)
+    return replace(store, patience=postgresql.RECONNECT_SECONDS)
 
 
 def _check(url: str, found: str | None) -> None:
-    if found not in REVISIONS:
-        raise StoreVersionError(
-            f"{url} is at revision {found}, which a newer qualgate wrote; this one knows up to {REVISIONS[-1]}. "
-            f"Upgrade qualgate: {upgrade_advice()}"
-        )
+    _check_known(url, found)
     if found != REVISIONS[-1]:
         raise StoreVersionError(
             f"{url} is at revision {found}, this qualgate needs {REVISIONS[-1]}. Run: qualgate db upgrade --store {url}"
         )
 
 
-def check_revision(connection: Connection, url: str) -> None:
-    """StoreVersionError as `open_store`, of a store that has been open for long: it may have been upgraded."""
-    _check(url, connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
+def _check_known(url: str, found: str | None) -> None:
+    if found is not None and re.fullmatch("00[0-9]{2}", found):
+        raise StoreVersionError(
+            f"{url} was made by qualgate 0.1, whose stores this version neither reads nor upgrades; nothing in it was "
+            f"changed. Give {ANOTHER}, and keep version 0.1 where you still need the old runs."
+        )
+    if found not in REVISIONS:
+        raise StoreVersionError(
+            f"{url} is at revision {found}, which a newer qualgate wrote; this one knows up to {REVISIONS[-1]}. "
+            f"Upgrade qualgate: {upgrade_advice()}"
+        )
 
 
 def check_store(url: str) -> None:
-    """Raise what `open_store` would raise where a run begins. Where there is no store yet, none is made."""
+    """Raise what `open_store` would raise where a run begins, and UsageError where it can only be read. Where there is
+    no store yet, none is made."""
     path = file_of(url)
+    if path is not None and sqlite.is_read_only(path):
+        raise sqlite.only_readable(url)
     if path is None:
         exists(url)
     elif not path.parent.is_dir() or (path.exists() and (not path.is_file() or path.stat().st_size)):
@@ -201,13 +199,9 @@ def upgrade(url: str) -> str:
         if found is None:
             _migrate(store)
             return f"{url}: made a new store at revision {REVISIONS[-1]}."
+        _check_known(url, found)
         if found == REVISIONS[-1]:
             return f"{url}: already at revision {found}, nothing to do."
-        if found not in REVISIONS:
-            raise StoreVersionError(
-                f"{url} is at revision {found}, newer than this qualgate's {REVISIONS[-1]}; going back would lose "
-                f"data. Upgrade qualgate: {upgrade_advice()}"
-            )
         done = f"{url}: upgraded from revision {found} to {REVISIONS[-1]}"
         if path is None:
             _migrate(store)
@@ -218,14 +212,15 @@ def upgrade(url: str) -> str:
         return f"{done}. The old store is kept as {backup}."
 
 
-def _unchecked(url: str, patience: float = 0.0) -> Store:
+def _unchecked(url: str) -> Store:
     """Whatever is there, as long as a store could be."""
     path = file_of(url)
     if path is not None:
         return Store(url, sqlite.engine(url, path))
-    store = Store(url, postgresql.engine(url), patience)
+    store = Store(url, postgresql.engine(url))
     with store.read() as connection:
         postgresql.check_server(connection)
+        postgresql.check_schema(connection)
     return store
 
 

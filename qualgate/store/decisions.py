@@ -1,4 +1,4 @@
-"""What people did with verdicts: append-only, each row chained to the one before by its hash."""
+"""People's decisions on verdicts: append-only, each row chained to the one before by its hash."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from qualgate.store.database import Store
 from qualgate.store.evidence import check_evidence
 from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.postgresql import lasting
+from qualgate.store.prunings import refuse_pruned
 from qualgate.store.rows import check_run, check_verdict
 from qualgate.store.tables import decisions, runs, verdicts
 
@@ -108,6 +109,8 @@ def _append(store: Store, row: dict[str, Any], seen: Seen) -> Decision:
         if verdict.sha256 != row["verdict_sha256"]:
             raise UsageError(f"the verdict for {variant!r} has changed since you opened it. Look at the new one first.")
         _refuse_changed(connection, run_id, seen)
+        if action == "approve":
+            refuse_pruned(connection, run_id)  # it may have been pruned since its evidence was checked
         word = check_verdict(verdict).word
         _refuse_trial(connection, run_id)
         if action == "approve" and word == "invalid":

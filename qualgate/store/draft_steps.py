@@ -1,4 +1,4 @@
-"""What became of each draft, a row a pass and level of an answer: how it stands in its table and in its unit's seal."""
+"""Steps of each draft, a row a pass and level of an answer: how they stand in their table and in the unit's seal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ Steps = Mapping[int, Sequence[tuple[Any, ...]]]  # unit_id → its rows in their
 # Who proposes in drafted evaluation: the answers of other arms, which is no speculation and has columns of its own.
 EVALUATION = ("baseline", "sibling")
 ROUNDING = 1e-9  # by which a sum of probabilities may be more than 1
-SINCE_0020 = 7  # columns of STEP before this
 
 
 def steps_by_key(result: JobResult) -> dict[UnitKey, list[DraftStep]]:
@@ -83,11 +82,8 @@ def as_records(key: UnitKey, rows: Sequence[tuple[Any, ...]]) -> tuple[DraftStep
 
 
 def digest(rows: Sequence[tuple[Any, ...]]) -> str | None:
-    """What a unit's seal takes of its steps; None where there are none. Of those stored before migration 0020, which
-    told no more, their first columns."""
-    if not rows:
-        return None
-    return seal.digest([row if row[SINCE_0020:] != (None, None, None) else row[:SINCE_0020] for row in rows])
+    """What a unit's seal takes of its steps; None where there are none."""
+    return seal.digest(rows) if rows else None
 
 
 def steps_by_unit(connection: Connection, run_id: str, of: Collection[int] | None = None) -> Steps:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Select, select
 
@@ -17,7 +18,8 @@ from qualgate.escaping import says_something
 from qualgate.identity import question_hash
 from qualgate.metrics import reference_keys
 from qualgate.records import UNTOLD, ArmEvidence, Attempt, RunEvidence, ScoredAgain, Stopped, UnitEvidence, UnitKey
-from qualgate.store import archived, draft_steps, plain, scorings, seal, stoppings
+from qualgate.records.served import who_answered
+from qualgate.store import draft_steps, plain, prunings, scorings, seal, stoppings
 from qualgate.store.bulk import uncollected
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
@@ -32,7 +34,7 @@ from qualgate.store.rows import (
     check_case,
     check_run,
     expected_digest,
-    sealed_later,
+    unit_digest,
     unit_name,
 )
 from qualgate.store.tables import arms, cases, evalsets, runs, units
@@ -94,7 +96,7 @@ def _read(store: Store, run_id: str, scoring: int | None, answers: bool) -> RunE
         run = connection.execute(select(runs).where(runs.c.run_id == run_id)).one_or_none()
         if run is None:
             raise no_such_run(connection, run_id)
-        archived.refuse_pruned(connection, run_id)
+        prunings.refuse_pruned(connection, run_id)
         sets = connection.execute(
             select(*(evalsets.c[name] for name in EVALSET))
             .where(evalsets.c.run_id == run_id)
@@ -294,6 +296,12 @@ def _arm(row: AnyRow, found: Iterable[UnitEvidence], stopped: Stopped | None) ->
         generation=size.generation if size else UNTOLD,
         speculation=spec.speculation,
         to_draft=spec.served is not None and spec.served.drafts,
+        asked_for=spec.model if spec.served else "",
+        address=urlsplit(spec.served.endpoint).netloc if spec.served and not spec.served.command else "",
+        answered_by=spec.served.answered_by if spec.served else (),
+        answered_probes=who_answered(size.probes if size else ()),
+        another_model=spec.another_model,
+        config_differences=spec.config_differences,
     )
 
 
@@ -331,35 +339,24 @@ _EVIDENCE = select(
     units.c.case_hash,  # from here on, after the key: what the digest covers, in its order
     units.c.finish_reason,
     *(units.c[name] for name in MEASURED),
-    units.c.kernel,
-    units.c.kl_eta,
-    units.c.job,
-    units.c.draft_proposed,
-    units.c.draft_accepted,
-    units.c.began,
-    units.c.constraint_masked,
-    units.c.max_gap,
-    units.c.kl_upper,
-    units.c.thought_tokens,
     units.c.text,
     units.c.token_ids,
     *(units.c[name] for name in ARRAYS),
     units.c.sha256,
 ).order_by(units.c.unit_id)
-_HEAD = list(_EVIDENCE.selected_columns).index(units.c.case_hash)
+_HEAD, _TEXT = map(list(_EVIDENCE.selected_columns).index, (units.c.case_hash, units.c.text))
 
 
 def _intact(run_id: str, row: AnyRow, said: Sequence[Sequence[Any]], steps: Sequence[tuple[Any, ...]]) -> bool:
-    """As it was written into this run, or by an older version, which did not seal into which."""
-    arrays = row[-1 - len(ARRAYS) - 1 : -1]  # token ids too
-    *head, kernel, kl_eta, job, drafted, kept, began, masked, gap, upper, thought, text = row[_HEAD : -1 - len(arrays)]
-    if None in (text, *arrays):
+    """As it was written into this run."""
+    arrays = {name: row._mapping[name] for name in ARRAYS}
+    if row.text is None or row.token_ids is None:
         return False
-    parts = (text.encode("utf-8"), *arrays)
+    plain_columns = (*row[:4], *row[_HEAD:_TEXT])
     drafts = draft_steps.digest(steps)
-    others = (drafted, kept), began, drafts, (masked, gap, upper, thought)
-    laters = (sealed_later(kernel, kl_eta, job, run, *others) for run in (run_id, None))
-    return any(row.sha256 == seal.digest((*row[:4], *head, *later, *said), *parts) for later in laters)
+    return row.sha256 == unit_digest(
+        run_id, plain_columns, drafts, said, row.text.encode("utf-8"), row.token_ids, arrays
+    )
 
 
 def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], answers: bool) -> UnitEvidence:
@@ -403,6 +400,7 @@ def _unit_evidence(key: UnitKey, row: AnyRow, said: Sequence[Sequence[Any]], ans
         job=row.job,
         draft_proposed=row.draft_proposed,
         draft_accepted=row.draft_accepted,
+        reply=row.reply or "",
         began=row.began,
         masked=row.constraint_masked,
         thought=row.thought_tokens,

@@ -1,17 +1,14 @@
-"""How a store and its pool are, as `doctor --service` tells it. Reads alone."""
+"""How a store is, as `doctor --service` tells it. Reads alone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, text
 
-from qualgate.records import Node
+from qualgate.store.clock import clock
 from qualgate.store.database import Store
-from qualgate.store.leases import clock, is_there, seen_nodes
-from qualgate.store.queue_tables import submissions
 from qualgate.store.roles import needed
 from qualgate.store.schema import APPEND_ONLY
 
@@ -24,16 +21,9 @@ class Health:
     nbytes: int
     role: str  # who asks; "" of a file
     owns: bool  # that role could change what is sealed
-    lacking: tuple[str, ...]  # what a run or a node needs and the role may not: "INSERT on units"
+    lacking: tuple[str, ...]  # what a run needs and the role may not: "INSERT on units"
     unguarded: tuple[str, ...]  # tables of history that the database lets change
     skew: float  # s, this machine's clock before the store's
-    nodes: tuple[Node, ...]  # by name, those that are gone too
-    at_work: frozenset[str]  # names of those that are there
-    queue: Mapping[str, int]  # submissions by status
-    waited: float  # s, for how long the oldest has been queued; 0 where none is
-    late: int  # leases that ran out and that nobody took back yet
-    latest: float  # s, since the first of those ran out; 0 where none did
-    programs: Mapping[str, int]  # versions of qualgate → how many submissions that are open they handed over
 
 
 def health(store: Store) -> Health:
@@ -43,14 +33,6 @@ def health(store: Store) -> Health:
         before = time.time()
         now = clock(connection)
         skew = (before + time.time()) / 2 - now
-        nodes = tuple(seen_nodes(connection))
-        is_open, state = submissions.c.status.in_(("queued", "leased")), submissions.c.status
-        queued_at = submissions.c.submitted_at
-        oldest = select(queued_at).where(state == "queued").order_by(queued_at).limit(1)
-        until = submissions.c.expires_at
-        late = select(func.count(), func.min(until)).where(state == "leased", until < now)
-        by_program = select(submissions.c.program, func.count()).where(is_open).group_by(submissions.c.program)
-        ran_out, first = connection.execute(late).one()
         return Health(
             server=_server(connection),
             nbytes=connection.execute(text(_SIZE[connection.dialect.name])).scalar_one(),
@@ -59,13 +41,6 @@ def health(store: Store) -> Health:
             lacking=tuple(_lacking(connection)) if on_server else (),
             unguarded=tuple(sorted(APPEND_ONLY - _guarded(connection))),
             skew=skew,
-            nodes=nodes,
-            at_work=frozenset(node.name for node in nodes if is_there(node)),
-            queue={row[0]: row[1] for row in connection.execute(select(state, func.count()).group_by(state))},
-            waited=max(0.0, now - (connection.execute(oldest).scalar() or now)),
-            late=ran_out,
-            latest=now - first if ran_out else 0.0,
-            programs={row[0]: row[1] for row in connection.execute(by_program)},
         )
 
 

@@ -17,6 +17,7 @@ from qualgate.records import Judgement, UnitKey
 from qualgate.store.database import Store, if_absent
 from qualgate.store.plain import storable
 from qualgate.store.postgresql import lasting
+from qualgate.store.prunings import refuse_pruned
 from qualgate.store.rows import KEY
 from qualgate.store.tables import judgements, units
 
@@ -25,12 +26,13 @@ def add(store: Store, run_id: str, judge: str, replies: Iterable[Judgement]) -> 
     """Keep what came back, whole or not at all. judge: its version. One that is there already stays as it is."""
     rows = [_row(run_id, judge, one) for one in replies]
     if rows:
-        _add(store, rows)
+        _add(store, run_id, rows)
 
 
 @lasting
-def _add(store: Store, rows: list[dict[str, Any]]) -> None:
+def _add(store: Store, run_id: str, rows: list[dict[str, Any]]) -> None:
     with store.write() as connection:
+        refuse_pruned(connection, run_id)  # it may have been pruned since its answers were read
         connection.execute(if_absent(connection, judgements), rows)
 
 

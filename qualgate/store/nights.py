@@ -1,4 +1,4 @@
-"""What became of each night, append-only; and digests, which wait here until they are delivered."""
+"""Results of each night, append-only; and digests, which wait here until they are delivered."""
 
 from __future__ import annotations
 

@@ -16,50 +16,23 @@ from qualgate.store.typed import read
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
-_SINCE = (("max_relative_drop", None), ("where", None), ("repeats", "mean"), ("skip", ""))
-
-
 def to_json(value: Any) -> str:
     """Plain values, or one of the records of this module."""
     return _encode(asdict(value) if hasattr(value, "__dataclass_fields__") else value)
 
 
 def policy_to_json(policy: Policy) -> str:
-    """Without the rules' lines: a comment added to the gate file is not another policy, nor a new verdict. What it does
-    not ask for is left out, so a policy that says no more than an older version could say keeps its text."""
+    """Without lines and prices: a comment added to the gate file is not another policy, nor a new verdict."""
     body = asdict(policy)
-    for name in ("slo", "prices", "feedback", "four_arm", "stop", "nel", "trial", "judge"):
-        if not body[name]:
-            del body[name]
-    if policy.four_arm is not None and not policy.four_arm.drafting:
-        del body["four_arm"]["drafting"]
-    if policy.four_arm is not None and policy.four_arm.temperature is None:
-        del body["four_arm"]["temperature"]
     if policy.judge is not None:
         body["judge"]["served"]["price"] = None  # which decides nothing
     for rule in body["rules"]:
         del rule["line"]
-        for name, default in _SINCE:
-            if rule[name] == default:  # a policy that says no more than an older version could say is the same
-                del rule[name]
-    for entry in body["quarantine"]:
-        if entry["evalset"] is None:
-            del entry["evalset"]
-    for name, default in (("quarantine", ()), ("max_age", None), ("uncounted", "refuse"), ("max_unfinished", 0.05)):
-        if body[name] == default:
-            del body[name]
     return to_json(body)
 
 
-def verdict_to_json(verdict: Verdict) -> str:
-    """Without what it does not say (cause, services, four arms, what was seen, drafts, weights and cache): saying again
-    what an earlier version said is not another verdict."""
-    later = ("cause", "services", "four_arm", "seen", "speculated", "weights_and_cache")
-    return to_json({name: value for name, value in asdict(verdict).items() if value or name not in later})
-
-
 def arm_spec(text: str) -> ArmSpec:
-    """Recipes of earlier versions say less: what is missing is at its default."""
+    """What an arm was asked to be."""
     return read(ArmSpec, text)
 
 
@@ -97,12 +70,12 @@ def spent(text: str | None) -> Spent | None:
 
 
 def policy(text: str) -> Policy:
-    """Policies of earlier versions say less: what is missing is at its default."""
+    """By which a run is judged."""
     return read(Policy, text)
 
 
 def verdict(text: str) -> Verdict:
-    """Verdicts of earlier versions say less: what is missing is at its default."""
+    """On one variant."""
     return read(Verdict, text)
 
 

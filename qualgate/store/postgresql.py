@@ -29,6 +29,7 @@ RECONNECT_SECONDS = 30.0  # how long a lost server is waited for
 LONGEST_PAUSE = 2.0  # s, between two tries
 WRITERS = "SELECT pg_advisory_xact_lock(81, 71)"  # Q, G
 WRITERS_OF_A_RUN = "SELECT pg_advisory_xact_lock_shared(81, 71), pg_advisory_xact_lock(82, hashtext(%s))"
+SESSION = "SELECT pg_backend_pid()"
 SIZE = "SELECT pg_database_size(current_database())"  # bytes
 _GONE = ("57P01", "57P02", "57P03", "25P03", "53300")  # shut down, crashed, starting up, idle in a transaction, full
 # The driver knows no code of what went wrong while it connected: the words are all there is.
@@ -37,6 +38,10 @@ _AWAY = (
     "timeout expired", "timed out", "closed the conn", "closed unexpectedly", "reset by peer", "unreachable",
     "no route to host", "failed to resolve host", "could not translate host",
 )  # fmt: skip
+POOLED = (
+    "is reached through a pooler that gives each transaction another session (PgBouncer: pool_mode = transaction), and "
+    "a run is held by a lock of its session. Use pool_mode = session for this database, or the server's own address."
+)
 _FULL = ("too many connections", "too many clients", "connection slots are reserved")
 
 Given = ParamSpec("Given")
@@ -151,6 +156,19 @@ def check_server(connection: Connection) -> None:
         )
 
 
+def check_schema(connection: Connection) -> None:
+    """UsageError where tables would be looked for in another schema than the address, or the role's settings, name
+    first: PostgreSQL passes by one that is not there."""
+    used, path = connection.exec_driver_sql("SELECT current_schema(), current_setting('search_path')").one()
+    first = path.partition(",")[0].strip()
+    name = first[1:-1].replace('""', '"') if first.startswith('"') else first.lower()
+    if used is None or (name not in (used, "$user", "") and not name.startswith("pg_")):
+        raise UsageError(
+            f"the store's search_path is {path!r:.200}, and its first schema is not there, or this role may not "
+            f"use it. Mend `?options=-csearch_path=NAME` in the address, or make it: CREATE SCHEMA {first or 'NAME'}"
+        )
+
+
 def written(connection: Connection) -> str:
     """Which transactions are over: while it stays the same, nobody wrote."""
     return connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one()
@@ -170,14 +188,17 @@ def vacuum(made: Engine) -> str:
 
 
 class Claim:
-    """What one process at a time may hold, on whatever machine: it ends with the process or its connection.
-    shared: what several may hold that share it, and keep out whoever does not."""
+    """What one process at a time may hold, on whatever machine: it ends with the process or its connection."""
 
-    def __init__(self, made: Engine, name: str, patience: float, shared: bool = False) -> None:
+    def __init__(self, made: Engine, name: str, patience: float) -> None:
         self._engine, self._patience = made, patience
-        self._lock = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
         self._key = int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
         self._held = self._connected()
+        mine = self._held.exec_driver_sql(SESSION).scalar_one()
+        with connect(made, patience) as other:  # while nothing is under way in this one, a pooler deals its session out
+            if other.exec_driver_sql(SESSION).scalar_one() == mine:
+                self.release()
+                raise UsageError(f"the store's server {POOLED}")
         if not self._take():
             self.release()
             raise InfrastructureError(
@@ -222,7 +243,7 @@ class Claim:
         return held
 
     def _take(self) -> bool:
-        return self._held.exec_driver_sql(f"SELECT {self._lock}({self._key})").scalar_one()
+        return self._held.exec_driver_sql(f"SELECT pg_try_advisory_lock({self._key})").scalar_one()
 
 
 def _raise(error: Exception) -> Any:
@@ -237,18 +258,45 @@ def is_lost(error: DBAPIError) -> bool:
     return not state and any(sign in str(error.orig).lower() for sign in (*_AWAY, *_FULL))
 
 
+def _cure(state: str, said: str) -> tuple[type[QualgateError], str] | None:
+    """What is wrong between the address and the server's settings, and what to write; None for anything else."""
+    if state in ("26000", "42P05") or "unsupported startup parameter" in said:  # a prepared statement is not known
+        return UsageError, (
+            f"The server {POOLED} For commands that only read, it is enough that PgBouncer keeps prepared statements "
+            "(max_prepared_statements) and lets `options` pass (ignore_startup_parameters)."
+        )
+    if state == "57014":  # of a timeout of milliseconds it says "user request" as well
+        return InfrastructureError, (
+            "The statement_timeout of the role or the database is too short, or somebody ended the statement: ALTER "
+            "ROLE … SET statement_timeout = 0, or add options=-cstatement_timeout=0 to the address; then run again."
+        )
+    if "does not support SSL" in said:
+        return UsageError, "Write `?sslmode=prefer` in the address, or turn the server's TLS on."
+    if "no encryption" in said:
+        return (
+            UsageError,
+            "The server may ask for TLS: write `?sslmode=require` in the address, or see its pg_hba.conf.",
+        )
+    return None
+
+
 def plain(url: str, error: Exception) -> QualgateError:
     """A database error as ours, with the next step."""
     if not isinstance(error, DBAPIError):  # a value of a wrong kind, which no column of the store can hold
         return IntegrityError(f"{url} is damaged ({error}). Restore it from a backup.")
     state = getattr(error.orig, "sqlstate", None) or ""
     said = re.sub(r"^connection (failed|is bad): ", "", (str(error.orig).splitlines() or [""])[0]).removesuffix(".")
+    if (cure := _cure(state, said)) is not None:
+        return cure[0](f"{url}: {said}. {cure[1]}")
     if is_lost(error):
         is_full = state == "53300" or any(sign in said for sign in _FULL)
         mend = "Raise max_connections or the role's limit" if is_full else "See that its server runs and can be reached"
         return LostConnection(f"{url}: {said}. {mend}, then run again; it resumes.")
-    if state == "42501":
-        return UsageError(f"{url}: {said}. `qualgate db roles` says what each role is granted; ask its owner for one.")
+    if state in ("42501", "25006"):  # no privilege; a server that is a copy of another, or a session set so
+        return UsageError(
+            f"{url}: {said}. `report`, `runs`, `answers` and `gate --no-write` only read it; what stores something "
+            "needs a role that may (`qualgate db roles` says what each is granted), and a server that takes writes."
+        )
     if state in ("42P01", "42703"):  # no such table, column
         return IntegrityError(f"{url} is damaged ({said}). Restore it from a backup; nothing can rest on it as it is.")
     if state == "55P03":

@@ -10,24 +10,23 @@ import re
 from qualgate.errors import UsageError
 from qualgate.store.address import FORMS, is_postgresql
 from qualgate.store.database import open_store
-from qualgate.store.schema import APPEND_ONLY, LET_GO, WRITTEN_ONCE, metadata
-from qualgate.store.tables import decisions
+from qualgate.store.schema import APPEND_ONLY, WRITTEN_ONCE, metadata
+from qualgate.store.tables import decisions, prunings
 
 ROLES = {
     "reader": "sees every run, verdict and decision, and writes nothing: reports and the dashboard",
-    "writer": "makes runs and verdicts too, and decides nothing: CI, workers",
+    "writer": "makes runs and verdicts too, and decides nothing: CI, jobs on a cluster",
     "approver": "sees everything and records decisions, and nothing else: a person's dashboard",
 }
 
 
 def needed() -> dict[str, list[str]]:
-    """What a writer is granted, and a node or a run needs: privilege → tables."""
+    """What a writer is granted, and a run needs: privilege → tables."""
     tables = sorted(metadata.tables)
     return {
         "SELECT": [*tables, "alembic_version"],
-        "INSERT": [name for name in tables if name != decisions.name],
+        "INSERT": [name for name in tables if name not in (decisions.name, prunings.name)],
         "UPDATE": [name for name in tables if name not in APPEND_ONLY | WRITTEN_ONCE],
-        "DELETE": sorted(LET_GO),
     }
 
 
@@ -58,7 +57,7 @@ def roles_sql(prefix: str = "qualgate", schema: str = "public") -> list[str]:
         f"REVOKE CREATE ON SCHEMA {place} FROM PUBLIC, {everyone};",
         f"GRANT USAGE ON SCHEMA {place} TO {everyone};",
         f"GRANT SELECT ON {listed(of_writer['SELECT'])} TO {everyone};",
-        *(f"GRANT {verb} ON {listed(of_writer[verb])} TO {writer};" for verb in ("INSERT", "UPDATE", "DELETE")),
+        *(f"GRANT {verb} ON {listed(of_writer[verb])} TO {writer};" for verb in ("INSERT", "UPDATE")),
         f"GRANT USAGE ON SEQUENCE {sequences} TO {writer};",
         f"GRANT INSERT ON {place}.{decisions.name} TO {approver};",
         f"GRANT USAGE ON SEQUENCE {place}.{decisions.name}_{numbered[decisions.name]}_seq TO {approver};",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -48,13 +49,24 @@ MEASURED = (
     "top1_agreement",
     "first_divergence",
     "length_ratio",
+    "kernel",
+    "kl_eta",
+    "job",
+    "draft_proposed",
+    "draft_accepted",
+    "began",
+    "constraint_masked",
+    "max_gap",
+    "thought_tokens",
+    "calls",
+    "reply",
 )
-ARRAYS = ("logprobs", "margins", "kl")
+ARRAYS = ("logprobs", "margins", "kl", "kl_upper")
 EXPECTED = ("arm", "evalset", "case_id", "repeat", "case_hash", "cluster")
 EVALSET = ("name", "version", "sha256", "metrics_json", "lenient_json", "normalizers_json")  # but the description
 STATUSES = ("running", "complete", "incomplete")  # of a run
 WRITTEN = timedelta(hours=1)  # from a run's id to its row, on a slow disk
-RUN = ("run_id", "plan_key", "gate_file", "policy_json", "expected_sha256")
+RUN = ("run_id", "plan_key", "gate_file", "gate_name", "policy_json", "expected_sha256")
 ARM = ("run_id", "name", "position", "spec_json", "planned_json", "observed_json", "footprint_json")
 
 
@@ -65,9 +77,8 @@ def unit_name(key: UnitKey) -> str:
 
 
 def run_digest(row: Any) -> str:
-    """What seals a run's row: sha256 over the RUN columns, and the gate file's name where that was stored."""
-    named = {"gate_name": row["gate_name"]} if row["gate_name"] is not None else {}
-    return content_hash({name: row[name] for name in RUN} | named)
+    """What seals a run's row: sha256 over the RUN columns."""
+    return content_hash({name: row[name] for name in RUN})
 
 
 def arm_digest(row: Any) -> str:
@@ -147,13 +158,13 @@ def unit_row(
     completion: Completion,
     drift: Drift | None,
     said: Sequence[Sequence[Any]],
-    run_id: str | None = None,
-    job: int | None = None,
-    steps: str | None = None,
+    run_id: str,
+    job: int | None,
+    steps: str | None,
 ) -> dict[str, Any]:
-    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them. job: its batch.
-    run_id: None of rows as older versions sealed them, which could be moved to another run. steps: the digest of its
-    draft steps, see `draft_steps`."""
+    """What a finished unit adds to its planned row. `said`: its scores, as `score_rows` orders them. run_id: sealed
+    too, so that no row can be moved to another run. job: its batch. steps: the digest of its draft steps, see
+    `draft_steps`."""
     row: dict[str, Any] = {
         "text": plain.storable(completion.text),
         "finish_reason": completion.finish_reason,
@@ -180,40 +191,32 @@ def unit_row(
         "constraint_masked": None if completion.masked is None else float(completion.masked),
         "max_gap": None if completion.max_gap is None else float(completion.max_gap),
         "thought_tokens": completion.thought,
+        "calls": None if completion.calls is None else plain.storable(json.dumps(completion.calls)),
+        "reply": completion.reply or None,
     }
     key = completion.key
     head = (key.arm, key.evalset, key.case_id, key.repeat, completion.case_hash, completion.finish_reason)
     text = row["text"].encode("utf-8")
     row["answer_sha256"] = seal.digest((*head, *said), text, row["token_ids"])
-    drafts = completion.draft_proposed, completion.draft_accepted
-    others = row["constraint_masked"], row["max_gap"], row["kl_upper"], row["thought_tokens"]
-    later = sealed_later(row["kernel"], row["kl_eta"], job, run_id, drafts, row["began"], steps, others)
-    measured = (*(row[name] for name in MEASURED), *later)
-    row["sha256"] = seal.digest((*head, *measured, *said), text, row["token_ids"], *(row[name] for name in ARRAYS))
+    measured = tuple(row[name] for name in MEASURED)
+    row["sha256"] = unit_digest(run_id, (*head, *measured), steps, said, text, row["token_ids"], row)
     return row
 
 
-def sealed_later(
-    kernel: str | None,
-    kl_eta: float | None,
-    job: int | None,
-    run_id: str | None,
-    drafts: tuple[int | None, int | None] = (None, None),
-    began: float | None = None,
-    steps: str | None = None,
-    others: tuple[float | None, float | None, bytes | None, int | None] = (None, None, None, None),
-) -> tuple[str | float, ...]:
-    """What the digest takes of columns that later revisions added: nothing where they are NULL. run_id: None of rows
-    that older versions sealed. drafts: tokens proposed and accepted; began: its batch; steps: digest of its
-    drafts'; others: what its constraint left out, the longest wait between its tokens, upper bounds of its KL, tokens
-    of its thought."""
-    named = (("job", job), ("run", run_id), ("drafted", drafts[0]), ("kept", drafts[1]), ("began", began))
-    named = (*named, ("steps", steps), ("masked", others[0]), ("gap", others[1]), ("thought", others[3]))
-    named = (*named, ("upper", None if others[2] is None else seal.digest((), others[2])))
-    return (
-        *(value for value in (kernel, kl_eta) if value is not None),
-        *(f"{name} {value}" for name, value in named if value is not None),
-    )
+def unit_digest(
+    run_id: str,
+    plain_columns: Sequence[Any],
+    steps: str | None,
+    said: Sequence[Sequence[Any]],
+    text: bytes,
+    token_ids: bytes,
+    arrays: Mapping[str, bytes | None],
+) -> str:
+    """What seals a unit's row. plain_columns: its key, its case's hash, its finish reason and the MEASURED; arrays: the
+    ARRAYS, of which NULL is not the same as none."""
+    parts = [arrays[name] for name in ARRAYS]
+    there = [part is not None for part in parts]
+    return seal.digest((run_id, *plain_columns, steps, there, *said), text, token_ids, *(part or b"" for part in parts))
 
 
 def score_rows(key: UnitKey, given: Iterable[Score]) -> list[tuple[Any, ...]]:

@@ -30,12 +30,12 @@ from qualgate.records import (
     Verdict,
 )
 from qualgate.store import plain, tables
-from qualgate.store.answered import Answered, answered_rows, answered_units, planned_units, put_answered
+from qualgate.store.answered import Answered, answered_rows, answered_units, planned_units, put_answered, take_back
 from qualgate.store.database import Store
 from qualgate.store.evidence import evidence, grown, no_such_run
-from qualgate.store.lease_guard import name_run
 from qualgate.store.planned import PlannedRows, planned_rows, put_cases, put_planned
 from qualgate.store.postgresql import lasting
+from qualgate.store.prunings import refuse_pruned
 from qualgate.store.rows import (
     KEY,
     AnyRow,
@@ -99,7 +99,6 @@ def _begin_new(store: Store, plan: Plan, new: PlannedRows) -> RunRecord | None:
         if _unfinished(connection, plan):
             return None
         run_id = put_planned(connection, new)
-        name_run(connection, store.lease, run_id)
         return RunRecord(run_id=run_id, done=frozenset(), resumed=False)
 
 
@@ -108,7 +107,6 @@ def _go_on(store: Store, plan: Plan) -> RunRecord | None:
     with store.write() as connection:
         if (run_id := _unfinished(connection, plan)) is None:
             return None
-        name_run(connection, store.lease, run_id)
         done, stopped = _resume(connection, run_id, plan), stopped_variants(connection, run_id)
         return RunRecord(run_id=run_id, done=done, resumed=True, stopped=stopped)
 
@@ -149,8 +147,14 @@ def _resume(connection: Connection, run_id: str, plan: Plan) -> frozenset[UnitKe
 
 
 @lasting
-def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, tuple[Score, ...]]) -> None:
-    """Record one job's completions with their scores, all or none.
+def record(
+    store: Store,
+    run_id: str,
+    result: JobResult,
+    scored: dict[UnitKey, tuple[Score, ...]],
+    spent: Spent | None = None,
+) -> None:
+    """Record completions of one job with their scores, all or none. spent: what the requests of their arm came to.
 
     Recording the same answers again changes nothing; the first measurements stay. Raises IntegrityError for a unit
     that was not planned, for another answer to the same unit, for weights that are not the planned ones, and for drafts
@@ -168,8 +172,8 @@ def record(store: Store, run_id: str, result: JobResult, scored: dict[UnitKey, t
             answered = answered_rows(run_id, result, scored, planned, counted=True)
         new = _unanswered(connection, answered)
         put_answered(connection, new)
-        if new and (result.overflow or result.generation != UNTOLD):
-            _add_up(connection, run_id, result, served=spec.served is not None)
+        if (new or not answered) and (result.overflow or result.generation != UNTOLD):  # the end of what came in parts
+            _add_up(connection, run_id, result, spent, served=spec.served is not None)
 
 
 def _unanswered(connection: Connection, given: Sequence[Answered]) -> list[Answered]:
@@ -188,14 +192,17 @@ def _unanswered(connection: Connection, given: Sequence[Answered]) -> list[Answe
 
 @lasting
 def record_failure(store: Store, run_id: str, failure: JobFailure) -> None:
-    """Mark the job's units as errors. They are tried again when the run is resumed; done units stay done, and what a
-    settled verdict no longer asks for stays ended."""
+    """Mark the job's units as errors. They are tried again when the run is resumed; done units stay done, unless their
+    answers are void, and what a settled verdict no longer asks for stays ended."""
     with store.write() as connection:
         planned = planned_units(connection, run_id, failure.arm, failure.keys)
         for key in failure.keys:
             if key not in planned:
                 raise IntegrityError(f"{unit_name(key)} is not in the plan of run {run_id}; nothing was stored.")
-        failed = [{"id": unit.unit_id} for unit in planned.values() if unit.status not in ENDED]
+        if failure.void:
+            take_back(connection, planned.values())
+        ended = ("settled",) if failure.void else ENDED
+        failed = [{"id": unit.unit_id} for unit in planned.values() if unit.status not in ended]
         if failed:
             connection.execute(
                 update(units)
@@ -228,7 +235,7 @@ def _see_arm(connection: Connection, run_id: str, name: str, identity: ArmIdenti
     return plain.arm_spec(arm.spec_json)
 
 
-def _add_up(connection: Connection, run_id: str, result: JobResult, *, served: bool) -> None:
+def _add_up(connection: Connection, run_id: str, result: JobResult, spent: Spent | None, *, served: bool) -> None:
     """Add how the job's answers came about, and what was beyond the dtype on the way, to what its arm had; a module
     keeps the first place it had in any job, whatever their order. IntegrityError where another server, or another
     version of it, answers now: of one that the run starts, its command alone is in the identity."""
@@ -247,7 +254,7 @@ def _add_up(connection: Connection, run_id: str, result: JobResult, *, served: b
         places[module] = min(place, places.get(module, place))
         counts[module] += count
     found = tuple(sorted((places[module], module, count) for module, count in counts.items()))
-    size = replace(size, overflow=found, generation=size.generation + result.generation)
+    size = replace(size, overflow=found, generation=size.generation + result.generation, spent=spent or size.spent)
     _update_arm(connection, run_id, result.arm, footprint_json=plain.to_json(size))
 
 
@@ -310,6 +317,7 @@ def add_verdicts(store: Store, run_id: str, decided: Iterable[Verdict], policy: 
     """A later decision about stored evidence, perhaps by another policy. The newest verdict counts."""
     with store.write() as connection:
         _run(connection, run_id)
+        refuse_pruned(connection, run_id)  # it may have been pruned since its evidence was read
         _add_verdicts(connection, run_id, decided, plain.policy_to_json(policy))
 
 
@@ -330,7 +338,7 @@ def _run(connection: Connection, run_id: str) -> AnyRow:
 
 def _add_verdicts(connection: Connection, run_id: str, decided: Iterable[Verdict], policy_json: str) -> None:
     for verdict in decided:
-        body = plain.verdict_to_json(verdict)
+        body = plain.to_json(verdict)
         digest = verdict_digest(run_id, policy_json, body)
         newest = connection.execute(
             select(verdicts.c.sha256)

@@ -6,6 +6,7 @@ written in one transaction and sealed by itself; the newest counts, so no two ar
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 
 from qualgate.errors import UsageError
-from qualgate.records import Case, Evalset, Score, UnitKey
-from qualgate.store import archived, bulk, plain, seal
+from qualgate.records import Calls, Case, Evalset, Score, UnitKey
+from qualgate.store import bulk, plain, prunings, seal
 from qualgate.store.database import Store
 from qualgate.store.postgresql import lasting
 from qualgate.store.rescored_sets import RescoredSet, as_rescored, sets_of_scoring
@@ -32,6 +33,7 @@ class StoredAnswer:
     key: UnitKey
     text: str
     finish_reason: str
+    calls: Calls | None  # see Completion
     scores: tuple[Score, ...]  # of the newest scoring
 
 
@@ -76,7 +78,7 @@ def read(store: Store, run_id: str) -> Scoring:
         for unit_id, *columns in connection.execute(_scores_of(run_id, number)):
             said.setdefault(unit_id, []).append(Score(**dict(zip((c.name for c in SCORE), columns, strict=True))))
         rows = connection.execute(
-            select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason)
+            select(units.c.unit_id, *KEY, units.c.text, units.c.finish_reason, units.c.calls)
             .where(units.c.run_id == run_id, units.c.status == "done")
             .order_by(units.c.unit_id)
         )
@@ -86,6 +88,7 @@ def read(store: Store, run_id: str) -> Scoring:
                 key=_key(row),
                 text=row.text,
                 finish_reason=row.finish_reason,
+                calls=None if row.calls is None else tuple(map(tuple, json.loads(row.calls))),
                 scores=tuple(said.get(row[0], ())),
             )
             for row in rows
@@ -117,7 +120,7 @@ def _add(
         ours = select(scorings.c.number).where(scorings.c.run_id == run_id, scorings.c.created_at == now)
         if connection.scalar(ours) == after + 1:  # committed, and then the connection was lost
             return after + 1
-        archived.refuse_pruned(connection, run_id)
+        prunings.refuse_pruned(connection, run_id)
         if newest_scoring(connection, run_id) != after:
             raise UsageError(f"run {run_id} was scored again by another process meanwhile; look at what it found first")
         sealed = _sealed_units(run_id).with_only_columns(units.c.sha256)
@@ -193,7 +196,6 @@ def _key(row: Any) -> UnitKey:
 def _digest(head: Any, rows: Sequence[AnyRow], said: Said) -> str:
     """Over the scores and, by their own digests, the answers they speak of."""
     named = tuple(head[name] for name in ("run_id", "number", "created_at", "scorers_json", "evalsets_json"))
-    named = named[: 4 if named[-1] is None else 5]  # as revisions before 0024 sealed it
     each = (seal.digest((*row[1:], *said.get(row[0], ()))) for row in rows)
     return seal.digest(named, "".join(each).encode("ascii"))
 

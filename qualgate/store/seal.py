@@ -1,4 +1,4 @@
-"""What a unit's row is sealed with, and the arrays in it.
+"""The seal of a unit's row, and the arrays in it.
 
 Two digests a unit: `answer_sha256` covers what was said and how it was scored, which running the same job again must
 repeat; `sha256` covers that and what was measured (times, log-probs, drift), which must not change once recorded.
@@ -56,8 +56,8 @@ def pack_kl(kl: Sequence[float], top1_differs: Sequence[int] | None = None) -> b
 def kl(blob: bytes | None, top1_agreement: float | None) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
     """KL and the positions where the most likely tokens differ.
 
-    Those are None in a store from before they were packed, which knows an answer's agreement alone. Signs that do not
-    add up to it are not ours; they stay, for the reader to refuse.
+    Those are None where only an answer's agreement was recorded. Signs that do not add up to it are not ours; they
+    stay, for the reader to refuse.
     """
     values = floats(blob)
     differs = tuple(place for place, value in enumerate(values) if copysign(1.0, value) < 0)

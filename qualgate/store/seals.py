@@ -8,25 +8,30 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from qualgate.errors import QualgateError
-from qualgate.store import archived, judgements, loads, scorings
-from qualgate.store.archived import EvidenceArchived
+from qualgate.store import judgements, loads, scorings
 from qualgate.store.database import Store
 from qualgate.store.decisions import check_chain
 from qualgate.store.evidence import evidence
-from qualgate.store.rows import check_arm, check_run, check_verdict
-from qualgate.store.tables import arms, runs, verdicts
+from qualgate.store.prunings import EvidencePruned
+from qualgate.store.rows import check_arm, check_case, check_run, check_verdict
+from qualgate.store.tables import arms, cases, runs, units, verdicts
 from qualgate.store.tables import judgements as replies
 
 
 def broken(store: Store) -> Iterator[str]:
-    """A line for each that does not hold, in a fixed order. Of a run whose answers were let go those that are left."""
+    """A line for each that does not hold, in a fixed order. Of a pruned run those that are left."""
     with store.read() as connection:
         ids = list(connection.scalars(select(runs.c.run_id).order_by(runs.c.run_id)))
     for run_id in ids:
-        for fault in _of_run(store, run_id):
+        for fault in broken_in_run(store, run_id):
             yield f"run {run_id}: {fault}"
     yield from _told(lambda: check_chain(store))
     yield from _told(lambda: loads.newest(store, loads.count(store)))
+
+
+def broken_in_run(store: Store, run_id: str) -> list[str]:
+    """Return a line for each seal of one run that does not hold."""
+    return list(_of_run(store, run_id))
 
 
 def _of_run(store: Store, run_id: str) -> Iterator[str]:
@@ -34,15 +39,15 @@ def _of_run(store: Store, run_id: str) -> Iterator[str]:
         yield from evidence(store, run_id).integrity
         with store.read() as connection:
             yield from _of_scorings(connection, run_id)
-    except EvidenceArchived:
+    except EvidencePruned:
         with store.read() as connection:
             for table, check in ((runs, check_run), (arms, check_arm)):
                 yield from _of_rows(connection, table, run_id, check)
+            yield from _of_cases(connection, run_id)
     except QualgateError as error:
         yield str(error)
     with store.read() as connection:
         yield from _of_rows(connection, verdicts, run_id, check_verdict)
-        yield from _told(lambda: archived.newest(connection, run_id))
         judges = list(connection.scalars(select(replies.c.judge).where(replies.c.run_id == run_id).distinct()))
     yield from filter(None, (judgements.read(store, run_id, judge)[1] for judge in sorted(judges)))
 
@@ -52,6 +57,16 @@ def _of_scorings(connection: Connection, run_id: str) -> Iterator[str]:
     for number in range(1, scorings.newest_scoring(connection, run_id)):
         fault = scorings.fault(connection, run_id, number, scorings.scores_by_unit(connection, run_id, number))
         yield from filter(None, (fault,))
+
+
+def _of_cases(connection: Connection, run_id: str) -> Iterator[str]:
+    """Of the cases that a run asked, which its pruning does not seal: other runs may have asked them too."""
+    asked = select(units.c.case_hash).where(units.c.run_id == run_id).distinct()
+    rows = connection.execute(select(cases).where(cases.c.case_hash.in_(asked)).order_by(cases.c.case_hash)).all()
+    for row in rows:
+        yield from _told(lambda row=row: check_case(row))
+    if lost := {*connection.scalars(asked)} - {row.case_hash for row in rows}:
+        yield f"case {min(lost)[:12]}, which was asked, is not in the store"
 
 
 def _of_rows(connection: Connection, table: Any, run_id: str, check: Callable[[Any], object]) -> Iterator[str]:

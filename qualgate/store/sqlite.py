@@ -1,14 +1,21 @@
-"""A store in one file: durable, one writer at a time, read by everyone meanwhile."""
+"""A store in one file: durable, one writer at a time, read by everyone meanwhile.
+
+A file that may only be read, as on read-only media, is opened for reading. SQLite cannot share memory there with who
+writes, so a file without a log is read as one that nobody changes; a change is noticed, and what was read is refused.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from pathlib import Path
 from shutil import disk_usage
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from qualgate.errors import InfrastructureError, IntegrityError, QualgateError, UsageError
 from qualgate.formatting import size_text
@@ -45,9 +52,41 @@ def engine(url: str, path: Path) -> Engine:
             f"{url}: {path.resolve().parent} is on a network file system ({kind}), where SQLite loses data once two "
             "machines write. Keep the file on a disk of this machine, or use a database: postgresql://USER@HOST/DATABASE"
         )
+    if is_read_only(path):
+        return _for_reading(url, path.resolve())
     made = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
     event.listen(made, "connect", _configure)
     event.listen(made, "begin", _begin)
+    return made
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether the file, or its folder, which takes the log, may not be written to by this process."""
+    place, effective = path.resolve(), os.access in os.supports_effective_ids
+    writable = (os.access(one, os.W_OK, effective_ids=effective) for one in (place, place.parent))
+    return place.is_file() and not all(writable)
+
+
+def _for_reading(url: str, path: Path) -> Engine:
+    """A connection for each transaction, for SQLite keeps what it once read of a file that nobody changes."""
+
+    def opened() -> sqlite3.Connection:
+        unshared = "&immutable=1" if len(written(path)) < 2 else ""
+        address = f"{path.as_uri()}?mode=ro{unshared}"
+        return sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+    def remember(connection: sqlite3.Connection, record: Any) -> None:
+        record.info["seen"] = written(path)
+
+    def check(connection: Connection) -> None:
+        seen = connection.info["seen"]
+        if len(seen) < 2 and written(path) != seen:  # beside a log SQLite itself keeps readers and writers apart
+            raise InfrastructureError(f"{url}: another process wrote to it while it was read. Try again.")
+
+    made = create_engine("sqlite://", creator=opened, poolclass=NullPool)
+    event.listen(made, "connect", remember)
+    event.listen(made, "begin", _begin)
+    event.listen(made, "commit", check)
     return made
 
 
@@ -151,13 +190,28 @@ def plain(url: str, path: Path, error: WrongKind | DBAPIError) -> QualgateError:
         return UsageError(f"{url} is not a qualgate store: the file is not a database. Give {ANOTHER}.")
     if "malformed" in said or "corrupt" in said or "no such" in said:  # table or column
         return IntegrityError(f"{url} is damaged ({said}). Restore it from a backup; nothing can rest on it as it is.")
-    if "unable to open" in said or "readonly" in said:
+    if "readonly" in said:
+        return only_readable(url)
+    if "unable to open" in said and is_read_only(path) and len(written(path.resolve())) > 1:
+        return UsageError(
+            f"{url}: its newest rows stand in {path.name}-wal, which only who may write the file can read into it: run "
+            "`qualgate runs` as its owner, or copy both files to a folder of your own."
+        )
+    if "unable to open" in said:
         return UsageError(f"{url}: {said}. qualgate needs to read and write the file and its folder.")
     if "locked" in said:
         return InfrastructureError(f"{url}: another process has been writing for {BUSY_SECONDS:.0f} s. Try again.")
     if "append-only" in said or "constraint" in said.lower():
         return IntegrityError(f"{url} refused the write: {said}. Stored evidence is never changed.")
     return InfrastructureError(f"{url}: {said}. Free space or fix the disk, then run again; it resumes.")
+
+
+def only_readable(url: str) -> UsageError:
+    """Of a store that this process may read and not write."""
+    return UsageError(
+        f"{url} can only be read here: the file, or its folder, may not be written to. `report`, `runs`, `answers` and "
+        f"`gate --no-write` read it; what stores something needs {ANOTHER}."
+    )
 
 
 def _wrong_value(path: Path) -> str:

@@ -32,7 +32,7 @@ runs = Table(
     Column("policy_json", Text, nullable=False),
     Column("expected_sha256", String(64), nullable=False),  # seals the closed list: evalsets and units
     Column("sha256", String(64), nullable=False),  # seals what the run was asked: gate file, policy, closed list
-    Column("gate_name", Text),  # of the gate file; NULL in runs before revision 0009
+    Column("gate_name", Text),  # of the gate file
     Column("judging_json", Text),  # what asking its judge came to, which is no evidence; NULL where that is not known
     Index(None, "plan_key", "status"),
     Index(None, "created_at"),
@@ -94,7 +94,7 @@ units = Table(
     Column("e2e", Float),
     Column("baseline_proposed", Integer),  # this and the next: the baseline's answer as a draft (not speculation)
     Column("baseline_accepted", Integer),
-    Column("kernel", String(200)),  # what multiplied the packed weights; NULL in units of revision 0001
+    Column("kernel", String(200)),  # what multiplied the packed weights
     Column("top1_agreement", Float),  # this and the next two: drift, variants only
     Column("first_divergence", Integer),
     Column("length_ratio", Float),
@@ -103,13 +103,15 @@ units = Table(
     Column("margins", Floats),
     Column("kl", Floats),  # its signs: see `seal.pack_kl`
     Column("kl_eta", Float),  # certifies `kl`; NULL where that is exact
-    Column("job", Integer),  # which of its arm's batches it ran in; NULL in units before revision 0006
+    Column("job", Integer),  # which of its arm's batches it ran in
     Column("draft_proposed", Integer),  # this and the next: by the arm's own speculation; NULL where nobody counted
     Column("draft_accepted", Integer),
-    Column("began", Float),  # s since the epoch, when that batch began; NULL in units before revision 0008
+    Column("began", Float),  # s since the epoch, when that batch began
     Column("constraint_masked", Float),  # mean share left out by the case's constraint; NULL without one
-    Column("max_gap", Float),  # s, longest between two tokens; NULL of fewer, and before revision 0012
-    Column("thought_tokens", Integer),  # -1: nobody counted; NULL where its case has no thought, or before 0018
+    Column("max_gap", Float),  # s, longest between two tokens; NULL of fewer
+    Column("thought_tokens", Integer),  # -1: nobody counted; NULL where its case has no thought
+    Column("calls", Text),  # [[name, arguments as text]] by an arm's server; NULL where it was asked for none
+    Column("reply", String(24)),  # hashes that tell a server's reply from others, see Completion; NULL without an id
     Column("kl_upper", Floats),  # float64 likewise, where `kl` is a lower bound; NULL where it is the KL
     Column("answer_sha256", String(64)),  # what was said and how it was scored
     Column("sha256", String(64)),  # that and everything measured
@@ -145,7 +147,7 @@ draft_steps = Table(  # of units whose arm speculates: what one pass made of one
     Column("rejected", Integer, nullable=False),  # 0 or 1: the first that the verifier says otherwise
     Column("unverified", Integer, nullable=False),  # beside `proposed`: never offered
     Column("proposer", String(64), nullable=False),
-    Column("pass_number", Integer),  # these three: NULL before 0020, and where nothing is to be told
+    Column("pass_number", Integer),  # these three: NULL where nothing is to be told
     Column("sequences", Integer),  # that shared the pass
     Column("overlap", Float),  # Σ min(p, q) over the tokens tested
     sqlite_with_rowid=False,  # the key is the table: no index beside it
@@ -228,15 +230,12 @@ decisions = Table(  # append-only, a hash chain
     Index(None, "run_id", "variant"),
 )
 
-archives = Table(  # append-only: where a run's evidence was written to, and when it was let go or came back
-    "archives",
+prunings = Table(  # append-only: a run whose answers and scores were taken out for good
+    "prunings",
     metadata,
     Column("run_id", String(64), ForeignKey("runs.run_id"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),  # from 1; the newest counts
-    Column("event", String(16), nullable=False),  # archived, pruning, pruned, restoring, restored
-    Column("place", Text, nullable=False),  # the run's folder, absolute
-    Column("manifest_sha256", String(64), nullable=False),  # of its manifest, which holds the hash of every file
     Column("created_at", String(32), nullable=False),
+    Column("rest_sha256", String(64), nullable=False),  # of every row of the run that stayed
     Column("sha256", String(64), nullable=False),  # of this row
 )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from qualgate.errors import InfrastructureError
-from qualgate.records import Job
+from qualgate.records import Job, JobFailure, Prompt
+from qualgate.workers.queue import Queue
 
 MAX_ATTEMPTS = 3
+NAMED = 5  # cases of a job that is set apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,29 @@ class Deaths:
     def forget(self, job: Job) -> None:
         """It is another by now: without the case that killed."""
         self.of_job.pop((job.arm.name, job.index), None)
+
+
+def failure_of(job: Job, error: str) -> JobFailure:
+    """Return that none of the job's units could be run."""
+    return JobFailure(index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=error)
+
+
+def set_apart(job: Job, said: str, queue: Queue) -> Iterator[JobFailure]:
+    """The job whole, by a line that names its cases; and what waits for it."""
+    cases = ", ".join(prompt.key.question for prompt in job.prompts[:NAMED])
+    more = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
+    failed = failure_of(job, f"the worker process {said}; its cases: {cases}{more}")
+    yield failed
+    yield from orphans(job, failed, queue)
+
+
+def orphans(job: Job, failed: JobFailure, queue: Queue) -> Iterator[JobFailure]:
+    """What waits for a job that failed."""
+    for orphan in queue.blocked_by(job):
+        yield failure_of(orphan, f"the baseline's job {job.index} failed: {failed.error}")
+
+
+def without_case(job: Job, case: Prompt, queue: Queue) -> Iterator[JobFailure]:
+    """What waits for the job has nothing to wait for of this case."""
+    for orphan in queue.blocked_by(job, case):
+        yield failure_of(orphan, f"the baseline has no answer to {case.key.question}: its worker process dies on it")

@@ -26,15 +26,15 @@ from typing import Any
 
 from qualgate.engine.gpus import as_environment
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError, one_line
-from qualgate.records import Job, JobFailure, JobResult, Prompt
+from qualgate.records import Job, JobFailure, JobResult
 from qualgate.workers.copies import Copies, names_of_attempts
-from qualgate.workers.deaths import MAX_ATTEMPTS, Deaths, Died
+from qualgate.workers.deaths import MAX_ATTEMPTS, Deaths, Died, failure_of, orphans, set_apart, without_case
 from qualgate.workers.queue import Queue
 from qualgate.workers.suspects import Found, Suspects
-from qualgate.workers.unit import READY, Crew, Hired, Refused, WorkerSettings, import_engine, prepare, serve
+from qualgate.workers.unit import READY, STORED, Crew, Hired, Refused, Rest, WorkerSettings, serve, told_late
 
-NAMED = 5  # cases of a job that is set apart
 Body = Callable[[Connection, WorkerSettings], None]
+Heard = JobResult | JobFailure | Refused | Died | None
 START = "spawn"  # a fresh interpreter: a fork would inherit torch's threads without their locks
 _AHEAD: ContextVar[list[Hired]] = ContextVar("hired ahead", default=[])  # noqa: B039  # nobody adds to it
 PATIENCE = 2.0  # how many times as long as its kin a job takes that is late while others wait for what it leaves
@@ -71,14 +71,15 @@ def run_jobs(
     settings: WorkerSettings,
     count: int,
     stop: Callable[[], bool] = lambda: False,
+    tell: Callable[[str], None] = lambda line: None,
     body: Body = serve,
     needed: Callable[[Job], bool] = lambda job: True,
 ) -> Iterator[JobResult | JobFailure]:
     """Run `jobs` on `count` workers; yields each outcome as it arrives and ends early, cleanly, once `stop()` is true.
 
     body: what a worker process runs; it must be importable by name in a fresh interpreter.
-    needed: asked again after each outcome; a job that is not is dropped, unless a worker has it already. Once none that
-    is under way is needed either, the run ends.
+    needed: asked again after each outcome; a job that is not is dropped unless a worker has it, and the run ends once
+    none is. tell: a line about a server that is not to be asked for a while.
     Raises UsageError when a worker finds that the user's model cannot be run at all, IntegrityError when an arm is no
     longer what was planned, InfrastructureError when workers die whatever they are given.
     """
@@ -107,7 +108,7 @@ def run_jobs(
             _end_late(busy, settings.job_seconds)
             for pipe in wait([worker.pipe for worker in busy], timeout=POLL_SECONDS):
                 worker = next(worker for worker in busy if worker.pipe is pipe)
-                outcome = _heard(worker, deaths, settings)
+                outcome = _heard(worker, deaths, settings, tell)
                 if isinstance(outcome, Died):
                     workers.remove(worker)
                     yield from _after_death(worker, outcome, queue, workers, suspects, deaths)
@@ -167,7 +168,7 @@ def _hired(crew: Crew, count: int, attempts: Iterator[str]) -> Iterator[_Worker]
         yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else next(attempts))
 
 
-def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings) -> JobResult | JobFailure | Refused | Died | None:
+def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings, tell: Callable[[str], None]) -> Heard:
     """What its pipe gives; None where that is no answer yet."""
     try:
         heard = worker.pipe.recv()
@@ -180,6 +181,11 @@ def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings) -> JobResu
         return Died(reason, deaths.on(worker.jobs[0], reason) if worker.ready and not worker.beaten else 0)
     if isinstance(heard, _Broken):
         worker.broken = heard.error
+        return None
+    if isinstance(heard, Rest):
+        worker.since += heard.seconds
+        if heard.line:
+            tell(heard.line)
         return None
     worker.ready, deaths.unready = True, 0
     deaths.answered |= heard != READY
@@ -234,13 +240,13 @@ def _after_death(
         if isinstance(found, Found):
             deaths.forget(job)
             said = f"the worker process dies on this case ({died.reason}): {found.case.key.question}"
-            yield _failure(replace(job, prompts=(found.case,)), said)
-            yield from _without(job, found.case, queue)
+            yield failure_of(replace(job, prompts=(found.case,)), said)
+            yield from without_case(job, found.case, queue)
             found = found.rest
         queue.give_back([found])
     elif worker.late or not suspects.may_begin(job):
         whole = suspects.give_up(job) if suspects.tries(job) else job
-        yield from _set_apart(whole, f"died {died.times} times on this job ({died.reason})", queue)
+        yield from set_apart(whole, f"died {died.times} times on this job ({died.reason})", queue)
     elif died.times == MAX_ATTEMPTS and not deaths.answered and queue.has_ready:  # others show whether it is the job
         queue.put_last(job)
     else:
@@ -256,6 +262,12 @@ def _after_answer(
     copies: Copies,
 ) -> Iterator[JobResult | JobFailure]:
     """What is told of it, and of those that wait for it."""
+    if outcome.part:
+        worker.since, worker.jobs = time.monotonic(), [job.without(outcome.keys) for job in worker.jobs]
+        yield outcome
+        with contextlib.suppress(OSError):  # it died meanwhile: the next receive notices
+            worker.pipe.send(STORED)
+        return
     tried = next((job for job in worker.jobs if suspects.tries(job)), None)
     if tried is not None:
         worker.jobs.remove(tried)
@@ -268,27 +280,7 @@ def _after_answer(
         yield outcome
     elif not others:  # who may do better
         yield outcome
-        yield from _orphans(job, outcome, queue)
-
-
-def _set_apart(job: Job, said: str, queue: Queue) -> Iterator[JobFailure]:
-    """The job whole, by a line that names its cases; and what waits for it."""
-    cases = ", ".join(prompt.key.question for prompt in job.prompts[:NAMED])
-    more = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
-    failed = _failure(job, f"the worker process {said}; its cases: {cases}{more}")
-    yield failed
-    yield from _orphans(job, failed, queue)
-
-
-def _orphans(job: Job, failed: JobFailure, queue: Queue) -> Iterator[JobFailure]:
-    for orphan in queue.blocked_by(job):
-        yield _failure(orphan, f"the baseline's job {job.index} failed: {failed.error}")
-
-
-def _without(job: Job, case: Prompt, queue: Queue) -> Iterator[JobFailure]:
-    """What waits for the job has nothing to wait for of this case."""
-    for orphan in queue.blocked_by(job, case):
-        yield _failure(orphan, f"the baseline has no answer to {case.key.question}: its worker process dies on it")
+        yield from orphans(job, outcome, queue)
 
 
 def _end_late(workers: Sequence[_Worker], seconds: float) -> None:
@@ -352,17 +344,11 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> Non
 
     threading.Thread(target=end_with_it, daemon=True).start()
     try:
-        body(pipe, settings or _told_late(pipe))
+        body(pipe, settings or told_late(pipe))
     except Exception as error:
         with contextlib.suppress(OSError):
             pipe.send(_Broken(one_line(error)))
         raise
-
-
-def _told_late(pipe: Connection) -> WorkerSettings:
-    prepare()
-    import_engine()
-    return pipe.recv()
 
 
 @contextlib.contextmanager
@@ -442,7 +428,3 @@ def ended(process: Any) -> str:
     if isinstance(code, str):  # one elsewhere, of which it is told
         return code
     return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _failure(job: Job, error: str) -> JobFailure:
-    return JobFailure(index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=error)

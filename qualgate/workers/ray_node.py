@@ -1,4 +1,4 @@
-"""What runs on a node of a Ray cluster: the look at what is there, and the actor that keeps one engine's process.
+"""A node of a Ray cluster: the check of what is there, and the actor that keeps one engine's process.
 
 The engine is not in the actor's own process but in a child of it, the very process that the local pool spawns: answers,
 times and memory are measured where Ray has no threads, and whatever kills an engine leaves someone who can say so.

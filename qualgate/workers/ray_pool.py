@@ -326,7 +326,7 @@ def _unshared(node: str, on: OnRay, why: str) -> str:
     return (
         f"{node} does not share {on.shared} with this machine ({why}). The baseline's answers go to its variants "
         "through it: every node is to mount it by the same path. Where the store is a database it is beside the gate "
-        "file, in a pool below `qualgate worker --folder`; beside a store's file it is this machine's alone."
+        "file, of a job below `qualgate submit --folder`; beside a store's file it is this machine's alone."
     )
 
 

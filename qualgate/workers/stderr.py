@@ -1,4 +1,4 @@
-"""What a worker says on stderr where that is a terminal: the coordinator's progress bar stands in its last row."""
+"""A worker's messages on a terminal, where the coordinator's progress bar stands in the last row."""
 
 from __future__ import annotations
 

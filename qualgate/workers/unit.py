@@ -1,4 +1,4 @@
-"""What one worker process does: take jobs, load their arms if they are not at hand, run them, send each result back.
+"""One worker process: it takes jobs, loads their arms if they are not at hand, runs them, and sends each result back.
 Where times decide, arms take turns, so all are kept at hand if they fit, and one just loaded is warmed up first.
 
 A worker never opens the store and never decides anything. It ignores Ctrl-C, because the coordinator
@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import inf
 from multiprocessing.connection import Connection
@@ -24,8 +24,9 @@ from qualgate.engine.load import LoadedArm
 from qualgate.engine.peak import with_peak
 from qualgate.engine.room import is_short
 from qualgate.errors import IntegrityError, QualgateError, UsageError, one_line
-from qualgate.records import UNBOUND, Generation, Job, JobFailure, JobResult, Wire
+from qualgate.records import NOISE, Budget, Generation, Job, JobFailure, JobResult, UnitKey
 from qualgate.served.faults import BudgetSpent
+from qualgate.workers.deaths import failure_of
 from qualgate.workers.stderr import say_above_the_bar
 
 SHORT = (
@@ -75,11 +76,13 @@ class WorkerSettings:
     job_seconds: float = inf  # in which a job is to be answered, with the loading of its arm
     keep: bool = False  # every arm that was loaded, for all fit in memory; else one at a time
     workers: int = 1  # of the pool: they share how many requests a served arm's server may be asked at once
-    wire: Wire = UNBOUND  # what holds for every request to servers
+    ledger: str = ""  # the file in which requests to servers are counted, "": they are not
+    budget: Budget = field(default_factory=Budget)  # of these requests
     place: Place | None = None  # None: workers are processes of this machine
 
 
 READY = "ready"  # what a worker says first: it has started, and takes jobs
+STORED = "stored"  # what it hears when a part of its job is dealt with
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +94,20 @@ class Refused:
     changed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A job's server is not to be asked for so many seconds (s), in which nobody can expect an answer. line: about it,
+    for people, "" for none."""
+
+    seconds: float
+    line: str
+
+
 def serve(pipe: Connection, settings: WorkerSettings) -> None:
     """Answer every job that arrives on `pipe`, some at a time, with a JobResult, a JobFailure or a Refused, until it
     closes."""
     prepare()
-    arms = _Arms(settings)
+    arms = _Arms(settings, pipe)
     pipe.send(READY)
     while True:
         try:
@@ -133,11 +145,20 @@ def import_engine() -> None:
         gc.enable()
 
 
+def told_late(pipe: Connection) -> WorkerSettings:
+    """The settings of a worker that was hired before they were known, and imports the engine until they are."""
+    prepare()
+    import_engine()
+    return pipe.recv()
+
+
 class _Arms:
     """Those this process has loaded."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: WorkerSettings, pipe: Connection) -> None:
+        self._settings, self._pipe = settings, pipe
+        self._sent: set[UnitKey] = set()
+        self._whole: dict[str, str] = {}  # why servers are asked for whole answers, by arm
         self.device: Device = settings.device
         self._loaded: dict[str, LoadedArm] = {}
         self._cold: set[str] = set()
@@ -152,11 +173,29 @@ class _Arms:
         from qualgate.served.ledger import Ledger
 
         settings = self._settings
-        if settings.wire.ledger and self._ledger is None:
-            self._ledger = Ledger(Path(settings.wire.ledger), settings.wire.budget)
+        if settings.ledger and self._ledger is None:
+            self._ledger = Ledger(Path(settings.ledger), settings.budget)
         at_once = max(1, job.arm.served.concurrency // settings.workers)
-        told = {"workers": settings.workers, "wire": settings.wire, "ledger": self._ledger}
-        return run_served(job, settings.sampling, at_once, **told)
+        how = {"workers": settings.workers, "ledger": self._ledger, "hand": self._hand}
+        name = job.arm.name.removesuffix(NOISE)
+        job = replace(job, arm=job.arm.asked_whole(self._whole.get(name, "")))
+        result = run_served(job, settings.sampling, at_once, **how, told=lambda *told: self._pipe.send(Rest(*told)))
+        self._whole[name] = result.generation.asked_whole
+        return result
+
+    def _hand(self, part: JobResult | JobFailure) -> None:
+        """Send what comes of a job before its end, and wait until it is stored: nothing more is asked before, so a run
+        that is killed loses no answer but those on their way."""
+        self._sent.update(part.keys)
+        try:
+            self._pipe.send(part)
+            self._pipe.recv()
+        except (EOFError, OSError):  # the coordinator has gone
+            os._exit(1)
+
+    def failure(self, job: Job, error: str) -> JobFailure:
+        """Of the units that nothing was sent of."""
+        return failure_of(job.without(self._sent), error)
 
     def weighed(self, job: Job, *decoded: Any) -> JobResult:
         """The job's answers by our own engine; decoded: what `decoded` gave of it."""
@@ -216,7 +255,7 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
     for job in jobs:
         reads = not job.arm.is_baseline and bool(job.artifact)
         if reads and job.index in failed:
-            answer = _failure(job, failed[job.index])
+            answer = failure_of(job, failed[job.index])
         elif reads and job.index in unread:
             answer = _caught(arms, job, arms.decoded)
             if not isinstance(answer, JobFailure | Refused):
@@ -231,7 +270,7 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
                 failed[job.index] = f"the baseline's job {job.index} failed: {answer.error}"
     for job, decoded in waiting:
         if job.index in failed:
-            yield _failure(job, failed[job.index])
+            yield failure_of(job, failed[job.index])
         else:
             yield _caught(arms, job, lambda job, decoded=decoded: arms.weighed(job, decoded))
 
@@ -251,9 +290,5 @@ def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:
         if not isinstance(error, QualgateError):
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
         said = str(error) if isinstance(error, QualgateError) else one_line(error)
-        failed = _failure(job, f"{said}. {SHORT}" if is_short(error) else said)
+        failed = arms.failure(job, f"{said}. {SHORT}" if is_short(error) else said)
         return replace(failed, unpaid=isinstance(error, BudgetSpent))
-
-
-def _failure(job: Job, error: str) -> JobFailure:
-    return JobFailure(index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=error)

@@ -13,20 +13,21 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def started(store: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Its address, once it answers, and the command's process."""
+def started(store: str, *options: str, base_path: str = "") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Its address, once it answers, and the command's process. options: of the command, besides its store and port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    options += ("--base-path", base_path) if base_path else ()
     command = subprocess.Popen(
-        [sys.executable, "-m", "qualgate", "dashboard", "--store", store, "--port", str(port)],
+        [sys.executable, "-m", "qualgate", "dashboard", "--store", store, "--port", str(port), *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     try:
-        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", command)
-        yield f"http://127.0.0.1:{port}", command
+        _wait_for(f"http://127.0.0.1:{port}{base_path}/_stcore/health", command)
+        yield f"http://127.0.0.1:{port}{base_path}", command
     finally:
         command.kill()
         command.wait()

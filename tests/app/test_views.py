@@ -14,11 +14,11 @@ from sqlalchemy import text
 from qualgate.gate.four_arm.verdict import decide_four
 from qualgate.gate.verdict import decide_plain
 from qualgate.records import Policy, Rule, Verdict
-from qualgate.store import decisions, queries, runs
+from qualgate.store import decisions, prune, queries, runs
 from qualgate.store.database import open_store
 from tests.gate.four import POLICY, alike, evidence
 from tests.gate.four_arm.test_verdict import CHEAPER
-from tests.store.made import make_plan, make_results
+from tests.store.made import make_plan, make_results, make_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,6 +56,28 @@ def test_runs_show_their_state_and_what_became_of_each_variant(made, open_page):
     assert "900 of 900 answers" in page
     assert "resumes" in page, "the run under way"
     assert "no verdict" in page
+
+
+def test_every_page_tells_that_a_run_was_pruned(made, open_page):
+    with open_store(made.url) as store:
+        newer = make_run(store, make_plan(cases=60))
+        for run_id in (made.complete, newer):
+            for one in queries.run_summary(store, run_id).verdicts:
+                decisions.append(store, run_id, one.verdict.variant, "approve", name="Ada", reason="looked",
+                                 verdict_sha256=one.sha256)  # fmt: skip
+        assert [one.run_id for one in prune.to_prune(store, "9999")[0]] == [made.complete]
+        prune.prune_run(store, made.complete)
+    for name, query in (
+        ("runs", {}),
+        ("decisions", {}),
+        ("nights", {"run": made.complete}),
+        ("verdict", {"run": made.complete, "variant": "int8"}),
+    ):
+        page = shown(open_page(name, **query))
+        assert "pruned on 20" in page, name
+    assert "invalid" in page
+    assert "Ada decided &#x27;approve&#x27;" in page
+    assert "pruned on" not in shown(open_page("verdict", run=newer, variant="int8"))
 
 
 def test_a_verdict_says_why_and_shows_the_first_loss_side_by_side(made, open_page):

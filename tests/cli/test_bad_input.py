@@ -61,7 +61,7 @@ def test_whatever_a_run_refuses_config_check_refuses_and_nothing_is_generated(na
     def never(*args: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("qualgate.run.run_jobs", never)
+    monkeypatch.setattr("qualgate.pipeline.generating.run_jobs", never)
     mistake = REFUSED_BEFORE[name]
     mistake.change(folder)
     for command in (("config", "check"), ("run",)):

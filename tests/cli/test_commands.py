@@ -15,8 +15,8 @@ from tests.command_line import in_a_process, qualgate
 COMMANDS = (
     "init", "demo", "run", "plan", "gate", "report", "runs", "answers", "flips", "diff", "config", "evalset", "db",
     "dashboard",
-    "doctor", "bench", "draft", "inspect", "quantize", "score", "serve", "rescore", "intake", "drift", "load",
-    "compare", "submit", "status", "wait", "cancel", "worker", "nightly", "trend",
+    "doctor", "draft", "inspect", "quantize", "score", "rescore", "intake", "drift", "load",
+    "compare", "submit", "status", "wait", "cancel", "nightly", "trend",
     "metrics",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,15 +59,9 @@ def test_every_command_has_help_and_is_on_the_page_of_commands(command):
     "arguments",
     [
         ("run",),
-        ("bench", "no-such-benchmark"),
+        ("no-such-command",),
         ("report", "--format", "pdf"),
         ("gate", "--store", "mysql://nowhere/db"),
-        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--layout", "tree"),
-        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--dtype", "int8"),
-        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--tokens", "0"),
-        ("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head", "--option", "bits=4"),
-        ("draft", "train", "reference", "--evalset", "no-such-set", "--out", "head"),
-        ("draft", "train", "no-such-model", "--evalset", "arithmetic", "--out", "head"),
     ],
 )
 def test_a_mistake_is_one_plain_message_and_exit_64(arguments, tmp_path):
@@ -91,6 +85,12 @@ def test_a_mistake_is_one_plain_message_and_exit_64(arguments, tmp_path):
 def test_a_misspelt_option_gets_the_nearest_name(arguments, told):
     done = qualgate(*arguments)
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (Exit.USAGE, f"Error: {told}")
+
+
+def test_who_would_train_a_head_is_told_what_to_use():
+    done = qualgate("draft", "train", "reference", "--evalset", "arithmetic", "--out", "head")
+    assert (done.returncode, done.stderr.count("\n")) == (Exit.USAGE, 1)
+    assert "Train an EAGLE-3 head with `speculators`" in done.stderr
 
 
 @pytest.mark.parametrize("command", [("config", "check"), ("plan",)])

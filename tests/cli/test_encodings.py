@@ -54,7 +54,7 @@ COMMANDS: list[tuple[str, ...]] = [
     *(("report", "--format", form, *STORE)
       for form in ("markdown", "html", "junit", "github", "annotations", "gitlab", "sarif")),
     ("report", "--format", "html", "--out", "repört.html", *STORE),
-    ("run", "--größe"), ("dashboard", "--port", "größe"), ("rescore", "--dry-run", *STORE), ("bench", "größe"),
+    ("run", "--größe"), ("dashboard", "--port", "größe"), ("rescore", "--dry-run", *STORE),
 ]  # fmt: skip
 
 

@@ -30,11 +30,22 @@ def test_a_budget_holds_for_the_run_and_a_price_for_each_arm(load):
     assert (gate.baseline.served.requests_per_minute, variant.served.requests_per_minute) == (600, 0)
 
 
+def test_patience_is_every_arms_and_needs_no_limit(load):
+    gate = load(FILE.format("", ", passing: [520, 404]", "budget: {patience: 30m}"))
+    [variant] = gate.variants
+    assert gate.baseline.served is not None
+    assert variant.served is not None
+    assert (gate.baseline.served.patience, variant.served.patience) == (1_800.0, 1_800.0)
+    assert (gate.baseline.served.passing, variant.served.passing) == ((), (520, 404))
+    assert gate.budget == Budget()
+
+
 def test_without_a_budget_nothing_is_bounded(load):
     gate = load(FILE.format("", "", ""))
     assert gate.budget == Budget()
     assert gate.baseline.served is not None
     assert gate.baseline.served.price is None
+    assert gate.baseline.served.patience == 600.0
 
 
 @pytest.mark.parametrize(("budget", "arm", "said"), FAULTS["budgets"])

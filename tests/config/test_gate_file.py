@@ -177,10 +177,11 @@ def test_two_tiers_may_hold_one_metric_to_two_bounds(load):
     ("metric", "bound"), [(m, bound) for m in METRICS.values() for bound in m.bounds if m.kind != "judged"]
 )  # of a judge: test_judge
 def test_every_metric_can_stand_in_a_rule(load, metric, bound):
-    rule = f"{{metric: {metric.name}, {'' if metric.kind == 'arm' else 'per: evalset, '}{bound}: 0.15}}"
+    value = 1.15 if metric.kind == "likelihood" else 0.15
+    rule = f"{{metric: {metric.name}, {'' if metric.kind == 'arm' else 'per: evalset, '}{bound}: {value}}}"
     text = ruled("{metric: numeric, max_drop: 0.1}", rule, more=", noise_floor: true")
     gate = load(f"{text}prices: prices.yaml\nslo: {{e2e: 10}}\n")
-    assert getattr(gate.policy.rules[1], bound) == 0.15
+    assert getattr(gate.policy.rules[1], bound) == value
 
 
 @pytest.mark.parametrize(

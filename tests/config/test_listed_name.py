@@ -16,13 +16,10 @@ from tests.config.gate_files import changed
         ("python -m sglang.launch_server --model-path ./support --port {port}", "./support"),
         ("docker run --name gate --rm image vllm serve ./support --port {port}", "./support"),
         ("llama-server -m support.gguf --alias support --port {port}", "support"),
-        ("qualgate serve ./models/support --port {port}", "support"),
-        ("qualgate serve reference --name mine --port {port}", "mine"),
         ("llama-server -m support.gguf --port {port}", ""),
         ("trtllm-serve ./support --port {port}", ""),
         ("vllm serve --port {port}", ""),
         ("vllm serve", ""),
-        ("qualgate serve --port {port}", ""),
         ("a quote ' that does not end", ""),
         ("", ""),
     ],
@@ -32,10 +29,10 @@ def test_a_command_tells_the_name_that_its_server_lists_or_does_not(command, nam
 
 
 def test_a_model_that_the_command_names_need_not_be_said_again(load):
-    baseline = 'baseline: {serve: "qualgate serve ./m/support --port {port}"}'
+    baseline = 'baseline: {serve: "vllm serve ./m/support --port {port}"}'
     served = 'variants: {v: {serve: "vllm serve ./awq --port {port}", engine: vllm}}'
     found = load(changed(2, baseline).replace("variants: {int8: {quantize: int8}}", served))
-    assert [arm.model for arm in (found.baseline, *found.variants)] == ["support", "./awq"]
+    assert [arm.model for arm in (found.baseline, *found.variants)] == ["./m/support", "./awq"]
 
 
 @pytest.mark.parametrize("variant", ['{serve: "llama-server -m f.gguf --port {port}"}', '{endpoint: "http://h/v1"}'])

@@ -30,11 +30,8 @@ TAKEN = {
     "{draft: {quantize: {method: int4, group_size: 64}}, tokens: 4, rule: block_verification}": Speculation(
         draft=DraftSource(kind="quantize", quantize=INT4), tokens=4, rule="block_verification"
     ),
-    "{draft: {early_exit: 3}, tokens: 2, rule: typical}": Speculation(
-        draft=DraftSource(kind="early_exit", layers=3), tokens=2, rule="typical"
-    ),
-    "{draft: {high_bits: 4, under: {draft: ngram}}}": Speculation(
-        draft=DraftSource(kind="high_bits", bits=4, under=Speculation(draft=NGRAM))
+    "{draft: {quantize: mxfp4}, tokens: 2, rule: typical}": Speculation(
+        draft=DraftSource(kind="quantize", quantize=MXFP4), tokens=2, rule="typical"
     ),
     "{draft: {head: reference}, tokens: 3}": Speculation(draft=DraftSource(kind="head", head=str(PATH)), tokens=3),
     "{draft: {head: own}}": Speculation(draft=DraftSource(kind="head", head="own")),

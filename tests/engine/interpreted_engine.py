@@ -12,7 +12,6 @@ import pytest
 import torch
 from triton.runtime import interpreter
 
-from qualgate.bench.speculating import Level, answered, drafted
 from qualgate.engine import norms, rotary, row_check
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.choice import Choice, choose_engine, open_decoder, open_engine, rounding
@@ -23,6 +22,7 @@ from qualgate.records import Prompt, UnitKey
 from qualgate_kernels import availability
 from qualgate_kernels.dense import HeldDense
 from qualgate_kernels.rotary import misfit
+from tests.benchmarks.speculating import Level, answered, drafted
 from tests.engine.jobs import INT4, loaded
 from tests.engine.tiny_architectures import quantized, tiny
 from tests.kernels.interpreted_paged import RowByRow

@@ -30,7 +30,6 @@ INT8 = QuantizeRecipe(method="int8", group_size=0)
 INT2 = QuantizeRecipe(method="int2", group_size=32)
 MXFP4 = QuantizeRecipe(method="mxfp4", group_size=32)
 NGRAM = Speculation(draft=DraftSource(kind="ngram"), tokens=3)
-EARLY = Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=3)
 SELF_DRAFT = Speculation(draft=DraftSource(kind="quantize", quantize=MXFP4), tokens=5)
 Kind = Literal["plain", "packed", "padded"]
 ENGINES: dict[Kind, Literal["llama", "gemma2"]] = {"plain": "llama", "packed": "gemma2", "padded": "llama"}

@@ -22,7 +22,6 @@ from qualgate.quant.model_folder import read_model_folder
 from qualgate.records import ArmSpec, DraftSource, QuantizeRecipe, Speculation
 from tests.engine.draft_heads.heads import save_eagle3
 from tests.engine.jobs import (
-    EARLY,
     INT4,
     NGRAM,
     SELF_DRAFT,
@@ -39,7 +38,7 @@ from tests.tiny_models import START, VOCABULARY
 STEP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # from a number of the dtype to the next, relative
 HALVES = list(STEP)
 W8A8 = QuantizeRecipe(method="int8", group_size=0, activations="int8")
-OTHERS = {"self-draft": replace(SELF_DRAFT, tokens=4), "early exit": EARLY, "n-grams": NGRAM}
+OTHERS = {"self-draft": replace(SELF_DRAFT, tokens=4), "n-grams": NGRAM}
 TEXTS = [
     torch.randint(VOCABULARY, (length,), generator=torch.Generator().manual_seed(1)).tolist() for length in (40, 23)
 ]

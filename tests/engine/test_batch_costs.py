@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qualgate.engine import batch_costs, drafting, pass_costs
-from qualgate.engine.draft_part import WHOLE
+from qualgate.records import DraftSource, Speculation
 from qualgate.records.speculated import (
     BATCH_COST,
     DRAFT_COST,
@@ -18,9 +18,10 @@ from qualgate.records.speculated import (
     costs_of,
 )
 from qualgate.stats.speedup import verify_cost
-from tests.engine.jobs import EARLY, NGRAM, SELF_DRAFT
+from tests.engine.jobs import INT4, NGRAM, SELF_DRAFT
 
-THREE = replace(SELF_DRAFT.draft, under=replace(EARLY, draft=replace(EARLY.draft, under=NGRAM)))
+LOWER = Speculation(draft=DraftSource(kind="quantize", quantize=INT4, under=NGRAM), tokens=3)
+THREE = replace(SELF_DRAFT.draft, under=LOWER)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,8 @@ def test_every_batch_every_level_s_step_and_every_verification_has_a_cost(arms_o
 def test_costs_are_the_least_of_what_was_timed_in_steps_of_the_target(tiny_arm, monkeypatch):
     clock = iter([0.0, 0.9, *(at for length in (0.5, 0.2, 0.4, 0.3, 0.6) for at in (0.0, length))] * 3)
     monkeypatch.setattr(pass_costs, "perf_counter", lambda: next(clock))
-    costs = pass_costs.pass_costs((tiny_arm.model, tiny_arm.choice), EARLY, [None])
+    runs = (tiny_arm.model, tiny_arm.choice)
+    costs = pass_costs.pass_costs(runs, replace(SELF_DRAFT, tokens=3), [runs])
     assert set(costs.values()) == {1.0}
     assert next(clock, None) is None
 
@@ -61,7 +63,7 @@ def test_who_reads_its_text_has_a_cost_of_that_and_larger_passes_are_left_out_on
 ):
     runs = (tiny_arm.model, tiny_arm.choice)
     monkeypatch.setattr(batch_costs, "LONGEST", 0.0)
-    facts = batch_costs.batch_costs(runs, 3, [(runs, WHOLE)])
+    facts = batch_costs.batch_costs(runs, 3, [runs])
     assert facts[f"{READING_COST}1"] >= 0
     assert set(costs_of(facts, BATCH_COST)) == {(1, 1)}
 

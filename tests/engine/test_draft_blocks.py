@@ -22,10 +22,9 @@ from qualgate.speculation.steps import Drafts
 from tests.depth import examples
 from tests.engine.engines import answered
 from tests.engine.fake_decoder import END, VOCABULARY, FakeDecoder, FakeHead, fake_engine, plainly
-from tests.engine.jobs import EARLY, INT4, INT8, NGRAM
+from tests.engine.jobs import INT4, INT8, NGRAM
 
-HIGH = Speculation(draft=DraftSource(kind="high_bits", bits=4))
-HALVES = Speculation(draft=DraftSource(kind="quantize", quantize=INT4))
+SELF = Speculation(draft=DraftSource(kind="quantize", quantize=INT4))
 
 
 def behind(engine: PackedEngine, decoder: FakeDecoder, under: Drafts | None = None) -> DraftModel:
@@ -83,12 +82,9 @@ def test_who_finds_no_block_is_not_drafted_for_and_goes_on():
 
 
 CASES: Sequence[tuple[Speculation, int]] = (
-    (HALVES, 1),
-    (EARLY, 1),
-    (HIGH, 1),
-    (Speculation(draft=replace(HALVES.draft, quantize=INT8, under=HIGH)), 2),
-    (Speculation(draft=replace(HALVES.draft, under=HALVES)), 2),
-    (Speculation(draft=replace(HALVES.draft, under=NGRAM)), 1),
+    (SELF, 1),
+    (Speculation(draft=replace(SELF.draft, under=SELF)), 2),
+    (Speculation(draft=replace(SELF.draft, under=NGRAM)), 1),
     (NGRAM, 0),
 )
 

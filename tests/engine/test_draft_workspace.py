@@ -12,13 +12,12 @@ from qualgate.records import DraftSource, QuantizeRecipe, Speculation
 SELF = DraftSource(kind="quantize", quantize=QuantizeRecipe(method="mxfp4", group_size=32))
 NGRAM = Speculation(draft=DraftSource(kind="ngram"), tokens=6)
 COUNTED = [
-    (NGRAM, [100], 4 * 6 * 100),
-    (Speculation(draft=DraftSource(kind="suffix")), [100], 4 * 32 * 100),
+    (NGRAM, [100, 0], 4 * 6 * 100),
+    (Speculation(draft=DraftSource(kind="suffix")), [100, 0], 4 * 32 * 100),
     (Speculation(draft=SELF, tokens=5), [100, 100], 4 * 5 * 100),
     (Speculation(draft=replace(SELF, under=NGRAM), tokens=5), [100, 300, 0], 4 * 5 * 300),
     (Speculation(draft=DraftSource(kind="model", model="m"), tokens=1), [100, 900], 4 * 900),
-    (Speculation(draft=DraftSource(kind="early_exit", layers=1), tokens=2), [100, 0], 4 * 2 * 100),
-    (Speculation(draft=DraftSource(kind="head", layout="medusa"), tokens=5), [100, 0], 4 * 5 * 100),
+    (Speculation(draft=DraftSource(kind="head"), tokens=5), [100, 0], 4 * 5 * 100),
     (Speculation(draft=SELF, tokens=5, rule="speculative_sampling"), [100, 80], 4 * 500 + 8 * (5 * 80 + 6 * 100)),
     (Speculation(draft=NGRAM.draft, tokens=2, rule="block_verification"), [100, 0], 4 * 200 + 8 * 3 * 100),
 ]  # fmt: skip

@@ -260,8 +260,12 @@ def test_a_librarys_notes_beside_the_same_tokenizer_change_nothing(folder):
         folder / "tokenizer_config.json", padding_side="left", pad_to_multiple_of=None, max_length=None,
         name_or_path="elsewhere", local_files_only=False, backend="tokenizers", added_tokens_decoder={},
         extra_special_tokens={}, tokenizer_class="TokenizersBackend", eos_token={"content": "<|end|>", "special": True},
+        additional_special_tokens=["<|start|>", {"content": "<|end|>"}], add_bos_token=False, pad_token="<|end|>",
+        mask_token="<|pad|>", errors="replace", vocab_size=1, legacy=False, add_prefix_space=False,
     )  # fmt: skip
-    edit(folder / "tokenizer.json", padding={"strategy": "BatchLongest"}, truncation=None)
+    adds_none = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}]}
+    steps = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, adds_none]}
+    edit(folder / "tokenizer.json", padding={"strategy": "BatchLongest"}, truncation=None, post_processor=steps)
     (folder / "special_tokens_map.json").write_text('{"eos_token": "<|end|>"}')
     assert identified(spec, {}) == before
 
@@ -270,9 +274,15 @@ def test_a_librarys_notes_beside_the_same_tokenizer_change_nothing(folder):
     ("file", "changes"),
     [
         ("tokenizer_config.json", {"add_bos_token": True}),
-        ("tokenizer_config.json", {"add_bos_token": False}),  # some tokenizers' default is true
+        ("tokenizer_config.json", {"extra_special_tokens": ["<|new|>"]}),
+        (
+            "tokenizer.json",
+            {"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|start|>"}}]}},
+        ),
         ("tokenizer_config.json", {"clean_up_tokenization_spaces": True}),
-        ("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer"}),
+        ("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer"}),  # it adds a bos token in transformers 4
+        ("tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer"}),
+        ("tokenizer_config.json", {"pad_token": "<|new|>"}),
         ("tokenizer_config.json", {"bos_token": "<|pad|>"}),
         ("tokenizer.json", {"normalizer": {"type": "Lowercase"}}),
         ("tokenizer.json", {"added_tokens": []}),

@@ -130,7 +130,7 @@ FIRST = "model.layers.0.self_attn.q_proj"
 DAMAGE = {  # others, the readers' own tests have
     "truncated": (lambda f: _cut(next(f.glob("*.safetensors"))), "is truncated: tensor"),
     "NaN scale": (lambda f: spoil(f, lambda t: t[f"{FIRST}.scales"].fill_(float("nan"))), rf"{FIRST}\.qweight has NaN"),
-    "bits": (lambda f: settings(f, bits=8), r"scales is float16 .*at 8 bits, in groups of 32"),
+    "bits": (lambda f: settings(f, bits=8), r"says bits 8, and .*quantize_config\.json says bits 4"),
     "mixed": (lambda f: spoil(f, lambda t: t.update({"x.weight_packed": torch.zeros(2)})), "cannot mix formats"),
 }
 
@@ -198,7 +198,8 @@ def w8a8(model: Path, out: Path, inputs: dict | None) -> Path:
     group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
     config = json.loads((out / "config.json").read_text())
     config["quantization_config"] = {
-        "quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"g": group},
+        "quant_method": "compressed-tensors", "quantization_status": "compressed", "format": "int-quantized",
+        "config_groups": {"g": group},
         "ignore": ["lm_head"],
     }  # fmt: skip
     (out / "config.json").write_text(json.dumps(config))

@@ -6,22 +6,16 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-from qualgate.engine.draft_heads.folder import Layout
-from qualgate.engine.draft_heads.loading import save_head, target_of
-from qualgate.engine.draft_heads.texts import read_texts
-from qualgate.engine.draft_heads.training import Lessons, learned
 from qualgate.engine.job import decode_first, run_job, warm_up
 from qualgate.engine.load import LoadedArm
 from qualgate.records import DraftSource, DraftStep, Job, QuantizeRecipe, Sampling, Speculation
 from qualgate.records.speculated import BATCH_COST, DRAFT_STEP_COST, PLAIN_STEP
+from tests.engine.draft_heads.heads import save_eagle3
 from tests.engine.engines import PACKED
-from tests.engine.jobs import EARLY, INT2, INT4, INT8, MXFP4, NGRAM, SELF_DRAFT, job, said, sampled
-
-HIGH_BITS = DraftSource(kind="high_bits", bits=4)
+from tests.engine.jobs import INT2, INT4, MXFP4, NGRAM, SELF_DRAFT, job, said, sampled
 
 
 def self_draft(recipe: QuantizeRecipe, tokens: int, under: Speculation | None = None) -> Speculation:
@@ -37,22 +31,7 @@ WAYS = {
     "two levels": self_draft(MXFP4, 6, NGRAM),
     "three levels": self_draft(MXFP4, 6, self_draft(INT2, 3, NGRAM)),
 }
-EARLY_EXITS = {"early exit": EARLY, "early exit of a draft": self_draft(MXFP4, 4, replace(EARLY, tokens=2))}
-HIGH = {
-    "high bits": Speculation(draft=HIGH_BITS, tokens=5),
-    "high bits, as many as pay": Speculation(draft=HIGH_BITS),
-    "first layers of the high bits": Speculation(
-        draft=replace(HIGH_BITS, under=replace(EARLY, draft=replace(EARLY.draft, under=NGRAM))), tokens=5
-    ),
-    "high bits of a draft": self_draft(INT8, 4, Speculation(draft=HIGH_BITS, tokens=2)),
-}
-HEADS: dict[str, tuple[Layout, int]] = {
-    "head": ("eagle", 4),
-    "head, as many as pay": ("eagle", 0),
-    "medusa heads": ("medusa", 4),
-    "parallel head": ("parallel", 3),
-    "parallel head, as many as pay": ("parallel", 0),
-}
+HEADS = {"head": 4, "head, as many as pay": 0}  # tokens
 GREEDY, DRAWN = Sampling(), Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.02)
 
 
@@ -77,26 +56,16 @@ def asked(target: LoadedArm, sampling: Sampling) -> Job:
 
 
 @pytest.fixture(scope="module")
-def heads(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("heads")
+def drafts(tmp_path_factory):
+    """By the name of a way."""
+    head = DraftSource(kind="head", head=str(save_eagle3(tmp_path_factory.mktemp("heads") / "head", reads=[1])))
+    return WAYS | {way: Speculation(draft=head, tokens=tokens) for way, tokens in HEADS.items()}
 
 
-def by_head(folder: Path, target: LoadedArm, layout: Layout, tokens: int) -> Speculation:
-    """By a head that learned a little of this very target."""
-    folder = folder.with_name(f"{folder.name}-{layout}")
-    if not (folder / "config.json").exists():
-        lessons = Lessons(layout=layout, tokens=4, steps=12)
-        texts = read_texts(target, [((7, 8, 9, at), range(at, at + 30)) for at in range(20)])
-        shape, tensors = learned(target, texts, lessons, lambda *_: None)
-        save_head(folder, layout, lessons.tokens, shape, tensors, target_of(target.spec, target.identity), {})
-    return Speculation(draft=DraftSource(kind="head", head=str(folder)), tokens=tokens)
-
-
-# The first layers alone, and half of the codes alone, pass through C, where the model of "packed" does not.
-in_c = pytest.mark.parametrize("arms", ["plain"], indirect=True)
+# A head that reads between layers drafts where these pass through C, which the model of "packed" does not.
 NOW = {("packed", "three levels"), *product(["plain"], ["self-draft", "as many as pay", "n-gram", "three levels",
-       "head", "medusa heads", "parallel head", "early exit"])}  # fmt: skip
-EVERY = [*product(["plain"], [*WAYS, *HEADS, *EARLY_EXITS]), *product(["packed"], ["three levels", "suffix", "head"])]
+       "head"])}  # fmt: skip
+EVERY = [*product(["plain"], [*WAYS, *HEADS]), *product(["packed"], ["three levels", "suffix"])]
 
 
 def by_depth(cases: Iterable[tuple[str, ...]], now: Collection[tuple[str, ...]]):
@@ -105,28 +74,11 @@ def by_depth(cases: Iterable[tuple[str, ...]], now: Collection[tuple[str, ...]])
 
 @pytest.mark.parametrize("target", [None, INT4], ids=["alone", "of a quantized target"])
 @pytest.mark.parametrize(("arms", "way"), by_depth(EVERY, NOW), indirect=["arms"])
-def test_no_bit_of_an_answer_depends_on_who_drafts(arms, plainly, way, target, heads):
-    kind, arm = arms
-    found = {**WAYS, **EARLY_EXITS}.get(way) or by_head(
-        heads / f"{kind}-{target is None}", arm("variant", target), *HEADS[way]
-    )
-    drafted = arm("variant", target, speculation=found)
+def test_no_bit_of_an_answer_depends_on_who_drafts(arms, plainly, way, target, drafts):
+    _, arm = arms
+    drafted = arm("variant", target, speculation=drafts[way])
     for sampling in (GREEDY, DRAWN):
         assert bits(drafted, sampling) == plainly(target, sampling), sampling
-
-
-@in_c
-@pytest.mark.parametrize("way", HIGH)
-def test_no_bit_of_an_int8_answer_depends_on_its_high_bits_drafting(arms, plainly, way):
-    _, arm = arms
-    drafted = arm("variant", INT8, speculation=HIGH[way])
-    for sampling in (GREEDY, DRAWN):
-        told = run_job(drafted, asked(drafted, sampling))
-        assert said(told) == plainly(INT8, sampling), sampling
-        first = [one for one in told.draft_steps if one.level == 1]
-        proposed, accepted = sum(one.proposed for one in first), sum(one.accepted for one in first)
-        if HIGH[way].draft.kind == "high_bits" and HIGH[way].tokens:
-            assert accepted > proposed / 4, "the upper half of its codes is near to it"
 
 
 def test_what_became_of_each_draft_is_told_by_case_level_and_pass(arms):
@@ -226,8 +178,8 @@ def test_an_arm_whose_drafts_have_a_say_in_what_is_drawn_parts_where_its_answers
 RULES = ("speculative_sampling", "block_verification", "typical", "lenient")
 
 
-RULED = ("self-draft", "bad draft", "n-gram", "three levels", "head", "medusa heads", "parallel head")
-RULED_NOW = set(product(["plain"], ["three levels", "parallel head"]))
+RULED = ("self-draft", "bad draft", "n-gram", "three levels", "head")
+RULED_NOW = set(product(["plain"], ["three levels", "head"]))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -236,10 +188,9 @@ RULED_NOW = set(product(["plain"], ["three levels", "parallel head"]))
     by_depth([*product(["plain"], RULED), ("packed", "three levels")], RULED_NOW),
     indirect=["arms"],
 )
-def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, plainly, way, rule, heads):
-    kind, arm = arms
-    found = WAYS.get(way) or by_head(heads / f"{kind}-True", arm("variant"), *HEADS[way])
-    drafted = arm("variant", speculation=replace(found, rule=rule))
+def test_a_rule_s_answers_are_the_same_again_and_greedy_ones_are_the_target_s(arms, plainly, way, rule, drafts):
+    _, arm = arms
+    drafted = arm("variant", speculation=replace(drafts[way], rule=rule))
     greedy, drawn = (run_job(drafted, asked(drafted, sampling)) for sampling in (GREEDY, DRAWN))
     assert said(greedy) == plainly(None, GREEDY)
     assert said(drawn) == bits(drafted, DRAWN) != plainly(None, DRAWN), "or nothing was ruled"

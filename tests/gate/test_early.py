@@ -16,7 +16,7 @@ from qualgate.gate.planning.assumed import Assumed
 from qualgate.gate.planning.early_stop import until_settled
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.records import Case, EarlyStop, Policy, Quarantine, Rule, RunEvidence, UnitKey
-from qualgate.stats.betting import METHOD_SEQUENTIAL, Presumed, compare_in_sequence, presume
+from qualgate.stats.betting import METHOD_SEQUENTIAL, compare_in_sequence, presume
 from qualgate.stats.intervals import binomial_lower
 from tests.depth import examples
 from tests.gate.planted import run, with_each, with_units
@@ -288,13 +288,11 @@ def test_stakes_of_unequal_clusters_are_those_of_the_whole_list_at_every_look() 
     assert chances == sorted(chances, reverse=True)
 
 
-def test_stakes_rest_on_the_slices_own_list_or_on_what_an_older_run_was_planned_with() -> None:
+def test_stakes_rest_on_the_slices_own_list() -> None:
     sizes = [1] * 300
     stop, _ = lay_out(EARLY, [Case(evalset="code", body={"id": f"code-{i}"}) for i in range(300)])
     planned = replace(POLICY, stop=stop)
     assert presumed_of(planned, 0.05, sizes) == presume(0.05, 300) != presumed_of(planned, 0.05, sizes[:250])
-    older = replace(POLICY, stop=replace(stop, disagreement=0.05, weight=1.0))
-    assert presumed_of(older, 0.05, sizes) == Presumed(disagreement=0.05, weight=1.0)
 
 
 def test_a_baseline_too_weak_to_lose_the_margin_has_each_looks_share_of_the_five_percent() -> None:

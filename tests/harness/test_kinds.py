@@ -6,7 +6,9 @@ import contextlib
 import json
 
 import pytest
+from typer.testing import CliRunner
 
+from qualgate.cli.intake import intake_app
 from qualgate.config import load_gate_file
 from qualgate.errors import UsageError
 from qualgate.pipeline.plan import make_plan, set_refs
@@ -130,3 +132,39 @@ def test_names_that_no_column_holds_stay_apart():
     names = {tasks._other("exact_match", f"{'a long filter ' * 5}{end}") for end in "12"}
     assert len(names) == 2
     assert max(map(len, names)) <= 64
+
+
+class Worse(Drawn):
+    """Each text a hundredth less likely."""
+
+    def loglikelihood_rolling(self, requests, disable_tqdm=False) -> list[float]:
+        return [1.01 * one for one in super().loglikelihood_rolling(requests)]
+
+
+@pytest.mark.proof
+def test_the_perplexities_of_its_logs_are_those_that_lm_eval_tells(tmp_path):
+    """lm-eval's own files, judged as a user would: what a rule compares is what lm-eval prints of both."""
+    from lm_eval import simple_evaluate
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.tasks import TaskManager
+
+    folder, told, logs = write_kinds(tmp_path / "kinds", n=60), [], []
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    for model in (Drawn(), Worse()):
+        tracker = EvaluationTracker(output_path=str(tmp_path / type(model).__name__))
+        with contextlib.chdir(folder):
+            found = simple_evaluate(model=model, tasks=["text"], task_manager=manager, bootstrap_iters=0)
+        tracker.date_id = "2026-11-21T10-20-30.123456"
+        tracker.general_config_tracker.model_name_sanitized = "drawn"
+        tracker.save_results_samples("text", found["samples"]["text"])
+        told.append(found["results"]["text"])
+        logs += (tmp_path / type(model).__name__).rglob("samples_text_*.jsonl")
+    done = CliRunner().invoke(intake_app, ["lm-eval", *map(str, logs), "--max-ratio", "1.02", "--json"])
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    for one in verdict["comparisons"]:
+        key = f"{one['metric'].removeprefix('lm_eval.')},none"
+        assert [one["baseline"], one["variant"]] == pytest.approx([side[key] for side in told], rel=1e-9)
+    assert [one["metric"] for one in verdict["comparisons"]] == [
+        "lm_eval.word_perplexity", "lm_eval.byte_perplexity", "lm_eval.bits_per_byte"
+    ]  # fmt: skip
+    assert verdict["comparisons"][2]["status"] == "undecided", "1.01, which 60 texts do not tell from 1.02"

@@ -29,6 +29,14 @@ def unnamed(paths: list[Path]) -> list[str]:
     ]
 
 
+def bound_names(tree: ast.AST) -> list[str]:
+    """Names that a module binds: parameters, variables, patterns, imports under another name."""
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    names += [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
+    names += [node.name for node in ast.walk(tree) if isinstance(node, ast.MatchAs | ast.MatchStar) and node.name]
+    return names + [node.asname for node in ast.walk(tree) if isinstance(node, ast.alias) and node.asname]
+
+
 def mirrored(paths: list[Path]) -> tuple[int, int]:
     """(modules of at least 30 lines with a test file of their name in their room's folder, all such modules)."""
     asked = [path for path in paths if path.name != "__init__.py" and len(path.read_text().splitlines()) >= LEAST]

@@ -19,7 +19,6 @@ ALLOWED: dict[str, set[str]] = {
     "sandbox": set(),
     "stats": set(),
     "speculation": set(),
-    "drift": FLOOR,
     "gate": FLOOR | {"stats"},
     "quant": FLOOR | {"qualgate_kernels"},
     "engine": FLOOR | {"quant", "scoring", "sandbox", "speculation", "qualgate_kernels"},
@@ -29,18 +28,15 @@ ALLOWED: dict[str, set[str]] = {
     "refmodel": FLOOR | {"scoring", "qualgate_evalsets"},
     "harness": FLOOR | {"engine", "quant", "refmodel"},
     "pipeline": FLOOR
-    | {"config", "documents", "drift", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
+    | {"config", "documents", "engine", "evalsets", "gate", "harness", "intake", "quant", "quantize"}
     | {"scoring", "served", "stats", "store", "workers"},
     "load": FLOOR | {"config", "engine", "intake", "pipeline", "served", "stats"},
-    "report": FLOOR
-    | {"drift", "engine", "gate", "intake", "load", "pipeline", "quant", "quantize", "scoring", "store"},
+    "report": FLOOR | {"engine", "gate", "intake", "load", "pipeline", "quant", "quantize", "scoring", "store"},
     "run": FLOOR | {"config", "gate", "intake", "pipeline", "served", "store", "workers"},
     "intake": FLOOR | {"documents", "gate"},
-    "bench": FLOOR
-    | {"engine", "gate", "harness", "pipeline", "quant", "refmodel", "speculation", "store", "qualgate_kernels"},
     "qualgate": {"pipeline", "records", "report", "run", "errors", "config", "scoring"},
     "cli": FLOOR
-    | {"qualgate", "bench", "config", "drift", "engine", "evalsets", "gate", "intake", "load", "pipeline"}
+    | {"qualgate", "config", "engine", "evalsets", "gate", "intake", "load", "pipeline"}
     | {
         "quant",
         "quantize",

@@ -16,8 +16,8 @@ from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.linear import matmul, matmul_torch, prepare
 from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.planes import Prepared, concatenate, lay_out
-from qualgate_kernels.samples import weight
 from tests.kernels.one_shape import one_shape
+from tests.packed_samples import weight
 
 
 def activations(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

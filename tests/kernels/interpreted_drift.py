@@ -1,4 +1,4 @@
-"""Drift, and attention over a quantized cache, in Triton, through its interpreter, against their torch twins.
+"""Drift in Triton, through its interpreter, against its torch twin.
 
 The interpreter takes bfloat16 for integers, so float32 and float16 only; shapes are small because it is slow.
 `test_interpreted.py` runs this file in a process of its own.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from qualgate_kernels.attention import FORMATS, attend_torch, new_cache, write
-from qualgate_kernels.attention_gpu import attend_triton
 from qualgate_kernels.drift import Drift, Head, drift_torch
 from qualgate_kernels.drift_gpu import Tile, drift_triton
 from qualgate_kernels.gumbel import Noise
@@ -73,29 +71,3 @@ def test_a_tie_goes_to_the_lowest_token_and_a_broken_row_is_nan_alone():
     assert found.kl[:, [0, 2]].eq(0).all()
     assert found.kl[:, 1].isnan().all()
     assert found.entropy[:, 1].isnan().all()
-
-
-CACHES = [(format, channels) for format in FORMATS for channels in (False, True)]
-
-
-@pytest.mark.parametrize(("format", "channels"), one_shape(*CACHES))
-def test_attention_is_its_twin_and_a_row_has_its_bits_alone(format, channels):
-    torch.manual_seed(1)
-    keys, values = torch.randn(2, 2, 2, 300, 32)
-    scales = keys.abs().amax((0, 2)) / FORMATS[format][1] if channels else None
-    cache = new_cache(format, 2, 2, 300, 32, key_channel_scales=scales)
-    write(cache, torch.tensor([0, 0]), keys, values)
-    query, start = torch.randn(2, 6, 3, 32).to(torch.float16 if channels else torch.float32), torch.tensor([297, 100])
-    scale = 32**-0.5
-    found = attend_triton(query, cache, start, scale, split=False)
-    near = 2**-9 if channels else 2e-6  # roundings of weights, values and results
-    torch.testing.assert_close(found, attend_torch(query, cache, start), rtol=0, atol=near)
-    assert torch.equal(attend_triton(query, cache, start, scale, split=True), found)
-    row = query[:, :, 1:2].contiguous()
-    assert torch.equal(attend_triton(row, cache, start + 1, scale, split=True), found[:, :, 1:2])
-    if format == "int4" and channels:
-        wide = torch.randn(2, 6, 12, 32)
-        long, one = (
-            attend_triton(x, cache, start - 20, scale, split=False) for x in (wide, wide[:, :, :1].contiguous())
-        )
-        assert torch.equal(long[:, :, :1], one)

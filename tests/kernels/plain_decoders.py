@@ -17,8 +17,8 @@ from qualgate_kernels.dense import PreparedDense, prepare_dense
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.paged import Places, Seen, new_blocks
 from qualgate_kernels.plain_decoder import DecoderLayer, Layout, PlainDecoder, Products
-from qualgate_kernels.samples import weight
 from qualgate_kernels.slots import SLOTS
+from tests.packed_samples import weight
 
 POSITIONS = 70
 UNIT = 2.0**-24  # what rounding to float32 errs by, of the number

@@ -54,9 +54,7 @@ static void one_weight(int code) {
     weight_t w = {.bytes = sizeof w, .code = code};
     w.bits = w.code == CODE_INT ? widths[below(6)] : w.code == CODE_E2M1 ? 4 : w.code == CODE_F32 ? 32 : 8;
     if (w.code == CODE_BF16 || w.code == CODE_F16) w.bits = 16;
-    const int halved = w.code == CODE_INT && w.bits == 8 && below(2);
-    w.low = halved; /* how far is known below */
-    const int64_t unit = 2 * unit_in(&w).pairs;
+    const int64_t unit = 2 * unit_of(w.bits).pairs;
     w.segment = unit * (1 + below(SEGMENT_MAX / unit));
     w.per_group = 1 + below(3);
     w.segments = w.per_group * (1 + below(3));
@@ -75,8 +73,6 @@ static void one_weight(int code) {
     w.zero = w.code == CODE_INT ? 1 << (w.bits - 1) : 0;
     w.scale_kind = (int)below(4);
     w.codes_bytes = blocks * w.segments * segment_bytes(&w);
-    w.low = halved ? w.codes_bytes : 0;
-    w.codes_bytes += w.low;
     uint8_t *codes = w.code == CODE_BF16  ? upper_halves(w.codes_bytes / 2, 0)
                      : w.code == CODE_F16 ? halves(w.codes_bytes / 2)
                      : w.code == CODE_F32 ? floats(w.codes_bytes / 4)
@@ -120,8 +116,6 @@ static void one_weight(int code) {
         weight_t broken = w;
         broken.codes_bytes--;
         if (qualgate_matmul(&broken, x, type, count, out, 1, PATH_BEST) != BAD_WEIGHT) fail("wrong size: accepted");
-        broken = w, broken.low = w.low ? w.low - 1 : 64;
-        if (qualgate_matmul(&broken, x, type, count, out, 1, PATH_BEST) != BAD_WEIGHT) fail("wrong halves: accepted");
         broken = w, broken.scales = w.scales ? NULL : codes;
         if (qualgate_matmul(&broken, x, type, count, out, 1, PATH_BEST) != BAD_WEIGHT) fail("wrong scales: accepted");
         if (qualgate_matmul(&w, x, type, 0, out, 1, PATH_BEST) != BAD_ARGUMENT) fail("no rows: accepted");

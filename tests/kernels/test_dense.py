@@ -53,6 +53,11 @@ def test_a_weight_is_kept_in_the_narrowest_type_that_holds_it_and_comes_back_to_
     assert same(dense.restore_dense(prepared), weight)
 
 
+def test_a_nan_whose_bits_torch_widens_otherwise_comes_back():
+    weight = torch.tensor([[0, 2**31 - 1]], dtype=torch.int32).view(torch.float32)
+    assert same(dense.restore_dense(prepared_of(weight)), weight)
+
+
 @pytest.mark.parametrize("dtype", STORED, ids=str)
 @given(st.data())
 def test_any_bits_come_back(dtype, data):

@@ -10,7 +10,7 @@ import torch
 from qualgate_kernels.linear import matmul, matmul_torch, prepare
 from qualgate_kernels.packed import PackedWeight
 from qualgate_kernels.planes import concatenate, lay_out, restore, uncovered
-from qualgate_kernels.samples import weight
+from tests.packed_samples import weight
 
 FORMS = (
     "int2 g64", "int3 g16", "int3 g128 asym", "int4 g16", "int4 g32", "int4 g128", "int4 g128 asym", "int4 g256",

@@ -13,7 +13,7 @@ import torch
 from qualgate_kernels import cpu, dense
 from qualgate_kernels.dequantize import dequantize_torch
 from qualgate_kernels.packed import PackedWeight
-from tests.kernels.weights import EIGHT_BITS, FORMATS, PATHS, compiled, inputs, multiply, same
+from tests.kernels.weights import FORMATS, PATHS, compiled, inputs, multiply, same
 
 pytestmark = compiled
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
@@ -29,14 +29,14 @@ class Laid:
     sizes: torch.Tensor
 
 
-def packed(weight: PackedWeight, halves: bool = False) -> Laid:
+def packed(weight: PackedWeight) -> Laid:
     scales = (
         weight.scales if weight.scales.dtype == torch.uint8 else weight.scales.float().abs().to(weight.scales.dtype)
     )
     sizes = dequantize_torch(replace(weight, scales=scales, offsets=None)).double().abs()
     if weight.offsets is not None:
         sizes = torch.maximum(sizes, dequantize_torch(replace(weight, offsets=weight.offsets.abs())).double().abs())
-    return Laid(cpu.prepare(weight, halves=halves), dequantize_torch(weight).double(), sizes)
+    return Laid(cpu.prepare(weight), dequantize_torch(weight).double(), sizes)
 
 
 def of_floats(dtype: torch.dtype, rows: int, columns: int) -> Laid:
@@ -48,7 +48,6 @@ def of_floats(dtype: torch.dtype, rows: int, columns: int) -> Laid:
 
 LAID: dict[str, Callable[[], Laid]] = {
     **{name: lambda weight=weight: packed(weight) for name, weight in FORMATS.items()},
-    **{f"halves, {name}": lambda weight=weight: packed(weight, True) for name, weight in EIGHT_BITS.items()},
     **{
         f"{dtype} {shape}": lambda dtype=dtype, shape=shape: of_floats(dtype, *shape)
         for dtype in FLOATS
@@ -104,10 +103,9 @@ def test_float32_products_are_the_same_on_avx2_and_avx512(name):
     assert same(cpu.matmul(x, layout, path="avx2"), cpu.matmul(x, layout, path="avx512"))
 
 
-@pytest.mark.parametrize("halves", [False, True])
-@pytest.mark.parametrize("weight", [*FORMATS.values(), *EIGHT_BITS.values()], ids=[*FORMATS, *EIGHT_BITS])
-def test_a_packed_weight_comes_back_to_the_bit(weight, halves):
-    found = cpu.restore(cpu.prepare(weight, halves=halves))
+@pytest.mark.parametrize("weight", FORMATS.values(), ids=FORMATS)
+def test_a_packed_weight_comes_back_to_the_bit(weight):
+    found = cpu.restore(cpu.prepare(weight))
     about = [(one.code, one.bits, one.shape, one.format, one.tensors.keys()) for one in (found, weight)]
     assert about[0] == about[1]
     for name, tensor in weight.tensors.items():
@@ -165,11 +163,8 @@ def test_other_inputs_are_refused_with_what_was_expected(name):
                 {"segments": 4},
                 {"per_group": 2},
                 {"gather": torch.full((320,), 320, dtype=torch.int32)},
-                {"halves": True},
             )
         ),
-        ("halves, groups", {"codes": torch.zeros(64, dtype=torch.uint8)}),
-        ("halves, groups", {"segment": 60}),
         *(
             (DENSE, broken)
             for broken in (

@@ -77,21 +77,6 @@ FORMATS = {
     "fp8 e5m2 128x128": weight("e5m2", 8, 130, 200, 128, block_rows=128, scales=torch.float32),
     "fp8 e4m3 per row": weight("e4m3", 8, 66, 130, 0, scales=torch.float16),
 }
-EIGHT_BITS = {
-    "per row": weight("int", 8, 66, 401, 0, scales=torch.float32),
-    "per row, sums of other lengths": weight("int", 8, 130, 300, 0),  # three of 100, which units of 8 do not fill
-    "per row, whole segments": weight("int", 8, 200, 512, 0, scales=torch.float16),
-    "per tensor": weight("int", 8, 70, 260, 0, block_rows=0),
-    "groups": weight("int", 8, 67, 320, 64),
-    "short groups": weight("int", 8, 65, 96, 12),
-    "many groups": weight("int", 8, 130, 1120, 32),
-    "zero points": weight("int", 8, 67, 192, 32, zero_points=True, scales=torch.float16),
-    "offsets": weight("int", 8, 67, 160, 32, offsets=True, scales=torch.float32),
-    "exponents": weight("int", 8, 67, 160, 32, scales=torch.uint8),
-    "tensor scale": weight("int", 8, 67, 160, 32, tensor_scale=True),
-    "act-order": weight("int", 8, 70, 256, 64, act_order=True, zero_points=True),
-    "one weight": weight("int", 8, 1, 1, 0),
-}
 
 
 def inputs(width: int, dtype: torch.dtype, rows: int) -> torch.Tensor:

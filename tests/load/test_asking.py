@@ -54,7 +54,7 @@ def test_every_piece_has_its_time_and_empty_events_count_for_others_alone():
         (as_json({}, 429), "status 429"),
         (as_stream(text_piece("a"), done=False), "no whole answer"),
         (as_stream(text_piece("a")), "no whole answer"),  # its end was not said
-        (as_json({"error": "overloaded"}), "no whole answer"),
+        (as_json({"error": "overloaded"}), "an error under 200"),
         (Reply(body=b"<html>", kind="text/html"), "no whole answer"),
         (Reply(body=b"data: {", promised=500, kind="text/event-stream"), "connection"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from dataclasses import replace
 
 import pytest
 from alembic import command
@@ -16,18 +15,14 @@ from sqlalchemy import text
 
 from qualgate.errors import StoreVersionError
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import Completion, JobResult, Submission
-from qualgate.store import answered, database, leases, queries, rows, runs, submissions
+from qualgate.store import database, queries, runs
 from qualgate.store.database import migrations_folder, open_store, upgrade
-from qualgate.store.nights import Night, add_night, last_nights, undelivered
 from qualgate.store.schema import metadata
-from tests.depth import with_proofs
-from tests.drafts import with_drafts
 from tests.store.made import make_plan, make_results
 
 KNOWN = database.REVISIONS  # of this version, oldest first
 LAST = KNOWN[-1]
-AFTER = f"{int(LAST) + 1:04}"
+AFTER = "9.0.0"
 NEXT = f'''"""A step that a later version might bring."""
 import sqlalchemy as sa
 from alembic import op
@@ -63,14 +58,6 @@ def scripts() -> Config:
     return config
 
 
-def at_revision(url: str, revision: str) -> None:
-    """Make an empty store as that revision made it."""
-    config = scripts()
-    with database._unchecked(url) as store, store.write() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-
-
 def of_revision(url: str, query: str) -> list[tuple]:
     """Read past the program, which opens no store of another revision."""
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
@@ -93,109 +80,37 @@ def test_the_migrations_make_the_tables_of_the_program(url):
             assert f"CONSTRAINT {named} " in made[table.name], f"{named}: an unnamed constraint can never be dropped"
 
 
-# ------------------------------------------------------------------------------------------- from older revisions
-
-
-def as_it_answered(revision: str, result: JobResult) -> JobResult:
-    """Return a job's result with the drafts that a program of this revision counted."""
-    counts: dict[str, object]
-    if revision < "0007":  # what the baseline's answer offered
-        counts = {"baseline_proposed": 0 if result.arm == "baseline" else 9, "baseline_accepted": 4}
-        counts |= {"kernel": None} if revision < "0002" else {}
-    else:
-        counts = {"draft_proposed": 7, "draft_accepted": 5}
-    if revision < "0010":  # by answer alone
-        return replace(result, completions=tuple(replace(one, **counts) for one in result.completions))
-    drafted = with_drafts(result) if result.arm == "int8" else result
-    if revision >= "0020":
-        return drafted
-    steps = (replace(step, pass_number=None, sequences=None, overlap=None) for step in drafted.draft_steps)
-    return replace(drafted, draft_steps=tuple(steps))
-
-
-def unbatched(completion: Completion, drift, scores, *later):
-    """Return a unit's row as a version before 0006 wrote it, which did not know its batch."""
-    return rows.unit_row(completion, drift, scores)
-
-
-def made_by(revision: str, url: str) -> str:
-    """Record a run of what that revision could say, in a store of today's; returns its id."""
-    with pytest.MonkeyPatch.context() as patch, open_store(url) as store:
-        if revision < "0006":
-            patch.setattr(answered, "unit_row", unbatched)
+def recorded(url: str) -> str:
+    """A run in a new store; its id."""
+    with open_store(url) as store:
         run_id = runs.begin(store, PLAN).run_id
         for result, scores in make_results(PLAN):
-            runs.record(store, run_id, as_it_answered(revision, result), scores)
+            runs.record(store, run_id, result, scores)
         runs.finish(store, run_id, decide_plain(runs.evidence(store, run_id), PLAN.policy), complete=True)
     return run_id
 
 
-def as_held_by(revision: str, url: str, new: str) -> None:
-    """Make a store of an older revision with the rows of `new`, as far as it has columns for them."""
-    at_revision(url, revision)
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        connection.execute("attach ? as new", (new.removeprefix("sqlite:///"),))
-        tables = {row[0] for row in connection.execute("select name from main.sqlite_master where type = 'table'")}
-        for table in tables - {"alembic_version"}:
-            columns = [row[1] for row in connection.execute(f"pragma main.table_info({table})")]
-            named = [name.replace("draft_", "baseline_") if revision < "0007" else name for name in columns]
-            connection.execute(
-                f"insert into main.{table} ({', '.join(columns)}) select {', '.join(named)} from new.{table}"
-            )
+@pytest.mark.parametrize("asked", [open_store, upgrade], ids=["opened", "upgraded"])
+def test_a_store_of_version_0_1_is_refused_by_name_and_stays_as_it_is(url, tmp_path, asked):
+    with sqlite3.connect(tmp_path / "qualgate.db") as old:
+        old.execute("pragma journal_mode = wal")  # as it wrote them
+        old.execute("create table alembic_version (version_num varchar(32))")
+        old.execute("insert into alembic_version values ('0024')")
+    old.close()
+    before = (tmp_path / "qualgate.db").read_bytes()
+    with pytest.raises(StoreVersionError, match=r"was made by qualgate 0\.1.*nothing in it was changed"):
+        asked(url)
+    assert (tmp_path / "qualgate.db").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["qualgate.db"]
 
 
-@pytest.mark.parametrize("revision", with_proofs(KNOWN[:-1], set(KNOWN[1:-1]) - {"0019"}))
-def test_a_run_of_an_older_revision_is_the_same_evidence_once_upgraded_and_its_seals_hold(url, tmp_path, revision):
-    new = f"sqlite:///{tmp_path / 'new.db'}"
-    run_id = made_by(revision, new)
-    with open_store(new) as store:
-        before = runs.evidence(store, run_id), queries.run_summary(store, run_id), queries.queue(store)
-        drafted = queries.drafted(store, run_id, "int8")
-    assert before[0].integrity == ()
-    assert before[2]
-    assert bool(drafted) == (revision >= "0010"), "counted by step only since then"
-    as_held_by(revision, url, new)
-    with pytest.raises(StoreVersionError, match="qualgate db upgrade"):
-        open_store(url)
-    assert f"from revision {revision} to {LAST}" in upgrade(url)
-    with open_store(url) as store:
-        assert (runs.evidence(store, run_id), queries.run_summary(store, run_id), queries.queue(store)) == before
-        assert queries.drafted(store, run_id, "int8") == drafted
-        assert (last_nights(store, "n"), undelivered(store, "n")) == ((), ())
-    assert of_revision(url, "pragma foreign_key_check") == []
-    assert of_revision(url, "select distinct scoring from scores") == [(0,)]
-
-
-def test_what_revision_0006_called_drafted_is_the_baselines_answer_and_is_sealed(url, tmp_path):
-    new = f"sqlite:///{tmp_path / 'new.db'}"
-    run_id = made_by("0006", new)
-    as_held_by("0006", url, new)
-    assert of_revision(url, "select max(draft_proposed), max(draft_accepted) from units") == [(9, 4)]
-    upgrade(url)
-    with open_store(url) as store:
-        times = queries.answer_times(store, run_id)
-        assert {time.drafted for key, time in times.items() if key.arm == "int8"} == {True}
-        units = [unit for arm in runs.evidence(store, run_id).variants for unit in arm.units]
-        assert {(unit.draft_proposed, unit.draft_accepted, unit.values["latency.e2e"]) for unit in units} == {
-            (None, None, None)
-        }
-        with store.write() as connection:
-            connection.execute(text("update units set baseline_proposed = 0 where arm = 'int8'"))
-        assert len(runs.evidence(store, run_id).integrity) == sum(key.arm == "int8" for key in PLAN.expected)
-
-
-def test_a_store_that_was_upgraded_takes_submissions_and_nights(url):
-    at_revision(url, "0014")
-    upgrade(url)
-    night = Night(
-        nightly="n", gate="a", model="", due_at="1", began_at="2", finished_at="3", run_id=None, repeated=False, exit=0,
-    )  # fmt: skip
-    handed = Submission(owner="a", name="g.yaml", folder="/w", gate_file="", program="1", files={"/w/x": b"x"})
-    with open_store(url) as store:
-        add_night(store, night)
-        assert last_nights(store, "n") == (night,)
-        name = submissions.submit(store, handed)
-        assert leases.claim(store, "n1", "1", 30.0).lease.submission == name
+def test_a_store_of_a_later_version_is_refused_by_name(url):
+    open_store(url).close()
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as later:
+        later.execute("update alembic_version set version_num = '9.9.9'")
+    for asked in (open_store, upgrade):
+        with pytest.raises(StoreVersionError, match="a newer qualgate wrote"):
+            asked(url)
 
 
 # ------------------------------------------------------------------------------------------------ to the next one
@@ -207,7 +122,7 @@ def old_store(url, next_version, monkeypatch):
     away = next_version.rename(next_version.with_suffix(".away"))
     with monkeypatch.context() as old:
         old.setattr(database, "REVISIONS", KNOWN)
-        run_id = made_by(LAST, url)
+        run_id = recorded(url)
         with open_store(url) as store:
             evidence = runs.evidence(store, run_id)
     away.rename(next_version)
@@ -238,7 +153,7 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(url, old_store, next_versi
 
 
 def test_going_back_is_refused(url):
-    run_id, config = made_by(LAST, url), scripts()
+    run_id, config = recorded(url), scripts()
     with open_store(url) as store:
         with store.write() as connection:
             config.attributes["connection"] = connection

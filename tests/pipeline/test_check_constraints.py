@@ -13,6 +13,7 @@ from qualgate.config import load_gate_file
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import UsageError
+from qualgate.pipeline import generating
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.rescore import rescore
 from qualgate.report.formats import rendered
@@ -51,11 +52,11 @@ def workspace(folder: Path, constraint: object = None, cases: int = 12) -> Path:
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_jobs(jobs, settings, count, stop, needed=lambda job: True):
+    def run_jobs(jobs, settings, count, stop, tell, needed=lambda job: True):
         for job in jobs:
             yield run_job(load_arm(job.arm, settings.cache_dir, settings.sampling, device=settings.device), job)
 
-    monkeypatch.setattr(main_path, "run_jobs", run_jobs)
+    monkeypatch.setattr(generating, "run_jobs", run_jobs)
 
 
 def test_a_plan_is_known_by_its_constraints(tmp_path, monkeypatch):

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 import pytest
 from jsonschema import Draft202012Validator
 
-from qualgate import run as main_path
 from qualgate.errors import Exit, IntegrityError, UsageError
 from qualgate.gate.decide import decide
 from qualgate.gate.early import lay_out
 from qualgate.gate.peers.nel_policy import NelBenchmark, NelPolicy, as_text
 from qualgate.gate.verdict import decide_plain
 from qualgate.identity import content_hash
+from qualgate.pipeline import generating
 from qualgate.pipeline.evidence import known, with_labels
 from qualgate.pipeline.rescore import rescore
 from qualgate.pipeline.stored import decide_again, standing
@@ -71,7 +71,7 @@ def workers(
     rng = random.Random(seed)
     known = {(item.name, case.id): case for item in PLAN.evalsets for case in item.cases}
 
-    def run_jobs(jobs, settings, count, stop, needed=lambda job: True):
+    def run_jobs(jobs, settings, count, stop, tell, needed=lambda job: True):
         queue, busy, ended = Queue(list(jobs)), [], 0
         while True:
             if not greedy:
@@ -94,20 +94,20 @@ def workers(
             queue.finished(job)
             yield make_result(job, known, WRONG.get(job.arm.name, 0.0))[0]
 
-    monkeypatch.setattr(main_path, "run_jobs", run_jobs)
+    monkeypatch.setattr(generating, "run_jobs", run_jobs)
 
 
 def run(url: str, plan: Plan = PLAN) -> tuple[str, tuple[Verdict, ...]]:
     """As `qualgate run`, from the plan on."""
     ours = SimpleNamespace(served=None)
     gate = SimpleNamespace(
-        baseline=ours, variants=(ours,), budget=None, recording="", replayed=False, store_url=url, seed=0,
+        baseline=ours, variants=(ours,), budget=None, store_url=url, seed=0,
         sampling=Sampling(), evalset_refs=(), repeats=1, devices="cpu", workers=2, job_timeout=60.0, ray=None,
         path=Path("gate.yaml"),
     )  # fmt: skip
     with open_store(url) as store:
         record = runs.begin(store, plan)
-        failures = main_path.generate(plan, record, store, gate, lambda *said: None, lambda: None)  # type: ignore[arg-type]
+        failures = generating.generate(plan, record, store, gate, lambda *said: None, lambda: None)  # type: ignore[arg-type]
         verdicts = decide(with_labels(known(store, record.run_id), plan), plan.policy).verdicts
         runs.finish(store, record.run_id, verdicts, complete=not failures)
     return record.run_id, verdicts

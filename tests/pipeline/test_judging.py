@@ -204,7 +204,7 @@ def test_a_request_that_the_server_refuses_is_null_and_the_others_are_judged(mad
 def test_what_came_before_its_server_failed_is_kept_and_only_the_rest_is_asked_again(made, monkeypatch):
     store, run_id, folder = made
     monkeypatch.setattr("qualgate.served.client.TRIES", 1)
-    monkeypatch.setattr("qualgate.pipeline.judging.BATCH", 16)
+    monkeypatch.setattr("qualgate.served.judging.BATCH", 16)
     count = []
 
     def failing(body):
@@ -316,7 +316,7 @@ def test_a_judge_that_is_called_as_an_arms_model_is_warned_of_and_prompts_that_g
     policy = Policy(rules=(), judge=judge_at("https://judge.example/v1", model="org/support-8b"))
     (line,) = own_judge(policy, arms)
     assert "called as the model of baseline" in line
-    assert [*leaves_the_machine(judges_of(policy, arms))] == [
+    assert [*leaves_the_machine(judges_of(policy))] == [
         "prompts leave this machine: those of every evalset here are sent to judge.example"
     ]
     assert not [*own_judge(replace(policy, judge=judge_at(model="judge-70b")), arms)]

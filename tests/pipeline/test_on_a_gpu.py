@@ -25,13 +25,10 @@ def a_gpu(monkeypatch):
         monkeypatch.setattr(f"qualgate.pipeline.{module}.choose_device", lambda devices: "cuda")
 
 
-@pytest.mark.parametrize(
-    ("draft", "by"),
-    [("{early_exit: 1}", "early exit after 1"), ("{quantize: int8, under: {draft: {high_bits: 4}}}", "high 4 bits")],
-)
-def test_what_passes_in_c_alone_drafts_on_no_gpu(room, draft, by):
-    with pytest.raises(NotInThisVersion, match=rf"drafted drafts by {by}, which runs on a CPU alone.*`workers: "):
-        planned(room, f"{{draft: {draft}, tokens: 4}}")
+@pytest.mark.parametrize(("head", "name"), [("own", "MTP layer"), ("./small", "draft head")])
+def test_what_reads_its_target_s_states_drafts_on_no_gpu(room, head, name):
+    with pytest.raises(NotInThisVersion, match=rf"drafted drafts by {name}, which runs on a CPU alone.*`workers: "):
+        planned(room, f"{{draft: {{head: {head}}}, tokens: 4}}")
 
 
 @pytest.mark.parametrize("draft", ["{quantize: int8}", "{model: ./small, under: {draft: ngram}}"])

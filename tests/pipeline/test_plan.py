@@ -160,6 +160,8 @@ def with_variant(gate_file: Path, **config) -> None:
 
 def test_prompts_over_a_variants_own_context_are_refused(gate_file):
     with_variant(gate_file, max_position_embeddings=64)
+    named = "model: ./other, allow_config: [max_position_embeddings]"
+    gate_file.write_text(gate_file.read_text().replace("model: ./other", named))
     with pytest.raises(UsageError, match=r"do not fit the 64 tokens of context of .*other: echo/c115"):
         make_plan(load_gate_file(gate_file))
 

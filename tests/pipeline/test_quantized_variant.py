@@ -44,7 +44,8 @@ def test_a_quantized_folder_is_planned_run_and_judged(workspace):
 
 def test_a_damaged_quantized_folder_stops_the_plan(workspace):
     folder = gptq_folder(workspace / "model", workspace / "broken", bits=4)
-    (folder / "config.json").write_text((folder / "config.json").read_text().replace('"bits": 4', '"bits": 8'))
+    for file in (folder / "config.json", folder / "quantize_config.json"):
+        file.write_text(file.read_text().replace('"bits": 4', '"bits": 8'))
     gate_file = (workspace / "gate.yaml").read_text().replace("./gptq-8", "./broken")
     (workspace / "broken.yaml").write_text(gate_file.replace("qualgate.db", "broken.db"))
     refused = qualgate("run", "broken.yaml", cwd=workspace)
@@ -52,6 +53,23 @@ def test_a_damaged_quantized_folder_stops_the_plan(workspace):
     assert "down_proj.scales" in refused.stderr
     assert "at 8 bits" in refused.stderr
     assert not (workspace / "broken.db").exists()
+
+
+def test_another_architecture_stops_the_plan_or_comes_first_in_the_verdict(workspace):
+    folder = gptq_folder(workspace / "model", workspace / "turned", bits=8)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}))
+    text = (workspace / "gate.yaml").read_text().replace("./gptq-8", "./turned").replace("qualgate.db", "turned.db")
+    (workspace / "turned.yaml").write_text(text)
+    refused = qualgate("plan", "turned.yaml", cwd=workspace)
+    assert refused.returncode == Exit.USAGE
+    assert "rms_norm_eps 0.5 against 1e-06" in refused.stderr
+    assert "allow_config: [rms_norm_eps]" in refused.stderr
+    (workspace / "turned.yaml").write_text(text.replace("./turned,", "./turned, allow_config: [rms_norm_eps],"))
+    done = qualgate("run", "turned.yaml", "--json", cwd=workspace)
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    assert (done.returncode, verdict["cause"]) == (Exit.BLOCK, "config")
+    assert verdict["reasons"][0] == "config: not the baseline's, as allowed: rms_norm_eps 0.5 against 1e-06"
 
 
 def test_a_folder_that_does_not_fit_its_config_stops_the_plan(workspace):
@@ -63,8 +81,7 @@ def test_a_folder_that_does_not_fit_its_config_stops_the_plan(workspace):
     (workspace / "other.yaml").write_text(gate_file.replace("qualgate.db", "other.db"))
     refused = qualgate("run", "other.yaml", cwd=workspace)
     assert refused.returncode == Exit.USAGE
-    assert "but its architecture has" in refused.stderr
-    assert "_proj holds" in refused.stderr
+    assert "intermediate_size 256 against 128" in refused.stderr
     assert not (workspace / "other.db").exists()
 
 

@@ -34,6 +34,12 @@ def test_the_baselines_job_is_asked_whole_for_it_leaves_one_artifact(tmp_path):
     ]  # fmt: skip
 
 
+def test_of_a_baselines_job_that_leaves_nothing_the_rest_is_asked(tmp_path):
+    every = [replace(job, artifact="") for job in jobs(tmp_path, 2)]
+    left = remaining(every, all_but(every, ("baseline", "1-2")))
+    assert [(job.arm.name, keys(job)) for job in left] == [("baseline", ["1-2"])]
+
+
 def test_where_a_variant_has_still_to_read_what_is_gone_the_baseline_makes_it_again(tmp_path):
     every = jobs(tmp_path, 2)
     left = remaining(every, all_but(every, ("a", "1-2")))

@@ -19,6 +19,7 @@ from qualgate.engine.load import load_arm
 from qualgate.errors import Exit, UsageError
 from qualgate.gate.evidence.quarantine import hold
 from qualgate.gate.planning.planned_sets import PlannedSet
+from qualgate.pipeline import generating
 from qualgate.pipeline.forecast import forecast
 from qualgate.pipeline.plan import make_plan
 from qualgate.pipeline.rescore import rescore
@@ -85,7 +86,7 @@ def workers(monkeypatch, seed: int = 0, dies_after: int | None = None) -> None:
     """The engine in this process: two jobs at hand at a time, which end in a random order."""
     rng, arms = random.Random(seed), {}
 
-    def run_jobs(jobs, settings, count, stop, needed=lambda job: True):
+    def run_jobs(jobs, settings, count, stop, tell, needed=lambda job: True):
         queue, busy, ended = Queue(list(jobs)), [], 0
         while True:
             queue.keep(needed)
@@ -102,7 +103,7 @@ def workers(monkeypatch, seed: int = 0, dies_after: int | None = None) -> None:
             queue.finished(job)
             yield result
 
-    monkeypatch.setattr(main_path, "run_jobs", run_jobs)
+    monkeypatch.setattr(generating, "run_jobs", run_jobs)
     monkeypatch.setattr("qualgate.pipeline.batches.JOB_ROWS", 16)
 
 

@@ -299,7 +299,7 @@ def test_the_command_shows_a_summary_and_refuses_to_overwrite_its_input(tmp_path
     files = [str(tmp_path / "cases.jsonl"), str(tmp_path / "outputs.jsonl")]
     done = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files])
     assert done.exit_code == 0
-    assert "numeric: 2 rows, scorer numeric/5, strict mode" in done.stdout
+    assert "numeric: 2 rows, scorer numeric/6, strict mode" in done.stdout
     assert "50.00%   95 % interval 1.26% to 98.74%" in done.stdout
     assert "1  different" in done.stdout
     refused = CliRunner().invoke(app, ["score", "--scorer", "numeric", *files, "--json", files[1]])

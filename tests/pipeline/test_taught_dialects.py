@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from qualgate import evalsets
@@ -9,6 +11,7 @@ from qualgate.pipeline.taught_dialects import with_dialects
 from qualgate.quant.model_folder import read_tokenizer_folder
 from qualgate.scoring import score
 from tests.pipeline.outputs import write
+from tests.served_environments import served_by
 from tests.tiny_models import save_byte_tokenizer
 
 CASE = {"messages": [{"role": "user", "content": "Q"}], "max_new_tokens": 8, "tools": [{"name": "f", "parameters": {}}],
@@ -48,9 +51,10 @@ def test_a_template_names_the_dialect_and_what_it_was_told_by(tmp_path, template
     assert found.content == asked.content, "the set is the one of the file"
 
 
-def test_a_dialect_that_was_told_is_read_strictly_and_as_its_server_does(tmp_path):
+def test_a_dialect_that_was_told_is_read_strictly_and_by_a_servers_parser(tmp_path):
     [found] = with_dialects([a_set(tmp_path)], model(tmp_path, "<tool_call>"), lambda line: None)
-    rows = score(found.cases[0], found, '<tool_call>\n{"name": "f", "arguments": {}}', "eos")
+    case = replace(found.cases[0], body={**found.cases[0].body, "served_by": served_by()})
+    rows = score(case, found, '<tool_call>\n{"name": "f", "arguments": {}}', "eos")
     assert [(row.metric, row.verdict) for row in rows] == [("tool_call.correct", False), ("tool_call.served", True)]
 
 

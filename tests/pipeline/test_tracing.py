@@ -46,7 +46,7 @@ def answered(*completions: Completion) -> Event:
     return Event(what="answered", run=RUN, said="", arm="int8", job=3, result=result)  # type: ignore[arg-type]
 
 
-BEGUN = Event(what="begun", run=RUN, said="run begins", submission="s1")
+BEGUN = Event(what="begun", run=RUN, said="run begins")
 ENDED = Event(what="ended", run=RUN, said="run ends: int8 block", exit=10)
 
 
@@ -91,7 +91,7 @@ def test_a_run_has_its_jobs_and_a_job_its_answers_at_the_times_that_were_measure
     assert (job.parent.span_id, run.parent) == (run.context.span_id, None)
     assert (first.start_time, first.end_time, job.end_time) == (1000 * 10**9, 1002 * 10**9, 1003 * 10**9)
     assert first.events[0].timestamp == 1000_250_000_000
-    assert (run.attributes["qualgate.submission"], run.attributes["qualgate.exit"]) == ("s1", 10)
+    assert run.attributes["qualgate.exit"] == 10
     assert (first.attributes["qualgate.case"], first.attributes["gen_ai.usage.output_tokens"]) == ("a", 3)
     assert "secret" not in "".join(span.to_json() for span in found)
 

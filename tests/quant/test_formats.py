@@ -32,13 +32,11 @@ def test_a_folder_without_any_word_of_it_is_full_precision(folder):
     ("settings", "method"),
     [
         ({"quant_method": "gptq", "bits": 4}, "gptq"),
-        ({"bits": 4, "group_size": 128}, "gptq"),
         ({"quant_method": "awq"}, "awq"),
         ({"quant_method": "fp8"}, "fp8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),
         ({"quant_method": "torchao"}, "torchao"),
         ({"load_in_4bit": True}, "bitsandbytes"),
-        ({"config_groups": {}, "format": "dense"}, "compressed-tensors"),
     ],
 )
 def test_the_config_says_the_method_or_is_known_by_its_keys(folder, settings, method):
@@ -49,7 +47,7 @@ def test_the_config_says_the_method_or_is_known_by_its_keys(folder, settings, me
 
 
 def test_older_compressed_tensors_configs_have_another_key(folder):
-    config(folder, key="compression_config", quant_method="compressed-tensors")
+    config(folder, key="compression_config", config_groups={}, format="dense")
     found = recognise(folder)
     assert found is not None
     assert found.method == "compressed-tensors"
@@ -63,6 +61,8 @@ def test_older_compressed_tensors_configs_have_another_key(folder):
         ({"quant_method": ["gptq"]}, UsageError, "unknown quant_method"),
         ({"quant_method": "hqq"}, NotInThisVersion, "'hqq' is not read in this version"),
         ({"something": 1}, UsageError, "without quant_method"),
+        ({"bits": 4, "group_size": 128}, UsageError, 'Add `"quant_method": "gptq"`'),
+        ({"config_groups": {}, "format": "dense"}, UsageError, 'Add `"quant_method": "compressed-tensors"`'),
     ],
 )
 def test_other_methods_are_named(folder, settings, error, message):

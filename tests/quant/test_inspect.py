@@ -70,7 +70,7 @@ def test_a_packed_tensor_is_described_by_what_it_stands_for(quantized, weights):
 
 
 def test_layers_that_are_left_to_the_torch_twin_are_listed_with_the_reason(quantized, monkeypatch):
-    def refuse(packed, *, halves):
+    def refuse(packed):
         raise cpu.Unsupported("no kernel for this")
 
     monkeypatch.setattr(cpu, "prepare", refuse)

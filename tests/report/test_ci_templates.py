@@ -188,7 +188,7 @@ def installed(host: str, folder: Path, **settings: str) -> list[str]:
     github = {"QUALGATE_VERSION": inputs["version"], "TORCH_INDEX": inputs["torch-index"]}
     gitlab = {name: str(value) for name, value in JOB["variables"].items()}
     variables = (github if host == "github" else gitlab) | settings
-    place = "/actions/qualgate/v0.1.0/.github/actions/qualgate"
+    place = "/actions/qualgate/v0.2.0/.github/actions/qualgate"
     program = '#!/bin/sh\nfor word in "$@"; do echo "$word" >> calls.txt; done\n'
     code, calls = called(host, INSTALLS[host], folder, "python", program, GITHUB_ACTION_PATH=place, **variables)
     assert code == 0
@@ -200,7 +200,7 @@ CPU = ["--extra-index-url", "https://download.pytorch.org/whl/cpu"]
 
 
 def test_the_action_installs_the_ref_that_it_was_called_by(tmp_path):
-    own = "/actions/qualgate/v0.1.0/.github/actions/qualgate/../../.."
+    own = "/actions/qualgate/v0.2.0/.github/actions/qualgate/../../.."
     assert installed("github", tmp_path) == [*PIP, *CPU, "--constraint", f"{own}/constraints.txt", "--", own]
     here = ROOT / ".github/actions/qualgate/../../.."
     assert {"pyproject.toml", "constraints.txt"} <= {path.name for path in here.iterdir()}

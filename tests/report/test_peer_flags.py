@@ -10,8 +10,7 @@ import pytest
 from qualgate.records import DraftSource, QuantizeRecipe, Speculation
 from qualgate.report.peer_flags import draft_command, peer_flags
 
-NGRAM, SUFFIX, EARLY, HIGH = (DraftSource(kind=kind) for kind in ("ngram", "suffix", "early_exit", "high_bits"))
-HEAD = DraftSource(kind="head", head="./heads/support")
+NGRAM, SUFFIX = DraftSource(kind="ngram"), DraftSource(kind="suffix")
 SMALL = DraftSource(kind="model", model="./models/support small")
 INT4 = QuantizeRecipe(method="int4", group_size=32)
 
@@ -55,9 +54,6 @@ def test_sglang_counts_the_token_before_the_draft_and_takes_a_chain_for_a_tree_o
 @pytest.mark.parametrize(
     ("draft", "rule", "without"),
     [
-        (EARLY, "keyed", {"vLLM", "SGLang"}),
-        (HIGH, "keyed", {"vLLM", "SGLang"}),
-        (HEAD, "keyed", {"vLLM", "SGLang"}),
         (SMALL, "typical", {"vLLM", "SGLang"}),
         (SMALL, "lenient", {"vLLM", "SGLang"}),
         (SMALL, "block_verification", {"SGLang"}),
@@ -72,7 +68,7 @@ def test_where_a_server_has_no_equal_it_gets_no_flags_and_a_reason(draft, rule, 
 
 
 def test_a_published_eagle_3_head_is_read_by_both_servers_as_it_lies_there():
-    head = DraftSource(kind="head", head="./heads/eagle 3", layout="eagle3")
+    head = DraftSource(kind="head", head="./heads/eagle 3")
     assert config(head, tokens=3) == {"method": "eagle3", "num_speculative_tokens": 3, "model": "./heads/eagle 3"}
     given = flags(head, tokens=3)["SGLang"]
     assert dict(zip(given[::2], given[1::2], strict=True)) == {
@@ -80,12 +76,10 @@ def test_a_published_eagle_3_head_is_read_by_both_servers_as_it_lies_there():
         "--speculative-num-steps": "3", "--speculative-eagle-topk": "1", "--speculative-num-draft-tokens": "4",
     }  # fmt: skip
     assert "unquant" not in notes(head)["SGLang"]
-    ours = DraftSource(kind="head", head="./heads/eagle 3", layout="eagle")
-    assert flags(ours) == {"vLLM": [], "SGLang": []}
 
 
 def test_a_model_s_own_layer_needs_no_folder_and_both_servers_draft_by_it():
-    own = DraftSource(kind="head", head="own", layout="mtp")
+    own = DraftSource(kind="head", head="own")
     assert config(own, tokens=2) == {"method": "mtp", "num_speculative_tokens": 2}
     given = flags(own, tokens=2)["SGLang"]
     assert dict(zip(given[::2], given[1::2], strict=True)) == {

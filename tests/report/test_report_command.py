@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from qualgate.bench.commands import fill
 from qualgate.errors import Exit
 from qualgate.report.formats import FORMATS, rendered
 from qualgate.report.summary import load_report
+from tests.benchmarks.commands import fill
 from tests.command_line import qualgate
 from tests.depth import with_proofs
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from qualgate.pipeline.spending import Foreseen, Spending
 from qualgate.records import ArmFootprint, ArmSpec, Budget, Served, Spent
@@ -67,9 +64,9 @@ def test_a_judge_is_told_beside_the_arms_and_counts_with_them():
     assert told.endswith("included: the judge 3,400 tokens (3,000 read, 400 said) in 12 requests, 1.25")
 
 
-def line(name: str, spent: Spent | None, *, replayed: bool = False) -> Any:
+def line(name: str, spent: Spent | None) -> Any:
     size = ArmFootprint(bytes_on_disk=0, bytes_in_memory=0, quantized_bytes=0, effective_bits=0.0, spent=spent)
-    spec = ArmSpec(name=name, model="m", served=Served(endpoint="http://x/v1", replayed=replayed))
+    spec = ArmSpec(name=name, model="m", served=Served(endpoint="http://x/v1"))
     return SimpleNamespace(name=name, footprint=size, spec=spec)
 
 
@@ -83,24 +80,3 @@ def test_a_report_tells_each_arm_and_all_and_what_no_server_counted():
         "requests, 0.5 EUR; 3 tokens of these no server counted credibly: they are taken at the most they can be"
     )
     assert spent_lines([line("own", None)]) == ()
-
-
-@pytest.mark.parametrize(
-    ("replayed", "judge_replayed", "said"),
-    [
-        (False, False, ["asked of servers, …: v 3,400 tokens …; the judge 14 tokens …; in all 3,414 tokens …"]),
-        (True, True, ["asked of servers when this was recorded, …: v …; the judge …; in all 3,414 tokens …"]),
-        (True, False, ["asked of servers when this was recorded, …: v 3,400 tokens …",
-                       "asked of servers since, …: the judge 14 tokens …"]),
-    ],
-    ids=["live", "replayed", "judged again by another judge"],
-)  # fmt: skip
-def test_what_was_asked_when_a_recording_was_made_is_told_apart_from_what_was_asked_since(
-    replayed, judge_replayed, said
-):
-    judging = Spent(requests=2, prompt=10, answer=4, replayed=judge_replayed)
-    told = spent_lines([line("v", SEEN, replayed=replayed)], judging)
-    assert len(told) == len(said)
-    for one, pattern in zip(told, said, strict=True):
-        assert re.fullmatch(re.escape(pattern).replace("…", ".*"), one), one
-        assert ("in all" in one) == ("in all" in pattern)

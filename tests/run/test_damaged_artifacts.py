@@ -14,6 +14,7 @@ from qualgate.engine.artifact import _head
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import InfrastructureError
+from qualgate.pipeline import generating
 from qualgate.pipeline.jobs import drop_damaged
 from qualgate.records import JobFailure
 from tests.run.commands import rows
@@ -40,7 +41,7 @@ def run(folder: Path, monkeypatch, *, dies_after: int | None = None) -> main_pat
                 keys = tuple(prompt.key for prompt in job.prompts)
                 yield JobFailure(index=job.index, arm=job.arm.name, keys=keys, error=str(error))
 
-    monkeypatch.setattr(main_path, "run_jobs", run_jobs)
+    monkeypatch.setattr(generating, "run_jobs", run_jobs)
     monkeypatch.setattr("qualgate.pipeline.batches.JOB_ROWS", 24)  # three jobs an arm
     said: list[str] = []
     outcome = main_path.run_gate(load_gate_file(folder / "gate.yaml"), warn=said.append)

@@ -16,12 +16,10 @@ VARIANTS = """\
 variants:
   int8: {quantize: {method: int8, group_size: 32}}
   drafted: {speculation: {draft: {quantize: {method: int8, group_size: 32}}, tokens: 3}}
-  early: {speculation: {draft: {early_exit: 1}, tokens: 2}}
   cascade: {speculation: {draft: {quantize: {method: int4, group_size: 32}, under: {draft: ngram}}}}
   both: {quantize: {method: int8, group_size: 32}, speculation: {draft: suffix}}
-  high: {quantize: {method: int8, group_size: 32}, speculation: {draft: {high_bits: 4}, tokens: 3}}
 """
-TARGETS = {"drafted": "baseline", "early": "baseline", "cascade": "baseline", "both": "int8", "high": "int8"}
+TARGETS = {"drafted": "baseline", "cascade": "baseline", "both": "int8"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def test_a_variant_that_speculates_says_what_its_target_says(ran):
         )
         assert len(ours) == 24 + 8
         assert ours == theirs, name
-    moved = rows(folder, "select count(*) from units where arm in ('drafted', 'early', 'cascade') and first_divergence")
+    moved = rows(folder, "select count(*) from units where arm in ('drafted', 'cascade') and first_divergence")
     assert moved == [(0,)]
 
 
@@ -58,7 +56,7 @@ def test_what_was_drafted_is_stored_of_those_that_speculate_and_of_no_other(ran)
     folder, _ = ran
     counted = dict(rows(folder, "select arm, sum(draft_proposed) from units group by arm"))
     assert counted["baseline"] is counted["int8"] is None
-    assert min(counted[name] for name in ("drafted", "early", "cascade", "high")) > 0
+    assert min(counted[name] for name in ("drafted", "cascade")) > 0
     read = rows(folder, "select distinct coalesce(draft_proposed, 0) from units where evalset = 'reads'")
     assert read == [(0,)], "nothing is generated there, so nothing is drafted"
     started = dict(rows(folder, "select arm, sum(baseline_proposed) from units where evalset = 'echo' group by arm"))
@@ -70,13 +68,12 @@ def test_the_report_holds_who_they_were_and_takes_none_for_a_copy(ran):
     _, body = ran
     identities = {arm["name"]: arm["identity"] for arm in body["arms"]}
     assert identities["drafted"]["weights"] == identities["baseline"]["weights"]
-    assert len({identities[name]["speculation"] for name in identities}) == 6, "'' twice, and five that draft"
+    assert len({identities[name]["speculation"] for name in identities}) == 4, "'' twice, and three that draft"
     facts = {arm["name"]: arm["footprint"]["facts"] for arm in body["arms"]}
     assert facts["drafted"]["memory.draft_weights"] == facts["int8"]["memory.weights"]
     assert "memory.draft_weights" not in facts["int8"]
-    assert min(facts[name]["memory.draft_workspace"] for name in ("drafted", "early", "high", "both")) > 0
-    assert 0 < facts["high"]["memory.draft_weights"] < facts["int8"]["memory.weights"] / 10, "scales alone"
-    assert facts["both"]["memory.draft_weights"] == facts["early"]["memory.draft_weights"] == 0
+    assert min(facts[name]["memory.draft_workspace"] for name in ("drafted", "both")) > 0
+    assert facts["both"]["memory.draft_weights"] == 0
     reasons = [reason for verdict in body["verdicts"] for reason in verdict["reasons"]]
     assert not [reason for reason in reasons if "A/A" in reason]
 

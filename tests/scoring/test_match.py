@@ -83,6 +83,14 @@ def test_a_number_that_continues_another_or_an_expression_gets_no_verdict_rather
         ("3:7", "3:7", True), ("7:3", "3:7", False), ("5", "3:7", False), ("2026-01-05", "2026-01-05", True),
         ("x > 5", "5", None), ("f(3)", "3", None), ("(3, 4)", "4", None), ("(3, 4)", "(3, 4)", True), ("3x", "3", None),
         ("2 h 30 min", "30", None), ("5k", "5", True), ("5k", "5000", None), ("3 million", "3", None),
+        ("Die Antwort ist nicht 12.", "12", None), ("The answer isn't \\boxed{12}.", "12", None),
+        ("so 12 is wrong", "12", None), ("12. Wait, that is wrong.", "12", None), ("So we have 12 +", "12", None),
+        ("One might say that it is 12", "12", None), ("<think>12", "12", None), ("Is it 12?", "12", None),
+        ("5 and 7, and you get 12", "12", True), ("It is not hard to see 12", "12", True),
+        ("either 11 or 12", "12", None), ("either 11 or 12", "11 or 12", True),
+        ("12. Let me redo it: yes, the same", "12", True), ("12. Let me redo it: thirteen", "12", None),
+        ("12. No, that's a mistake", "12", None),
+        ("Those who did not pass are 12", "12", True), ("No doubt that it is 12", "12", True),
         ("0.25", "1/4", True), ("1/4", "4", False), ("25 m^3", "3", False), ("3 × 10^5", "5", False),
     ],
 )  # fmt: skip
@@ -135,7 +143,7 @@ def test_numbers_before_the_references_last_line_are_its_working():
     assert numeric("0.5", "1/2").verdict is True
     assert numeric("3/2", "1/2").verdict is False
     found = numeric("Answer: 4", DIVISION)
-    assert (found.extracted, found.reason, found.scorer) == ("4", "'4' is not '12, 3'", "numeric/5")
+    assert (found.extracted, found.reason, found.scorer) == ("4", "'4' is not '12, 3'", "numeric/6")
 
 
 def test_a_number_of_5000_digits_is_wrong_at_once():

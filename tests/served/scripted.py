@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import ssl
@@ -12,7 +13,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from qualgate.records import Served
 from qualgate.served import probes as questions
+from qualgate.served.answer import Answer
+from qualgate.served.client import Client
 
 MODELS = {"object": "list", "data": [{"id": "m", "root": "./m"}]}
 
@@ -66,7 +70,7 @@ def is_probe(body: dict[str, Any]) -> bool:
     """Whether it is one of the questions that a server is asked before its cases."""
     text = body["messages"][-1]["content"] if "messages" in body else body.get("prompt")
     fixed = (*questions.FIXED, questions.OPEN, questions.COUNT, questions.ORDER, *questions.WORDED)
-    return isinstance(text, str) and (text in fixed or text.startswith(questions.STARTS))
+    return isinstance(text, str) and (text in fixed or text.startswith((questions.NEW, *questions.STARTS)))
 
 
 def sound(body: dict[str, Any], **planted: Any) -> Reply:
@@ -84,7 +88,7 @@ def sound(body: dict[str, Any], **planted: Any) -> Reply:
     said = f"drawn by {body['seed']}" if drawn else "the likeliest"
     if text in questions.WORDED and not planted.get("stale"):
         said = text[::-1]
-        if planted.get("crossed") and next(COUNTED) < len(questions.WORDED):
+        if planted.get("crossed") and next(COUNTED) % (3 * len(questions.WORDED)) < len(questions.WORDED):
             said = questions.WORDED[questions.WORDED.index(text) - 1][::-1]
     if body.get("stop") and not planted.get("unstopped"):
         said = said.partition(body["stop"][0])[0]
@@ -126,7 +130,8 @@ def scripted(
         def do_GET(self) -> None:
             found.looked.append(dict(self.headers))
             metrics = found.metrics if self.path == "/metrics" else None
-            self._send(found.models if self.path == "/v1/models" else metrics or found.version)
+            is_list = self.path.partition("?")[0] == "/v1/models"
+            self._send(found.models if is_list else metrics or found.version)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -175,3 +180,17 @@ def scripted(
         httpd.shutdown()
         httpd.server_close()
         thread.join()
+
+
+def asking(server: Scripted, body: dict[str, Any] | None = None, **served: Any) -> tuple[Answer, list[float]]:
+    """One answer of the server, and the seconds that the client would have waited on the way."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def ask() -> Answer:
+        async with Client("x", Served(endpoint=server.address, **served), 4, sleep=sleep) as client:
+            return await client.ask("/completions", body or {"prompt": "p"})
+
+    return asyncio.run(ask()), waited

@@ -132,7 +132,7 @@ def test_the_page_of_metrics_hangs_on_nothing_but_a_count():
 
 
 def test_every_engine_of_the_table_says_where_its_port_goes_and_what_tells_tokens():
-    assert [one.name for one in PROFILES if tells_tokens(one.name)] == ["vllm", "sglang", "qualgate"]
+    assert [one.name for one in PROFILES if tells_tokens(one.name)] == ["vllm", "sglang"]
     assert tells_tokens("")
     assert not tells_tokens("another")
     assert all(" {port}" in one.serve for one in PROFILES if one.name != "ollama")

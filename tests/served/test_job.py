@@ -10,6 +10,7 @@ import pytest
 
 from qualgate.engine.prompts import load_tokenizer
 from qualgate.errors import InfrastructureError, IntegrityError, UsageError
+from qualgate.pipeline.served_arms import of_server
 from qualgate.quant.model_files import read_files
 from qualgate.records import (
     GREEDY,
@@ -18,6 +19,7 @@ from qualgate.records import (
     Case,
     Completion,
     Job,
+    JobFailure,
     JobResult,
     Prompt,
     Sampling,
@@ -83,6 +85,14 @@ def calls(*given: tuple[str, str], content: str | None = None) -> dict[str, Any]
 def test_calls_that_a_servers_parser_read_are_written_in_their_dialect():
     completion = completion_of(as_json(calls(("cancel_order", '{"order":"A1"}'))))
     assert (completion.text, completion.finish_reason) == (HERMES, "stop")
+
+
+@pytest.mark.parametrize("said", [{}, {"dialect": "auto"}, {"dialect": "hermes"}])
+def test_parsed_calls_need_no_dialect(said):
+    served = ArmSpec(name="x", model="m", served=Served(endpoint="http://127.0.0.1:1/v1"))
+    asked = of_server(replace(CASE, body=CASE.body | said), served)
+    completion = completion_of(as_json(calls(("cancel_order", '{"order":"A1"}'))), replace(prompt(), asked=asked))
+    assert completion.text == HERMES
 
 
 @pytest.mark.parametrize(
@@ -212,7 +222,7 @@ def test_as_many_are_asked_at_once_as_the_gate_file_says_and_no_more():
         return as_json(text_piece("x", "stop"))
 
     with scripted(otherwise=waiting) as server:
-        result = answered(server, *map(prompt, range(12)), at_once=4)
+        result = answered(server, *map(prompt, range(12)), at_once=4, stream=False)
     assert len(result.completions) == 12
     assert most[0] == 4
 
@@ -267,10 +277,71 @@ def test_a_version_that_nobody_tells_is_not_needed():
 
 def test_one_answer_that_does_not_come_fails_the_job_whole():
     with (
-        scripted(as_json({}, 503, Retry_After="9999"), otherwise=always_x) as server,
+        scripted(*[as_json({}, 503, Retry_After="9999")] * 2, otherwise=always_x) as server,  # the check's, and another
         pytest.raises(InfrastructureError),
     ):
         answered(server, *map(prompt, range(6)))
+
+
+def handed(server: Scripted, *prompts: Prompt, job: dict[str, Any] | None = None) -> tuple[list[Any], Any]:
+    """What is handed back of a job before its end, and its end."""
+    parts: list[Any] = []
+    arm = ArmSpec(name="x", model="m", served=Served(endpoint=server.address))
+    asked = Job(index=3, arm=arm, prompts=prompts, artifact="", drafted=False, **(job or {}))
+    try:
+        return parts, run_served(asked, {"temperature": 0}, 2, hand=parts.append)
+    except (InfrastructureError, UsageError, IntegrityError) as error:
+        return parts, error
+
+
+def test_answers_are_handed_back_as_they_come_and_together_they_are_the_job():
+    with scripted(otherwise=always_x) as server:
+        parts, rest = handed(server, *map(prompt, range(4)))
+        whole = answered(server, *map(prompt, range(4)))
+    assert [len(part.completions) for part in parts] == [1, 1, 1, 1]
+    assert all(part.part and part.identity == whole.identity for part in parts)
+    assert (rest.part, rest.completions) == (False, ())
+    together = sum((part.generation for part in parts), rest.generation)
+    assert together == whole.generation
+
+
+def test_times_that_are_compared_are_of_whole_jobs():
+    with scripted(otherwise=always_x) as server:
+        parts, whole = handed(server, *map(prompt, range(3)), job={"timed": True})
+    assert (parts, len(whole.completions)) == ([], 3)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "refused"),
+    [
+        (503, "no answer within `budget: {patience", False),
+        (400, 'refuses the request (400): {"error": "no"}', True),
+    ],
+)
+def test_a_case_that_fails_is_named_with_the_servers_words_and_the_others_are_answered(status, words, refused):
+    strikes = as_json({"error": "no"}, status, Retry_After="9999")
+    with scripted(strikes, strikes, otherwise=always_x) as server:  # the check's, and another
+        parts, _ = handed(server, *map(prompt, range(6)))
+    [failure] = [part for part in parts if isinstance(part, JobFailure)]
+    [key] = failure.keys
+    assert failure.error.startswith(f"s/{key.case_id}: x (")
+    assert words in failure.error
+    assert '"no"' in failure.error
+    assert (failure.part, failure.refused, failure.void) == (True, refused, False)
+    assert {key, *(key for part in parts for key in part.keys)} == {UnitKey("x", "s", f"c-{n}") for n in range(6)}
+
+
+def test_answers_that_were_handed_back_are_void_where_the_server_changed_meanwhile():
+    with scripted() as server:
+
+        def change(body: dict[str, Any]) -> Reply:
+            server.models = as_json({"data": [{**MODELS["data"][0], "root": "./other"}]})
+            return always_x(body)
+
+        server.otherwise = change
+        parts, error = handed(server, *map(prompt, range(3)))
+    assert isinstance(error, IntegrityError)
+    assert (parts[-1].void, len(parts[-1].keys)) == (True, 3)
 
 
 def test_tokens_that_are_told_are_read_here(tmp_path):
@@ -297,3 +368,20 @@ def test_a_prompt_that_is_read_in_part_ends_the_run(tmp_path):
         pytest.raises(UsageError, match="reads other tokens than it is sent: 3 of s/c-0, of which it counts 2"),
     ):
         answered(server, asked, tokenizer=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "hiccup", [as_json({}, 401), as_json({}, 402), Reply(body=b"<html>maintenance</html>", kind="text/html")]
+)
+def test_a_list_of_models_that_does_not_come_voids_no_answer(hiccup):
+    with scripted(otherwise=always_x) as server:
+
+        def change(body: dict[str, Any]) -> Reply:
+            server.models = hiccup
+            return always_x(body)
+
+        server.otherwise = change
+        parts, error = handed(server, *map(prompt, range(3)))
+    assert isinstance(error, UsageError)
+    assert not isinstance(error, IntegrityError)
+    assert [len(part.completions) for part in parts] == [1, 1, 1]

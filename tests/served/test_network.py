@@ -92,7 +92,7 @@ def test_a_server_that_is_not_there_is_told_by_host_and_port_and_nothing_of_ssl(
         (ConnectionResetError("reset"), "ReadError"),
     ],
 )
-def test_failures_have_the_names_that_recordings_hold(error, name):
+def test_failures_have_names_that_say_how_a_connection_failed(error, name):
     found = broken(error)
     assert isinstance(found, Broken)
     assert (found.name, found.tls) == (name, None)

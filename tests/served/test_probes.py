@@ -10,6 +10,7 @@ import pytest
 
 from qualgate.errors import Exit
 from qualgate.records import ArmSpec, Case, Probe, Prompt, Sampling, Served, UnitKey
+from qualgate.served import probes as questions
 from qualgate.served.asked import asked_of
 from qualgate.served.probes import Contradicted, probe
 from tests.served.scripted import Reply, Scripted, as_json, scripted, sound
@@ -17,7 +18,10 @@ from tests.served.scripted import Reply, Scripted, as_json, scripted, sound
 TOOLS = [{"type": "function", "function": {"name": "cancel", "parameters": {"type": "object"}}}]
 CHAT: dict[str, Any] = {"id": "c", "messages": [{"role": "user", "content": "Cancel A1."}], "tools": TOOLS}
 TEXT: dict[str, Any] = {"id": "c", "prompt": "p"}
-ALL = ("own answers", "tokens", "temperature", "seed", "max_tokens", "context", "stop", "tools", "log-probs")
+ALL = (
+    "own answers", "tokens", "temperature", "seed", "max_tokens", "context", "stop", "tools", "log-probs", "stream",
+    "model",
+)  # fmt: skip
 
 
 def found(server: Scripted, body: dict[str, Any] = CHAT, sampling: Sampling | None = None) -> dict[str, Probe]:
@@ -93,6 +97,26 @@ def test_what_no_answer_may_rest_on_ends_the_run(planted, said, monkeypatch):
     assert raised.value.exit == Exit.USAGE
 
 
+@pytest.mark.parametrize("wavers", [False, True])
+def test_thoughts_that_begin_alike_accuse_nobody(wavers):
+    """Wavering, the first question is answered together with others as the fourth is alone, as batches may have it."""
+    asked = itertools.count()
+
+    def thinking(body: dict[str, Any]) -> Reply:
+        text = body["messages"][-1]["content"]
+        if text not in questions.WORDED:
+            return sound(body)
+        at, together = questions.WORDED.index(text), next(asked) < len(questions.WORDED)
+        opening = "Hmm" if wavers and at == (0 if together else 3) else "Okay"
+        thought = f"{opening}, so I need to {'think again and ' * 50}write {text}"
+        message = {"role": "assistant", "content": " ".join(thought.split()[: body["max_tokens"]])}
+        usage = {"prompt_tokens": len(text.split()), "completion_tokens": body["max_tokens"]}
+        return as_json({"choices": [{"index": 0, "message": message, "finish_reason": "length"}], "usage": usage})
+
+    with scripted(probes=thinking) as server:
+        assert found(server)["own answers"].fault == ""
+
+
 def test_a_seed_that_is_ignored_matters_only_where_answers_are_drawn():
     assert faults(shown(seedless=True)) == set()
 
@@ -148,3 +172,17 @@ def test_one_that_does_not_answer_is_left_to_its_cases():
         probes = found(server)
     assert faults(probes) == {"probes"}
     assert "they were not made" in probes["probes"].fault
+
+
+def test_a_probe_without_an_answer_takes_no_other_away():
+    """Neither what ends the run nor what was shown."""
+
+    def broken(planted: dict[str, Any]) -> Any:
+        return lambda body: as_json({}, 500) if body["temperature"] > 0 else sound(body, **planted)
+
+    with scripted(probes=broken({"beyond": 3})) as server, pytest.raises(Contradicted):
+        found(server)
+    with scripted(probes=broken({})) as server:
+        probes = found(server)
+    assert {"own answers", "tokens", "max_tokens", "probes"} <= set(probes)
+    assert faults(probes) == {"probes"}

@@ -1,6 +1,6 @@
 """One contract for servers that other engines bring, on a CPU: `QUALGATE_SERVERS_VLLM=PYTHON pytest -m servers`.
 
-So SGLANG, QUALGATE (ours), LLAMACPP (a Python with `pip install xllamacpp gguf`); QUALGATE_SERVERS_TRANSFORMERS names
+So SGLANG, LLAMACPP (a Python with `pip install xllamacpp gguf`); QUALGATE_SERVERS_TRANSFORMERS names
 its program itself (docs/served.md). A server is up within a minute of an idle core, or some.
 """
 
@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from qualgate.bench.questions import MODEL, asked_of
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.errors import Exit
@@ -29,6 +28,7 @@ from qualgate.served.client import Client
 from qualgate.served.job import run_served
 from qualgate.served.launch import running
 from qualgate.served.probes import probe
+from tests.benchmarks.questions import MODEL, asked_of
 from tests.command_line import qualgate
 
 CASES = 12  # of each of two sets
@@ -80,11 +80,6 @@ SERVERS = {
     ),
     "llamacpp F32": Server(engine="llamacpp", command=LLAMACPP + "F32 {port}"),
     "llamacpp Q8_0": Server(engine="llamacpp", command=LLAMACPP + "Q8_0 {port}"),
-    "qualgate": Server(
-        engine="qualgate",
-        command="{program} -m qualgate serve {folder} --port {port} --name m --dtype float32",
-        listed=True,
-    ),
     "transformers": Server(  # by messages, which is all that it takes; it goes on behind a stop text
         engine="transformers",
         command="{program} serve --port {port} --device cpu --dtype float32",

@@ -1,27 +1,31 @@
-"""What real servers said is read: vLLM, llama.cpp, `transformers serve`, SGLang (`recorded/README.md`), told again."""
+"""What real servers sent is read: vLLM, llama.cpp, `transformers serve`, SGLang (`recorded/README.md`)."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from qualgate.errors import Exit
 from tests.command_line import qualgate
+from tests.served.retold import RECORDED, retold
 
-RECORDED = Path(__file__).parent / "recorded"
 IGNORED = ["temperature", "stop"]  # by `transformers serve`, which takes them and says nothing
 
 
-def told_again(name: str, folder: Path) -> dict:
+def ran_again(name: str, folder: Path) -> dict:
     for file in (*RECORDED.glob("*.jsonl"), RECORDED / "orders.yaml", RECORDED / "sums.yaml"):
         shutil.copy(file, folder)
-    shutil.copy(RECORDED / f"{name}.yaml", folder / "gate.yaml")
-    zipfile.ZipFile(RECORDED / f"{name}.zip").extractall(folder / "said")
-    done = qualgate("run", "gate.yaml", "--json", "--replay", "said", cwd=folder)
+    gate = yaml.safe_load((RECORDED / f"{name}.yaml").read_text())
+    with retold(name, "baseline") as baseline, retold(name, "fewer") as fewer:
+        # One request at a time: whether streams are doubted three times in a row must not depend on who is faster.
+        gate["baseline"] |= {"endpoint": baseline.address, "concurrency": 1}
+        gate["variants"]["fewer"] |= {"endpoint": fewer.address, "concurrency": 1}
+        (folder / "gate.yaml").write_text(yaml.safe_dump(gate))
+        done = qualgate("run", "gate.yaml", "--json", cwd=folder)
     assert done.returncode == Exit.UNDECIDED, done.stderr  # by three cases of each kind
     return json.loads(done.stdout)
 
@@ -41,7 +45,7 @@ def told_again(name: str, folder: Path) -> dict:
 def test_every_answer_of_a_real_server_is_read_whole(name, engine, cases, tokens, fewer_right, listed, tmp_path):
     """The baseline's are right: the model answers these cases so in process, too. listed: the log-probs of prompts, by
     which drift is read and answers begin as the baseline's."""
-    found = told_again(name, tmp_path)
+    found = ran_again(name, tmp_path)
     arms = {arm["name"]: arm for arm in found["arms"]}
     assert set(arms) == {"baseline", "fewer", "baseline@aa"}
     for arm in arms.values():

@@ -27,7 +27,7 @@ def by_the_standard(stream: bytes) -> list[bytes]:
     for line in lines:
         name, colon, value = line.partition(b":")
         if not line:
-            found += [b"\n".join(data)] if data else []
+            found += [b"\n".join(data)] if b"\n".join(data).strip() else []
             data = []
         elif name == b"data":
             data.append(value[1:] if colon and value[:1] == b" " else value)

@@ -14,6 +14,7 @@ from qualgate.stats.intervals import (
     binomial_lower,
     binomial_upper,
     bootstrap,
+    clustered_error,
     clustered_percentile,
     clustered_ratio,
     clustered_share,
@@ -35,6 +36,25 @@ def test_binomial_bounds_are_clopper_pearson(count: tuple[int, int]) -> None:
     oracle = stats.binomtest(successes, n).proportion_ci(0.9, method="exact")  # two-sided .9 = one-sided .95 each
     assert binomial_lower(successes, n) == pytest.approx(oracle.low, abs=1e-9)
     assert binomial_upper(successes, n) == pytest.approx(oracle.high, abs=1e-9)
+
+
+def test_clustered_error_of_singletons_is_the_usual_one_and_one_cluster_has_none() -> None:
+    values = np.random.default_rng(2).standard_normal(500)
+    assert clustered_error(values, np.arange(500)) == pytest.approx(values.std(ddof=1) / np.sqrt(500))
+    assert clustered_error(values, np.zeros(500)) is None
+
+
+def test_clustered_error_covers_the_mean_of_values_that_depend_on_each_other() -> None:
+    random, inside, naive = np.random.default_rng(0), 0, 0
+    clusters = np.repeat(np.arange(25), 50)
+    for _ in range(400):
+        values = np.repeat(random.gamma(4.0, 0.25, 25), 50) * random.gamma(4.0, 0.25, 25 * 50)  # mean 1
+        error = clustered_error(values, clusters)
+        assert error is not None
+        inside += abs(values.mean() - 1) <= stats.t.ppf(0.975, 24) * error
+        naive += abs(values.mean() - 1) <= 1.96 * values.std(ddof=1) / np.sqrt(len(values))
+    assert inside / 400 > 0.91  # 95 % less skewness's cost and three errors of 400 draws
+    assert naive / 400 < 0.6
 
 
 def test_mean_of_singletons_is_the_t_interval() -> None:

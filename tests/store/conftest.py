@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qualgate.records import Judgement
-from qualgate.store import decisions, judgements, leases, postgresql, queries, runs, submissions
+from qualgate.store import decisions, judgements, postgresql, queries, runs
 from qualgate.store.address import file_of
 from qualgate.store.database import Store, open_store
 from tests.postgresql import Server, server
@@ -118,24 +118,6 @@ def full_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 def filled(full_store: tuple[str, str], tmp_path: Path) -> tuple[str, str]:
     """A file with two runs, one of hostile texts, a decision and a judge's reply; and the first run's id."""
     return copy_of(full_store[0], tmp_path), full_store[1]
-
-
-class Clock:
-    """The store's, set by the test."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self, connection) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    found = Clock()
-    monkeypatch.setattr(leases, "clock", found)
-    monkeypatch.setattr(submissions, "clock", found)
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,16 @@ from sqlalchemy.exc import OperationalError
 
 from qualgate.errors import InfrastructureError, IntegrityError, StoreVersionError, UsageError
 from qualgate.gate.verdict import decide_plain
-from qualgate.store import archive, database, decisions, postgresql, queries, runs, sqlite
+from qualgate.store import database, decisions, postgresql, prune, queries, runs, sqlite
 from qualgate.store.address import file_of
-from qualgate.store.archived import EvidenceArchived
 from qualgate.store.copy import copy_store
 from qualgate.store.database import REVISIONS, Store, open_store, upgrade
+from qualgate.store.prunings import EvidencePruned
 from qualgate.store.queries.service import service_state
 from qualgate.store.roles import apply_roles
 from qualgate.store.schema import APPEND_ONLY
 from tests.store.made import make_plan, make_results, make_run
-from tests.store.test_lost_connections import a_decision, a_scoring, a_submission, cut_at, cut_once_committed
+from tests.store.test_lost_connections import a_decision, a_scoring, cut_at, cut_once_committed
 from tests.store.test_postgresql import as_role
 
 
@@ -264,7 +264,7 @@ def test_a_run_on_a_server_loses_nothing_though_its_connections_are_cut(on_serve
         connection.execute(text("update verdicts set word = 'approve'"))
 
 
-def test_a_server_keeps_roles_leases_and_copies_as_a_file_does(on_server, pg, no_pause, file, tmp_path):
+def test_a_server_keeps_roles_locks_and_copies_as_a_file_does(on_server, pg, no_pause, file, tmp_path):
     plan, store = make_plan(cases=2, wrong={"int8": 0.0}), on_server
     old, _ = make_run(store, plan), make_run(store, plan)
     before = runs.evidence(store, old, answers=True)
@@ -273,15 +273,11 @@ def test_a_server_keeps_roles_leases_and_copies_as_a_file_does(on_server, pg, no
         assert runs.evidence(copied, old, answers=True) == before
     apply_roles(store.url)
     with open_store(as_role(pg, store.url, "writer")) as writer:
-        archive.archive_run(writer, old, tmp_path)
         with pytest.raises(UsageError, match="permission denied for table scores"):
-            archive.prune_run(writer, old, tmp_path)
-        assert a_submission(writer, old) == (True, "queued")
+            prune.prune_run(writer, old)
         with writer.sole("a run"), pytest.raises(InfrastructureError, match="this very run"), store.sole("a run"):
             pass
-        archive.prune_run(store, old, tmp_path)
-        with pytest.raises(EvidenceArchived):
+        prune.prune_run(store, old)
+        with pytest.raises(EvidencePruned):
             runs.evidence(writer, old)
-        archive.restore_run(writer, old, tmp_path)
-        assert runs.evidence(writer, old, answers=True) == before
     assert service_state(store).runs == {"complete": 2}

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event, select, text
 
 from qualgate.errors import Exit, InfrastructureError, IntegrityError
-from qualgate.records import Lease, Submission, Verdict
-from qualgate.store import bulk, decisions, nights, postgresql, queries, runs, scorings, submissions
+from qualgate.records import Verdict
+from qualgate.store import bulk, decisions, nights, postgresql, queries, runs, scorings
 from qualgate.store.database import Store, open_store
 from qualgate.store.tables import scores
 from tests.postgresql import Server
@@ -17,7 +17,6 @@ from tests.store.made import make_plan, make_results, make_run
 
 pytestmark = pytest.mark.proof
 SMALL = make_plan(cases=2, wrong={"int8": 0.0})
-HANDED = Submission(owner="ana", name="gate.yaml", folder="/x", gate_file="", program="0", files={"/x/a": b"a"})
 
 
 @pytest.fixture
@@ -101,34 +100,16 @@ def a_verdict(store: Store, run_id: str) -> object:
         return connection.scalar(text("select count(*) from verdicts"))
 
 
-def a_submission(store: Store, run_id: str) -> object:
-    name = submissions.submit(store, HANDED)
-    return [one.id for one in submissions.states(store)] == [name], submissions.cancel(store, name, "ana").status
-
-
 @pytest.mark.parametrize(
     ("act", "once"),
-    [(a_night, 1), (a_delivery, [1, 1]), (a_scoring, (1, 1)), (a_decision, 1), (a_verdict, 2),
-     (a_submission, (True, "queued"))],
-)  # fmt: skip
+    [(a_night, 1), (a_delivery, [1, 1]), (a_scoring, (1, 1)), (a_decision, 1), (a_verdict, 2)],
+)
 @pytest.mark.parametrize("cut", [cut_once_committed, lambda store, pg: cut_at(store, pg, "INSERT INTO")])
 def test_what_is_written_over_a_connection_that_is_lost_is_there_once(store, pg, no_pause, act, once, cut):
     run_id = make_run(store, SMALL)
     lost = cut(store, pg)
     assert act(store, run_id) == once
     assert len(lost) == 1
-
-
-@pytest.mark.parametrize("cut", [cut_once_committed, lambda store, pg: cut_at(store, pg, "UPDATE submissions")])
-def test_a_submission_that_is_cancelled_over_a_connection_that_is_lost_was_not_cancelled_before(
-    store, pg, no_pause, cut
-):
-    name = submissions.submit(store, HANDED)
-    lost = cut(store, pg)
-    assert submissions.cancel(store, name, "ana").status == "queued"
-    assert len(lost) == 1
-    cut_at(store, pg, "SELECT submissions")
-    assert submissions.state(store, name).status == "cancelled"
 
 
 def test_rows_that_a_lost_connection_took_half_are_all_there_in_the_end(store, pg, no_pause, monkeypatch):
@@ -251,12 +232,3 @@ def test_a_server_that_has_no_connection_left_is_waited_for_as_one_that_is_away(
             runs.record(store, run_id, result, scored)
         assert runs.evidence(store, run_id).integrity == ()
     assert len(asked) == 3
-
-
-def test_a_run_of_a_pool_waits_for_the_server_from_its_beginning(crowded, monkeypatch):
-    url, allowed = crowded
-    open_store(url).close()
-    allowed(0)
-    monkeypatch.setattr(postgresql.persistently, "__defaults__", (lambda seconds: allowed(9),))
-    with open_store(url, lease=Lease("s", 1)) as store:
-        assert queries.count_runs(store) == 0

@@ -123,8 +123,8 @@ def test_nights_of_another_gate_over_the_same_models_are_not_compared_with_ones_
     assert {one.run_ids for one in queries.watched(store, ids[3])} == {(ids[0], ids[1], ids[3])}
     assert {one.run_ids for one in queries.watched(store, ids[4])} == {(ids[0], ids[2], ids[4])}
     with store.read() as connection:
-        newer, stay = superseded(connection), retention.in_force(connection, 2)
-    assert set(ids[1:]) <= set(stay), "the last two of each"
+        newer, stay = superseded(connection), retention.in_force(connection)
+    assert {ids[3], ids[4]} <= set(stay), "the last of each"
     assert {run: newer.get(run) for run in ids[1:]} == {ids[1]: ids[3], ids[2]: ids[4], ids[3]: None, ids[4]: None}
     add_night(store, replace(NIGHT, gate="search", run_id=ids[1], repeated=True, exit=0))
     assert {one.run_ids[-2:] for one in queries.watched(store, ids[4])} == {(ids[2], ids[4])}
@@ -136,7 +136,7 @@ def test_gate_files_that_are_run_by_hand_over_the_same_models_are_kept_apart_by_
            for name in ("", "support.yaml", "search.yaml", "support.yaml", "search.yaml")]  # fmt: skip
     assert {one.run_ids for one in queries.watched(store, ids[3])} == {(ids[0], ids[1], ids[3])}
     with store.read() as connection:
-        newer, stay = superseded(connection), retention.in_force(connection, 1)
+        newer, stay = superseded(connection), retention.in_force(connection)
     assert {run: newer.get(run) for run in ids[1:]} == {ids[1]: ids[3], ids[2]: ids[4], ids[3]: None, ids[4]: None}
     assert {ids[3], ids[4]} <= set(stay), "the last of each"
 

@@ -13,7 +13,7 @@ from sqlalchemy import event, select, text
 
 from qualgate.errors import IntegrityError, UsageError
 from qualgate.gate.verdict import decide_plain
-from qualgate.records import Generation, JobFailure, Policy, Rule, Served, Verdict
+from qualgate.records import Generation, JobFailure, Policy, Rule, Served, Spent, Verdict
 from qualgate.store import bulk, queries, runs, seal
 from qualgate.store.database import open_store
 from qualgate.store.tables import units
@@ -176,6 +176,29 @@ def test_a_failed_job_leaves_errors_that_are_tried_again_and_never_undo_answers(
     runs.record_failure(store, begun, JobFailure(index=0, arm="baseline", keys=keys, error="killed again"))
     assert {unit.status for unit in runs.evidence(store, begun).baseline.units} == {"done"}
     assert count(store, "select max(attempts) from units") == 2
+
+
+def test_void_answers_are_as_if_they_had_never_been_and_can_be_given_anew(store, begun):
+    result, scores = next(make_results(SMALL))
+    runs.record(store, begun, result, scores)
+    whole, void = runs.evidence(store, begun).baseline.units, result.keys[:2]
+    failure = JobFailure(index=0, arm="baseline", keys=void, error="it changed", part=True, void=True)
+    runs.record_failure(store, begun, failure)
+    found = {unit.key: unit for unit in runs.evidence(store, begun).baseline.units}
+    assert {(found[key].status, found[key].error) for key in void} == {("error", "it changed")}
+    assert count(store, "select count(*) from units where status != 'done' and text is not null") == 0
+    assert runs.begin(store, SMALL).done == {unit.key for unit in whole} - set(void)
+    other = replace(result, completions=tuple(replace(one, text=one.text + "!") for one in result.completions[:2]))
+    runs.record(store, begun, other, {key: scores[key] for key in void})
+    assert {unit.status for unit in runs.evidence(store, begun).baseline.units} == {"done"}
+
+
+def test_what_requests_came_to_is_stored_with_the_answers_that_they_brought(store, begun):
+    result, scores = next(make_results(SMALL))
+    spent = Spent(requests=1, prompt=2, answer=3)
+    part = replace(result, generation=Generation(tokens=3), part=True)
+    runs.record(store, begun, part, scores, spent)
+    assert queries.run_summary(store, begun).arms[0].footprint.spent == spent
 
 
 def test_a_run_that_is_resumed_is_not_answered_by_another_engine(store):

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event
 
 from qualgate.errors import IntegrityError
-from qualgate.store import archive, copy, loads, scorings, seals
+from qualgate.store import copy, loads, prune, scorings, seals
 from qualgate.store.database import open_store
 from tests.store.conftest import DATABASES, copy_of, new_url
 from tests.store.made import make_plan, make_run
@@ -44,7 +44,6 @@ def sealed(full_store, tmp_path_factory) -> str:
         loads.add(store, "gate.yaml", "version: 1\n", "f" * 64, 10, {})
         for before in (0, 1):
             scorings.add(store, run_id, before, turned(scorings.read(store, run_id), f"exact_match/{before + 2}"))
-        archive.archive_run(store, run_id, folder / "archive")
         assert list(seals.broken(store)) == []
     return url
 
@@ -57,7 +56,6 @@ def sealed(full_store, tmp_path_factory) -> str:
         ("update judgements set reply = 'A'", "what the judge replied"),
         ("update loads set exit = 0", "load "),
         ("update scores set value = 1 - value where scoring = 1", "the scores of scoring 1 "),
-        ("update archives set place = '/elsewhere'", "is archived is not what was recorded"),
     ],
 )
 def test_every_seal_that_does_not_hold_is_told(tmp_path, sealed, damage, said):
@@ -74,14 +72,20 @@ def test_a_store_whose_seals_do_not_hold_is_moved_as_it_is_and_that_is_told(tmp_
     assert run_id in broken
 
 
-@pytest.mark.parametrize("damage", ["update runs set gate_file = 'another'", "update arms set spec_json = '{}'"])
-def test_of_a_run_whose_answers_were_let_go_the_seals_that_are_left_are_told(tmp_path, file, damage):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update runs set gate_file = 'another'",
+        "update arms set spec_json = '{}'",
+        "update prunings set created_at = '2020'",
+    ],
+)
+def test_of_a_run_whose_answers_were_pruned_the_seals_that_are_left_are_told(tmp_path, file, damage):
     plan = make_plan(cases=2, wrong={"int8": 0.0})
     with open_store(file) as store:
         run_id = make_run(store, plan)
         make_run(store, plan)  # the newest of a gate file stays
-        archive.archive_run(store, run_id, tmp_path / "archive")
-        archive.prune_run(store, run_id, tmp_path / "archive")
+        prune.prune_run(store, run_id)
         assert list(seals.broken(store)) == []
         tamper(store, damage)
         assert any(line.startswith(f"run {run_id}: ") for line in seals.broken(store))

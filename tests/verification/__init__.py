@@ -4,7 +4,7 @@ say (`references`), does the sandbox hold (`escapes`), is a GPU kernel what it w
 the distribution that it has without speculation (`lossless`); are served arms judged by what they are (`served`);
 and what do engines of others cost that qualgate runs on (`service`)?
 
-`qualgate bench NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
+`python -m tests.benchmarks NAME` runs one of `PROOFS` in whole, `python -m tests.verification` slices of all of them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def run_of(name: str) -> Callable[..., dict[str, Any]]:
             from tests.verification.exactness.exact import run
         case "first-hour":
             from tests.verification.first_hour.first_hour import run
+        case "folders":
+            from tests.verification.references.folders import run
         case "lossless":
             from tests.verification.lossless.lossless import run
         case "quantize":

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.verification import PROOFS, run_of
-from tests.verification.references import scoring
+from tests.verification.references import folders, scoring
 from tests.verification.served import served
 from tests.verification.service import service
 from tests.verification.verdicts import decisions
 
-ELSEWHERE = {"deterministic", "gate_100k"}  # rows of the decisions that another benchmark measures
 WHOLE = {  # rows that are measured to the end: under a minute of one core
     "fail_closed.cases", "fail_closed.mutations", "fail_closed.score_files",
     "attacks.new", "attacks.legitimate", "defects.false_approve", "defects.false_block",
     "bfcl_mutations", "bfcl_fuzz", "tokens", "let_through",
-    "reasoning", "choice", "contains", "readings", "dialects",
+    "reasoning", "choice", "contains", "readings", "dialects", "folders.edited",
 }  # fmt: skip
 
 
@@ -65,10 +64,11 @@ def slices() -> Iterator[Slice]:
     for name in alone:
         yield Slice(proof=name, rows=tuple(PROOFS[name].goals))
     for rows in (part.ids for part in decisions.PARTS):
-        if not ELSEWHERE.intersection(rows):
-            yield Slice(proof="decisions", rows=rows)
+        yield Slice(proof="decisions", rows=rows)
     for _, rows in scoring.PARTS:
         yield Slice(proof="scoring", rows=rows)
+    for _, rows in folders.PARTS:
+        yield Slice(proof="folders", rows=rows)
     for _, rows in service.PARTS:
         yield Slice(proof="service", rows=rows)
     for _, rows in served.PARTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qualgate.bench.shape import Benchmark
+from tests.benchmarks.shape import Benchmark
 
 SANDBOX = {
     "escape.1": "every outcome of S1-S17 as required, one sandbox at a time",
@@ -16,11 +16,6 @@ SANDBOX = {
     "humaneval.reference": "every reference solution passes",
     "humaneval.broken": "every solution that returns something else fails, mutants as when run beside their tests",
     "mbpp.reference": "every reference solution passes",
-}
-STORED = {
-    "drift.llama34": "all 34 values as the reference prints them, every line of every seeded set",
-    "drift.bytes": "<= 1/50 of llama.cpp's logits file, reference model and 128,256 tokens",
-    "drift.certified": "certified KL error <= 1e-4 nats at every position, int8 and int4, and the truth within it",
 }
 
 DECISIONS = Benchmark(
@@ -71,8 +66,6 @@ DECISIONS = Benchmark(
         "nights": "1,000 years of nights: P(any false alarm of a model) <= alpha a year, <= 1 a year where each month "
         "changes answers for good; a 3-point fall told within 4 nights, power .9; as an oracle tells",
         "aa.block_rate": "P(block) of the baseline against itself <= alpha, exact",
-        "deterministic": "100 of 100: other worker order, hash seed, locale, time zone, thread count; same bytes",
-        "gate_100k": "< 5 s and < 500 MB over 100,000 stored scores",
     },
     in_parts=True,
 )
@@ -106,11 +99,14 @@ SCORING = Benchmark(
         "verdicts with and without the thought equal",
         "choice": ">= 99.9 % of answers in 41 styles: lm-eval's and MMLU-Pro's filters as theirs, ours as meant",
         "contains": "2,000 made pairs as lm-eval's `contains` and inspect's `includes` judge them, or parted as listed",
-        "readings": "2,000 answers read as by one who had not seen our scorers: 0 wrong approvals, >= 99 % agreed",
+        "readings": "4,000 choices, numbers, formulas, programs, patterns, thoughts, judges' replies and unfinished "
+        "answers, read as by one who had not seen our scorers: 0 wrong approvals, >= 99 % agreed",
         "judge": "scripted judges: planted tastes for place, length, format all named, of a fair one <= alpha; "
         "6 useless ones never believed, P(believed at its floor) <= alpha; style approves and blocks <= alpha",
-        "dialects": ">= 95 % of >= 1,000 strings for 51 dialects read in `served` as vLLM's parsers read them, for 24 "
-        "as SGLang's do; strictly none otherwise, but for kinds that are listed; pieces = whole on all",
+        "dialects": ">= 1,000 strings for 51 dialects: strictly none otherwise than vLLM's parsers read them, but for "
+        "kinds that are listed; pieces = whole on all",
+        "parsers.vllm": "100 % of the recorded strings read by vLLM's parsers in the sandbox as its server read them",
+        "parsers.sglang": "100 % of the recorded strings read by SGLang's parsers in the sandbox as its server did",
         "math": ">= 99.5 % of 5,120 made pairs as math-verify judges them; where both are known to part, as listed",
         "math_hostile": "0 hangs over 5 s, 0 crashes, 0 right: 10,000 hostile expressions",
         "math_speed": ">= 2,000 plain answers/s on one core",
@@ -119,8 +115,7 @@ SCORING = Benchmark(
         "schema_speed": ">= 50,000 schema checks/s on one core",
         "lm_eval_speed": ">= 5x lm-eval's scoring of the same log",
     }
-    | SANDBOX
-    | STORED,
+    | SANDBOX,
     in_parts=True,
 )
 
@@ -186,7 +181,7 @@ LOSSLESS = Benchmark(
     about="speculation leaves the distribution of answers as it is: every rule enumerated, mutants, the engine's draws",
     goals={
         "lossless.by_rounds": "total variation <= 1e-12: every lossless rule x everyone who drafts (models of 1 to 3 "
-        "levels, texts, heads of 4 layouts), drawn and one-hot, temperature 1 and 0, under a constraint too",
+        "levels, texts, an EAGLE-3 head), drawn and one-hot, temperature 1 and 0, under a constraint too",
         "lossless.at_once": "total variation <= 1e-12 of whole answers by a run's keys; no number is drawn twice",
         "lossless.known_mutants": "11 of 11 wrong ways to speculate that are known from the field are found",
         "lossless.code_mutants": ">= 10 changes of single lines of the code that runs, or of its keys: all found",
@@ -229,10 +224,8 @@ SERVICE = Benchmark(
         "writers": "16 processes x 100,000 results into one store, of either kind: 0 errors, p99 wait < 200 ms",
         "pages": "any query of the dashboard and of a report < 100 ms with 5 million units, in a store of either kind",
         "resume": "killed at 99 % of 20,000 units: <= 1 % generated again, its next answer stored in < 5 s, none lost",
-        "kills": "R1-R5, R7, R8, R11, R13, R14 over files, PostgreSQL and Ray, 200 workers, 20 coordinators, 20 "
-        "writers, 5 seeds: 0 answers lost, 0 doubled, the same bytes of the report",
-        "migrations": "from every released revision, files and PostgreSQL, >= 100,000 rows, killed midway: each row "
-        "and seal as it was",
+        "kills": "R1, R2, R4, R5, R7, R8, R11, R13, R14 over files, PostgreSQL and Ray, 200 workers, 20 coordinators, "
+        "5 seeds: 0 answers lost, 0 doubled, the same bytes of the report",
         "scale": "64 nodes x 8 devices, modelled times, losses and stragglers, the real pool and store: 10,000,000 "
         "units in <= the ideal time / .90",
         "overhead.ray": "Ray on one node <= 10 % over the local pool, from the first outcome to the last",
@@ -248,14 +241,32 @@ FIRST_HOUR = Benchmark(
     },
 )
 
+FOLDERS = Benchmark(
+    name="folders",
+    about="model folders whose files contradict each other, or that servers read differently",
+    goals={
+        "folders.edited": ">= 150 folders of >= 12 formats, one fault each: 0 approved where a server would compute or "
+        "show something else than was judged; >= 95 % refused, blocked or told with the true cause",
+        "folders.sound": ">= 60 sound folders, made by the real libraries and by all their options: 0 refused",
+        "folders.mutate": "5,000 random single edits of sound folders: 0 silent, 0 tracebacks; refused by name, or "
+        "judged as every server reads it",
+    },
+    in_parts=True,
+)
+
 SERVED = Benchmark(
     name="served",
     about="arms that are served: faults of servers and of the wire, what lists and drafts prove, what the client costs",
     goals={
-        "chaos": ">= 60 misbehaviours of servers and the wire, each for a while and for good: 0 answers lost, doubled "
-        "or wrong",
+        "chaos": ">= 60 misbehaviours of servers and the wire, each for a while and for good, and >= 120 forms of "
+        "right answers and outages, alone and in pairs: 0 answers lost, doubled or wrong, each lasting fault named, "
+        "<= 1.2 requests a case but for retries",
+        "killed": "200 moments of a run of 300 cases, signal 9, a file and PostgreSQL: every answer that was received "
+        "is stored, 0 asked again, answers and verdict as undisturbed",
         "faults": "12 faults planted before our own server, in 5 models each: >= 95 % caught and named; 100 sound "
         "pairs: 0 accused, blocked <= alpha",
+        "identity": ">= 40 ways to be answered by another (caches, routers, fallbacks), by whole runs: 0 approved in "
+        "silence; >= 40 honest names, ids and times: 0 refused",
         "client": ">= 3,000 requests a core a second, or >= 0.8 x the best bare client; added p99 <= 2 ms; 10,000 "
         "streams open at once in <= 2 GiB",
         "verdict.same": "2,800 shipped cases of the baseline and an int4 through our own server: each answer as in "
@@ -279,6 +290,7 @@ PROOFS = {
         DETERMINISM_REPORT,
         EXACT,
         FIRST_HOUR,
+        FOLDERS,
         LOSSLESS,
         QUANTIZE,
         SCORING,

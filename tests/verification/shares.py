@@ -29,11 +29,10 @@ SHARES: dict[str, Share] = {
         slices=("decisions", "determinism-report"),
     ),
     "scoring": Share(
-        rooms=("scoring", "sandbox", "drift", "evalsets", "qualgate_evalsets", "plugins"),
+        rooms=("scoring", "sandbox", "evalsets", "qualgate_evalsets", "plugins"),
         tests=(
             "scoring",
             "sandbox",
-            "drift",
             "evalsets",
             "evalsets_shipped",
             "verification/references",
@@ -47,17 +46,17 @@ SHARES: dict[str, Share] = {
         slices=("architectures", "combinations", "exact", "lossless", "served-arithmetic"),
     ),
     "kernels": Share(
-        rooms=("qualgate_kernels", "quant", "quantize", "bench"),
+        rooms=("qualgate_kernels", "quant", "quantize"),
         tests=(
             "kernels",
             "quant",
             "quantize",
-            "bench",
+            "benchmarks",
             "interop",
             "verification/machine_code",
             "verification/methods",
         ),
-        slices=("quantize", "static"),
+        slices=("folders", "quantize", "static"),
     ),
     "served": Share(
         rooms=("served", "load"),

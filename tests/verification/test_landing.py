@@ -9,6 +9,7 @@ import pytest
 
 from tests.house.rooms import ALLOWED
 from tests.verification import PROOFS, landing
+from tests.verification.__main__ import Slice
 from tests.verification.shares import EVERYTHING, SHARES, share_in_turn, share_of, shares_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,15 @@ def test_every_proof_of_the_command_is_in_one_share():
 )
 def test_a_landing_runs_the_shares_of_the_rooms_that_it_changed(changed, shares):
     assert shares_of(changed) == shares
+
+
+def test_what_a_slow_machine_does_not_reach_is_another_one_each_day():
+    covered = [Slice(proof="gate", rows=(str(number),)) for number in range(60)]
+    days = [landing.in_turn(covered, (), date(2026, 11, 28) + timedelta(days=number)) for number in range(8)]
+    assert all(sorted(day, key=str) == sorted(covered, key=str) for day in days)
+    assert {str(one) for day in days for one in day[:20]} == set(map(str, covered))
+    assert landing.in_turn(covered, [str(covered[7])], date(2026, 11, 28))[0] == covered[7]
+    assert landing.hold_before(covered[0], 0.0) is None
 
 
 def test_files_that_everything_stands_on_are_there():

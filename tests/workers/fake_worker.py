@@ -6,11 +6,13 @@ import os
 import signal
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Event
 
 from qualgate.records import ArmFootprint, ArmIdentity, Completion, Job, JobFailure, JobResult
-from qualgate.workers.unit import READY, Refused, WorkerSettings
+from qualgate.workers.unit import READY, STORED, Refused, Rest, WorkerSettings
 
 IDENTITY = ArmIdentity(weights="w", config="c", tokenizer="t", template="p", sampling="s", engine="e")
 FOOTPRINT = ArmFootprint(bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=0, effective_bits=16.0)
@@ -55,6 +57,17 @@ def answering(pipe: Connection, settings: WorkerSettings) -> None:
         elif not job.timed:
             assert Path(job.artifact).is_file(), "a variant's job ran before its baseline's"
         pipe.send(result_of(job))
+
+
+def answering_in_parts(pipe: Connection, settings: WorkerSettings) -> None:
+    """Hands back each answer alone, and waits until it is stored; the first worker dies behind its second."""
+    for job in received(pipe):
+        for number, prompt in enumerate(job.prompts):
+            pipe.send(replace(result_of(replace(job, prompts=(prompt,))), part=True))
+            assert pipe.recv() == STORED
+            if number == 1 and first_time(settings, "died"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(result_of(replace(job, prompts=())))
 
 
 def dying_once(pipe: Connection, settings: WorkerSettings) -> None:
@@ -119,6 +132,14 @@ def hanging_always(pipe: Connection, settings: WorkerSettings) -> None:
     for job in received(pipe):
         if job.index == 2:
             signal.pause()
+        pipe.send(result_of(job))
+
+
+def left_alone(pipe: Connection, settings: WorkerSettings) -> None:
+    """Says before each job that its server wants to be left alone for a minute, and is silent for some seconds."""
+    for job in received(pipe):
+        pipe.send(Rest(60.0, f"job {job.index} waits"))
+        Event().wait(3 * settings.job_seconds)
         pipe.send(result_of(job))
 
 

@@ -99,6 +99,13 @@ def test_every_job_is_answered_once_and_variants_wait_for_their_baseline(tmp_pat
     assert units(outcomes) == every_unit(tmp_path)
 
 
+def test_what_a_worker_handed_back_before_it_died_is_not_asked_again(tmp_path):
+    every = [replace(job, artifact="") for job in jobs(tmp_path)]
+    outcomes = run(tmp_path, fake_worker.answering_in_parts, every=every)
+    assert (tmp_path / "died").exists()
+    assert units(outcomes) == every_unit(tmp_path)
+
+
 @pytest.mark.parametrize("body", [fake_worker.dying_once, fake_worker.dying_in_mid_answer])
 def test_a_worker_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(tmp_path, body):
     outcomes = run(tmp_path, body)
@@ -143,6 +150,15 @@ def test_a_job_on_which_every_worker_hangs_becomes_a_failure_that_names_the_time
     outcomes = run(tmp_path, fake_worker.hanging_always, job_seconds=4)
     assert failed(outcomes) == {("a", 2), ("b", 2), ("baseline", 2)}
     assert "no answer within 4 s: workers.job_timeout" in next(o.error for o in outcomes if isinstance(o, JobFailure))
+
+
+@pytest.mark.proof
+def test_what_a_server_is_left_alone_for_is_not_the_jobs_time_and_is_told(tmp_path):
+    lines: list[str] = []
+    [first, *_] = jobs(tmp_path)
+    outcomes = run(tmp_path, fake_worker.left_alone, 1, [first], job_seconds=2, tell=lines.append)
+    assert [type(one) for one in outcomes] == [JobResult]
+    assert lines == [f"job {first.index} waits"]
 
 
 COORDINATOR = """

@@ -40,15 +40,12 @@ def paths() -> tuple[str, ...]:
     return () if isinstance(library, str) else library.paths
 
 
-def prepare(packed: PackedWeight, *, halves: bool = False) -> Prepared:
-    """The weight in the kernels' layout. Unsupported (a ValueError) says why the torch twin has to serve instead.
-
-    halves: integer codes of 8 bits lie so that a weight of 4 bits may read half of them (`halves.upper_half`).
-    """
+def prepare(packed: PackedWeight) -> Prepared:
+    """The weight in the kernels' layout. Unsupported (a ValueError) says why the torch twin has to serve instead."""
     library = load()
     if isinstance(library, str):
         raise Unsupported(library)
-    return arrange(packed, halves=halves)
+    return arrange(packed)
 
 
 def matmul(

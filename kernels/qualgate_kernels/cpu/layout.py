@@ -6,7 +6,6 @@ PackedWeight back to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,7 +20,6 @@ SCALE_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.uint
 # bits → the planes codes are cut in, lowest first, and the pairs of in_features a unit holds: its vectors are full.
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
 PAIRS = {2: 8, 3: 16, 4: 4, 5: 16, 6: 8, 8: 2}
-HALVES_UNIT = 2 * PAIRS[4]  # in_features of a unit of codes in halves
 MOST_PADDING = 2.0  # times the codes; beyond it (groups of a few weights) the torch twin serves
 AT_ONCE = 2**22  # codes rearranged at a time, which bounds the memory of it
 
@@ -37,7 +35,6 @@ class Prepared:
     codes: uint8, scales: SCALE_KINDS [blocks, groups, 64], zero_points: uint8 and offsets: float32 like scales,
     gather: int32 [segments * segment], the in_feature at each place or -1; None: as they lie
     segment: in_features summed before the scale is applied; per_group: segments of a group
-    halves: codes of 8 bits lie in two halves, the upper 4 bits of all before the lower 4 (`halves.upper_half`)
     """
 
     rest: PackedWeight
@@ -49,7 +46,6 @@ class Prepared:
     segment: int
     segments: int
     per_group: int
-    halves: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -63,11 +59,8 @@ class Prepared:
         return sum(tensor.nbytes for tensor in read if tensor is not None)
 
 
-def arrange(packed: PackedWeight, *, halves: bool = False) -> Prepared:
-    """Lay a weight out (on the CPU). Unsupported names what the kernels do not cover.
-
-    halves: integer codes of 8 bits in halves; products have the same bits, and others are laid out as without it.
-    """
+def arrange(packed: PackedWeight) -> Prepared:
+    """Lay a weight out (on the CPU). Unsupported names what the kernels do not cover."""
     if packed.codes.device.type != "cpu":
         raise Unsupported(f"the CPU kernels take weights on the CPU, this one is on {packed.codes.device}")
     if packed.code not in CODES or packed.bits not in PAIRS:
@@ -80,25 +73,21 @@ def arrange(packed: PackedWeight, *, halves: bool = False) -> Prepared:
     segments = packed.groups * per_group
     if segments * segment > MOST_PADDING * columns + SEGMENT_MAX:
         raise Unsupported(f"{packed.format}: groups of {longest} would be padded to {per_group * segment} in_features")
-    halves = halves and (packed.code, packed.bits) == ("int", 8)
-    wide = -(-segment // HALVES_UNIT) * HALVES_UNIT if halves else segment  # sums end where they end without halves
-    gather = torch.full((packed.groups, per_group, wide), -1, dtype=torch.int32)
+    gather = torch.full((packed.groups, per_group * segment), -1, dtype=torch.int32)
     for group, members in enumerate(places):
-        for at, part in enumerate(members.split(segment)):
-            gather[group, at, : len(part)] = part
+        gather[group, : len(members)] = members
     gather = gather.flatten()
     zero_points = _zero_points(packed)
     return Prepared(
         rest=replace(packed, codes=packed.codes.to("meta")),
-        codes=_arranged(packed, gather, halves),
+        codes=_arranged(packed, gather),
         scales=_blocks(_scales(packed), packed, padding=1 if packed.scales.dtype == torch.uint8 else 0),
         zero_points=None if zero_points is None else _blocks(zero_points, packed, padding=0),
         offsets=None if packed.offsets is None else _blocks(packed.offsets.float(), packed, padding=0),
         gather=None if torch.equal(gather, torch.arange(columns, dtype=torch.int32)) else gather,
-        segment=wide,
+        segment=segment,
         segments=segments,
         per_group=per_group,
-        halves=halves,
     )
 
 
@@ -112,23 +101,10 @@ def restore(prepared: Prepared) -> PackedWeight:
     taken = slice(None) if gather is None else gather >= 0
     to = slice(None) if gather is None else gather[taken].long()
     for first, last in _slices(blocks, prepared.segments * prepared.segment):
-        if prepared.halves:
-            upper, lower = (_unwoven(half[first:last], 4) for half in prepared.codes.view(2, blocks, -1))
-            found = upper << 4 | lower
-        else:
-            found = _unwoven(prepared.codes.view(blocks, -1)[first:last], rest.bits)
+        found = _unwoven(prepared.codes.view(blocks, -1)[first:last], rest.bits)
         here = codes[first * BLOCK : last * BLOCK]
         here[:, to] = found[: here.shape[0], taken]
     return replace(rest, codes=pack_codes(codes, rest.bits))
-
-
-def lower_halves(prepared: Prepared) -> Iterator[torch.Tensor]:
-    """Of codes that lie in halves the lower ones, zero where padded: uint8 [rows, places], some blocks of 64 rows at a
-    time."""
-    places = prepared.segments * prepared.segment
-    lower = prepared.codes.view(2, -1, places * BLOCK // 2)[1]
-    for first, last in _slices(len(lower), places):
-        yield _unwoven(lower[first:last], 4)
 
 
 def _places(packed: PackedWeight) -> tuple[list[torch.Tensor], int]:
@@ -148,11 +124,7 @@ def _scales(packed: PackedWeight) -> torch.Tensor:
     exponents = packed.scales.dtype == torch.uint8 and packed.tensor_scale is None
     if exponents and bool(((packed.scales > 0) & (packed.scales < 255)).all()):  # 0 is subnormal, 255 NaN
         return packed.scales
-    return narrowest(scales_float(packed))
-
-
-def narrowest(exact: torch.Tensor) -> torch.Tensor:
-    """These float32 numbers in a narrower kind of SCALE_KINDS, where one holds them."""
+    exact = scales_float(packed)
     for narrow in (torch.bfloat16, torch.float16):
         if torch.equal(exact.to(narrow).float(), exact):
             return exact.to(narrow)
@@ -177,12 +149,11 @@ def _blocks(per_scale: torch.Tensor, packed: PackedWeight, padding: int) -> torc
     return padded.view(-1, BLOCK, packed.groups).transpose(1, 2).contiguous()
 
 
-def _arranged(packed: PackedWeight, gather: torch.Tensor, halves: bool) -> torch.Tensor:
+def _arranged(packed: PackedWeight, gather: torch.Tensor) -> torch.Tensor:
     rows, columns = packed.shape
-    blocks, bits = -(-rows // BLOCK), 4 if halves else packed.bits
+    blocks = -(-rows // BLOCK)
     places, padded = gather.clamp(min=0).long(), gather < 0
-    each = len(gather) // (2 * PAIRS[bits]) * _vectors(bits) * BLOCK * 4
-    arranged = zeros((1 + halves, blocks, each), torch.uint8)
+    arranged = zeros((blocks, len(gather) // (2 * PAIRS[packed.bits]) * _vectors(packed.bits) * BLOCK * 4), torch.uint8)
     for first, last in _slices(blocks, max(len(gather), columns)):
         codes = unpack_codes(packed.codes[first * BLOCK : last * BLOCK], packed.bits, columns)
         if packed.code in ("e4m3", "e5m2"):
@@ -190,8 +161,7 @@ def _arranged(packed: PackedWeight, gather: torch.Tensor, halves: bool) -> torch
         codes = codes[:, places]
         codes[:, padded] = 0
         codes = torch.nn.functional.pad(codes, (0, 0, 0, (last - first) * BLOCK - codes.shape[0]))
-        for half, part in zip(arranged, (codes >> 4, codes & 15) if halves else (codes,), strict=True):
-            half[first:last] = _woven(part, bits).view(last - first, -1)
+        arranged[first:last] = _woven(codes, packed.bits).view(last - first, -1)
     return arranged.flatten()
 
 

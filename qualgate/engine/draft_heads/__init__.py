@@ -1,1 +1,1 @@
-"""Draft heads: small layers that draft from what enters their target's output head, made by `qualgate draft train`."""
+"""Draft heads: small layers that draft from the states of their target: EAGLE-3, and the target's own (MTP)."""

@@ -19,7 +19,7 @@ from qualgate.quant.shards import TensorEntry
 
 SAID = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")  # how many there are, as configs say it
 EMBEDDING, HEAD = "embed_tokens.weight", "shared_head.head.weight"  # copies that some files hold
-_OTHERWISE = "`qualgate draft train` makes a head for it, and `draft: {quantize: mxfp4}` needs none."
+OTHERWISE = "Draft by `quantize` instead: `draft: {quantize: mxfp4}`."
 _AGAIN = "Fetch this checkpoint again; a library that saved it anew may have left these layers out."
 
 
@@ -86,7 +86,7 @@ def layer_ahead(folder: ModelFolder) -> Ahead:
             return found
     raise UsageError(
         f"{folder.path}: `head: own` drafts by a layer that the model has for further tokens (MTP), and its files hold "
-        f"none{_although(text)}: no `layers.{layers}.eh_proj`, `mtp.fc` or `mtp_layers.0.input_proj`. {_OTHERWISE}"
+        f"none{_although(text)}: no `layers.{layers}.eh_proj`, `mtp.fc` or `mtp_layers.0.input_proj`. {OTHERWISE}"
     )
 
 
@@ -113,7 +113,7 @@ def _check_count(folder: ModelFolder, layout: AheadLayout, first: int, text: Map
     if there > 1:
         raise NotInThisVersion(
             f"{folder.path}: {there} layers for further tokens (MTP), one for each place of a draft, and this version "
-            f"drafts by a model that has one. {_OTHERWISE}"
+            f"drafts by a model that has one. {OTHERWISE}"
         )
 
 
@@ -122,7 +122,7 @@ def _check_floats(folder: ModelFolder, found: Ahead) -> None:
         if entry.dtype not in FLOATS:
             raise NotInThisVersion(
                 f"{folder.path}: its layer for further tokens (MTP) is quantized ({found.prefix}{name} holds "
-                f"{entry.dtype}), and in this version such a layer drafts as floats alone. {_OTHERWISE}"
+                f"{entry.dtype}), and in this version such a layer drafts as floats alone. {OTHERWISE}"
             )
 
 

@@ -19,8 +19,8 @@ from torch import nn
 from qualgate.engine import attention, dense
 from qualgate.engine.attention import KeysValues, attending
 from qualgate.engine.batch import Batch
-from qualgate.engine.draft_heads.ahead import EMBEDDING, HEAD, Ahead, AheadLayout
-from qualgate.engine.draft_heads.layer import check_tensors
+from qualgate.engine.draft_heads.ahead import EMBEDDING, HEAD, OTHERWISE, Ahead, AheadLayout
+from qualgate.engine.draft_heads.tensors import check_tensors
 from qualgate.engine.head import After, OutputHead, finished
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 
@@ -66,9 +66,7 @@ class OwnHead:
 
 
 class AheadLayer:
-    """As `HeadLayer`. numbers: that it holds; head, embed: its own, None where they are its target's."""
-
-    masks: torch.Tensor | None = None
+    """As `Eagle3Layer`. numbers: that it holds; head, embed: its own, None where they are its target's."""
 
     def __init__(self, ahead: Ahead, model: PreTrainedModel, dtype: torch.dtype, where: str) -> None:
         """dtype: of its weights, as the target's are. UsageError for tensors that are not its class's, NotInThisVersion
@@ -95,10 +93,10 @@ class AheadLayer:
         if reason := dense.lay_out(self._parts):
             raise _unbuilt(where, model, reason)
         head, self.head, self.embed = OutputHead(model), None, None
-        if HEAD in own and not _same(own[HEAD].to(dtype), head.tensors["weight"] if head.plain else None):
+        if HEAD in own and not same(own[HEAD].to(dtype), head.tensors["weight"] if head.plain else None):
             self.head, self.numbers = OwnHead(own[HEAD].to(dtype), head.after), self.numbers + own[HEAD].numel()
         embed: Any = model.get_input_embeddings()
-        if EMBEDDING in own and not _same(own[EMBEDDING].to(dtype), embed.weight):
+        if EMBEDDING in own and not same(own[EMBEDDING].to(dtype), embed.weight):
             self.embed = dense.DenseEmbedding(own[EMBEDDING].to(dtype))
             self.numbers += own[EMBEDDING].numel()
 
@@ -112,7 +110,7 @@ class AheadLayer:
         return self._parts.joins(torch.cat(both[::-1] if self._state_first else both, -1))
 
     def forward(self, x: torch.Tensor, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
-        """See `HeadLayer.forward`."""
+        """See `Eagle3Layer.forward`; x: [rows, width]."""
         positions = batch.positions[None]
         with attending(batch, states, threads):
             found = self._parts.layer(
@@ -197,12 +195,13 @@ def _read(ahead: Ahead, where: str) -> dict[str, torch.Tensor]:
     return found
 
 
-def _same(ours: torch.Tensor, theirs: torch.Tensor | None) -> bool:
+def same(ours: torch.Tensor, theirs: torch.Tensor | None) -> bool:
+    """Whether both hold the same numbers, each in its own dtype."""
     return theirs is not None and ours.shape == theirs.shape and torch.equal(ours.float(), theirs.float())
 
 
 def _unbuilt(where: str, model: PreTrainedModel, why: str) -> NotInThisVersion:
     return NotInThisVersion(
         f"{where}: its layer for further tokens (MTP) is made as those of {type(model).__name__}, and does not "
-        f"draft by itself in this version: {why}. `qualgate draft train` makes a head for it."
+        f"draft by itself in this version: {why}. {OTHERWISE}"
     )

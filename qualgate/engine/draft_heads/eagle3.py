@@ -1,8 +1,9 @@
 """The layer of an EAGLE-3 head as its authors publish it (2503.01840, section 3.1, and their released `cnets.py`).
 
-Residual streams behind three of the target's layers become one state by `fc`. The layer's attention reads that state
-beside the token's embedding, each through a norm of its own; its output goes on unnormed, and through a last norm and
-an output head over fewer tokens, which `d2t` maps to the target's.
+Residual streams behind some of the target's layers, three as a rule, become one state by `fc`. The layer's attention
+reads that state beside the token's embedding, each through a norm of its own; its output goes on unnormed, and through
+a last norm and an output head over fewer tokens, which `d2t` maps to the target's. What `Eagle3Form` names is done as
+the library `speculators` does it (its release 0.9).
 """
 
 from __future__ import annotations
@@ -17,20 +18,25 @@ from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import Batch
 from qualgate.engine.dense import head_of
 from qualgate.engine.draft_heads.folder import HeadShape
+from qualgate.engine.draft_heads.published import Eagle3Form
 from qualgate_kernels.cpu import paged
 from qualgate_kernels.paged import Seen
 
 NEVER = -1e30  # the logit of a token that the head has not
+PLAIN = Eagle3Form()
 
 Tensors = Mapping[str, torch.Tensor]
 
 
-def eagle3_tensors(shape: HeadShape, drafted: int) -> dict[str, tuple[int, ...]]:
+def eagle3_tensors(shape: HeadShape, drafted: int, form: Eagle3Form = PLAIN) -> dict[str, tuple[int, ...]]:
     """Names and shapes, "midlayer." left out. drafted: tokens that the head's own output head has."""
-    width, inner = shape.width, shape.inner
+    width, inner, taps = shape.width, shape.inner, form.taps
     heads, kept = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return {
-        "fc.weight": (width, 3 * width),
+        **({"input_norm.weight": (taps * width,)} if form.norm_before_fc else {}),
+        **({f"fc_norm.{tap}.weight": (width,) for tap in range(taps)} if form.fc_norm else {}),
+        **({f"self_attn.{name}_norm.weight": (shape.head_dim,) for name in "qk"} if form.head_norms else {}),
+        "fc.weight": (width, taps * width),
         "hidden_norm.weight": (width,),
         "input_layernorm.weight": (width,),
         "self_attn.q_proj.weight": (heads, 2 * width),
@@ -47,42 +53,52 @@ def eagle3_tensors(shape: HeadShape, drafted: int) -> dict[str, tuple[int, ...]]
 
 
 class Eagle3Layer:
-    """As `HeadLayer`, by kernels for its products and its attention."""
+    """A head's layer, by kernels for its products and its attention. A row's bits are its own."""
 
-    masks: torch.Tensor | None = None
-
-    def __init__(self, tensors: Tensors, shape: HeadShape, turned: Callable[[torch.Tensor], Any]) -> None:
+    def __init__(
+        self, tensors: Tensors, shape: HeadShape, turned: Callable[[torch.Tensor], Any], form: Eagle3Form = PLAIN
+    ) -> None:
         """turned: int64 [rows] → cosines and sines, float32 [rows, head_dim], of positions."""
-        self.shape, self._angles = shape, turned
+        self.shape, self._angles, self._form = shape, turned, form
         self._norms = {name: one.float() for name, one in tensors.items() if one.dim() == 1 and name != "d2t"}
         self._fc = _linear(tensors, "fc")
         self._heads = _linear(tensors, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         self._out, self._down = _linear(tensors, "self_attn.o_proj"), _linear(tensors, "mlp.down_proj")
         self._gates = _linear(tensors, "mlp.gate_proj", "mlp.up_proj")
-        self._seen = Seen(scale=shape.head_dim**-0.5, soft_cap=0.0, window=0, sinks=None)
+        self._seen = Seen(scale=shape.head_dim**-0.5, soft_cap=0.0, window=form.window, sinks=None)
 
     def entered(self, states: torch.Tensor) -> torch.Tensor:
-        """float32 [rows, 3 width], what the target's layers left → [rows, width]."""
+        """float32 [rows, taps * width], what the target's layers left → [rows, width]."""
+        if self._form.norm_before_fc:
+            states = self._normed(states, "input_norm")
+        if self._form.fc_norm:
+            parts = states.chunk(self._form.taps, -1)
+            states = torch.cat([self._normed(part, f"fc_norm.{tap}") for tap, part in enumerate(parts)], -1)
         return self._fc(states)
 
     def joined(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """See `HeadLayer.joined`: side by side."""
+        """What the layer reads of embeddings and states, float32 [rows, width] each: side by side."""
         return torch.cat([embedded, states], -1)
 
     def forward(self, x: torch.Tensor, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
-        """See `HeadLayer.forward`; what comes out is not normed."""
-        shape = self.shape
+        """float32 [wanted, width] of x [rows, 2 width]; all rows' keys and values are kept."""
+        shape, form = self.shape, self._form
         embedded, before = x.split(shape.width, -1)
-        both = torch.cat([self._normed(embedded, "input_layernorm"), self._normed(before, "hidden_norm")], -1)
+        entering = self._normed(before, "hidden_norm")
+        residual = entering if form.norm_before_residual else before
+        both = torch.cat([self._normed(embedded, "input_layernorm"), entering], -1)
         heads = self._heads(both).view(len(x), -1, shape.head_dim)
         query, key, value = heads.split([shape.heads, shape.kv_heads, shape.kv_heads], 1)
+        if form.head_norms:
+            query, key = self._normed(query, "self_attn.q_norm"), self._normed(key, "self_attn.k_norm")
         cosine, sine = (table[:, None] for table in self._angles(batch.positions))
         blocks = states.of(0, batch.blocks, shape.kv_heads, shape.head_dim)
         paged.keep(blocks, batch.slots, _turned(key, cosine, sine), value.contiguous(), threads)
         seen = paged.attend(_turned(query, cosine, sine), blocks, batch.places, self._seen, threads)
-        y = before + self._out(seen.flatten(1))
+        y = residual + self._out(seen.flatten(1))
         gate, up = self._gates(self._normed(y, "post_attention_layernorm")).chunk(2, -1)
-        return (y + self._down(functional.silu(gate) * up))[batch.wanted]
+        y = (y + self._down(functional.silu(gate) * up))[batch.wanted]
+        return self._normed(y, "norm") if form.norm_output else y
 
     def _normed(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return normed(x, self._norms[f"{name}.weight"], self.shape.eps)
@@ -91,16 +107,17 @@ class Eagle3Layer:
 class Eagle3Head:
     """An output head over the tokens that the head has, as one over the target's."""
 
-    def __init__(self, tensors: Tensors, shape: HeadShape) -> None:
+    def __init__(self, tensors: Tensors, shape: HeadShape, form: Eagle3Form = PLAIN) -> None:
         """tensors: with "d2t", int64 [drafted], what is added to an id to get the target's, or without: they are it."""
-        self.vocabulary, self._norm, self._eps = shape.vocabulary, tensors["norm.weight"].float(), shape.eps
+        self.vocabulary, self._eps = shape.vocabulary, shape.eps
+        self._norm = None if form.norm_output else tensors["norm.weight"].float()
         self._head = _linear(tensors, "lm_head")
         shift = tensors.get("d2t")
         self._ids = None if shift is None else torch.arange(len(shift)) + shift
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """float32 [rows, vocabulary]; `NEVER` where the head has no such token."""
-        found = self._head(normed(states, self._norm, self._eps))
+        found = self._head(states if self._norm is None else normed(states, self._norm, self._eps))
         if self._ids is None:
             return found
         return found.new_full((len(found), self.vocabulary), NEVER).index_copy_(1, self._ids, found)

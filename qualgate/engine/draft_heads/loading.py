@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 
 from qualgate.engine.attention import KeysValues
 from qualgate.engine.batch import batch
-from qualgate.engine.draft_heads.ahead import Ahead
-from qualgate.engine.draft_heads.ahead_layer import AheadLayer
+from qualgate.engine.dense import DenseEmbedding
+from qualgate.engine.draft_heads.ahead import EMBEDDING, OTHERWISE, Ahead
+from qualgate.engine.draft_heads.ahead_layer import AheadLayer, same
 from qualgate.engine.draft_heads.eagle3 import Eagle3Head, Eagle3Layer, eagle3_tensors
-from qualgate.engine.draft_heads.folder import (
-    CONFIG,
-    TENSORS,
-    HeadFolder,
-    HeadShape,
-    HeadTarget,
-    check_head,
-    check_tokens,
-    config_of,
-)
-from qualgate.engine.draft_heads.layer import HeadLayer, check_tensors, head_tensors
-from qualgate.engine.draft_heads.medusa import Block, MedusaHeads, block
+from qualgate.engine.draft_heads.folder import HeadFolder, check_head
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.draft_heads.published import WEIGHTS, own_names, taps, turning
+from qualgate.engine.draft_heads.tensors import check_tensors
 from qualgate.engine.draft_model import Head
 from qualgate.engine.head import OutputHead
 from qualgate.engine.room import is_short
@@ -37,7 +27,7 @@ from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws
 from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.quant.model_files import readable
-from qualgate.records import ArmIdentity, ArmSpec
+from qualgate.records import ArmSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -47,14 +37,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedHead:
-    """A head laid out for the kernels. numbers: that it holds; layer: None of Medusa's, which are `blocks`; head,
-    embed: its own output head and embedding, None: the target's; taps: behind how many of the target's layers it reads,
-    (): what enters the target's output head."""
+    """A head laid out for the kernels. numbers: that it holds; head, embed: its own output head and embedding, None:
+    the target's; taps: behind how many of the target's layers it reads, (): what enters the target's output head."""
 
     folder: HeadFolder
     numbers: int
-    layer: HeadLayer | Eagle3Layer | AheadLayer | None = None
-    blocks: tuple[Block, ...] = ()
+    layer: Eagle3Layer | AheadLayer
     head: Head | None = None
     embed: Callable[[torch.Tensor], torch.Tensor] | None = None
     taps: tuple[int, ...] = ()
@@ -74,34 +62,36 @@ class LoadedHead:
         threads: int,
         stop_ids: frozenset[int],
         draws: Draws | Ruling | None = None,
-    ) -> DraftHead | MedusaHeads:
+    ) -> DraftHead:
         """Who drafts by it; see `DraftHead`."""
-        if self.layer is None:
-            return MedusaHeads(name, self.blocks, head, stop_ids=stop_ids, draws=draws)
         return DraftHead(
             name, self.layer, self.head or head, self.embed or embed,
             blocks=blocks, threads=threads, stop_ids=stop_ids, draws=draws,
         )  # fmt: skip
 
 
-def load_head(folder: HeadFolder, layers: int) -> LoadedHead:
-    """The head of a folder, for a target of so many layers. UsageError where its tensors are not what its config says,
-    and where it reads layers that the target has not."""
+def load_head(folder: HeadFolder, layers: int, embedding: torch.Tensor) -> LoadedHead:
+    """The head of an EAGLE-3 folder.
+
+    Args:
+        folder: As `read_head_folder` reads it.
+        layers: How many the target has.
+        embedding: The target's, [vocabulary, width]. A head that brings another drafts by its own.
+
+    Raises:
+        UsageError: Where its tensors are not what its config says, or where it reads layers that the target has not.
+    """
     tensors = read_head_tensors(folder)
-    if folder.layout == "eagle3":
-        return LoadedHead(
-            folder=folder,
-            numbers=sum(one.numel() for one in tensors.values()),
-            layer=Eagle3Layer(tensors, folder.shape, turning(folder.published)),
-            head=Eagle3Head(tensors, folder.shape),
-            taps=taps(folder.published, layers),
-        )
-    medusa = folder.layout == "medusa"
+    own = tensors.pop(EMBEDDING, None)
+    if own is not None and same(own, embedding):
+        own = None
     return LoadedHead(
         folder=folder,
-        numbers=sum(one.numel() for one in tensors.values()),
-        layer=None if medusa else HeadLayer(tensors, folder.shape),
-        blocks=tuple(block(tensors, place) for place in range(folder.tokens)) if medusa else (),
+        numbers=sum(one.numel() for one in (*tensors.values(), *(() if own is None else (own,)))),
+        layer=Eagle3Layer(tensors, folder.shape, turning(folder.published), folder.form),
+        head=Eagle3Head(tensors, folder.shape, folder.form),
+        embed=None if own is None else DenseEmbedding(own),
+        taps=taps(folder.published, layers),
     )
 
 
@@ -130,90 +120,58 @@ def load_own(
             three = torch.zeros(3, folder.shape.width)
             layer.forward(layer.joined(three, three), batch([_Three()], 1), kept, 1)
         ours, theirs = (states[layer.place] for states in (kept.seen, choice.seen))
-        same = (ours.scale, ours.soft_cap, ours.window) == (theirs.scale, theirs.soft_cap, theirs.window)
-        why = "" if same and kept.numbers[layer.place] == folder.kept else "it attends as its config does not say"
+        alike = (ours.scale, ours.soft_cap, ours.window) == (theirs.scale, theirs.soft_cap, theirs.window)
+        why = (
+            "" if alike and kept.numbers[layer.place] == folder.shape.kept else "it attends as its config does not say"
+        )
     except Exception as error:  # whatever a layer does that its model does not call as others do
         if is_short(error):
             raise
         why = f"it fails with {one_line(error)}"
     if why:
         raise NotInThisVersion(
-            f"{folder.path}: its layer for further tokens (MTP) does not draft in this version: {why}. `qualgate draft "
-            "train` makes a head for it."
+            f"{folder.path}: its layer for further tokens (MTP) does not draft in this version: {why}. {OTHERWISE}"
         )
     return LoadedHead(folder=folder, numbers=layer.numbers, layer=layer, head=layer.head, embed=layer.embed)
 
 
 def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
-    """By name, as they lie there."""
-    path = folder.path / (WEIGHTS if folder.layout == "eagle3" else TENSORS)
+    """Those of an EAGLE-3 folder that it drafts by, as `eagle3_tensors` names them, and a copy of an embedding."""
+    path = folder.path / WEIGHTS
     try:
         with readable(folder.path):
-            tensors = load_file(path)
+            tensors = own_names(load_file(path))
     except SafetensorError as error:
-        raise UsageError(f"{path} is damaged ({error}). Train this head again, or fetch it again.") from None
-    if folder.layout == "eagle3":
-        tensors = own_names(tensors)
-        _check_published(tensors, folder, str(path))
-        return tensors
-    assert folder.layout != "mtp", "it lies in its target's files"
-    check_tensors(tensors, head_tensors(folder.layout, folder.tokens, folder.shape), str(path))
-    return tensors
-
-
-def _check_published(tensors: dict[str, torch.Tensor], folder: HeadFolder, where: str) -> None:
-    head, vocabulary = tensors.get("lm_head.weight"), folder.shape.vocabulary
+        raise UsageError(f"{path} is damaged ({error}). Fetch this head again.") from None
+    head, vocabulary, drafts = tensors.get("lm_head.weight"), folder.shape.vocabulary, tensors.pop("t2d", None)
     drafted = vocabulary if head is None else len(head)
-    wanted = eagle3_tensors(folder.shape, drafted)
-    check_tensors(
-        tensors, {**wanted, **({"d2t": (drafted,)} if "d2t" in tensors or drafted < vocabulary else {})}, where
-    )
+    wanted = eagle3_tensors(folder.shape, drafted, folder.form)
+    if EMBEDDING in tensors:
+        wanted[EMBEDDING] = (vocabulary, folder.shape.width)
+    if "d2t" in tensors or drafted < vocabulary:
+        wanted["d2t"] = (drafted,)
+    check_tensors(tensors, wanted, str(path))
     if "d2t" in tensors:
         ids = torch.arange(drafted) + tensors["d2t"]
         if int(ids.min()) < 0 or int(ids.max()) >= vocabulary or len(ids.unique()) < drafted:
-            raise UsageError(f"{where}: d2t names tokens that no vocabulary of {vocabulary:,} has, or one twice.")
+            raise UsageError(f"{path}: d2t names tokens that no vocabulary of {vocabulary:,} has, or one twice.")
+        if drafts is not None and drafts.nonzero().flatten().tolist() != ids.sort().values.tolist():
+            raise UsageError(f"{path}: d2t and t2d name other tokens. Fetch this head again.")
+    return tensors
 
 
-def save_head(
-    path: Path,
-    layout: str,
-    tokens: int,
-    shape: HeadShape,
-    tensors: dict[str, torch.Tensor],
-    target: HeadTarget,
-    trained: Mapping[str, Any],
-) -> None:
-    """Make a head's folder, `config.json` last: until it is there, nobody takes the folder for a head."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / TENSORS).write_bytes(save(tensors))
-    (path / CONFIG).write_text(config_of(layout, tokens, shape, target, trained), encoding="utf-8")
-
-
-def target_of(spec: ArmSpec, identity: ArmIdentity) -> HeadTarget:
-    """Whose head it is, of a head that learns on this arm."""
-    return HeadTarget(weights=identity.weights, tokenizer=identity.tokenizer, name=spec.target_name)
-
-
-def check_fits(
-    spec: ArmSpec, target: HeadTarget, model: PreTrainedModel, choice: Choice, head: HeadFolder, tokens: int
-) -> None:
+def check_fits(spec: ArmSpec, model: PreTrainedModel, choice: Choice, head: HeadFolder) -> None:
     """Raise UsageError for a head that is not the arm's, NotInThisVersion for an arm whose states are not what enters
-    its head. tokens: γ, 0 for as many as pay."""
+    its head."""
     if not choice.whole:
         raise NotInThisVersion(
             f"{spec.name}: {spec.model} changes its logits after its output head in a way that nobody here knows, so "
             "that a draft head would not say what it says. Draft by `quantize` or another `model`."
         )
-    check_head(spec.name, head, target, width=width_of(model), vocabulary=OutputHead(model).vocabulary)
-    check_tokens(spec.name, head, tokens)
+    config: Any = model.config.get_text_config(decoder=True)
+    check_head(spec.name, head, width=int(config.hidden_size), vocabulary=OutputHead(model).vocabulary)
     if head.layout == "eagle3" and choice.kind != "plain":
         raise NotInThisVersion(
             f"{spec.name}: an EAGLE-3 head reads between a model's layers, which is done in C, and {spec.model} does "
             f"not pass through it: {choice.because}."
         )
-
-
-def width_of(model: PreTrainedModel) -> int:
-    """Numbers of a state."""
-    config: Any = model.config.get_text_config(decoder=True)
-    return int(config.hidden_size)

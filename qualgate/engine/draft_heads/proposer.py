@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from qualgate.engine.attention import KeysValues
-from qualgate.engine.batch import Batch, batch
+from qualgate.engine.batch import batch
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.draft_heads.ahead_layer import AheadLayer
 from qualgate.engine.draft_heads.eagle3 import Eagle3Layer
-from qualgate.engine.draft_heads.layer import HeadLayer
 from qualgate.engine.draft_heads.rows import HELD, Row, adopt, begun, pairs_of
 from qualgate.engine.draft_model import Head
 from qualgate.engine.room import is_short
@@ -49,7 +48,7 @@ class DraftHead:
     def __init__(
         self,
         name: str,
-        layer: HeadLayer | Eagle3Layer | AheadLayer,
+        layer: Eagle3Layer | AheadLayer,
         head: Head,
         embed: Callable[[torch.Tensor], torch.Tensor],
         *,
@@ -65,7 +64,7 @@ class DraftHead:
         self._layer, self._head, self._embed, self._threads = layer, head, embed, threads
         self._stop_ids, self._ruling = stop_ids, draws if isinstance(draws, Ruling) else None
         self._draws = draws.draws if isinstance(draws, Ruling) else draws
-        self._states, self._pool, self._masks = KeysValues(), BlockPool(blocks), layer.masks
+        self._states, self._pool = KeysValues(), BlockPool(blocks)
         self._rows: dict[int, Row] = {}
         self._asked = set[int]()  # rows that are drafted for now
         self._off = False
@@ -158,15 +157,9 @@ class DraftHead:
         if row.pending > 0:
             count = min(row.pending, most)
             tokens, wants = row.text[row.next + 1 : row.next + 1 + count], int(count == row.pending and row.most > 0)
-            behind = min(row.most - 1, len(self._masks)) if wants and self._masks is not None else 0
-            if self._room(row, row.kept + count + behind):
+            if self._room(row, row.kept + count):
                 first, states = row.kept, self._layer.entered(row.take(count))
-                if behind:
-                    tokens, states = (
-                        [*tokens, *[0] * behind],
-                        torch.cat([states, states.new_zeros(behind, states.shape[1])]),
-                    )
-                return _Part(row, first, tokens, wants + behind, states)
+                return _Part(row, first, tokens, wants, states)
         elif row.state is not None and self._room(row, row.kept + len(row.said)):
             return _Part(row, row.kept + len(row.said) - 1, row.said[-1:], 1, row.state)
         row.over = True
@@ -174,7 +167,8 @@ class DraftHead:
 
     def _pass(self, parts: Sequence[_Part]) -> None:
         passed = batch(parts, self._pool.count)
-        states = self._layer.forward(self._entering(parts, passed), passed, self._states, self._threads)
+        x = self._layer.joined(self._embed(passed.token_ids).float(), torch.cat([part.states for part in parts]))
+        states = self._layer.forward(x, passed, self._states, self._threads)
         self._pool.filled()
         for part in parts:
             row = part.stream
@@ -183,28 +177,11 @@ class DraftHead:
         if wanting := [part for part in parts if part.wants]:
             self._say(wanting, states)
 
-    def _entering(self, parts: Sequence[_Part], passed: Batch) -> torch.Tensor:
-        x = self._layer.joined(self._embed(passed.token_ids).float(), torch.cat([part.states for part in parts]))
-        if self._masks is not None:
-            last = 0
-            for part in parts:
-                last += len(part.tokens)
-                x[last - max(0, part.wants - 1) : last] = self._masks[: max(0, part.wants - 1)]
-        return x
-
     def _say(self, parts: Sequence[_Part], states: torch.Tensor) -> None:
-        wanted = [(part.stream, place) for part in parts for place in range(part.wants)]
-        logits = self._head.logits(states)
-        said = say(
-            self._draws,
-            logits,
-            [row.index for row, _ in wanted],
-            [row.first + len(row.said) + place for row, place in wanted],
-        )
+        rows, logits = [part.stream for part in parts], self._head.logits(states)
+        said = say(self._draws, logits, [row.index for row in rows], [row.first + len(row.said) for row in rows])
         tokens, finite = said.tokens.tolist(), said.finite.tolist()
-        for at, (row, _) in enumerate(wanted):
-            if row.over:
-                continue
+        for at, row in enumerate(rows):
             if not finite[at]:  # the target goes on alone
                 self.broken += 1
                 row.over = True
@@ -213,9 +190,6 @@ class DraftHead:
             row.said.append(token)
             row.state = states[at : at + 1]
             row.over = token in self._stop_ids
-        if self._masks is not None:  # that was all of it
-            for row, _ in wanted:
-                row.over = True
 
     def _ruled(self, ruling: Ruling, row: Row, logits: torch.Tensor) -> int:
         draft, _ = ruling.drafted(row.index, (*row.round, len(row.said)), NO_DRAFT, logits, self.name)

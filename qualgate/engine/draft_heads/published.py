@@ -1,31 +1,55 @@
-"""Heads as others publish them: which are read, and what of a folder says it. Needs no torch until one is loaded.
+"""EAGLE-3 heads as others publish them: which are read, and what a folder says of its head. Needs no torch, but for
+the folders of `speculators`.
 
-EAGLE-3 as its authors release it: `config.json` names an architecture such as `LlamaForCausalLMEagle3`, and one
-safetensors file holds `fc`, `midlayer.*` (or `layers.0.*`), `norm`, `lm_head` and, where it drafts fewer tokens than
-the target has, `d2t`. Nothing in it says whose head it is but its sizes.
+Two layouts. EAGLE-3 as its authors release it: `config.json` names an architecture such as `LlamaForCausalLMEagle3`,
+and one safetensors file holds `fc`, `midlayer.*` (or `layers.0.*`), `norm`, `lm_head` and, where the head drafts fewer
+tokens than the target has, `d2t`. And as the library `speculators` writes it: the same tensors and further norms, with
+`speculators_model_type: eagle3` and the layer's sizes in `transformer_layer_config`. Of a target both give sizes alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.errors import NotInThisVersion, UsageError, one_line
 from qualgate.identity import content_hash
 
 if TYPE_CHECKING:
     import torch
 
 WEIGHTS = "model.safetensors"
-TOKENS = 5  # of a draft whose length nobody says
 TAPS = "eagle_aux_hidden_state_layer_ids"
+KIND, LAYER = "speculators_model_type", "transformer_layer_config"
+LAYERS = ("llama", "qwen3")  # model types of the layers that `speculators` gives its heads
+NORMS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3Form:
+    """How a head computes, by the names of `speculators`.
+
+    taps: layers of the target that it reads. norm_before_fc: the states side by side pass one norm before `fc`;
+    fc_norm: each passes its own. norm_before_residual: the layer's residual is the normed state. norm_output: what the
+    layer hands on is normed. head_norms: queries and keys are normed, as in Qwen3. window: positions that attention
+    sees, 0: all.
+    """
+
+    taps: int = 3
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_before_residual: bool = False
+    norm_output: bool = False
+    head_norms: bool = False
+    window: int = 0
 
 
 def is_published(config: Mapping[str, Any]) -> bool:
     """Whether a folder's config is that of a head by others, of whatever layout."""
-    return "speculators_model_type" in config or any(
+    return KIND in config or any(
         word in name for name in _architectures(config) for word in ("Eagle", "Medusa", "MTP", "DFlash")
     )
 
@@ -41,34 +65,71 @@ def check_no_layers_ahead(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def check_published(path: Path, config: Mapping[str, Any]) -> None:
-    """NotInThisVersion for a layout that is not read, UsageError for one that cannot be."""
-    said = ", ".join(_architectures(config)) or str(config.get("speculators_model_type"))
-    if "speculators_model_type" in config or not any("Eagle3" in name for name in _architectures(config)):
+def published_config(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config with the keys of its layer beside the others, where `speculators` put them apart.
+
+    Raises:
+        NotInThisVersion: For a layout or a layer that this version does not read.
+        UsageError: For a folder that cannot be read.
+    """
+    kind = config.get(KIND)
+    if kind != "eagle3" and (kind is not None or not any("Eagle3" in name for name in _architectures(config))):
         raise NotInThisVersion(
-            f"{path}: a draft head of the layout {said}. Of heads by others this version reads EAGLE-3 as its authors "
-            "publish it (architecture LlamaForCausalLMEagle3; tensors fc, midlayer.*, norm, lm_head, d2t). `qualgate "
-            "draft train` makes one of any layout of ours."
+            f"{path}: a draft head of the layout {kind or ', '.join(_architectures(config))}. Of draft heads this "
+            "version reads EAGLE-3, as its authors publish it (architecture LlamaForCausalLMEagle3) and as "
+            "`speculators` writes it (speculators_model_type: eagle3)."
         )
-    if config.get("norm_before_residual") or config.get("attention_bias"):
+    whole = {**config, **_layer_of_speculators(path, config)} if kind else config
+    unread = [f"{key}: {whole[key]}" for key in ("attention_bias", "mlp_bias") if whole.get(key)]
+    unread += [f"hidden_act: {act}" for act in [whole.get("hidden_act")] if act not in (None, "silu")]
+    dims = whole.get("head_dim") or 0
+    unread += [f"head_dim: {dims}"] if type(dims) is int and dims % 16 else []
+    unread += [f"num_hidden_layers: {count}" for count in [whole.get("num_hidden_layers")] if count not in (None, 1)]
+    if unread:
         raise NotInThisVersion(
-            f"{path}: an EAGLE-3 head with `norm_before_residual` or `attention_bias`, which is not read yet."
+            f"{path}: an EAGLE-3 head with `{unread[0]}`. This version reads heads of one layer without biases, with "
+            "SiLU, and of a head_dim that is a multiple of 16."
         )
     if not (path / WEIGHTS).is_file():
         raise UsageError(
             f"{path} holds no {WEIGHTS}. A head that was published as pickles (pytorch_model.bin) is not opened: save "
             "it as safetensors first."
         )
+    return whole
 
 
-def hash_of(path: Path, config: Mapping[str, Any]) -> tuple[str, int]:
-    """sha256 over both files, and the bytes of its numbers' file."""
-    digest, size = hashlib.sha256(), 0
+def _layer_of_speculators(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All keys of the layer's config: the library leaves out those at the defaults of transformers."""
+    layer: dict[str, Any] = found if isinstance(found := config.get(LAYER), dict) else {}
+    kind = layer.get("model_type")
+    if kind not in LAYERS:
+        raise NotInThisVersion(
+            f"{path}: an EAGLE-3 head whose `{LAYER}` has the model_type {kind!r}. This version reads "
+            f"{' and '.join(LAYERS)}."
+        )
+    from transformers import LlamaConfig, Qwen3Config
+
+    try:
+        return (LlamaConfig if kind == "llama" else Qwen3Config)(**layer).to_dict()
+    except Exception as error:  # whatever transformers does with values of a wrong kind
+        raise UsageError(f"{path}: transformers does not read this head's `{LAYER}` ({one_line(error)}).") from None
+
+
+def hash_of(path: Path, config: Mapping[str, Any]) -> str:
+    """sha256 over both files."""
     with (path / WEIGHTS).open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-            size += len(piece)
-    return content_hash([config, digest.hexdigest()]), size
+        return content_hash([config, hashlib.file_digest(file, "sha256").hexdigest()])
+
+
+def form_of(config: Mapping[str, Any]) -> Eagle3Form:
+    """How the head of a `published_config` computes. TypeError, ValueError for keys of a wrong kind."""
+    flags = {name: config.get(name) or False for name in NORMS}
+    slides = (config.get("layer_types") or [""])[0] == "sliding_attention"
+    window = config.get("sliding_window") if slides else 0
+    if not all(type(flag) is bool for flag in flags.values()) or type(window) is not int or slides > window:
+        raise ValueError("norms are true or false, and a window is a whole number from 1")
+    ids = _tapped(config)
+    return Eagle3Form(taps=len(ids) or 3, head_norms=config.get("model_type") == "qwen3", window=window, **flags)
 
 
 def shape_said(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,27 +149,33 @@ def shape_said(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taps(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    """Behind how many of the target's layers its residual stream is read, three times. At the top level heads say just
-    that (vLLM's key); within `eagle_config` they say after which layer, counted from 0 (SGLang's)."""
-    within = (config.get("eagle_config") or {}).get(TAPS)
-    said = config.get(TAPS) or [at + 1 if type(at) is int else at for at in within or ()]
-    found = tuple(said) or (2, layers // 2, layers - 3)
-    if len(found) != 3 or list(found) != sorted(found) or not all(type(at) is int and 0 < at < layers for at in found):
+    """Behind how many of the target's layers its residual stream is read. Three where the config names none."""
+    ids = _tapped(config) or (2, layers // 2, layers - 3)
+    if list(ids) != sorted(ids) or not all(0 < at < layers for at in ids):
         raise UsageError(
-            f"This EAGLE-3 head reads the target behind its layers {', '.join(map(str, found))}, and the target has "
-            f"{layers}. It is another model's."
+            f"This EAGLE-3 head reads the target behind its layers {', '.join(map(str, ids))}, and the target has "
+            f"{layers}. It is another model's, or it reads embeddings, the last layer or another order, which this "
+            "version does not."
         )
-    return found
+    return ids
+
+
+def _tapped(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """As `taps`, those that the config names. At the top level it says just that (vLLM's key); within `eagle_config` it
+    says after which layer, counted from 0 (SGLang's). ValueError for others than whole numbers."""
+    within, top = (config.get("eagle_config") or {}).get(TAPS), config.get(TAPS)
+    ids = tuple(top or within or ())
+    if not all(type(at) is int for at in ids):
+        raise ValueError(f"`{TAPS}` lists whole numbers")
+    return ids if top else tuple(at + 1 for at in ids)
 
 
 def own_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """As `eagle3_tensors` names them. What only training needs is left out, and a copy of the target's embedding."""
-    found = {}
-    for name, tensor in tensors.items():
-        short = name.removeprefix("model.").removeprefix("midlayer.").removeprefix("layers.0.")
-        if short not in ("t2d", "embed_tokens.weight"):
-            found[short] = tensor
-    return found
+    """As `eagle3_tensors` names them."""
+    return {
+        name.removeprefix("model.").removeprefix("midlayer.").removeprefix("layers.0."): tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def turning(config: Mapping[str, Any]) -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:

@@ -1,4 +1,4 @@
-"""What a draft head has of each row: the states that its target handed over, and where what it has read of them stands.
+"""Rows for a draft head: the states that its target handed over, and the places up to which it has read them.
 
 A pair is a state with the token behind it. The states of a text's first positions may be missing, where its target
 found them in blocks that it shares. A head then begins behind blocks of its own, as far as these hold the same pairs,

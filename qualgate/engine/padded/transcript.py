@@ -1,4 +1,6 @@
-"""What the requests of a run have said so far: from states and logits to tokens, and to the events that tell them."""
+"""The requests of a run as far as they are answered: from states and logits to tokens, and to the events that tell
+them.
+"""
 
 from __future__ import annotations
 

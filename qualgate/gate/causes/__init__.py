@@ -1,1 +1,1 @@
-"""What made a variant fail."""
+"""Causes of a variant's failure."""

@@ -1,4 +1,4 @@
-"""What made a variant fail, in one word, from what its run stored; "" where the evidence is silent.
+"""The cause of a variant's failure, in one word, from its run's evidence; "" where the evidence is silent.
 
 Facts that no loss of quality can fake come first, each read off the stored units alone:
 
@@ -6,6 +6,7 @@ Facts that no loss of quality can fake come first, each read off the stored unit
   (the weights would have said something else there: another model's answer, or one out of a cache), unless the arm
   that lacks one part says what its weights say: then it is that part's
 - template: template or tokenizer differ, or the same case became a prompt of another length
+- config: its architecture is not the baseline's, as the gate file allows
 - truncation: most lost answers are the baseline's own up to where the machine, not the model, ended them; or the
   sampling settings differ (stop tokens are among them) and that is how most answers differ
 - truncation, parser, harness, filter: most lost answers are cut off or empty, or the harness found nothing in them
@@ -39,8 +40,8 @@ CAN_CONTRADICT = 5  # answers that diverge, in words or in teacher forcing; of f
 class Cause:
     """What made a variant fail, and by what that is known."""
 
-    # recipe, adapter, kernel, KV, speculation, parser, template, truncation, infrastructure, harness, filter; "": not
-    word: str  # known
+    # recipe, adapter, kernel, KV, speculation, parser, template, config, truncation, infrastructure, harness, filter;
+    word: str  # "": not known
     why: str
 
 
@@ -84,6 +85,8 @@ def _of_identity(baseline: ArmEvidence, arm: ArmEvidence, without: Mapping[str, 
         for field in ("template", "tokenizer"):
             if getattr(ours, field) != getattr(theirs, field):
                 return Cause(word="template", why=f"its {field} is not the baseline's")
+        if arm.config_differences and not arm.another_model:
+            return Cause(word="config", why=f"config: {'; '.join(arm.config_differences)}")
         if ours.engine != theirs.engine and not (ours.served or theirs.served):  # what is served has its own
             return Cause(word="infrastructure", why="its engine is not the baseline's")
     told = [(b, v) for b, v in pairs if b.case_hash == v.case_hash and b.prompt_tokens and v.prompt_tokens]

@@ -37,14 +37,6 @@ def wasted_drafts(
     return tuple(said), bool(lines and lines[0]) or none
 
 
-def learned_on(cases: int) -> str:
-    """That a draft head learned on so many of the cases that it is tried on."""
-    return (
-        f"its draft head learned on {counted(cases, 'case')} of this run, where more is accepted than others will see: "
-        "acceptance and gain say too much; train it on other cases, or go by its held-out ones"
-    )
-
-
 def broken(drafts: int) -> tuple[str, ...]:
     """That so many ended with logits that are no numbers."""
     if not drafts:

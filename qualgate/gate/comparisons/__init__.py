@@ -1,1 +1,1 @@
-"""What one rule says about one variant, by kind of metric."""
+"""The comparison of one rule for one variant, by kind of metric."""

@@ -1,4 +1,4 @@
-"""What one slice of a rule says about one variant: asked of the module that knows the metric's kind."""
+"""The comparison of one slice of a rule for one variant, by the module that knows the metric's kind."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from qualgate.gate.comparisons.goodput import measure_goodput
 from qualgate.gate.comparisons.judged import measure_judged
 from qualgate.gate.comparisons.latency import measure_latency
 from qualgate.gate.comparisons.lengths import LENGTHS, measure_lengths
+from qualgate.gate.comparisons.likelihood import measure_likelihood
 from qualgate.gate.comparisons.pairs import pairs_of
 from qualgate.gate.comparisons.quality import measure_quality
 from qualgate.gate.comparisons.result import Measured, unmeasured
@@ -61,6 +62,8 @@ def _by_kind(slice_: Slice, mine: Sequence[Pair], alpha: float, terms: Terms | N
     match METRICS[slice_.rule.metric].kind:
         case "quality":
             return measure_quality(slice_, mine, alpha)
+        case "likelihood":
+            return measure_likelihood(slice_, mine, alpha)
         case "judged":
             return measure_judged(slice_, mine, about.judged, alpha)
         case "latency":

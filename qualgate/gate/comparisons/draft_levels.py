@@ -1,4 +1,4 @@
-"""What became of an arm's drafts, level by level: how many, where in the draft they failed, and in which tasks."""
+"""An arm's drafts, level by level: how many, where in the draft they failed, and in which tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What speculation did for an arm, beside its verdict. It decides nothing: parity, quality and value do.
+"""The effect of speculation on an arm, beside its verdict. It decides nothing: parity, quality and value do.
 
 Counted from the steps that our own engine told, never from what drafted evaluation proposes of the baseline's answers.
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from qualgate.errors import Exit
 from qualgate.gate.causes.acceptance_law import off_their_law
-from qualgate.gate.causes.wasted_drafts import broken, learned_on, wasted_drafts
+from qualgate.gate.causes.wasted_drafts import broken, wasted_drafts
 from qualgate.gate.comparisons.chunk_gaps import gaps_of
 from qualgate.gate.comparisons.draft_gain import gain_of, target_of
 from qualgate.gate.comparisons.draft_levels import levels_of, passes_saved, tasks_of
@@ -64,8 +64,6 @@ def speculated(evidence: RunEvidence, arm: ArmEvidence, alpha: float) -> Specula
     memory = _memory(evidence.baseline, target, arm)
     alerts, wasted = wasted_drafts(levels, gain, memory)
     alerts = (*(off_their_law(levels, spec.rule) if spec else ()), *alerts, *broken(arm.generation.broken_drafts))
-    if spec and spec.draft.learned:
-        alerts = (*alerts, learned_on(spec.draft.learned))
     return Speculated(
         spec=spec,
         levels=levels,
@@ -104,7 +102,7 @@ def _pairs(evidence: RunEvidence, target: ArmEvidence, arm: ArmEvidence) -> list
 
 
 def _rested(made: Generation) -> Rate | None:
-    """Of the passes of all its jobs, those that were compared or not; None where an earlier version ran them."""
+    """Of all passes that might have drafted, those that did not; None where there were none."""
     if not made.drafting:
         return None
     return Rate(numerator=made.rested, denominator=made.drafting, value=made.rested / made.drafting)

@@ -155,7 +155,7 @@ def _otherwise(arm: ArmEvidence) -> tuple[str, ...]:
     return (
         f"{arm.name}: {made.otherwise} of {counted(made.checked, 'token')} that were said once more, plainly and "
         f"alone, came out otherwise than in the run (engine: {made.engine}). That is a defect of the engine or of the "
-        "machine: run `qualgate bench exact` here and report what it says",
+        "machine: report it with what `qualgate doctor` says here",
     )
 
 

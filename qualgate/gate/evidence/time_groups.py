@@ -1,4 +1,4 @@
-"""Which times may depend on each other: those of one batch share its stalls, whatever cases they are of.
+"""Times that may depend on each other: those of one batch share its stalls, whatever cases they are of.
 
 Two arms with the same weights, of which one had a single stalled batch, differ surely if its answers count one by one.
 

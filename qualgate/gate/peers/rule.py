@@ -1,4 +1,4 @@
-"""What a peer's rule is given and what it answers.
+"""A peer's rule: its input and its answer.
 
 A third party writes one function `(Outcomes) -> PeerVerdict` and declares a `PeerRule` as an entry point, see
 `registry`. Scores are rates 0..1, higher is better.

@@ -1,4 +1,4 @@
-"""What every peer rule says about a run, variant by variant, metric by metric.
+"""The answers of all peer rules to a run, variant by variant, metric by metric.
 
 Peers get what is there: rows that are missing, failed or no number are left out, as their own files would leave them
 out. That a rule passes such evidence is what the table is for; qualgate's own verdict stands beside it.

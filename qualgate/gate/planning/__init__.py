@@ -1,1 +1,1 @@
-"""What a policy would decide, told before anything is generated."""
+"""Forecasts of a policy's verdicts, before anything is generated."""

@@ -1,5 +1,6 @@
-"""What the planner takes for true: how often an identical variant disagrees, how often the baseline is right, and how
-alike answers of one cluster are. From an earlier run where there is one."""
+"""The planner's assumptions: how often an identical variant disagrees, how often the baseline is right, and how alike
+answers of one cluster are. From an earlier run where there is one.
+"""
 
 from __future__ import annotations
 

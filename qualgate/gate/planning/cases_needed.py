@@ -1,4 +1,4 @@
-"""How many cases a slice would need, and the sets with so many of them."""
+"""The number of cases that a slice would need, and the sets with so many of them."""
 
 from __future__ import annotations
 

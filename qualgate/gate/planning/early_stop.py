@@ -1,5 +1,5 @@
-"""What stopping early is worth, told before anything is generated: cases until an identical variant is settled, and
-until one that loses twice the margin is.
+"""The worth of stopping early, before anything is generated: cases until an identical variant is settled, and until
+one that loses twice the margin is.
 
 Outcomes are drawn as `planning.outcomes` draws them, in one seeded order of cases; each rule's capital is followed
 along it. Whether the baseline is right often enough is asked of all cases, though a look has fewer of them. A rule that

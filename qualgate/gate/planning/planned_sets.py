@@ -1,4 +1,4 @@
-"""What the planner is told of each evalset: its size, clusters, labels and repeats."""
+"""Evalsets as the planner sees them: sizes, clusters, labels and repeats."""
 
 from __future__ import annotations
 

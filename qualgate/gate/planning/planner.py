@@ -62,7 +62,7 @@ def foreseeable(sets: Sequence[PlannedSet], policy: Policy) -> tuple[Policy | No
 
     def fits(rule: Rule) -> bool:
         metric = METRICS[rule.metric]
-        return metric.kind != "quality" or metric.everywhere or rule.metric in carried
+        return not metric.approves or metric.everywhere or rule.metric in carried
 
     left = tuple(rule for rule in policy.rules if fits(rule))
     out = tuple(rule.id for rule in policy.rules if not fits(rule))

@@ -1,5 +1,6 @@
-"""What would make a policy decidable: first what keeps every margin and tier (more cases, more answers to each), then
-what costs no case (a pooled endpoint, wider margins). Each change was tried in draws."""
+"""Changes that would make a policy decidable: first those that keep every margin and tier (more cases, more answers
+to each), then those that cost no case (a pooled endpoint, wider margins). Each change was tried in draws.
+"""
 
 from __future__ import annotations
 

@@ -131,9 +131,9 @@ def lines(said: dict[str, Any]) -> list[str]:
         found.append(f"{visible_line(night['name'])}: {night['word']}{was}{again}")
         if night["said"] and not night["repeated"]:
             found.append(f"  {visible_line(night['said'])}")
-        if again_at := night.get("again_at"):  # what an older qualgate left to be sent has none
+        if again_at := night["again_at"]:
             found.append(f"  tried again from {again_at[11:16]} UTC")
-        elif night.get("failed"):
+        elif night["failed"]:
             found.append(f"  tried {counted(night['failed'], 'time')}, and no more until it is due again")
         found += [
             f"  {visible_line(one['variant'])}: {one['word']}, {visible_line(one['reason'])}"

@@ -1,4 +1,4 @@
-"""What a nightly file asks for: its gate files, over their own variants or over the models that are there tonight."""
+"""Items of a nightly file: its gate files, over their own variants or over the models that are there tonight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qualgate.config.arms import VARIANT_NAME
 from qualgate.config.nightly import Nightly
 from qualgate.config.paths import expanded
 from qualgate.errors import Exit, InfrastructureError, QualgateError, UsageError, one_line
-from qualgate.pipeline.handing_over import named_paths, with_cases
+from qualgate.pipeline.named_paths import named_paths, with_cases
 from qualgate.store.database import Store
 from qualgate.store.nights import Night, failures, last_nights
 

@@ -1,4 +1,4 @@
-"""What is due tonight: judged, or repeated where nothing changed, and kept."""
+"""One night: items that are due are judged, or repeated where nothing changed, and kept."""
 
 from __future__ import annotations
 

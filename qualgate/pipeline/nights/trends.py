@@ -1,4 +1,4 @@
-"""What nights say together: each arm's numbers since the approved run, and what fell."""
+"""Trends over nights: each arm's numbers since the approved run, and falls in them."""
 
 from __future__ import annotations
 

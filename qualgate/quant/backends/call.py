@@ -19,12 +19,10 @@ from typing import IO
 from qualgate.errors import Exit, InfrastructureError, Interrupted, UsageError
 from qualgate.quant.backends.environment import Environment, how_to_make
 from qualgate.quant.backends.job import BackendJob
+from qualgate.quant.model_files import PROCESSOR_TEMPLATE_FILE, TEMPLATE_FILE, TOKENIZER_FILES, read_files
 
 # Files of the baseline that a library may drop or write in its own version's manner: its tokenizer is the model's.
-TOKENIZER = (
-    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json",
-)  # fmt: skip
+TOKENIZER = (*TOKENIZER_FILES, TEMPLATE_FILE, PROCESSOR_TEMPLATE_FILE, "generation_config.json")
 SETTINGS = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -81,9 +79,9 @@ def _run(
         answer = _listen(environment, replace(job, out=str(made)), room, progress)
         if not any(made.glob("*.safetensors")):
             raise InfrastructureError(f"{job.backend} said it was done and left no safetensors file.")
-        for name in TOKENIZER:
-            if (source := Path(job.model) / name).is_file():
-                shutil.copyfile(source, made / name)
+        for name, raw in read_files(Path(job.model), TOKENIZER).raw.items():
+            (made / name).parent.mkdir(exist_ok=True)
+            (made / name).write_bytes(raw)
         result = Made(
             folder=made, backend=job.backend, versions=environment.versions, patches=tuple(answer.get("patches", ()))
         )

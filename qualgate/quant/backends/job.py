@@ -1,4 +1,4 @@
-"""What is asked of a library: from a QuantizeRecipe to the plain JSON that `inside` reads, or why it cannot be."""
+"""A library's job: from a QuantizeRecipe to the plain JSON that `inside` reads, or why there is none."""
 
 from __future__ import annotations
 

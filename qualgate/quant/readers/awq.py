@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.readers.source import FLOATS, Layer, Source, packed, per_row_words
+from qualgate.quant.readers.source import AGAIN, FLOATS, Layer, Source, packed, per_row_words
 from qualgate_kernels.packed import pack_codes, unpack_codes
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -31,13 +31,20 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
     bits = format.setting("bits", "w_bit", kind=int, default=4)
     if bits != 4:
         raise UsageError(f"{format.where}: bits is {bits}, but AWQ's gemm layout holds 4-bit weights.")
-    if format.settings.get("zero_point") is False:
-        raise NotInThisVersion(f"{format.where}: AWQ without zero points is not read.")
+    symmetric = format.settings.get("zero_point") is False
     group_size = format.setting("group_size", "q_group_size", kind=int, default=-1)
     if group_size < -1 or group_size == 0:
         raise UsageError(f"{format.where}: group_size is {group_size}, expected -1 (a whole row) or more than 0.")
     for module in source.modules(".qweight"):
-        yield module, _layer(source, module, group_size)
+        layer = _layer(source, module, group_size)
+        # GPTQModel writes them all the same; every loader takes zero points from the file, or 8 for all.
+        if symmetric and layer.weight.zero_points is not None and not bool((layer.weight.zero_points == 8).all()):
+            raise UsageError(
+                f"{format.where} says `zero_point: false`, but the zero points of {module} are not all 8: servers that "
+                "go by the config take 8, others what the file holds. Write `zero_point: true` if the file is right. "
+                f"{AGAIN}"
+            )
+        yield module, layer
 
 
 def _layer(source: Source, module: str, group_size: int) -> Layer:

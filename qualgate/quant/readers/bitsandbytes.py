@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
-from qualgate.quant.readers.source import AGAIN, Activations, Layer, Source, packed
+from qualgate.quant.readers.source import AGAIN, FLOATS, Activations, Layer, Source, packed
 from qualgate_kernels.dequantize import NF4
 
 _STATE = ".weight.quant_state.bitsandbytes__"
@@ -29,6 +29,12 @@ _LLM_INT8 = Activations(unsupported="LLM.int8() inputs (int8, with columns of ou
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
     """Every quantized layer, by module name."""
+    settings = source.format.settings
+    if settings.get("load_in_4bit") and settings.get("load_in_8bit"):
+        raise UsageError(
+            f"{source.format.where} says load_in_4bit and load_in_8bit: transformers refuses that, vLLM takes 8 bits. "
+            "Set the one that the weights are not to false."
+        )
     for module in source.modules(".SCB"):
         yield module, _int8(source, module)
     for module in source.modules(f"{_STATE}nf4"):
@@ -72,11 +78,17 @@ def _int8(source: Source, module: str) -> Layer:
 
 
 def _nf4(source: Source, module: str) -> Layer:
-    name = f"{module}.weight"
+    name, kind = f"{module}.weight", source.format.settings.get("bnb_4bit_quant_type", "nf4")
+    if kind != "nf4":
+        raise UsageError(
+            f"{source.format.where} says bnb_4bit_quant_type {kind!r:.20}, but the weights of {module} are stored as "
+            "'nf4'. Correct it there, or save the checkpoint again."
+        )
     state = _state(source, f"{module}{_STATE}nf4")
     rows, columns = _shape(source, name, state)
     block = _whole(source, name, state, "blocksize")
-    stored = source.tensor(name).contiguous().view(torch.uint8).flatten()  # quant_storage may be of another dtype
+    held = source.expect(name, (torch.uint8, *FLOATS), [None] * source.tensor(name).dim(), "bnb_4bit_quant_storage")
+    stored = held.contiguous().view(torch.uint8).flatten()
     if rows * columns % 2 or stored.numel() * 2 != rows * columns:
         raise UsageError(
             f"{source.where(name)}: tensor {name} holds {stored.numel() * 2} 4-bit weights, but its state says "

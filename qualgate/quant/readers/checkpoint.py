@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.agreement.plain_layers import check_listed
+from qualgate.quant.agreement.scales import with_scales_checked
 from qualgate.quant.formats import Format, said_by_config, said_by_headers
 from qualgate.quant.full_precision import has_no_say
 from qualgate.quant.model_files import CONFIG_FILES, read_files
@@ -121,7 +123,8 @@ def _checked(source: Source) -> Iterator[tuple[str, Layer]]:
         if name in names:
             raise UsageError(f"{source.folder}: {name} is there twice, in two formats. {AGAIN}")
         names.add(name)
-        yield name, layer
+        check_listed(source.format, name)
+        yield name, with_scales_checked(source.where(name), name, layer)
     if not names:
         raise UsageError(
             f"{source.format.where} says the weights are {source.format.method}, but no tensor of that format is in "

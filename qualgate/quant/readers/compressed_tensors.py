@@ -28,8 +28,9 @@ import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
 from qualgate.quant.activations import Rounding
+from qualgate.quant.agreement.conventions import check_activation_order
+from qualgate.quant.agreement.patterns import name_fits
 from qualgate.quant.formats import Format
-from qualgate.quant.readers.patterns import name_fits
 from qualgate.quant.readers.source import (
     AGAIN,
     FLOATS,
@@ -46,7 +47,13 @@ from qualgate_kernels.packed import MXFP4_BLOCK, NVFP4_BLOCK, PackedWeight, unpa
 
 _PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4 = "pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized"
 _INT, _FLOAT, _NAIVE, _MXFP8 = "int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"
-_BITS = {_PACKED_NVFP4: 4, _PACKED_MXFP4: 4, _MXFP8: 8, _FLOAT: 8}  # the formats that hold one width alone
+# What `weights` must say of the formats that hold one kind of number alone. compressed-tensors takes "int" for none.
+_NUMBERS: dict[str, dict[str, Any]] = {
+    _PACKED_NVFP4: {"num_bits": 4, "type": "float", "group_size": NVFP4_BLOCK, "strategy": "tensor_group"},
+    _PACKED_MXFP4: {"num_bits": 4, "type": "float", "group_size": MXFP4_BLOCK, "strategy": "group"},
+    _MXFP8: {"num_bits": 8, "type": "float", "group_size": MXFP4_BLOCK, "strategy": "group"},
+    _FLOAT: {"num_bits": 8, "type": "float"},
+}
 _FORMATS = (_PACKED_INT, _PACKED_NVFP4, _PACKED_MXFP4, _INT, _FLOAT, _NAIVE, _MXFP8)
 
 
@@ -63,37 +70,44 @@ class Scheme:
     symmetric: bool
     targets: tuple[str, ...]
     inputs: Any  # input_activations as the config has it
+    actorder: Any  # likewise
 
 
 def read(source: Source) -> Iterator[tuple[str, Layer]]:
     """Every quantized layer, by module name. Raises UsageError where config and tensors disagree."""
-    settings = source.format.settings
     _refuse_extras(source.format)
     schemes = _schemes(source.format)
-    ignored = settings.get("ignore") or []
-    if not isinstance(ignored, list) or not all(isinstance(pattern, str) for pattern in ignored):
-        raise UsageError(f"{source.format.where}: ignore is {ignored!s:.40}, expected a list of names. {AGAIN}")
     for module in sorted({*source.modules(".weight_packed"), *source.modules(".weight_scale")}):
-        if any(name_fits(pattern, module) for pattern in ignored):
-            raise UsageError(
-                f"{source.where(f'{module}.weight_scale')}: {module} has quantized weights, but {source.format.where} "
-                f"lists it under `ignore`. {AGAIN}"
-            )
         scheme = _scheme_of(source, schemes, module)
         yield module, _layer(source, module, scheme)
 
 
 def _refuse_extras(format: Format) -> None:
     """What changes a forward pass beyond quantized linear layers, and is not computed here."""
-    if format.settings.get("transform_config"):
+    if running := _rotates_while_running(format.settings.get("transform_config")):
         raise NotInThisVersion(
-            f"{format.where}: transform_config asks for rotations while running; these are not read."
+            f"{format.where}: transform_config asks for a rotation while running ({running}); these are not read."
         )
     sparsity = format.settings.get("sparsity_config")
     if isinstance(sparsity, dict) and sparsity.get("format", "dense") != "dense":
         raise NotInThisVersion(
             f"{format.where}: sparsity format {str(sparsity['format'])!r:.40} is not read. Save the model decompressed."
         )
+
+
+def _rotates_while_running(transforms: Any) -> str:
+    """Where a rotation runs with the model; "" where all were put into the weights when it was made (transform_args.py
+    of compressed-tensors, `is_online`)."""
+    if not transforms:
+        return ""
+    groups = transforms.get("config_groups") if isinstance(transforms, dict) else None
+    for name, group in groups.items() if isinstance(groups, dict) else [("config_groups", None)]:
+        applied = group.get("apply") if isinstance(group, dict) else None
+        for one in applied if isinstance(applied, list) else [None]:
+            place = one.get("location") if isinstance(one, dict) else None
+            if place not in ("weight_input", "weight_output"):
+                return f"{name}: {place!r:.40}"
+    return ""
 
 
 def _schemes(format: Format) -> list[Scheme]:
@@ -111,9 +125,7 @@ def _schemes(format: Format) -> list[Scheme]:
             raise NotInThisVersion(
                 f"{where}: format {str(kind)!r:.40} is not read. Formats that are: {', '.join(_FORMATS)}."
             )
-        said = weights.get("num_bits")
-        if kind in _BITS and said != _BITS[kind]:
-            raise UsageError(f"{where}: {kind} has {_BITS[kind]}-bit codes, but num_bits says {said!r:.20}. {AGAIN}")
+        _refuse_contradictions(where, format.settings.get("format"), kind, group)
         block, targets = weights.get("block_structure"), group.get("targets") or []
         if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
             raise UsageError(f"{where}: targets is {targets!s:.40}, expected a list of names. {AGAIN}")
@@ -128,9 +140,46 @@ def _schemes(format: Format) -> list[Scheme]:
                 symmetric=weights.get("symmetric") is not False,
                 targets=tuple(targets),
                 inputs=group.get("input_activations"),
+                actorder=weights.get("actorder"),
             )
         )
     return schemes
+
+
+def _refuse_contradictions(where: str, whole: Any, kind: str, group: dict[str, Any]) -> None:
+    """Keys of one group that do not go together. whole: `format` of the whole config."""
+    weights = group["weights"]
+    for key, value in _NUMBERS.get(kind, {}).items():
+        if weights.get(key) != value:
+            raise UsageError(
+                f"{where}: {kind} has {key} {value}, but weights.{key} says {weights.get(key)!r:.20}. {AGAIN}"
+            )
+    if kind in _NUMBERS and weights.get("symmetric") is False:
+        raise UsageError(f"{where}: {kind} has no zero points, but weights.symmetric is false. Correct it there.")
+    if whole not in (kind, "mixed-precision"):
+        raise UsageError(
+            f"{where}: format is {kind!r}, but that of the whole quantization config is {whole!r:.40}: "
+            "compressed-tensors reads the first, vLLM the other. Set both to the layout of the weights."
+        )
+    if weights.get("dynamic"):
+        raise UsageError(
+            f"{where}: weights.dynamic is {weights['dynamic']!r:.20}, but the weights are stored with their scales, "
+            "and vLLM has no such scheme. Set it to false."
+        )
+    size, order = weights.get("group_size"), weights.get("actorder")
+    grouped = (
+        "actorder" if order in ("group", "dynamic", True) else "group_size" if type(size) is int and size > 0 else ""
+    )
+    if grouped and weights.get("strategy") not in (None, "group", "tensor_group"):
+        raise UsageError(
+            f"{where}: weights.{grouped} is {weights[grouped]!r:.20}, and strategy {weights['strategy']!r:.20} has "
+            f"no groups: compressed-tensors refuses that. Take {grouped} out, or correct strategy."
+        )
+    if group.get("input_activations") == {}:
+        raise UsageError(
+            f"{where}: input_activations is {{}}: compressed-tensors takes that for 8-bit integers, other readers for "
+            "none. Write null, or what the inputs are."
+        )
 
 
 def _whole(where: str, settings: dict[str, Any], name: str, least: int, default: int | None = None) -> int:
@@ -211,7 +260,7 @@ def _scheme_of(source: Source, schemes: list[Scheme], module: str) -> Scheme:
         for scheme in schemes:
             for target in scheme.targets:
                 by_class = not target.startswith("re:") and "." not in target and target[:1].isupper()
-                if (named and name_fits(target, module)) or (not named and by_class):
+                if (named and name_fits(target, module, source.format.where)) or (not named and by_class):
                     return scheme
     raise UsageError(
         f"{source.where(f'{module}.weight_scale')}: {module} has quantized weights, but no target of "
@@ -301,7 +350,7 @@ def _packed_integers(source: Source, module: str, scheme: Scheme) -> PackedWeigh
         group_size=group_size,
         block_rows=block_rows,
         zero_points=zeros,
-        g_idx=_g_idx(source, module, columns, shape[1]),
+        g_idx=_g_idx(source, module, columns, shape[1], scheme.actorder),
     )
 
 
@@ -323,14 +372,15 @@ def _plain_zeros(source: Source, module: str, bits: int, shape: tuple[int, int])
     return (found.reshape(shape).to(torch.int16) + 2 ** (bits - 1)).contiguous()
 
 
-def _g_idx(source: Source, module: str, columns: int, groups: int) -> torch.Tensor | None:
+def _g_idx(source: Source, module: str, columns: int, groups: int, actorder: Any) -> torch.Tensor | None:
     """None without one, and where it says nothing: -1 everywhere, or every in_feature in the group of its place."""
-    name = f"{module}.weight_g_idx"
-    if not source.has(name):
-        return None
-    given = source.expect(name, (torch.int32, torch.int64), (columns,)).to(torch.int32)
-    plain = torch.arange(columns, dtype=torch.int32) // max(1, columns // groups)
-    return None if torch.equal(given, plain) or bool((given == -1).all()) else given.contiguous()
+    name, found = f"{module}.weight_g_idx", None
+    if source.has(name):
+        given = source.expect(name, (torch.int32, torch.int64), (columns,)).to(torch.int32)
+        plain = torch.arange(columns, dtype=torch.int32) // max(1, columns // groups)
+        found = None if torch.equal(given, plain) or bool((given == -1).all()) else given.contiguous()
+    check_activation_order(source.format.where, module, found, given=source.has(name), actorder=actorder)
+    return found
 
 
 def _integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:

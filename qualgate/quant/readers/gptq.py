@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from qualgate.errors import NotInThisVersion, UsageError
+from qualgate.quant.agreement.conventions import check_order, check_zero_points
+from qualgate.quant.agreement.patterns import regex_fits
 from qualgate.quant.formats import Format
-from qualgate.quant.readers.patterns import regex_fits
 from qualgate.quant.readers.source import FLOATS, Layer, Source, packed, per_row_words
 from qualgate_kernels.packed import unpack_codes
 
@@ -34,8 +36,7 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
     v1 = _is_v1(source.format)
     borrows = v1 and _by_gptqmodel(source.format)
     for module in source.modules(".qweight"):
-        bits, group_size = _of_module(source.format, module)
-        yield module, _layer(source, module, bits, group_size, v1, borrows)
+        yield module, _layer(source, module, _of_module(source.format, module), v1, borrows)
 
 
 def _by_gptqmodel(format: Format) -> bool:
@@ -63,23 +64,29 @@ def _is_v1(format: Format) -> bool:
     return layout == "gptq"
 
 
-def _of_module(format: Format, module: str) -> tuple[int, int]:
-    """(bits, group size) of one module; GPTQModel's `dynamic` gives some modules their own."""
-    bits = format.setting("bits", kind=int)
-    group_size = format.setting("group_size", kind=int, default=-1)
+def _of_module(format: Format, module: str) -> dict[str, Any]:
+    """bits, group_size, sym and desc_act of one module; GPTQModel's `dynamic` gives some modules their own."""
+    found = {
+        "bits": format.setting("bits", kind=int),
+        "group_size": format.setting("group_size", kind=int, default=-1),
+        **{key: format.settings.get(key) for key in ("sym", "desc_act")},
+    }
     dynamic = format.setting("dynamic", kind=dict, default={})
     for pattern, own in dynamic.items():
-        if isinstance(own, dict) and not pattern.startswith("-:") and regex_fits(pattern.removeprefix("+:"), module):
-            bits, group_size = own.get("bits", bits), own.get("group_size", group_size)
+        takes = isinstance(own, dict) and not pattern.startswith("-:")
+        if takes and regex_fits(pattern.removeprefix("+:"), module, format.where):
+            found |= {key: own[key] for key in found if key in own}
             break
+    bits, group_size = found["bits"], found["group_size"]
     if type(bits) is not int or bits not in _BITS:
         raise UsageError(f"{format.where}: bits is {bits!r:.20}, expected one of 2, 3, 4, 8.")
     if type(group_size) is not int or group_size < -1 or group_size == 0:
         raise UsageError(f"{format.where}: group_size is {group_size!r:.20}, expected -1 (a whole row) or more than 0.")
-    return bits, group_size
+    return found
 
 
-def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool, borrows: bool) -> Layer:
+def _layer(source: Source, module: str, said: dict[str, Any], v1: bool, borrows: bool) -> Layer:
+    bits, group_size, first = said["bits"], said["group_size"], v1
     words = source.expect(f"{module}.qweight", (torch.int32,), (None, None))
     columns, out_features = words.shape[0] * 32 // bits, words.shape[1]
     given = source.expect(f"{module}.g_idx", (torch.int32,), (None,)) if source.has(f"{module}.g_idx") else None
@@ -114,8 +121,10 @@ def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool, bo
             )
         zeros = (zeros + 1) & (2**bits - 1)
     symmetric = bool((zeros == 2 ** (bits - 1)).all())
-    if source.format.settings.get("sym") is True and not symmetric:
-        oddities += ("zero points that are not symmetric, though the config says sym",)
+    codes, g_idx = per_row_words(words.T), _g_idx(given, in_features, groups)
+    config = source.format.where
+    check_zero_points(config, module, codes, zeros, bits, v1=first, sym=said["sym"])
+    check_order(config, module, g_idx, given=given is not None, desc_act=said["desc_act"], groups=groups)
     bias, odd_bias = source.bias(module, out_features)
     weight = packed(
         source,
@@ -123,11 +132,11 @@ def _layer(source: Source, module: str, bits: int, group_size: int, v1: bool, bo
         code="int",
         bits=bits,
         shape=(out_features, in_features),
-        codes=per_row_words(words.T),
+        codes=codes,
         scales=scales.T.contiguous(),
         group_size=in_features // groups if groups > 1 else 0,
         zero_points=None if symmetric else zeros.T.contiguous(),
-        g_idx=_g_idx(given, in_features, groups),
+        g_idx=g_idx,
     )
     return Layer(weight=weight, layout=layout, bias=bias, oddities=oddities + odd_bias)
 

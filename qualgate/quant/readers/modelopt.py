@@ -77,6 +77,11 @@ def _nvfp4(source: Source, module: str) -> dict[str, Any]:
     name = f"{module}.weight"
     codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
     rows, columns = codes.shape[0], 2 * codes.shape[1]
+    if (said := _block_said(source.format.settings)) not in (None, NVFP4_BLOCK):
+        raise NotInThisVersion(
+            f"{source.format.where}: group_size is {said!r:.20}, and NVFP4 is read in blocks of {NVFP4_BLOCK}, as vLLM "
+            f"does. Quantize the model again with blocks of {NVFP4_BLOCK}."
+        )
     if columns % NVFP4_BLOCK:
         raise UsageError(
             f"{source.where(name)}: tensor {name} holds {columns} in_features, not a multiple of the blocks of "
@@ -94,6 +99,17 @@ def _nvfp4(source: Source, module: str) -> dict[str, Any]:
         "group_size": NVFP4_BLOCK,
         "tensor_scale": torch.tensor(source.scale(f"{module}.weight_scale_2", "one scale over all blocks")),
     }
+
+
+def _block_said(settings: dict[str, Any]) -> Any:
+    """Weights that share a scale, as the config says; None where it does not."""
+    groups, inner = settings.get("config_groups"), settings.get("quantization")
+    group = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+    weights = group.get("weights") if isinstance(group, dict) else None
+    for said in (weights, inner, settings):
+        if isinstance(said, dict) and said.get("group_size") is not None:
+            return said["group_size"]
+    return None
 
 
 def _activations(source: Source, module: str, algorithm: str) -> Activations:

@@ -166,7 +166,8 @@ def packed(source: Source, name: str, *, any_scale: bool = False, **fields: Any)
         scales = scales.float()
         if not scales.isfinite().all():
             raise UsageError(f"{where}: {name} has NaN or infinite scales: the checkpoint is damaged. {AGAIN}")
-        if not any_scale and (scales < 0).any():
+        signed = any_scale or "autoround_version" in source.format.settings  # AutoRound writes them on purpose
+        if not signed and (scales < 0).any():
             raise UsageError(
                 f"{where}: {name} has negative scales, which {source.format.method} never writes: the checkpoint is "
                 f"damaged or of another format. {AGAIN}"

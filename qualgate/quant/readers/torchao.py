@@ -69,7 +69,7 @@ def _described(source: Source, name: str) -> tuple[str, dict[str, Any], tuple[st
 def _activations(source: Source, module: str, attributes: dict[str, Any], parts: tuple[str, ...]) -> Activations:
     asymmetric = attributes.get("activation_quantization")
     if asymmetric is not None:
-        if _plain(asymmetric) == "INT8_ASYM_PER_TOKEN":
+        if str(_plain(asymmetric)).upper() == "INT8_ASYM_PER_TOKEN":  # 0.18 writes it small
             return Activations(rounding=Rounding(code="int", bits=8, symmetric=False))
         return Activations(unsupported=f"activation_quantization {asymmetric!r:.40}")
     described = attributes.get("act_quant_kwargs")

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from qualgate.errors import UsageError
 from qualgate.identity import canonical_json
 from qualgate.quant.checkpoint import PackedModel
+from qualgate.quant.model_files import PROCESSOR_TEMPLATE_FILE, TEMPLATE_FILE, TOKENIZER_FILES, read_files
 from qualgate.quant.recipes import layer_recipe
 from qualgate.quant.shards import tensor_entries
 from qualgate.quant.writers import awq, compressed_tensors, gptq
@@ -26,10 +27,7 @@ Format = Literal["gptq", "gptq_v2", "awq", "compressed-tensors"]
 FORMATS: tuple[Format, ...] = ("gptq", "gptq_v2", "awq", "compressed-tensors")
 SHARD_BYTES = 4 * 2**30
 _HALF = ("gptq", "gptq_v2", "awq")  # their kernels compute in float16
-_COPIED = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model",
-    "vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "generation_config.json",
-)  # fmt: skip
+_COPIED = (*TOKENIZER_FILES, TEMPLATE_FILE, PROCESSOR_TEMPLATE_FILE, "generation_config.json")
 
 
 def float_dtype(format: Format, dtype: str) -> str:
@@ -72,9 +70,9 @@ def write_folder(
         _write_json(unfinished / "config.json", settings)
         if format in ("gptq", "gptq_v2"):
             _write_json(unfinished / "quantize_config.json", config)
-        for name in _COPIED:
-            if (model_folder / name).is_file():
-                shutil.copyfile(model_folder / name, unfinished / name)
+        for name, raw in read_files(model_folder, _COPIED).raw.items():
+            (unfinished / name).parent.mkdir(exist_ok=True)
+            (unfinished / name).write_bytes(raw)
         for name, value in (more or {}).items():
             _write_json(unfinished / name, value)
         card = model_card(packed, provenance, format, more_rows)

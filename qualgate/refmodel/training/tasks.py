@@ -1,4 +1,4 @@
-"""What the reference model learns from: an endless stream of cases of the seven families, easy ones first.
+"""The reference model's lessons: an endless stream of cases of the seven families, easy ones first.
 
 Copying comes first: a few percent of the run repeat and look up words, because the attention heads that later copy a
 record's values or find a sentence in a passage form there. After that the highest level in the mix rises to 1.

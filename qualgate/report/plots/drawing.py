@@ -1,4 +1,4 @@
-"""What pictures are drawn with: SVG as text, with places along an axis in per cent of the picture's width.
+"""Drawing: SVG as text, with places along an axis in per cent of the picture's width.
 
 So a picture fits a phone, a page of the dashboard and a sheet of paper with text of one size.
 """

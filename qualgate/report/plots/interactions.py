@@ -1,4 +1,4 @@
-"""What two changes do together beyond what each does alone."""
+"""The effect of two changes together beyond their effects alone."""
 
 from __future__ import annotations
 

@@ -26,9 +26,6 @@ _EXECUTE, _WRITE, _READ, _READ_DIR, _REMOVE, _MAKE_REG, _TRUNCATE = 1, 2, 4, 8, 
 _ALL_OF_ABI_3 = (1 << 15) - 1
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _CLONE_NEWNS, _MS_NOSUID, _MS_NODEV = 0x20000, 2, 4
-# Of each folder that tier A may write in. A file takes a kilobyte of the kernel's memory, however empty it is.
-_WRITABLE = {"/tmp": ("file_bytes", 1024), "/dev/shm": ("shm_bytes", 64)}
-
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -76,13 +73,14 @@ def _must(result: int, what: str) -> int:
     return result
 
 
-def folders(limits: dict[str, int]) -> None:
+def folders(limits: dict[str, int], scratch: str) -> None:
     """Tier A: what may be written in, in a mount namespace of this process's own user."""
     _must(_libc.unshare(_CLONE_NEWNS), "mounts of its own")
-    for path, (size, files) in _WRITABLE.items():
-        options = f"mode=1777,size={limits[size]},nr_inodes={files}".encode()
+    # A file takes a kilobyte of the kernel's memory, however empty it is.
+    for path, size, files in ((scratch, limits["file_bytes"], 1024), ("/dev/shm", limits["shm_bytes"], 64)):
+        options = f"mode=1777,size={size},nr_inodes={files}".encode()
         _must(_libc.mount(b"tmpfs", path.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, options), f"mount {path}")
-    os.chdir("/tmp")
+    os.chdir(scratch)
 
 
 def give_up() -> None:
@@ -124,7 +122,7 @@ def confine(config: dict[str, Any]) -> None:
     limits = config["limits"]
     _must(_libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "die with the parent")
     if config["tier"] == "A":
-        folders(limits)
+        folders(limits, config["scratch"])
         if config["uid"]:
             become(config["uid"])
         limit(limits, processes=True)

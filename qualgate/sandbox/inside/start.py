@@ -20,11 +20,14 @@ def main() -> None:
         from . import witness as server
     elif config["role"] == "program":
         from . import program as server
+    elif config["role"] == "parsers":
+        from . import parsers as server
     else:
         from . import answer as server
     sys.argv[1:] = []
     if config["packages"]:
         sys.path.append(config["packages"])
+    if config["packages"] or config["role"] == "parsers":
         os.environ.update(dict.fromkeys(_THREADS, "1"))  # a pool for each of the machine's CPUs would exceed the limits
     builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # `site`, which was left out
     questions = os.fdopen(os.dup(0), "rb")

@@ -16,19 +16,28 @@ from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.tree import Unread
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.quantities import quantities
+from qualgate.scoring.retraction import is_cut, not_meant
 
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _MAX_JOINED = 16
-_BETWEEN = re.compile(r"[\s$,;.]{0,20}(?:\\text\{)?\s{0,5}(?:and|or)?\s{0,5}\}?[\s$,;]{0,20}")
-_SAYS = re.compile(r"\banswer(?:\s*\*\*)?(?:\s{1,5}is\b|\s*[:=])\s*:?(?:\s*\*\*)?", re.IGNORECASE)
+_BETWEEN = re.compile(
+    r"[\s$,;.]{0,20}(?:\\text\{)?\s{0,5}(?:and|or(?:[\s$]{1,5}[A-Za-z]\s?=)?)?\s{0,5}\}?[\s$,;]{0,20}"
+)
+_SAYS = re.compile(
+    r"\banswer(?:\s*\*\*)?(?:\s{1,5}is\b|\s*[:=])\s*:?(?:\s*\*\*)?|(?:答案|答え|正解|정답)(?:是|为|為|は|은)?\s*[:：]?"
+    r"|\b(?:antwort\sist|réponse\sest|respuesta\ses|resposta\sé|risposta\sè|ответ\s?:?)\s*:?",
+    re.IGNORECASE,
+)
 # A `$` before a digit is money where the next one has a blank before it: `$5 and $6`.
 _FORMULA = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$(?![0-9][^$\n]*\s\$)([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
 _SENTENCE = re.compile(
-    r"\.(?=\s|\Z)|[,;]?\s{1,5}(?:because|since|which|where|I hope)\b|,\s{1,5}(?:so|as|and so)\b|\s{2,5}\("
+    r"\.(?=\s|\Z)|。|では|です|입니다"
+    r"|[,;]?\s{1,5}(?:because|since|which|where|I\s(?:hope|think|believe|guess))\b|,\s{1,5}(?:so|as|and so)\b|\s{2,5}\("
 )
+_DENIES = re.compile(r"[\s$*]*(?:(?:not|never|neither|unknown|nicht|pas|не)\b|不)", re.IGNORECASE)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _MONEY = str.maketrans("", "", "$€£¥₹")
 MAX_LINE = 4_000  # characters of the end of a text, where no formula is marked
@@ -37,22 +46,40 @@ MAX_TAIL = 20_000  # characters of the end of a text in which formulas are looke
 
 def final_answer(text: str) -> str:
     """The final answer as it is written. Unread where the last box is not closed, or nothing is said."""
-    box = max(text.rfind(name) for name in ("\\boxed", "\\fbox"))
+    return _found(text)[0]
+
+
+def why_not_meant(text: str) -> str:
+    """Why the final answer is not meant as such: denied, taken back, cut off; "" where it is."""
+    _, start, end, stated = _found(text)
+    return "the text is cut off" if is_cut(text[start:]) and not stated else not_meant(text[:start], text[end:])
+
+
+def _found(text: str) -> tuple[str, int, int, bool]:
+    """The final answer, where it begins and ends at the latest, and whether a box or a sentence gives it as such."""
+    last = deque(_BOX.finditer(text), maxlen=1)
+    box = last[0].start() if last else -1
+    closed = _content(text, last[0].end(), len(text)) if last else None
     said = None
     for said in _SAYS.finditer(text):  # noqa: B007 - the last one
         pass
-    if said is not None and said.start() > box and (found := _said(text[said.end() : said.end() + MAX_LINE])):
-        return found
+    if said is not None and said.start() > (closed[1] if closed else box):
+        rest = text[said.end() : said.end() + MAX_LINE]
+        if not _DENIES.match(rest) and (answer := _said(rest)):
+            start = max(said.end(), text.find(answer, said.end()))
+            return answer, start, start + len(answer), True
     if box >= 0:
-        return boxed(text)
-    tail = text[-MAX_TAIL:]
-    formulas = [_inside(match) for match in _FORMULA.finditer(tail)]
+        return boxed(text), box, closed[1] if closed else len(text), True
+    begin = max(0, len(text) - MAX_TAIL)
+    formulas = list(_FORMULA.finditer(text, begin))
     if formulas:
-        return formulas[-1]
-    lines = [line for line in tail.splitlines() if line.strip()]
+        return _inside(formulas[-1]), formulas[-1].start(), formulas[-1].end(), False
+    lines = [line for line in text[begin:].splitlines() if line.strip()]
     if not lines:
         raise Unread("malformed", "the answer is empty")
-    return _of_line(lines[-1][-MAX_LINE:])
+    answer = _of_line(lines[-1][-MAX_LINE:])
+    place = text.rfind(answer)
+    return answer, place if place >= 0 else len(text), place + len(answer) if place >= 0 else len(text), False
 
 
 def boxed(text: str) -> str:

@@ -112,9 +112,11 @@ def same(answer: str, reference: str, declared: Mapping[str, Any] | None = None)
     """
     tolerance = Tolerance.of({"tolerance": declared} if declared else {})
     try:
-        return Comparison(prover=NotHere(), tolerance=tolerance).same(*_both(answer, reference))
+        verdict, reason = Comparison(prover=NotHere(), tolerance=tolerance).same(*_both(answer, reference)), ""
     except Elsewhere:
         verdict, reason = killable.run(compared, answer, reference, declared, within=WITHIN)
+    if verdict and {"ln", "log"} <= _logs(read(answer)) ^ _logs(read(reference)):
+        verdict, reason = None, r"one of them writes \ln and the other \log without a base"
     if verdict is None:
         raise Undecided(reason)
     return verdict
@@ -140,6 +142,12 @@ def _both(answer: str, reference: str) -> tuple[Node, Node]:
 def _is_natural(node: Node) -> bool:
     named = node.name == "e" if node.op == "name" else node.op == "call" and node.name in ("ln", "exp")
     return named or any(map(_is_natural, node.args))
+
+
+def _logs(node: Node) -> set[str]:
+    """Which logarithms without a base are named in it."""
+    own = {node.name} & {"ln", "log"} if node.op == "call" and len(node.args) == 1 else set()
+    return own.union(*map(_logs, node.args))
 
 
 def _to_base_10(node: Node) -> Node:

@@ -131,7 +131,7 @@ class _Answer(Formula):
 
     def measured(self) -> Node:
         """A value, and what words stand behind it."""
-        while self.next[0] in ("word", "text") and self.next[1].lower() in BEFORE:
+        while self.next[0] in ("word", "text") and BEFORE.issuperset(self.next[1].lower().split()):
             self.take()
         value, behind = self.added(), ""
         while (self.next[0] in ("word", "text") and self.next not in SEPARATORS) or (

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
 
@@ -71,6 +71,8 @@ class Comparison:
 
     def _collections(self, one: Node, other: Node) -> bool:
         kinds = {one.op, other.op}
+        one, other = (replace(node, args=(*dict.fromkeys(node.args),)) if node.op == "set" else node
+                      for node in (one, other))  # fmt: skip
         if one.op == other.op:
             if one.name != other.name or len(one.args) != len(other.args):
                 return False

@@ -9,21 +9,22 @@ from typing import Any
 from qualgate.records import Score
 from qualgate.sandbox import killable
 from qualgate.scoring.match import Tolerance
-from qualgate.scoring.mathematics.found import boxed, final_answer
+from qualgate.scoring.mathematics.found import boxed, final_answer, why_not_meant
 from qualgate.scoring.mathematics.proof import same
 from qualgate.scoring.mathematics.reader import read
 from qualgate.scoring.mathematics.tokens import tokens
 from qualgate.scoring.mathematics.tree import Undecided, Unread
 from qualgate.scoring.outcome import cannot_say, found, quote, right, too_long, wrong
 
-METRIC, SCORER = "math", "math/2"
+METRIC, SCORER = "math", "math/3"
 
 
 def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     """`math` of an answer.
 
     Wrong has the error types empty, malformed, different; null has unknown (what is written is not read here), limit
-    (it is too long or too deep), undecided (no rule says, or numbers are too large), stopped (the child was ended).
+    (it is too long or too deep), not_meant (it is denied, taken back or cut off), undecided (no rule says, or numbers
+    are too large), stopped (the child was ended).
     """
     if refusal := too_long(METRIC, SCORER, text):
         return {METRIC: refusal}
@@ -35,7 +36,7 @@ def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
         verdict = answer == reference or _agree(answer, reference, body.get("tolerance"))
     except Unread as error:
         if error.kind == "unknown" and _written_alike(answer, reference):
-            return {METRIC: right(METRIC, SCORER, answer)}
+            return {METRIC: _right(answer, text)}
         say = wrong if error.kind == "malformed" else cannot_say
         shown = f" in {quote(answer)}" if answer else ""
         return {METRIC: say(METRIC, SCORER, error.kind, f"{error}{shown}")}
@@ -46,8 +47,14 @@ def score_math(body: Mapping[str, Any], text: str) -> dict[str, Score]:
     except killable.Killed as error:
         return {METRIC: cannot_say(METRIC, SCORER, "stopped", f"{quote(answer)} took too much to compare: {error}")}
     if verdict:
-        return {METRIC: right(METRIC, SCORER, answer)}
+        return {METRIC: _right(answer, text)}
     return {METRIC: wrong(METRIC, SCORER, "different", f"{quote(answer)} is not {quote(reference)}", answer)}
+
+
+def _right(answer: str, text: str) -> Score:
+    if why := why_not_meant(text):
+        return cannot_say(METRIC, SCORER, "not_meant", f"{quote(answer)} is not given as the answer: {why}")
+    return right(METRIC, SCORER, answer)
 
 
 _WRAP = r"\\(?:text|math)(?:bf|rm|it|sf)?\s*\{\s*"
@@ -62,6 +69,9 @@ def _agree(answer: str, reference: str, tolerance: Mapping[str, Any] | None) -> 
     (letter, value), (due, due_value) = _option(answer, reference), _option(reference, answer)
     if letter and due and (value or due_value):
         return letter == due and (not value or not due_value or same(value, due_value, tolerance))
+    exact, approximately, _ = answer.replace("≈", r"\approx").rpartition(r"\approx")
+    if approximately and exact.strip() and same(exact, reference, tolerance):
+        return True
     return same(value or answer, due_value or reference, tolerance)
 
 

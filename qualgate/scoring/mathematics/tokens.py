@@ -51,6 +51,7 @@ _TOKEN = re.compile(
 )
 _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 _FEW = re.compile(rf"(?:[0-9]{{1,3}}(?:(?:\{{,\}}|\\,)[0-9]{{3}})+(?![0-9])|{_BY_BLANKS}|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
+_OVER = re.compile(r"\{([^{}]{1,200})\\over\b([^{}]{1,200})\}")
 _POWER_OF_TEN = re.compile(r"[eE]([-+]?[0-9]{1,3})(?![0-9A-Za-z.])")
 _LONE_UNIT = re.compile(r"(?<=[0-9}])\s+([mgshLlNJWVAKCF])(?:\^\{?[23]\}?)?\s*\Z")
 _OPENS, _CLOSES = ("(", "[", r"\{"), (")", "]", r"\}")
@@ -61,7 +62,7 @@ def tokens(text: str) -> list[Token]:
     """Unread where a character is none of mathematics', or the text or one of its numbers is too long."""
     if len(text) > MAX_CHARACTERS:
         raise Unread("limit", f"an expression of {len(text):,} characters, {MAX_CHARACTERS:,} are read")
-    text = text.replace(r"\!", "").translate(_BY_SIGN)
+    text = _OVER.sub(r"\\frac{\1}{\2}", text.replace(r"\!", "").translate(_BY_SIGN))
     text = _LONE_UNIT.sub(r"\\text{\1}", text)
     found: list[Token] = []
     place = depth = 0

@@ -1,4 +1,4 @@
-"""What an answer says, as a tree: of numbers, names and operations, and of what mathematics puts them together into."""
+"""An answer as a tree of numbers, names and operations."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ GREEK = frozenset({
 CONSTANTS = {"pi": "pi", "infty": "oo", "infinity": "oo", "Infinity": "oo", "inf": "oo", "oo": "oo", "imath": "i"}
 # What stands before a number and says nothing of it.
 BEFORE = frozenset({"about", "approximately", "approx", "exactly", "roughly", "rs", "usd", "eur", "is", "answer", "the",
-                    "therefore", "so", "thus", "equals"})  # fmt: skip
+                    "therefore", "so", "thus", "equals", "always", "simply", "just", "indeed", "then"})  # fmt: skip
 PERCENT = frozenset({"percent", "percentage", "pct"})
 MANY = {"dozen": 12, "hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 # Behind a value, these make it another one.

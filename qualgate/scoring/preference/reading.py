@@ -11,7 +11,8 @@ from qualgate.scoring import strict_json
 from qualgate.scoring.outcome import quote
 from qualgate.scoring.preference.asking import steers
 
-VERDICTS = ("A", "B", "tie")
+VERDICTS = {"a": "A", "b": "B", "tie": "tie"}
+_AROUND = " \t\r\n*`\"'."  # marks of emphasis, quotes and a full stop around a verdict that is a word alone
 MOST_REPLY = 20_000  # characters
 ALIKE, LEAST = 0.10, 10  # lengths within a tenth, or within so many characters, are alike
 MARKS = re.compile(
@@ -26,14 +27,14 @@ class Unread(ValueError):
 
 
 def verdict(reply: str) -> str:
-    """ "A", "B" or "tie", as a JSON object says it, in a fence or not, or the word alone; `Tie` is a tie as well.
+    """ "A", "B" or "tie", as a JSON object says it, in a fence or not, or the word alone (`Tie`, `**a**`, `B.`).
     Unread for everything else: what a reply means is not guessed."""
     said = reply.strip(" \t\r\n")
     if len(said) > MOST_REPLY:
         raise Unread(f"{len(said):,} characters, where one JSON object is asked")
     if fenced := _FENCE.fullmatch(said):
         said = fenced[1].strip(" \t\r\n")
-    if (word := _word(said)) in VERDICTS:
+    if word := _word(said):
         return word
     try:
         found = strict_json.read(said)
@@ -41,14 +42,13 @@ def verdict(reply: str) -> str:
         raise Unread(f"no JSON object ({error}): {quote(said)}") from None
     if not isinstance(found, dict) or set(found) - {"reason", "verdict"} or "verdict" not in found:
         raise Unread(f"not an object of `verdict` and `reason`: {quote(said)}")
-    word = _word(found["verdict"])
-    if word not in VERDICTS:
-        raise Unread(f"the verdict is {quote(found['verdict'])}, not one of {', '.join(VERDICTS)}")
-    return word
+    if word := _word(found["verdict"]):
+        return word
+    raise Unread(f"the verdict is {quote(found['verdict'])}, not one of {', '.join(VERDICTS.values())}")
 
 
-def _word(written: Any) -> Any:
-    return written.lower() if written in ("Tie", "TIE") else written
+def _word(written: Any) -> str:
+    return VERDICTS.get(written.strip(_AROUND).lower(), "") if isinstance(written, str) else ""
 
 
 def judged(first: str, second: str, replies: Sequence[str | None] = (), errors: Sequence[str] = ("", "")) -> Judged:

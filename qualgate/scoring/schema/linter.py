@@ -1,4 +1,4 @@
-"""What keeps a schema from being used on untrusted answers, found before its first use."""
+"""Reasons not to use a schema on untrusted answers, found before its first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case documents and expects, in either shape, as one form.
+"""A case's tools and expected calls, in either shape, as one form.
 
 Tools: JSON Schema `parameters`, or BFCL's documented types (dict, float, tuple, any, Java's and JavaScript's), which
 become JSON Schema here. Expected calls: `{"name": NAME, "arguments": {…}}`, exactly those; or BFCL's possible answers

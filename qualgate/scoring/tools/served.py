@@ -1,120 +1,167 @@
-"""The `served` reading of a tool call: what a server's parser makes of an answer and executes, its repairs among it.
+"""The `served` reading of a tool call: what a server executes of an answer, its parser's repairs among it.
 
-A server's parser reads on where the model did not keep to its dialect: calls in code fences, a last tag that is not
-closed, more keys than name and arguments, text around, values of another type than the schema's. Here is what the
-parsers of each of SERVERS do with a finished answer, in our own words; each was held against the parser itself
-(docs/dialects.md counts them). Where they read no call, there is none, and the text is an answer.
-
-Which server it is, a case says by `served_by`; of one that says nothing it is vLLM. A dialect that is not here has no
-such reading: nothing is said of it, rather than guessed.
+The server itself says it: a served arm by the `tool_calls` of its replies; of texts, by its own tool parser, which a
+case names by `served_by` and which runs in a sandbox (`qualgate.sandbox.parsers`). Without either nothing is known.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from os.path import abspath, expanduser, isabs
 from typing import Any
 
-from qualgate.records import Case, Evalset, Score
-from qualgate.scoring.outcome import cannot_say, quote, right, wrong
+from qualgate.errors import UsageError
+from qualgate.records import Calls, Case, Evalset, Score
+from qualgate.sandbox.parsers import NoParsers, Unread, parsers_of
+from qualgate.scoring.outcome import cannot_say, found, quote, right, wrong
+from qualgate.scoring.scorer import Scorer
 from qualgate.scoring.tools import strict
 from qualgate.scoring.tools.dialects.call import MAX_CALLS, BadCall, Call, Tools
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.expected import wanted_calls
-from qualgate.scoring.tools.served_parsers import PARSERS, UNREAD, Parser
-from qualgate.scoring.tools.served_sglang import PARSERS as OF_SGLANG
-from qualgate.scoring.tools.served_sglang_values import SERVER as SGLANG
-from qualgate.scoring.tools.served_values import SERVER as VLLM
 
-SERVED = "tool_call.served/4"
+SERVED = "tool_call.served/5"
 METRIC = "tool_call.served"
-KEY = "served_by"  # of a case: a name in SERVERS
-MOST_LOOKED_AT = 2**26  # characters times markers: more could take seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server whose parsers are known. name: with its version; parsers: by dialect; unread: of others, why not."""
-
-    name: str
-    parsers: Mapping[str, Parser]
-    unread: Mapping[str, str] = field(default_factory=dict)
-
-
-SERVERS = {"vllm": Server(VLLM, PARSERS, UNREAD), "sglang": Server(SGLANG, OF_SGLANG)}
-
-
-def server_of(body: Mapping[str, Any]) -> Server:
-    """Whose parser reads a case's answers. KeyError for one that is unknown."""
-    return SERVERS[body.get(KEY, "vllm")]
+KEY = "served_by"  # of a case: {engine, python}
+BY_ITSELF = f"{SERVED} its server"  # the scorer of a served arm's own calls
+UNKNOWN = "no `served_by` (of `score`: --served-by) says whose parser reads texts, and no server gave its calls"
+# What a server calls its parser of a dialect, where that is not the dialect's name.
+PARSERS: Mapping[str, Mapping[str, str]] = {
+    "vllm": {
+        "qwen25": "hermes", "granite_20b_fc": "granite-20b-fc", "hunyuan_v3": "hy_v3", "internlm2": "internlm",
+        "phi4_mini": "phi4_mini_json", "mistral_v11": "mistral", "nemotron_v3": "qwen3_coder",
+    },
+    "sglang": {
+        "deepseek_v3": "deepseekv3", "deepseek_v31": "deepseekv31", "deepseek_v32": "deepseekv32",
+        "deepseek_v4": "deepseekv4", "deepseek_v41": "deepseekv41", "minimax_m2": "minimax-m2",
+        "minimax_m3": "minimax-m3", "apertus": "apertus2509", "llama4_pythonic": "pythonic", "llama3_json": "llama3",
+        "mistral_v11": "mistral", "hunyuan_v3": "hunyuan", "harmony": "gpt-oss",
+    },
+}  # fmt: skip
+LACKS = {"mistral": "[ARGS]"}  # by dialect: a token that tells its tokenizer from a later one
 
 
 def today(scorer: str, version: str) -> str:
-    """What a stored `scorer` is called today, `version` being its own: by the server that it read as."""
-    if version != SERVED or scorer == SERVED:
-        return version
-    name = next((one.name for one in SERVERS.values() if f" {one.name.split()[0]} " in scorer), VLLM)
-    return f"{version} {name}"
+    """What a stored `scorer` is called today, `version` being its own: with the server that read for it."""
+    read_by = scorer.partition(" ")[2]
+    return f"{version} {read_by}" if version == SERVED and read_by and read_by != strict.AUTO else version
 
 
-def unread(name: str, server: Server) -> str:
-    """Why nothing is known of the server's parser of the dialect `name`; "" where it is."""
-    if name == strict.AUTO:
-        return f"no dialect is declared, and {server.name} reads one that it is told"
-    why = server.unread.get(name) or f"only of {', '.join(server.parsers)}"
-    return "" if name in server.parsers else f"what {server.name} executes is not known of {name}: {why}"
+def served_faults(body: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a case's `served_by` from being read."""
+    match body.get(KEY):
+        case None if KEY not in body:
+            return
+        case {"engine": "vllm" | "sglang", "python": str() as python} if len(body[KEY]) == 2 and isabs(python):
+            return
+    needed = "`engine` (vllm or sglang) and `python`, the absolute path of its environment's interpreter"
+    yield f"`{KEY}` must name {needed}; {found(body, KEY)}"
 
 
-def read_served(text: str, name: str, tools: Tools = (), server: Server = SERVERS["vllm"]) -> tuple[Call, ...]:
-    """The calls that the server's parser of the dialect `name` executes; none where it takes the text for an answer.
+def server_version(by: Mapping[str, str]) -> str:
+    """The environment's server and its version, which its scores name. NoParsers where it cannot be used here."""
+    return f"{by['engine']} {parsers_of(**by).version}"
 
-    BadCall: `no_served_reading` for a dialect that is not read here, `too_much` for a text that is too long for it,
-    `call_shape` for a call that is executed and has no object of arguments, `too_many_calls`.
+
+def by_parser(scorer: Scorer, said: str) -> Scorer:
+    """`scorer`, the texts of cases without a `served_by` being read by the parser that `said` names, "ENGINE:PYTHON".
+    UsageError where that scorer reads none, or the environment cannot be used here."""
+    engine, _, python = said.partition(":")
+    by = {"engine": engine, "python": abspath(expanduser(python)) if python else ""}
+    if scorer.mode != "served" or scorer.written_in is None:
+        raise UsageError(f"--served-by {said}: the scorer {scorer.name} ({scorer.mode}) asks no server. Leave it out.")
+    if faults := [*served_faults({KEY: by})]:
+        raise UsageError(f"--served-by {said}: it is vllm:PYTHON or sglang:PYTHON; {faults[0]}.")
+    try:
+        server_version(by)
+    except NoParsers as error:
+        raise UsageError(f"--served-by {said}: {error}.") from None
+
+    def reading(function: Any) -> Any:
+        return lambda case, *rest: function(replace(case, body={KEY: by, **case.body}), *rest)
+
+    written_in = scorer.written_in
+    return replace(scorer, function=reading(scorer.function), written_in=lambda name: reading(written_in(name)))
+
+
+def read_served(text: str, name: str, tools: Tools, by: Mapping[str, str]) -> tuple[Call, ...]:
+    """The calls that the server executes of a text in the dialect `name`; none where it takes the text for an answer.
+
+    BadCall for a call whose arguments are no object, and for too many calls. Unread where the parser fails on the text,
+    NoParsers where there is none.
     """
-    if why := unread(name, server):
-        raise BadCall("no_served_reading", why)
-    parser = server.parsers[name]
-    marks = sum(map(text.count, parser.markers))
-    if (marks + 1) * len(text) > MOST_LOOKED_AT:
-        fault = "too_many_calls" if marks > 2 * MAX_CALLS else "too_much"  # a loop is the model's; two marks: a call
-        raise BadCall(fault, f"{len(text):,} characters with {marks:,} marks are too many")
-    calls = tuple(parser.read(text, tools))
+    parser = PARSERS[by["engine"]].get(name, name)
+    offered = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools]
+    calls = parsers_of(**by).read(parser, text, offered, LACKS.get(name, ""))
+    return _as_calls(calls)
+
+
+def _as_calls(calls: Calls) -> tuple[Call, ...]:
     if len(calls) > MAX_CALLS:
         raise BadCall("too_many_calls", f"more than {MAX_CALLS} calls")
-    return calls
+    return strict.read_calls(as_given(calls))
+
+
+def as_given(calls: Calls) -> list[dict[str, Any]]:
+    """Names and arguments as a server's reply has them in `tool_calls`."""
+    return [{"type": "function", "function": {"name": name, "arguments": given}} for name, given in calls]
 
 
 def score_served(case: Case, evalset: Evalset, text: str, written_in: str | None = None) -> dict[str, Score]:
-    """Whether what the case's server executes is right: `tool_call.correct` of the served reading. The reason of a
-    right answer that the strict reading refuses says what the server's parser forgave; the row's scorer names the
-    server. Null where nothing is known of the server's parser of the dialect, or no dialect is declared."""
-    name, tools = strict.dialect_of(case.body, written_in), case.body["tools"]
+    """Whether what the case's server executes of a text is right: `tool_call.correct` of the served reading. The reason
+    of a right answer that the strict reading refuses says what the server's parser forgave; the row's scorer names the
+    server. Null where no server is named, its parser fails, or no dialect is declared."""
+    faults = [*served_faults(case.body)] if KEY in case.body else [UNKNOWN]
+    if faults:
+        why = faults[0]
+        return {METRIC: cannot_say(METRIC, SERVED, "no_served_reading", why)}
+    by, name, tools = case.body[KEY], strict.dialect_of(case.body, written_in), case.body["tools"]
     try:
-        server = server_of(case.body)
-    except (KeyError, TypeError):
-        said = f"what {quote(case.body[KEY])} executes is not known, only: {', '.join(SERVERS)}"
-        return {METRIC: cannot_say(METRIC, SERVED, "no_served_reading", said)}
-    version = f"{SERVED} {server.name}"
+        version = server_version(by)
+    except NoParsers as error:
+        return {METRIC: cannot_say(METRIC, SERVED, "no_parser", str(error))}
+    scorer = f"{SERVED} {version}"
+    if name == strict.AUTO:
+        why = f"no dialect is declared, and {version} reads one that it is told"
+        return {METRIC: cannot_say(METRIC, scorer, "no_served_reading", why)}
     try:
-        calls = read_served(text, name, tools, server)
+        calls = read_served(text, name, tools, by)
+    except Unread as error:
+        return {METRIC: cannot_say(METRIC, scorer, "parser_failed", f"{version}, {name}: {error}")}
+    except NoParsers as error:
+        return {METRIC: cannot_say(METRIC, scorer, "no_parser", str(error))}
     except BadCall as fault:
-        if fault.error_type in ("no_served_reading", "too_much"):
-            return {METRIC: cannot_say(METRIC, version, fault.error_type, str(fault))}
-        return {METRIC: wrong(METRIC, version, fault.error_type, str(fault))}
+        return {METRIC: wrong(METRIC, scorer, fault.error_type, str(fault))}
+    judged = _judged(case, calls, scorer)
+    if judged.verdict:
+        judged = replace(judged, reason=_forgiven(text, name, tools, calls, version))
+    return {METRIC: judged}
+
+
+def score_by_itself(case: Case, evalset: Evalset, calls: Any) -> dict[str, Score]:
+    """Whether the calls that a server gave in its reply are right: any shape that the strict reading takes."""
+    try:
+        return {METRIC: _judged(case, strict.read_calls(calls), BY_ITSELF)}
+    except BadCall as fault:
+        return {METRIC: wrong(METRIC, BY_ITSELF, fault.error_type, str(fault))}
+
+
+def _judged(case: Case, calls: tuple[Call, ...], scorer: str) -> Score:
     shown = json.dumps([{"name": call.name, "arguments": call.arguments} for call in calls], ensure_ascii=False)
-    judged = strict.judge(tools, wanted_calls(case.body), calls)
+    judged = strict.judge(case.body["tools"], wanted_calls(case.body), calls)
     holds = judged.flags["tool_call.correct"]
     if holds is None:
-        return {METRIC: cannot_say(METRIC, version, judged.error_type, judged.reason)}
+        return cannot_say(METRIC, scorer, judged.error_type, judged.reason)
     if not holds:
-        return {METRIC: wrong(METRIC, version, judged.error_type, judged.reason, shown)}
-    return {METRIC: replace(right(METRIC, version, shown), reason=_forgiven(text, name, tools, calls, server.name))}
+        return wrong(METRIC, scorer, judged.error_type, judged.reason, shown)
+    return right(METRIC, scorer, shown)
 
 
-def _forgiven(text: str, name: str, tools: Tools, calls: tuple[Call, ...], server: str) -> str | None:
+def _forgiven(text: str, name: str, tools: Tools, calls: tuple[Call, ...], server: str) -> str:
     try:
-        said = dialect(name).parse(text, tools)
+        strictly = dialect(name).parse(text, tools)
     except BadCall as fault:
         return f"{server} forgave {fault.error_type}: {quote(str(fault), 200)}"
-    return None if said == calls else f"{server} forgave: strictly, {len(said)} such calls are read"
+    return "" if strictly == calls else f"{server} forgave: strictly, {len(strictly)} such calls are read"

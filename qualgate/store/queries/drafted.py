@@ -1,4 +1,4 @@
-"""What became of an arm's drafts, pass by pass: for whoever counts them anew."""
+"""An arm's drafts, pass by pass, for whoever counts them anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is newest: a variant's verdict, the decision about it, a run."""
+"""The newest verdict of a variant, the decision about it, and the newest run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sqlalchemy import Connection, Table, and_, exists, func, select
 from sqlalchemy.sql import ColumnElement
 
 from qualgate.errors import IntegrityError, UsageError
-from qualgate.store.archived import pruned_runs
 from qualgate.store.database import Store
+from qualgate.store.prunings import pruned_runs
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, decisions, evalsets, runs, verdicts
 
@@ -88,7 +88,7 @@ def latest_run_of(
 
 def newest_complete(store: Store, plan_key: str) -> tuple[str, str] | None:
     """The newest complete run of this key whose answers are in the store, and when it was finished (UTC text); None
-    when there is none. A model that is put back as it was may have its run in an archive."""
+    when there is none. A model that is put back as it was may have had a run that was pruned since."""
     statement = (
         select(runs.c.run_id, runs.c.finished_at)
         .where(runs.c.plan_key == plan_key, runs.c.status == "complete", ~IS_TRIAL)

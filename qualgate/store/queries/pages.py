@@ -11,6 +11,7 @@ from sqlalchemy.sql import ColumnElement
 
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
+from qualgate.store.prunings import pruned_runs
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT, check_verdicts_placed
 from qualgate.store.queries.progress import unit_counts
 from qualgate.store.queries.superseded import Called, called, superseded
@@ -51,6 +52,7 @@ class RunLine:
     settled: int  # ended without an answer, see `store.stoppings`
     trial: bool  # it decides nothing
     scored_again: str  # when it was last, UTC text; "" where it never was
+    pruned: str  # "pruned on DATE" of a run whose answers and scores were taken out; "" of any other
     variants: tuple[VariantLine, ...]
 
 
@@ -71,6 +73,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
         counts = unit_counts(connection, ids)
         last = select(scorings.c.run_id, func.max(scorings.c.created_at)).where(scorings.c.run_id.in_(ids))
         again = {row[0]: row[1] for row in connection.execute(last.group_by(scorings.c.run_id))}
+        pruned = pruned_runs(connection, ids)
         lines = defaultdict(list)
         for line in _variant_lines(connection, arms.c.run_id.in_(ids), superseded(connection)):
             lines[line.run_id].append(line)
@@ -82,6 +85,7 @@ def list_runs(store: Store, limit: int = PAGE, offset: int = 0) -> tuple[RunLine
             finished_at=row.finished_at,
             trial=row.trial,
             scored_again=again.get(row.run_id, ""),
+            pruned=str(pruned.get(row.run_id, "")),
             expected=sum(number for (run_id, _, _), number in counts.items() if run_id == row.run_id),
             done=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "done")),
             errors=sum(n for (run_id, _, status), n in counts.items() if (run_id, status) == (row.run_id, "error")),

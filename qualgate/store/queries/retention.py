@@ -1,35 +1,52 @@
-"""Whose evidence may go: runs not among the last of their gate file, and on which no verdict in force rests."""
+"""Which runs must keep their answers: `qualgate db prune` leaves them as they are."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import Connection, select
 
+from qualgate.store.prunings import whole_prunings
 from qualgate.store.queries.newest import CURRENT_DECISION, CURRENT_VERDICT
 from qualgate.store.queries.nights import approved
 from qualgate.store.queries.superseded import by_gate
 from qualgate.store.tables import arms, runs
 
-KEPT = 3  # runs of each gate file
-
 
 def finished_before(connection: Connection, time: str) -> list[str]:
-    """Complete runs, trials too, that ended before this time (UTC text), oldest first."""
-    asked = select(runs.c.run_id).where(runs.c.status == "complete", runs.c.finished_at < time)
-    return list(connection.scalars(asked.order_by(runs.c.created_at, runs.c.run_id)))
+    """Return complete runs, trials too, that ended before this time (UTC text), oldest first."""
+    ended = select(runs.c.run_id).where(runs.c.status == "complete", runs.c.finished_at < time)
+    return list(connection.scalars(ended.order_by(runs.c.created_at, runs.c.run_id)))
 
 
-def in_force(connection: Connection, kept: int = KEPT) -> dict[str, str]:
-    """Run → why its evidence stays: it is one of the last `kept` of its gate file (one at least), the newest that
-    approved a variant or that a person did, or what `qualgate trend` holds later nights against."""
-    said = select(CURRENT_VERDICT.c.run_id, CURRENT_VERDICT.c.variant).where(CURRENT_VERDICT.c.word == "approve")
-    signed = select(CURRENT_DECISION.c.run_id, CURRENT_DECISION.c.variant).where(CURRENT_DECISION.c.action == "approve")
-    yes = {tuple(row) for asked in (said, signed) for row in connection.execute(asked)}
-    found: dict[str, str] = {}
+def in_force(connection: Connection, pruned: Collection[str] | None = None) -> dict[str, str]:
+    """Return run → why it stays: it is the newest of its gate file, the newest that approved a variant or that a person
+    did, or a night of the trend since an approved run (see `qualgate.store.queries.nights`).
+
+    Args:
+        connection: Of the store.
+        pruned: Runs that count no more; None: those that were pruned, each checked.
+
+    Raises:
+        IntegrityError: A run is recorded as pruned and is not.
+    """
+    by_gate_word = select(CURRENT_VERDICT.c.run_id, CURRENT_VERDICT.c.variant).where(
+        CURRENT_VERDICT.c.word == "approve"
+    )
+    by_person = select(CURRENT_DECISION.c.run_id, CURRENT_DECISION.c.variant).where(
+        CURRENT_DECISION.c.action == "approve"
+    )
+    approvals = {tuple(row) for chosen in (by_gate_word, by_person) for row in connection.execute(chosen)}
+    away, reasons = whole_prunings(connection) if pruned is None else pruned, dict[str, str]()
     for same in by_gate(connection):
-        for arm in connection.scalars(select(arms.c.name).where(arms.c.run_id == same[0])):
-            first, by = approved(connection, same[::-1], arm)
-            found |= {first: "what later runs of its gate file are held against"} if by else {}
-            if (newest := next((one for one in same if (one, arm) in yes), None)) is not None:
-                found[newest] = f"the newest that approved {arm!r}"
-        found |= dict.fromkeys(same[: max(kept, 1)], f"one of the last {max(kept, 1)} of its gate file")
-    return found
+        nights = [run_id for run_id in same if run_id not in away]  # newest first
+        if not nights:
+            continue
+        for arm in connection.scalars(select(arms.c.name).where(arms.c.run_id == nights[0])):
+            first, by = approved(connection, nights[::-1], arm)
+            since = nights[: nights.index(first) + 1] if by else []
+            reasons |= dict.fromkeys(since, f"part of the trend of {arm!r} since its approved run")
+            newest = next((run_id for run_id in nights if (run_id, arm) in approvals), None)
+            reasons |= {newest: f"the newest that approved {arm!r}"} if newest else {}
+        reasons[nights[0]] = "the newest of its gate file"
+    return reasons

@@ -8,11 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, func, select
 
+from qualgate.store.clock import clock
 from qualgate.store.database import Store
-from qualgate.store.leases import clock, live_nodes
 from qualgate.store.night_tables import digests, nights
 from qualgate.store.queries.progress import unit_counts
-from qualgate.store.queue_tables import queue, submissions
 from qualgate.store.tables import runs, verdicts
 
 MOST_RUNS = 4  # whose units are counted: the newest that are under way
@@ -20,13 +19,8 @@ MOST_RUNS = 4  # whose units are counted: the newest that are under way
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """Counts and ages. Labels are few: statuses, versions, arms of the runs under way, names of nightly files."""
+    """Counts and ages. Labels are few: statuses, arms of the runs under way, names of nightly files."""
 
-    submissions: Mapping[str, int]  # by status
-    oldest: float  # s, for how long the oldest that is queued has been; 0 where none is
-    leases: Mapping[str, int]  # live, expired
-    rescued: int  # leases that ran out and were taken back, since the store was made
-    nodes: Mapping[str, int]  # at work, by version of qualgate
     runs: Mapping[str, int]  # by status
     units: Mapping[tuple[str, str], int]  # (arm, status) → of the runs under way
     verdicts: Mapping[str, int]  # by word, since the store was made
@@ -39,17 +33,7 @@ def service_state(store: Store) -> ServiceState:
     """In one snapshot."""
     with store.read() as connection:
         now = clock(connection)
-        oldest = select(submissions.c.submitted_at).where(submissions.c.status == "queued")
-        first = connection.execute(oldest.order_by(submissions.c.submitted_at).limit(1)).scalar()
-        held = select(submissions.c.expires_at).where(submissions.c.status == "leased")
-        left = [until - now for until in connection.execute(held).scalars()]
-        versions = [node.program for node in live_nodes(connection)]
         return ServiceState(
-            submissions=_counts(connection, submissions.c.status),
-            oldest=max(0.0, now - first) if first is not None else 0.0,
-            leases={"live": sum(one >= 0 for one in left), "expired": sum(one < 0 for one in left)},
-            rescued=connection.execute(select(queue.c.rescued)).scalar() or 0,
-            nodes={version: versions.count(version) for version in versions},
             runs=_counts(connection, runs.c.status),
             units=_under_way(connection),
             verdicts=_counts(connection, verdicts.c.word),

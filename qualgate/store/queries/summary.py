@@ -12,7 +12,7 @@ from qualgate.errors import Exit
 from qualgate.formatting import counted
 from qualgate.records import ArmFootprint, ArmIdentity, ArmSpec, Evalset, Policy, Spent, Verdict
 from qualgate.records.served import invariant_mode
-from qualgate.store import archived, plain
+from qualgate.store import plain, prunings
 from qualgate.store.database import Store
 from qualgate.store.decisions import Decision, chain
 from qualgate.store.evidence import evidence, no_such_run
@@ -143,7 +143,7 @@ class RunSummary:
     arms: tuple[ArmLine, ...]  # the baseline first
     verdicts: tuple[StoredVerdict, ...]  # in the variants' order; empty while the run is under way
     failures: tuple[str, ...]  # distinct messages of units the machinery could not run
-    archived: str = ""  # where its answers and scores are, which this store let go; "" where they are here
+    pruned: str = ""  # "pruned on DATE" of a run whose answers and scores were taken out; "" of any other
     judging: Spent | None = None  # what asking its judge came to; None: nobody was asked, or nobody counted
     gate_name: str = ""  # of the gate file; "" where the store is older than that was kept
     scorings: tuple[ScoringLine, ...] = ()  # oldest first; `evalsets` are as the newest read them
@@ -189,7 +189,7 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             .limit(PAGE)
         ).scalars()
         check_verdicts_placed(connection)
-        made, away = chain(connection), archived.pruned(connection, run_id)
+        made, pruning = chain(connection), prunings.pruned(connection, run_id)
         return RunSummary(
             run_id=run.run_id,
             status=run.status,
@@ -202,10 +202,18 @@ def run_summary(store: Store, run_id: str) -> RunSummary:
             arms=tuple(_arm_line(row, counts, kernels) for row in lines),
             verdicts=tuple(_stored_verdict(row, made) for row in newest),
             failures=tuple(failures),
-            archived=str(away) if away else "",
+            pruned=str(pruning or ""),
             judging=plain.spent(run.judging_json),
             gate_name=run.gate_name or "",
         )
+
+
+def unstored(verdicts: Sequence[Verdict], policy: Policy) -> tuple[StoredVerdict, ...]:
+    """Verdicts of which no store knows, and on which nobody decided."""
+    return tuple(
+        StoredVerdict(verdict=verdict, sha256="", created_at="", policy=policy, policy_sha256="", decisions=())
+        for verdict in verdicts
+    )
 
 
 def verdicts_at(store: Store, run_id: str, time: str) -> tuple[Verdict, ...]:
@@ -222,11 +230,11 @@ def verdicts_at(store: Store, run_id: str, time: str) -> tuple[Verdict, ...]:
 
 
 def checked_run(store: Store, run_id: str) -> RunSummary:
-    """The same for who shows it: where an answer or a score is not what was recorded, or is archived, every verdict is
+    """The same for who shows it: where an answer or a score is not what was recorded, or was pruned, every verdict is
     invalid, and says so. Reads the whole run."""
     run = run_summary(store, run_id)
-    if run.archived:
-        return as_archived(run)
+    if run.pruned:
+        return as_pruned(run)
     faults = evidence(store, run_id).integrity
     return as_damaged(run, faults) if faults else run
 
@@ -237,13 +245,13 @@ def as_damaged(run: RunSummary, faults: Sequence[str]) -> RunSummary:
     return _invalid(run, Exit.INTEGRITY, lambda one: reasons)
 
 
-def as_archived(run: RunSummary) -> RunSummary:
-    """Likewise for a run whose evidence is elsewhere: what was said of it stands, and cannot be checked here."""
+def as_pruned(run: RunSummary) -> RunSummary:
+    """Likewise for a run that was pruned: its verdict can still be read, and nothing can be decided by it."""
 
     def reasons(one: StoredVerdict) -> tuple[str, ...]:
         decided = f", and {one.decision.name} decided {one.decision.action!r}" if one.decision else ""
         said = f"The verdict of {one.created_at[:10]} was {one.verdict.word!r}{decided}: {one.verdict.reasons[0]}"
-        return f"Its answers and scores are not in this store but in {run.archived}.", said, archived.NEXT
+        return f"{run.pruned}: its answers and scores are gone, and nothing is decided by it any more", said
 
     return _invalid(run, Exit.INFRASTRUCTURE, reasons)
 

@@ -14,8 +14,8 @@ from pathlib import PurePath
 
 from sqlalchemy import Connection, select
 
-from qualgate.store.archived import pruned_runs
 from qualgate.store.night_tables import nights
+from qualgate.store.prunings import emptied_runs
 from qualgate.store.queries.trials import IS_TRIAL
 from qualgate.store.tables import arms, evalsets, runs
 
@@ -33,10 +33,12 @@ def superseded(connection: Connection) -> dict[str, str]:
 
 
 def nights_until(connection: Connection, run_id: str) -> list[str]:
-    """Complete runs of the same gate file up to this one, oldest first. No trial is one of them, and none whose scores
-    are archived; nor one that a nightly file made for another of its gates, which may ask the same models otherwise."""
-    away, gates = pruned_runs(connection), _gates(connection)
+    """Complete runs of the same gate file up to this one, oldest first. No trial is one of them, and none that was
+    pruned; nor one that a nightly file made for another of its gates, which may ask the same models otherwise.
+    IntegrityError for a run that is recorded as pruned and is not."""
+    gates = _gates(connection)
     same = next((one for one in by_gate_file(connection) if run_id in one), [])
+    away = emptied_runs(connection, same)
     same = [one for one in same if one not in away and _may_be_of_one(gates, run_id, one)]
     return same[same.index(run_id) :][::-1] if run_id in same else []
 

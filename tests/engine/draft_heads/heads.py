@@ -1,9 +1,8 @@
-"""Heads of tiny models, trained in a second or made of random numbers."""
+"""EAGLE-3 heads of tiny models, made of random numbers."""
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,32 +13,10 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from qualgate.engine.draft_heads.eagle3 import eagle3_tensors
-from qualgate.engine.draft_heads.folder import HeadShape, HeadTarget, Layout
-from qualgate.engine.draft_heads.layer import head_tensors
-from qualgate.engine.draft_heads.loading import save_head
-from qualgate.engine.draft_heads.published import WEIGHTS
-from qualgate.engine.load import LoadedArm
+from qualgate.engine.draft_heads.folder import HeadShape
+from qualgate.engine.draft_heads.published import TAPS, WEIGHTS, Eagle3Form
 from qualgate.engine.request import Request
-from qualgate.records import Case
 from tests.engine.engines import answered
-
-
-def cases(count: int = 24, *, most: int = 24) -> list[Case]:
-    """Prompts of bytes, of many lengths, some of which begin alike."""
-    draw = random.Random(1)
-    words = ["alpha", "beta", "gamma", "delta", "the quick brown fox jumps over the lazy dog"]
-    return [
-        Case(
-            evalset="set",
-            body={
-                "id": f"case-{at}",
-                "prompt": " ".join(draw.choices(words, k=draw.choice([1, 3, 8]))) + str(at),
-                "max_new_tokens": draw.choice([4, most // 2, most]),
-                "task": draw.choice(["one", "two"]),
-            },
-        )
-        for at in range(count)
-    ]
 
 
 def tiny_shape(**changed: Any) -> HeadShape:
@@ -61,11 +38,6 @@ def random_tensors(shapes: Mapping[str, Sequence[int]], seed: int = 0) -> dict[s
     }
 
 
-def of(arm: LoadedArm) -> HeadTarget:
-    """Whose head it is to be."""
-    return HeadTarget(weights=arm.identity.weights, tokenizer=arm.identity.tokenizer, name=arm.spec.target_name)
-
-
 def states_of(engine: Any, text: Sequence[int]) -> torch.Tensor:
     """What entered the target's head at each token of a text but the last that it says."""
     found = list[torch.Tensor]()
@@ -75,27 +47,13 @@ def states_of(engine: Any, text: Sequence[int]) -> torch.Tensor:
     return torch.cat(found)
 
 
-def save_random_head(
-    folder: Path,
-    arm: LoadedArm,
-    *,
-    layout: Layout = "eagle",
-    seed: int = 0,
-    tokens: int = 4,
-    trained: Any = None,
-    **changed: Any,
+def save_eagle3(
+    folder: Path, *, seed: int = 0, drafted: int = 130, reads: Sequence[int] = (), shape: HeadShape | None = None
 ) -> Path:
-    """A head that learned nothing, of an arm of a tiny model. trained: what its folder says of that all the same."""
-    shape = tiny_shape(**changed)
-    tensors = random_tensors(head_tensors(layout, tokens, shape), seed)
-    save_head(folder, layout, tokens, shape, tensors, of(arm), trained or {})
-    return folder
-
-
-def save_eagle3(folder: Path, *, seed: int = 0, drafted: int = 130) -> Path:
-    """A head of random numbers in the layout that EAGLE-3's authors publish, for a tiny model of six layers."""
-    shape = tiny_shape()
-    tensors = random_tensors(eagle3_tensors(shape, drafted), seed)
+    """A head of random numbers in the layout that EAGLE-3's authors publish, for a tiny model of six layers, or of more
+    than it reads."""
+    shape = shape or tiny_shape()
+    tensors = random_tensors(eagle3_tensors(shape, drafted, Eagle3Form(taps=len(reads) or 3)), seed)
     layer = ("hidden_norm", "input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
     named = {f"midlayer.{name}" if name.startswith(layer) else name: one for name, one in tensors.items()}
     ids = torch.arange(0, 2 * drafted, 2)
@@ -104,9 +62,11 @@ def save_eagle3(folder: Path, *, seed: int = 0, drafted: int = 130) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(named, folder / WEIGHTS)
     config = {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 64, "vocab_size": 260,
-        "draft_vocab_size": drafted, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": shape.width,
+        "vocab_size": shape.vocabulary, "draft_vocab_size": drafted, "head_dim": shape.head_dim,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "intermediate_size": shape.inner,
         "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 512,
+        **({TAPS: [*reads]} if reads else {}),
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -108,7 +108,7 @@ def test_as_many_layers_as_the_config_says_have_to_be_there_and_one_alone_drafts
 
 def test_a_model_without_one_is_told_what_to_do(saved, tmp_path):
     plain = Path(shutil.copytree(saved(), tmp_path / "plain"))
-    with pytest.raises(UsageError, match=r"hold none: .*`qualgate draft train`"):
+    with pytest.raises(UsageError, match=r"hold none: .*`draft: \{quantize: mxfp4\}`"):
         loads(plain, tmp_path)
     say(plain, num_nextn_predict_layers=1)
     with pytest.raises(UsageError, match=r"although its config says `num_nextn_predict_layers: 1` \(a library"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -18,15 +19,15 @@ from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
 from qualgate.speculation.propose import NO_DRAFT, Asked
-from tests.engine.draft_heads.heads import save_random_head, states_of
+from tests.engine.draft_heads.heads import save_eagle3, states_of
 from tests.engine.engines import answered, opened
 from tests.tiny_models import END
 
 
-@pytest.fixture(scope="module", params=["eagle", "parallel"])
-def head(tiny_arm, tmp_path_factory, request):
-    folder = tmp_path_factory.mktemp("head") / "head"
-    return load_head(read_head_folder(save_random_head(folder, tiny_arm, layout=request.param, tokens=5)), 2)
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    folder = save_eagle3(tmp_path_factory.mktemp("head") / "head", reads=[1])
+    return load_head(read_head_folder(folder), 2, torch.empty(0))
 
 
 def requests(count: int = 10, *, longest: int = 60) -> list[Request]:
@@ -45,6 +46,7 @@ def requests(count: int = 10, *, longest: int = 60) -> list[Request]:
 @pytest.fixture
 def engine(tiny_arm):
     with opened("plain", tiny_arm.model) as engine:
+        engine.tapped = partial(engine.decoder.tapped, after=(1,))
         yield engine
 
 
@@ -52,9 +54,9 @@ def engine(tiny_arm):
 def made(tiny_arm, head, engine):
     """Makes a proposer, which reads what the engine does."""
 
-    def of(blocks: int = 512, by: Any = head) -> Any:
+    def of(blocks: int = 512) -> Any:
         embed = tiny_arm.model.get_input_embeddings()
-        found = by.proposer("head", engine.head, embed, blocks=blocks, threads=1, stop_ids=frozenset({END}))
+        found = head.proposer("head", engine.head, embed, blocks=blocks, threads=1, stop_ids=frozenset({END}))
         assert isinstance(found, DraftHead)
         engine.reader = found
         return found
@@ -109,20 +111,6 @@ def test_a_draft_is_that_of_a_head_that_reads_all_anew_whatever_was_rejected(eng
         length += 1 + accepted
     going.ended(0)
     assert going.blocks_used == 0
-
-
-def test_a_parallel_head_makes_a_draft_in_one_pass(tiny_arm, made, tmp_path):
-    head = load_head(read_head_folder(save_random_head(tmp_path / "head", tiny_arm, layout="parallel", tokens=5)), 2)
-    assert head.layer is not None
-    proposer, passes, layer = made(by=head), list[int](), head.layer
-    proposer._layer = SimpleNamespace(
-        joined=layer.joined, entered=lambda states: states,
-        forward=lambda x, *rest: passes.append(len(x)) or layer.forward(x, *rest),
-    )  # fmt: skip
-    proposer.read(0, (1, 2, 3), 0, torch.randn(3, 64))
-    assert len(proposer.propose([Asked(0, (1, 2, 3), (4,), 9)])[0].tokens) == 5
-    assert len(proposer.propose([Asked(0, (1, 2, 3), (4,), 2)])[0].tokens) in (0, 2)
-    assert passes == [3 + 4]
 
 
 def test_a_row_without_states_is_not_drafted_for_and_one_that_nobody_asks_for_holds_few(made):

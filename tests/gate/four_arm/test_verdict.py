@@ -164,7 +164,7 @@ def test_equal_answers_of_speculation_prove_no_more_than_the_same_answers_of_any
 
 def test_a_stored_verdict_and_policy_come_back_whole():
     verdicts = decide_four(evidence(alike(60), CHEAPER), POLICY)
-    assert tuple(plain.verdict(plain.verdict_to_json(verdict)) for verdict in verdicts) == verdicts
+    assert tuple(plain.verdict(plain.to_json(verdict)) for verdict in verdicts) == verdicts
     policy = replace(POLICY, slo=Slo(e2e=10.0), feedback="a" * 64)
     assert plain.policy(plain.policy_to_json(policy)) == policy
 

@@ -30,7 +30,8 @@ def gptq_folder(model: Path, out: Path, *, bits: int = 4, group_size: int = 32, 
     (out / "model.safetensors").unlink()
     save_file(tensors, out / f"gptq_model-{bits}bit-{group_size}g.safetensors", {"format": "pt"})
     config = json.loads((out / "config.json").read_text())
-    settings = {"quant_method": "gptq", "bits": bits, "group_size": group_size, "desc_act": False, "sym": True}
+    settings = {"quant_method": "gptq", "bits": bits, "group_size": group_size, "desc_act": False, "sym": True,
+                "lm_head": head}  # fmt: skip
     (out / "config.json").write_text(json.dumps(config | {"quantization_config": settings}))
     (out / "quantize_config.json").write_text(json.dumps(settings))
     return out

@@ -48,7 +48,8 @@ def pack_quantized() -> Seed:
         "weight_zero_point": torch.tensor(words(np.random.default_rng(1).integers(0, 8, (2, 16)), 3).T.copy()),
         "weight_g_idx": (torch.arange(32) % 2).int(),
     }
-    weights = {"num_bits": 3, "type": "int", "strategy": "group", "group_size": 16, "symmetric": False}
+    weights = {"num_bits": 3, "type": "int", "strategy": "group", "group_size": 16, "symmetric": False,
+               "actorder": "group"}  # fmt: skip
     return compressed("pack-quantized", weights, tensors)
 
 

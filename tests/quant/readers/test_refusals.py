@@ -60,6 +60,10 @@ def state(**over: object) -> Change:
     return change
 
 
+def as_float8(tensors: Tensors, _: dict) -> None:
+    tensors[f"{MODULE}.weight"] = tensors[f"{MODULE}.weight"].view(torch.float8_e5m2)
+
+
 def nan_code(tensors: Tensors, _: dict) -> None:
     tensors[f"{MODULE}.weight"].view(torch.uint8)[1, 3] = 0x7F
 
@@ -94,7 +98,7 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
     "awq": [
         (config(version="gemv"), NotInThisVersion, "'gemv' lays its weights out for other kernels"),
         (config(version="gemv_fast"), NotInThisVersion, "'gemv_fast'"),
-        (config(zero_point=False), NotInThisVersion, "without zero points"),
+        (config(zero_point=False), UsageError, "are not all 8"),
         (config(bits=8), UsageError, "bits is 8"),
         (config(group_size=64), UsageError, "32 in_features, not a multiple of the group size 64"),
         (config(group_size=8), UsageError, r"scales is float16 \[2, 16\]"),
@@ -104,10 +108,10 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (of_group("weights", group_size=48), UsageError, "32 in_features, not a multiple of the group size 48"),
         (of_group("weights", group_size=8), UsageError, r"weight_scale is float32 \[16, 2\], expected .* \[16, 4\]"),
         (of_group("weights", strategy="nonesuch"), UsageError, "strategy 'nonesuch'"),
-        (config(ignore=[MODULE]), UsageError, "lists it under `ignore`"),
+        (config(ignore=[MODULE]), UsageError, r"out of quantization \(`ignore`\), but its weights"),
         (config(ignore=["re:.*("]), UsageError, "no regular expression"),
         (config(format="marlin-24"), NotInThisVersion, "'marlin-24' is not read"),
-        (config(transform_config={"config_groups": {"R1": 1}}), NotInThisVersion, "rotations"),
+        (config(transform_config={"config_groups": {"R1": 1}}), NotInThisVersion, "a rotation while running"),
         (config(sparsity_config={"format": "sparse-24-bitmask"}), NotInThisVersion, "sparsity"),
         (config(config_groups={}), UsageError, "no target of"),
         (config(config_groups={"g": {}}), UsageError, "has no `weights`"),
@@ -115,7 +119,7 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
         (config(config_groups=None), UsageError, "does not say config_groups"),
         (taken("weight_zero_point"), UsageError, "weight_zero_point"),
         (at("weight_g_idx", 3, 5), UsageError, "g_idx: expected groups 0 to 1, got 0 to 5"),
-        *((config(format=kind), UsageError, "-bit codes, but num_bits says")
+        *((config(format=kind), UsageError, ", but weights.num_bits says")
           for kind in ("mxfp4-pack-quantized", "nvfp4-pack-quantized", "mxfp8-quantized", "float-quantized")),
     ],
     "nvfp4": [
@@ -174,6 +178,9 @@ REFUSED: dict[str, list[tuple[Change, type[UsageError], str]]] = {
     "nf4": [
         (state(shape=[8, 34]), UsageError, "its state says 8 x 34"),
         (state(shape="x"), UsageError, "has the shape 'x'"),
+        (config(bnb_4bit_quant_type="fp4"), UsageError, "says bnb_4bit_quant_type 'fp4'.* stored as 'nf4'"),
+        (config(load_in_4bit=True, load_in_8bit=True), UsageError, "load_in_4bit and load_in_8bit"),
+        (as_float8, UsageError, "is float8_e5m2 .*bnb_4bit_quant_storage"),
         (state(blocksize=0), UsageError, "the blocksize 0"),
         (state(blocksize=32), UsageError, r"absmax is uint8 \[4\], expected uint8 \[8\]"),
         (state(nested_blocksize=4), UsageError, r"nested_absmax is float32 \[2\]"),

@@ -83,7 +83,12 @@ SPOKEN = ("autogptq-asym", "llmcompressor-fp8", "llmcompressor-nvfp4a16")  # of 
 
 @pytest.mark.parametrize("name", with_proofs(sorted(ROUNDED_TO), {*ROUNDED_TO} - {*SPOKEN}))
 def test_a_librarys_checkpoint_generates_the_text_it_should(name, tmp_path):
-    generates_its_text(SAMPLES / name, tmp_path)
+    generates_its_text(sample(name, tmp_path / "model"), tmp_path)
+
+
+def sample(name: str, out: Path) -> Path:
+    """A copy without the reference, which vLLM would load with the model."""
+    return Path(shutil.copytree(SAMPLES / name, out, ignore=shutil.ignore_patterns("ref_*")))
 
 
 def generates_its_text(folder: Path, tmp_path: Path) -> None:
@@ -141,14 +146,14 @@ PROOF = pytest.mark.proof
 )
 def test_the_text_survives_inputs_that_are_rounded_otherwise(name, inputs, part, scale, tmp_path):
     """The sample with another scheme for its inputs, its scales calibrated on the text itself."""
-    out = Path(shutil.copytree(SAMPLES / name, tmp_path / "model", ignore=shutil.ignore_patterns("ref_*")))
+    out = sample(name, tmp_path / "model")
     config = json.loads((out / "config.json").read_text())
     for group in config["quantization_config"]["config_groups"].values():
         group["input_activations"] = inputs
     (out / "config.json").write_text(json.dumps(config))
     if part:
         tensors = load_file(out / "model.safetensors")
-        for module, peak in largest_inputs(SAMPLES / name, tmp_path).items():
+        for module, peak in largest_inputs(sample(name, tmp_path / "as-it-was"), tmp_path).items():
             tensors[f"{module}.{part}"] = torch.tensor([scale(peak)], dtype=torch.float32)
         save_file(tensors, out / "model.safetensors", {"format": "pt"})
     assert all(layer.activations.rounding for layer in read_quantized(out).layers.values())
@@ -156,10 +161,10 @@ def test_the_text_survives_inputs_that_are_rounded_otherwise(name, inputs, part,
 
 
 @pytest.mark.parametrize("name", sorted(ROUNDED_TO))
-def test_a_librarys_checkpoint_is_comparable_with_the_model_it_was_made_from(name):
+def test_a_librarys_checkpoint_is_comparable_with_the_model_it_was_made_from(name, tmp_path):
     """Each library saved the tokenizer in its own way; text, tokens and stop rules are the same."""
     found, original = (
-        identify(ArmSpec(name="v", model=""), read_model_folder(SAMPLES / folder), {}, "engine")
+        identify(ArmSpec(name="v", model=""), read_model_folder(sample(folder, tmp_path / folder)), {}, "engine")
         for folder in (name, "original-fp16")
     )
     assert (found.tokenizer, found.template, found.sampling) == (

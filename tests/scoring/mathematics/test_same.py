@@ -35,6 +35,7 @@ def test_what_nobody_can_say_is_undecided():
     for answer, reference in (
         ("9^{9^{9^9}}", "1"),
         (r"\log 0", r"\sqrt2"),
+        (r"\log 2", r"\ln 2"),
         ("(10^{9})!", "3"),
         (r"e^{e^{e^{e^9}}}", "x"),
     ):

@@ -22,6 +22,12 @@ VERDICTS = [
     ("B", r"\boxed{\textbf{(B)} 12}", True, ""), ("12", r"\boxed{\text{(B) 12}}", True, ""), ("B", "(B) 12", True, ""),
     ("2", "The final result is 7√2 in all", None, "unknown"),
     (r"\textbf{(B)}\ 12", r"\boxed{12}", True, ""), ("C", r"\boxed{\mathrm{(B)}\ 12}", False, "different"),
+    (r"2\sqrt{2}", r"\boxed{2\sqrt{2} \approx 2.83}", True, ""), (r"\sqrt{3}", r"\boxed{\sqrt{2} \approx 1.4}", False,
+    "different"),
+    ("3", r"The answer is not $\boxed{3}$.", None, "not_meant"), ("3", "It can't be 3.", None, "not_meant"), ("3",
+    r"\boxed{3}. Wait, that cannot be right.", None, "not_meant"), ("3",
+    "So 1 plus 2 is 3. Then we", None, "not_meant"),
+    ("3", r"<think>Is it \boxed{3}?", None, "not_meant"), ("3", r"\boxed{3}? No.", None, "not_meant"),
     (r"\textbf{(B)}\ 12", r"\boxed{\textbf{(B)}\ 13}", False, "different"), ("12B", r"\boxed{(B) 12}", True, ""),
 ]  # fmt: skip
 

@@ -12,8 +12,9 @@ from tests.judges import says
 
 @pytest.mark.parametrize(
     ("reply", "meant"),
-    [("A", "A"), (" B\n", "B"), ("tie", "tie"), ('{"verdict": "A"}', "A"), (says("tie"), "tie"),
-     ("Tie", "tie"), ('{"verdict": "TIE"}', "tie"), ('```json\n{"verdict": "A"}\n```', "A"), ("```\ntie\n```\n", "tie"),
+    [("A", "A"), (" B\n", "B"), ("tie", "tie"), ('{"verdict": "A"}', "A"), (says("tie"), "tie"), ("Tie", "tie"),
+     ("a", "A"), ("**B.**", "B"), ('"A"', "A"), ('{"verdict": " b"}', "B"), ('{"verdict": "TIE"}', "tie"),
+     ('```json\n{"verdict": "A"}\n```', "A"), ("```\ntie\n```\n", "tie"),
      ('\n{"verdict":"B","reason":"A is wrong"}\n', "B")],
 )  # fmt: skip
 def test_its_form_is_read(reply, meant):
@@ -22,7 +23,7 @@ def test_its_form_is_read(reply, meant):
 
 @pytest.mark.parametrize(
     "reply",
-    ["", "a", "AB", "A.", "Answer A", "C", "Tied", "tIE", "ties A", '{"verdict": "a"}',
+    ["", "AB", "A?", "Answer A", "C", "Tied", "ties A", '{"verdict": "not a"}',
      '{"verdict": "A", "verdict": "B"}',
      '{"verdict": ["A"]}', '{"verdict": null}', '{"winner": "A"}', '{"verdict": "A", "score": 3}', '["A"]',
      '```json\n{"verdict": "A"}\n```\nB', '```\n```', '```json {"verdict": "A"}', '{"verdict": "Both"}',

@@ -43,15 +43,6 @@ LLAMA = f'{{"name": "get_weather", "parameters": {JSON}}}'
 NO_ARGUMENTS = '{"name": "ping", "arguments": {}}'
 
 
-def executed(server: str) -> list[tuple[str, str, tuple[Call, ...]]]:
-    """Dialect, answer, and the calls of f that the server's own parser executes: see `served.yaml`."""
-    rows = table("tools/served")[server]
-    return [
-        (row["dialect"], row["text"], tuple(Call("f", given) for given in [row["executes"]] if given is not None))
-        for row in rows
-    ]
-
-
 def fault(name: str, text: str, tools: Any = TOOLS) -> str:
     """The word for what is wrong with an answer that the dialect refuses."""
     with pytest.raises(BadCall) as caught:

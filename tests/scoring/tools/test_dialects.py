@@ -12,7 +12,6 @@ import pytest
 
 from qualgate.scoring.tools.dialects import MAX_CALLS, BadCall
 from qualgate.scoring.tools.dialects.registry import dialect, names
-from qualgate.scoring.tools.served_values import json_or_literal
 from tests.scoring.cases import table
 from tests.scoring.tools.published import (
     ANSWERS,
@@ -163,6 +162,5 @@ def test_a_value_right_behind_a_call_is_the_next_call_and_not_prose(name, broken
 @pytest.mark.parametrize("text", ["[1or 2]", r'["\d"]', "[f(a=1or 2)]", "[f(a=0x1for)]"])
 @pytest.mark.filterwarnings("error")
 def test_no_text_of_a_model_makes_python_warn(text):
-    json_or_literal(text)
     with contextlib.suppress(BadCall):
         dialect("pythonic").parse(text, TOOLS)

@@ -1,4 +1,4 @@
-"""Our own server on a real socket, in a thread of the test's process."""
+"""qualgate's engine behind OpenAI's API on a real socket, in a thread of the test's process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from qualgate.engine.load import load_arm
 from qualgate.records import ArmSpec
-from qualgate.served.server.answering import Answering
-from qualgate.served.server.app import server
+from tests.served.server.answering import Answering
+from tests.served.server.app import server
 
 
 @contextmanager

@@ -13,10 +13,10 @@ import torch
 from qualgate.engine.answers import Answers
 from qualgate.engine.choice import open_engine
 from qualgate.engine.request import Read, Request
-from qualgate.served.server.answering import Asking, Token
-from qualgate.served.server.app import _streamed
-from qualgate.served.server.asked import Asked, question_of
-from qualgate.served.server.said import Said
+from tests.served.server.answering import Asking, Token
+from tests.served.server.app import _streamed
+from tests.served.server.asked import Asked, question_of
+from tests.served.server.said import Said
 from tests.served.server.serving import serving
 from tests.tiny_models import END, save_tiny_model
 
@@ -168,7 +168,7 @@ def test_what_it_cannot_answer_it_refuses(change, status, said, served):
 
 def test_more_than_a_reply_may_hold_is_not_read(served, monkeypatch):
     client, _ = served
-    monkeypatch.setattr("qualgate.served.server.asked.MOST_LISTED", 8)
+    monkeypatch.setattr("tests.served.server.asked.MOST_LISTED", 8)
     body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 0}
     assert client.post("/completions", json={**body, "prompt_logprobs": 2}).status_code == 200
     assert client.post("/completions", json={**body, "prompt_logprobs": 3}).status_code == 400

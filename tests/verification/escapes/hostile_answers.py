@@ -6,15 +6,18 @@ The answers are seeded, so a fault can be made again.
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
+from qualgate.scoring.scorer import Scorer
 
 SEED = 20_251
 SLOW, HUNG = 1.0, 30.0  # seconds of processor time: what breaks the goal, and when a scorer is stopped
@@ -74,20 +77,38 @@ def hostile(count: int, seed: int = SEED) -> dict[str, Any]:
                 name="hostile", version="1", sha256="", metrics=scorer.metrics, lenient=("code_fence", "trailing_text"),
                 normalizers=("nfkc", "casefold", "collapse_whitespace", "strip_invisible", "strip"),
             )  # fmt: skip
-            start = time.process_time()
-            try:
-                with _stopped_after(HUNG):
-                    said = registry.apply(scorer, case, evalset, text)
-                    assert set(said) == set(scorer.metrics), "a metric was not scored"
-            except _Hung:
-                pass
-            except Exception as error:
-                crashes.append(f"mutant {number}, {scorer.version} {scorer.mode}: {type(error).__name__}")
-            seconds = time.process_time() - start
+            seconds, fault = _fastest(partial(_scored, scorer, case, evalset, text))
+            if fault:
+                crashes.append(f"mutant {number}, {scorer.version} {scorer.mode}: {fault}")
             slowest = max(slowest, seconds)
             if seconds > SLOW:
                 hangs.append(f"mutant {number}, {scorer.version} {scorer.mode}: {seconds:.1f} s")
     return {"mutants": count, "seed": seed, "crashes": crashes[:20], "hangs": hangs[:20], "slowest": slowest}
+
+
+def _fastest(score: Callable[[], str | None]) -> tuple[float, str | None]:
+    """Seconds and fault of one scoring; a slow one is done up to three times, for other work slows a processor too."""
+    fastest = math.inf
+    for _ in range(3):
+        start = time.process_time()
+        fault = score()
+        fastest = min(fastest, time.process_time() - start)
+        if fastest <= SLOW:
+            break
+    return fastest, fault
+
+
+def _scored(scorer: Scorer, case: Case, evalset: Evalset, text: str) -> str | None:
+    """The name of the error that a scorer raised, None where it scored or was stopped."""
+    try:
+        with _stopped_after(HUNG):
+            scores = registry.apply(scorer, case, evalset, text)
+            assert set(scores) == set(scorer.metrics), "a metric was not scored"
+    except _Hung:
+        return None
+    except Exception as error:
+        return type(error).__name__
+    return None
 
 
 def mutants(count: int, seed: int) -> Iterator[str]:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from qualgate.bench.questions import MODEL, asked
-from qualgate.bench.shape import told
 from qualgate.engine.choice import open_engine
 from qualgate.engine.load import LoadedArm, load_arm
 from qualgate.engine.packed import PackedEngine
@@ -29,6 +27,8 @@ from qualgate.records import GREEDY, ArmSpec, DraftSource, Prompt, Sampling, Spe
 from qualgate.speculation.known import Known, Sources
 from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
 from qualgate.speculation.steps import Drafts
+from tests.benchmarks.questions import MODEL, asked
+from tests.benchmarks.shape import told
 from tests.verification.exactness.bits import Answer, Difference, Heard, difference
 from tests.verification.goals import EXACT
 

@@ -1,4 +1,4 @@
-"""`bench exact` on a few cases: nothing differs, and what is planted is found."""
+"""Benchmark `exact` on a few cases: nothing differs, and what is planted is found."""
 
 from __future__ import annotations
 

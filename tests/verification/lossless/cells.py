@@ -11,7 +11,7 @@ from tests.verification.lossless.chances import total_variation
 from tests.verification.lossless.constrained import Constrained
 from tests.verification.lossless.drafting import Drafting, Level, Resting, Wary, texts
 from tests.verification.lossless.models import Family, families
-from tests.verification.lossless.reading import LAYOUTS, Reading
+from tests.verification.lossless.reading import Reading
 from tests.verification.lossless.speculated import Rounds, Speculated, Target
 
 LENGTH, LENGTH_WHOLE = 4, 3  # tokens of an answer; of one that is enumerated at once
@@ -21,7 +21,7 @@ CONSTRAINED_OF, CONSTRAINED = (
     "unlike",
     "unlike, constrained",
 )  # models whose target is held to a constraint too, with these that draft
-CONSTRAINED_BY = ("model", "n-gram", "model < model by speculative_sampling", "eagle head")
+CONSTRAINED_BY = ("model", "n-gram", "model < model by speculative_sampling", "head")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class Cell:
 
 
 def drafting(family: Family, *, drawn: bool = True) -> Mapping[str, Drafting]:
-    """Everyone who drafts: models, each worse than the one before (a target's own weights or first layers are one),
-    texts, and heads of every layout. drawn: whether heads draw."""
+    """Everyone who drafts: models, each worse than the one before (a target's own weights are one), texts, and a head.
+    drawn: whether the head draws."""
     first, second, _ = family.drafts
     one, two, three = map(Level, family.drafts)
     found: dict[str, Drafting] = {
@@ -58,8 +58,8 @@ def drafting(family: Family, *, drawn: bool = True) -> Mapping[str, Drafting]:
         found[name] = one
         found[f"model < {name}"] = Level(first, below=one)
         found[f"model < model < {name}"] = Level(first, "block_verification", Level(second, below=one, tokens=1))
-    for layout in LAYOUTS if family.name in HEADS_ON else ():
-        found[f"{layout} head"] = Reading(layout, first.vocabulary, "speculative_sampling" if drawn else "")
+    if family.name in HEADS_ON:
+        found["head"] = Reading(first.vocabulary, "speculative_sampling" if drawn else "")
     return found
 
 

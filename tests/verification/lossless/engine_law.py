@@ -26,17 +26,17 @@ from tests.verification.lossless.heads import logits_by_hand
 from tests.verification.lossless.models import Tokens
 from tests.verification.lossless.ways import (
     CONSTRAINED,
-    FIRST_LAYERS,
     HEAD,
     PLAIN,
     SAMPLINGS,
+    SELF,
     TEXTS,
 )
 
 VOCABULARY, LENGTH, DRAFTED, LAYERS = 4, 5, 3, 2  # tokens: of the model, of an answer, of its first draft
 PROMPT = (1, 2, 3, 0, 1)
 TARGET, DRAFT, BELOW = 3, 4, 5  # seeds of the models
-EXIT = 1  # layers, behind which first layers alone draft
+OWN = -1  # the target's layers, whose keys and values are its own, below the output head of who drafts
 
 Rows = Mapping[Tokens, torch.Tensor]  # float64 [vocabulary], behind every beginning of an answer
 Counts = tuple[str, Mapping[Any, int], Mapping[Any, float]]  # what is counted, seen, its law
@@ -52,14 +52,17 @@ class Drawn:
 
 def model(seed: int) -> Any:
     """Two layers of llama's; transformers' own modules."""
+    if seed == OWN:
+        found = model(TARGET)
+        found.lm_head = model(DRAFT).lm_head
+        return found
     return tiny("llama", seed=seed, vocab_size=VOCABULARY, intermediate_size=32, num_hidden_layers=LAYERS)
 
 
 @cache
-def logits(seed: int, layers: int = LAYERS) -> Rows:
-    """Of the model of this seed, or of its first layers."""
+def logits(seed: int) -> Rows:
+    """Of the model of this seed."""
     whole, found = model(seed), {}
-    whole.model.layers = whole.model.layers[:layers]
     for length in range(LENGTH):
         texts = list(product(range(VOCABULARY), repeat=length))
         rows = whole(torch.tensor([[*PROMPT, *text] for text in texts])).logits[:, -1].double()
@@ -91,7 +94,7 @@ def draft_rows(drafts: str, sampling: str) -> Rows | None:
         return None
     if drafts == HEAD:
         return _cut(logits_by_hand(head_shape(), model(TARGET), PROMPT), SAMPLINGS[sampling])
-    return _cut(logits(TARGET, EXIT) if drafts == FIRST_LAYERS else logits(DRAFT), SAMPLINGS[sampling])
+    return _cut(logits(OWN if drafts == SELF else DRAFT), SAMPLINGS[sampling])
 
 
 def _cut(rows: Rows, sampling: Sampling) -> Rows:

@@ -32,8 +32,8 @@ from tests.verification.lossless.engine_law import (
     BELOW,
     DRAFT,
     DRAFTED,
-    EXIT,
     LENGTH,
+    OWN,
     PROMPT,
     TARGET,
     VOCABULARY,
@@ -48,9 +48,9 @@ from tests.verification.lossless.heads import laid_out
 from tests.verification.lossless.ways import (
     CASCADE,
     CONSTRAINED,
-    FIRST_LAYERS,
     HEAD,
     SAMPLINGS,
+    SELF,
     TEXTS,
     Way,
 )
@@ -129,9 +129,9 @@ def _drafting(way: Way) -> LoadedDraft:
     arms: tuple[Any, ...]
     if way.drafts == HEAD:
         spec = Speculation(draft=DraftSource(kind="head"), tokens=DRAFTED, rule=rule)
-        return LoadedDraft(spec=spec, arms=(None,), head=laid_out("eagle", head_shape()))
-    if way.drafts == FIRST_LAYERS:
-        source, arms = DraftSource(kind="early_exit", layers=EXIT), (None,)
+        return LoadedDraft(spec=spec, arms=(None,), head=laid_out(head_shape()))
+    if way.drafts == SELF:
+        source, arms = DraftSource(kind="quantize"), (runs(OWN),)
     else:
         under = Speculation(draft=DraftSource(kind="model"), tokens=2) if way.drafts == CASCADE else None
         source, arms = DraftSource(kind="model", under=under), (runs(DRAFT), runs(BELOW))[: 1 + bool(under)]

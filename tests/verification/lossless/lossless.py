@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from qualgate.bench.shape import told
 from qualgate.records.speculation import LOSSY
 from qualgate.speculation.rules import RULES
+from tests.benchmarks.shape import told
 from tests.verification.goals import LOSSLESS
 from tests.verification.lossless import cells
 from tests.verification.lossless.cells import Cell

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
 
-from qualgate.engine.dense import head_of
 from qualgate.engine.draft_heads.loading import LoadedHead
 from qualgate.engine.handed_over import handed_over
 from qualgate.engine.request import Request
@@ -22,31 +20,29 @@ from tests.verification.lossless.heads import laid_out
 from tests.verification.lossless.models import Tokens
 
 WIDTH = 16  # numbers of a state
-LAYOUTS = ("eagle", "medusa", "parallel", "eagle3")
-SHARP = 3.0  # the output head's weights: else all tokens are nearly alike
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A draft head of random numbers, of this layout, that draws; or says the likeliest, rule ""."""
+    """A draft head of random numbers that draws; or says the likeliest, rule ""."""
 
-    layout: str
     vocabulary: int
     rule: str = "speculative_sampling"
     by_last: bool = False
     _known: dict[Any, Laws] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
-        made = _head(self.layout, self.vocabulary).proposer(
+        head = _head(self.vocabulary)
+        assert head.head is not None
+        return head.proposer(
             "head",
-            _Output(self.vocabulary),
+            head.head,
             lambda ids: _random(self.vocabulary, WIDTH, seed=1)[ids],
             blocks=BLOCKS,
             threads=1,
             stop_ids=frozenset(),
             draws=Enumerating(self.rule, UNDRAWN, numbers, chance) if self.rule else None,
         )
-        return _Thrice(made) if self.layout == "eagle3" else made
 
     def drafts(self, said: Tokens, most: int) -> Laws:
         if (said, most) not in self._known:
@@ -72,44 +68,10 @@ def handed(proposer: Proposer, text: Tokens, first: int) -> None:
         handed_over(reader, [Part(stream, first, text[first:], 1)], states, states)
 
 
-class _Thrice:
-    """A head that reads behind three layers, which all left the same."""
-
-    runs_model = True
-
-    def __init__(self, inner: Any) -> None:
-        self.name, self._inner = inner.name, inner
-
-    def read(self, row: int, prompt: Sequence[int], first: int, states: torch.Tensor) -> None:
-        self._inner.read(row, prompt, first, torch.cat([states] * 3, -1))
-
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        return self._inner.propose(asked)
-
-    def ended(self, row: int) -> None:
-        self._inner.ended(row)
-
-
 @cache
-def _head(layout: str, vocabulary: int) -> LoadedHead:
+def _head(vocabulary: int) -> LoadedHead:
     shape = tiny_shape(width=WIDTH, vocabulary=vocabulary, heads=1, kv_heads=1, head_dim=WIDTH, inner=WIDTH)
-    return laid_out(layout, shape)
-
-
-class _Output:
-    """The target's output head."""
-
-    def __init__(self, vocabulary: int) -> None:
-        self.vocabulary = vocabulary
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """float32 [..., vocabulary]."""
-        return _linear(self.vocabulary)(states)
-
-
-@cache
-def _linear(vocabulary: int) -> torch.nn.Module:
-    return head_of({"weight": SHARP / WIDTH**0.5 * _random(vocabulary, WIDTH, seed=3)})
+    return laid_out(shape)
 
 
 @cache

@@ -15,7 +15,7 @@ from tests.verification.lossless.wrong_engines import WRONG
 
 ANSWERS = 400
 LIMIT = ALARM / 184
-OF_EACH = {way.drafts: way for way in WAYS}  # `bench lossless` draws in all ways, and from all engines that are wrong
+OF_EACH = {way.drafts: way for way in WAYS}  # benchmark `lossless` draws in all ways and from all wrong engines
 PLANTED = ("the first token of a draft is believed", "levels and rounds share their numbers")
 
 

@@ -1,4 +1,4 @@
-"""`bench lossless` on little: what is planted in a rule misses its goal."""
+"""Benchmark `lossless` on little: what is planted in a rule misses its goal."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from qualgate.records import Sampling
 from tests.engine.engines import PACKED, Kind
 
-TEXTS, MODEL, CASCADE, FIRST_LAYERS = "texts", "model", "model < model", "first layers"  # who drafts
-HEAD = "eagle head"  # those of all layouts are enumerated, see `reading`
+TEXTS, MODEL, CASCADE, SELF, HEAD = "texts", "model", "model < model", "self-draft", "head"  # who drafts
 
 PLAIN = "temperature 1"
 CUT = {PLAIN: Sampling(temperature=1.0), "top-k 3 at 0.7": Sampling(temperature=0.7, top_k=3)}
@@ -46,11 +45,11 @@ WAYS = [
     Way("plain", PENALIZED, "keyed", TEXTS),
     Way("plain", CONSTRAINED, "keyed", TEXTS),
     Way("plain", PLAIN, "keyed", CASCADE),
-    Way("packed", PLAIN, "keyed", HEAD),
+    Way("plain", PLAIN, "keyed", HEAD),
     Way("packed", PENALIZED, "speculative_sampling", MODEL),
     Way("packed", CONSTRAINED, "speculative_sampling", MODEL),
     Way("plain", CONSTRAINED, "block_verification", HEAD),
-    Way("plain", PLAIN, "speculative_sampling", FIRST_LAYERS),
+    Way("plain", PLAIN, "speculative_sampling", SELF),
     Way("plain", "top-k 3 at 0.7", "speculative_sampling", HEAD),
     *(
         Way(kind, sampling, rule, drafts)

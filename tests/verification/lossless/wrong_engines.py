@@ -67,9 +67,10 @@ def _counts_of_rejected() -> Any:
     return wrong
 
 
-def _q_of_the_token_before(head: DraftHead, row: Any) -> Draft:
+def _even_q(head: DraftHead, row: Any) -> Draft:
     found = _drafted(head, row)
-    return replace(found, drawn_from=None if found.drawn_from is None else found.drawn_from.roll(1, 0))
+    q = found.drawn_from
+    return replace(found, drawn_from=None if q is None else torch.full_like(q, 1 / q.shape[-1]))
 
 
 class Wrong(NamedTuple):
@@ -102,8 +103,8 @@ WRONG = {
     "a constraint's state stays behind a draft that was rejected": _wrong(
         GrammarMask, "_reads", mask_not_rewound()._reads, sampling=CONSTRAINED
     ),
-    "a head's drafts are judged by what the token before was drawn from": _wrong(
-        DraftHead, "_drafted", _q_of_the_token_before, rule="speculative_sampling", drafts=HEAD
+    "a head's drafts are judged as if all tokens had been as likely": _wrong(
+        DraftHead, "_drafted", _even_q, rule="speculative_sampling", drafts=HEAD
     ),
     "levels and rounds share their numbers": _wrong(
         HashedChance, "next_key", _without_rounds, rule="speculative_sampling", drafts=MODEL

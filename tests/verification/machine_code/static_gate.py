@@ -26,12 +26,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from qualgate_kernels import attention_gpu, configs, dense_gpu, drift_gpu, gemm, launch, paged_gpu, rotary_gpu
-from qualgate_kernels.attention import FORMATS, new_cache
+from qualgate_kernels import configs, dense_gpu, drift_gpu, gemm, launch, paged_gpu, rotary_gpu
 from qualgate_kernels.kept import FORMS
 from qualgate_kernels.paged import Seen, new_blocks
 from qualgate_kernels.planes import Prepared, lay_out
-from qualgate_kernels.samples import weight
+from tests.packed_samples import weight
 
 TARGETS = (80, 90, 100)
 SHARED_LIMIT = {80: 166_912, 90: 232_448, 100: 232_448}  # bytes a block may ask for
@@ -86,7 +85,7 @@ TOKENS = (16, 32, 64)  # one of each tile
 
 def entries(target: int, *, quick: bool = False) -> Iterator[Entry]:
     """Every kernel in every configuration that is shipped for sm_`target`; quick: one or two of each kernel."""
-    found = [*_products(target, quick), *_drifts(quick), *_attentions(quick), *_paged(quick), *_dense(quick)]
+    found = [*_products(target, quick), *_drifts(quick), *_paged(quick), *_dense(quick)]
     found += _rotary(quick)
     return (entry for entry in found if target >= 89 or "*fp8e4nv" not in entry.signature.values())
 
@@ -130,39 +129,6 @@ def _drifts(quick: bool) -> Iterator[Entry]:
             yield Entry(
                 f"drift, {DTYPES[dtype]}{', Gumbel noise' * noise}", drift_gpu.drift_kernel, signature, constants,
                 options=drift_gpu.options(tile), multiplies=dtype != torch.float32,
-            )  # fmt: skip
-
-
-def _attentions(quick: bool) -> Iterator[Entry]:
-    """Heads of 64 and 128 dimensions, every format of the cache; K per channel where the format may have it so."""
-    codes = {"int8": "*i8", "fp8": "*fp8e4nv", "int4": "*u8"}
-    pointers = ("key_scales", "channel_scales", "value_scales", "partial", "totals")
-    for dim in (128,) if quick else (64, 128):
-        for dtype in (torch.bfloat16,) if quick else DTYPES:
-            said = f"{DTYPES[dtype]}, {dim} dimensions"
-            for format in FORMATS:
-                every = product((False, True), repeat=2)
-                for split, channels in ((format == "int4",) * 2,) if quick else every:
-                    signature = {
-                        **dict.fromkeys(("query", "out"), f"*{DTYPES[dtype]}"),
-                        **dict.fromkeys(("keys", "values"), codes[format]), **dict.fromkeys(pointers, "*fp32"),
-                        "start": "*i64", "scale": "fp32",
-                        **dict.fromkeys(("heads", "group", "rows", "capacity", "packs", "spans"), "i32"),
-                    }  # fmt: skip
-                    scales = torch.ones(1, dim) if channels else None
-                    yield Entry(
-                        f"attention, {format} cache, {said}{', K per channel' * channels}{', split' * split}",
-                        attention_gpu.attend_kernel, signature,
-                        attention_gpu.constants(new_cache(format, 1, 1, 64, dim, key_channel_scales=scales), split),
-                        options=attention_gpu.OPTIONS, multiplies=dtype != torch.float32,
-                    )  # fmt: skip
-            signature = {
-                **dict.fromkeys(("partial", "totals"), "*fp32"), "out": f"*{DTYPES[dtype]}",
-                **dict.fromkeys(("group", "rows", "packs", "spans"), "i32"),
-            }  # fmt: skip
-            yield Entry(
-                f"attention, combine, {said}", attention_gpu.combine_kernel, signature,
-                {"DIM": dim, "PACK": attention_gpu.PACK}, options=attention_gpu.OPTIONS, multiplies=False,
             )  # fmt: skip
 
 

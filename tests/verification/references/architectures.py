@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qualgate.bench.shape import told
+from tests.benchmarks.shape import told
 from tests.verification.goals import ARCHITECTURES
 
 QUICK = 8  # every eighth

@@ -1,6 +1,5 @@
-"""What vLLM's parsers read of the strings beside this file, and what we read of them, in three questions:
+"""What vLLM's parsers read of the strings beside this file, and what we read of them, in two questions:
 
-- `served`: is what we say a server executes what its parser reads?
 - strictly: are the calls that we read those that it reads? Where the two differ, it is one of KINDS, which say who is
   right; a text that we refuse is none, for a repair of it is not what the model said.
 - Does a text that comes in pieces say what it says whole, fault and reason too?
@@ -19,9 +18,6 @@ from qualgate.scoring.json_value import identity
 from qualgate.scoring.tools.dialects import BadCall, Call
 from qualgate.scoring.tools.dialects.registry import dialect
 from qualgate.scoring.tools.dialects.stream import Dialect
-from qualgate.scoring.tools.served import read_served
-from qualgate.scoring.tools.served_parsers import PARSERS as SERVED
-from qualgate.scoring.tools.served_values import finite
 from tests.verification.references.agreement import SHOWN
 from tests.verification.references.dialect_strings import TOOLS, TYPED, Kept, kept
 
@@ -37,11 +33,6 @@ class Kind:
     dialects: frozenset[str]
     right: str
     fits: Callable[[Calls, Calls], bool]  # of our calls and theirs
-
-
-def no_json(calls: Calls) -> bool:
-    """Whether a call's arguments are handed on though they are no JSON, which for us is a fault."""
-    return any("no JSON" in call["arguments"] or not finite(call["arguments"]) for call in calls)
 
 
 def _one_block(ours: Calls, theirs: Calls) -> bool:
@@ -126,43 +117,32 @@ class Agreement:
     """Counts by dialect, and texts that are not as they should be."""
 
     strings: Counter[str] = field(default_factory=Counter)
-    typed: Counter[str] = field(default_factory=Counter)  # of them, those that ask for `served` alone
-    served: Counter[str] = field(default_factory=Counter)  # read as the parser reads them
-    alike: Counter[str] = field(default_factory=Counter)  # strictly, too
+    typed: Counter[str] = field(default_factory=Counter)  # of them, those that ask a server alone
+    alike: Counter[str] = field(default_factory=Counter)  # read as the parser reads them
     refused: Counter[str] = field(default_factory=Counter)  # strictly
     pieces: Counter[str] = field(default_factory=Counter)  # that say what they say whole
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     unexplained: list[str] = field(default_factory=list)
 
     @property
-    def share_served(self) -> float:
-        return self.served.total() / max(1, sum(self.strings[name] for name in SERVED))
-
-    @property
     def holds(self) -> bool:
-        return bool(self.strings) and self.share_served >= 0.95 and not self.unexplained and self.pieces == self.strings
+        return bool(self.strings) and not self.unexplained and self.pieces == self.strings
 
     def as_row(self) -> dict[str, Any]:
         kinds = {name: dict(each) for name, each in self.kinds.items()}
-        counts = {
-            name: dict(getattr(self, name)) for name in ("strings", "typed", "served", "alike", "refused", "pieces")
-        }
+        counts = {name: dict(getattr(self, name)) for name in ("strings", "typed", "alike", "refused", "pieces")}
         return counts | {"kinds": kinds, "unexplained": self.unexplained}
 
 
 def compared(
     rows: Sequence[Kept],
     strictly: Callable[[str, str], Sequence[Call]] = lambda name, text: dialect(name).parse(text, TOOLS),
-    as_served: Callable[[str, str], Sequence[Call]] = lambda text, name: read_served(text, name, TOOLS),
 ) -> Agreement:
-    """All rows. strictly, as_served: what reads a text in a dialect."""
+    """All rows. strictly: what reads a text in a dialect."""
     found, draw = Agreement(), random.Random(1)
     for one in rows:
         name, theirs = one.dialect, one.read if isinstance(one.read, list) else []
         found.strings[name] += 1
-        if name in SERVED:
-            served = plain_calls(lambda one=one: as_served(one.text, one.dialect))
-            found.served[name] += served is None if no_json(theirs) else same_calls(served, theirs)
         found.pieces[name] += all(_in_pieces(dialect(name), one.text, draw) for _ in range(CUTS))
         if one.how == TYPED:  # strictly, the schema alone says what a text stands for
             found.typed[name] += 1
@@ -211,12 +191,11 @@ def _fed(form: Dialect, pieces: Sequence[str]) -> tuple[Calls, str]:
 
 def table(found: Agreement) -> list[str]:
     """In Markdown: a line a dialect."""
-    lines = ["| dialect | strings | `served` as vLLM | strictly as vLLM | strictly refused | strictly otherwise |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = ["| dialect | strings | strictly as vLLM | strictly refused | strictly otherwise |"]
+    lines.append("|---|---|---|---|---|")
     for name, count in found.strings.items():
         kinds = [f"{each[name]} {kind}" for kind, each in found.kinds.items() if each[name]]
-        served = str(found.served[name]) if name in SERVED else "-"
-        cells = (f"`{name}`", count, served, found.alike[name], found.refused[name], ", ".join(kinds) or "0")
+        cells = (f"`{name}`", count, found.alike[name], found.refused[name], ", ".join(kinds) or "0")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
 

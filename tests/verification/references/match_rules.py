@@ -159,11 +159,19 @@ def _compare_numeric(tally: Tally, draw: random.Random) -> None:
     except NoNumber:
         ours = None
     tally.take("numeric", None if found is None or None in found else found, ours, text)
-    verdict = found is not None and len(found) == len(expected) and all(
+    verdict: bool | None = found is not None and len(found) == len(expected) and all(
         _within(one, other, tolerance) for one, other in zip(found, expected, strict=True)
     )  # fmt: skip
+    if verdict and _cut(text):
+        verdict = None
     said = score_numeric({"answer": reference, "tolerance": tolerance}, text)["numeric"].verdict
     tally.take("numeric: verdict", verdict, said, text, reference, tolerance)
+
+
+def _cut(text: str) -> bool:
+    """Whether the line of the last number is the last one, and ends within a sentence."""
+    place = max(at for at, letter in enumerate(text) if letter in DIGITS)
+    return len(text[place:].strip().splitlines()) == 1 and text[place + 1 :].split()[-1:] in (["and"], ["is"], ["="])
 
 
 def _joined(draw: random.Random) -> str:

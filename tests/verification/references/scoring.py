@@ -6,20 +6,22 @@ Speed is checks a second of processor time on one core.
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from qualgate.bench.shape import told
 from qualgate.records import Case, Evalset
 from qualgate.scoring import registry
 from qualgate.scoring.schema import first_error
 from qualgate.scoring.tools import strict
+from tests.benchmarks.shape import told
 from tests.verification.escapes import hostile_math, sandbox
 from tests.verification.escapes.hostile_answers import BODY, CALL, SEED, TOOL, hostile
-from tests.verification.goals import SANDBOX, SCORING, STORED
+from tests.verification.goals import SANDBOX, SCORING
 from tests.verification.references import (
     bfcl_agreement,
     bfcl_calls,
@@ -27,7 +29,6 @@ from tests.verification.references import (
     containment,
     dialect_agreement,
     dialect_strings,
-    drift_stored,
     filters_fuzz,
     ifeval_fuzz,
     judges,
@@ -37,11 +38,11 @@ from tests.verification.references import (
     math_pairs,
     readings,
     reasoning_splits,
-    sglang_agreement,
-    sglang_strings,
+    served_parsers,
 )
 from tests.verification.references.agreement import NoReference
 from tests.verification.references.maskbench import maskbench
+from tests.verification.references.readings_unfinished import unfinished
 from tests.verification.references.schema_suite import schema_suite, whole_suite
 from tests.verification.shared import DATA
 
@@ -176,12 +177,17 @@ def _contains(quick: bool) -> Part:
 
 
 def _readings(quick: bool) -> Part:
-    found = {"choices": readings.choices(), "numbers": readings.numbers()}
+    every = 16 if quick else 1
+    with tempfile.TemporaryDirectory() as folder:
+        found = {kind.__name__: kind(every) for kind in readings.KINDS}
+        found["unfinished"] = unfinished(Path(folder), every)
     said = {
         name: {"asked": one.asked, "agreed": one.agreed, "approved": one.approved, "different": one.different[:10]}
         for name, one in found.items()
     }
-    return [{"readings": said}], [SCORING.row("readings", said, met=all(one.held for one in found.values()))]
+    met = all(one.held for one in found.values())
+    few = f"1 line in {every}" if quick else None
+    return [{"readings": said}], [SCORING.row("readings", said, met=met, few=few)]
 
 
 def _judge(quick: bool) -> Part:
@@ -193,15 +199,24 @@ def _judge(quick: bool) -> Part:
 def _dialects(quick: bool) -> Part:
     version, rows = dialect_strings.kept()
     found = dialect_agreement.compared(rows)
-    said = {"served": found.share_served, "unexplained": len(found.unexplained), "strings": len(rows)}
-    sglang, asked = sglang_strings.asked()
-    of_sglang = sglang_agreement.compared(asked)
-    said |= {"sglang": of_sglang.served.total(), "sglang_unexplained": len(of_sglang.unexplained)}
-    told = [
-        {"dialects": found.as_row() | {"vllm": version}},
-        {"dialects_sglang": of_sglang.as_row() | {"sglang": sglang}},
-    ]
-    return told, [SCORING.row("dialects", said, met=found.holds and of_sglang.holds and len(rows) >= 1_000)]
+    said = {"unexplained": len(found.unexplained), "strings": len(rows)}
+    row = SCORING.row("dialects", said, met=found.holds and len(rows) >= 1_000)
+    return [{"dialects": found.as_row() | {"vllm": version}}], [row]
+
+
+def _servers(quick: bool) -> Part:
+    every, rounds, found = 16 if quick else 1, [], []
+    for engine in served_parsers.INTERPRETERS:
+        try:
+            same = served_parsers.proof(engine, every)
+        except NoReference as why:
+            found.append(SCORING.not_run(f"parsers.{engine}", str(why)))
+            continue
+        said = {"strings": same.strings.total(), "same": same.same.total()}
+        rounds.append({f"parsers.{engine}": said | {"different": same.different}})
+        few = f"1 string in {every}" if quick else None
+        found.append(SCORING.row(f"parsers.{engine}", said, met=same.holds, few=few))
+    return rounds, found
 
 
 def _mathematics(quick: bool) -> Part:
@@ -251,10 +266,6 @@ def _sandboxed(quick: bool) -> Part:
     return [], sandbox.rows(quick, DATA)
 
 
-def _stored(quick: bool) -> Part:
-    return drift_stored.rows(quick)
-
-
 PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_bfcl, ("bfcl_mutations", "bfcl_fuzz")),
     (_suite, ("schema_suite", "suite")),
@@ -268,11 +279,11 @@ PARTS: tuple[tuple[Callable[[bool], Part], tuple[str, ...]], ...] = (
     (_readings, ("readings",)),
     (_judge, ("judge",)),
     (_dialects, ("dialects",)),
+    (_servers, ("parsers.vllm", "parsers.sglang")),
     (_mathematics, ("math", "math_hostile", "math_speed")),
     (_hostile, ("hostile_outputs",)),
     (_speeds, ("tool_call_speed", "schema_speed")),
     (_sandboxed, tuple(SANDBOX)),
-    (_stored, tuple(STORED)),
 )
 
 

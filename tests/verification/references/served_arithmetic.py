@@ -15,17 +15,17 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import load_file, save_file
 
-from qualgate.bench import vllm_peer
-from qualgate.bench.ours import plain
-from qualgate.bench.peers import Transformers, load_transformers
-from qualgate.bench.questions import KINDS, MODEL, asked
-from qualgate.bench.shape import told
 from qualgate.engine.choice import open_decoder, threads_of_kernels
 from qualgate.engine.job import run_job
 from qualgate.engine.load import LoadedArm, load_arm
 from qualgate.engine.row_check import read, whole
 from qualgate.errors import InfrastructureError
 from qualgate.records import ArmSpec, Job, Prompt, UnitKey
+from tests.benchmarks import vllm_peer
+from tests.benchmarks.ours import plain
+from tests.benchmarks.peers import Transformers, load_transformers
+from tests.benchmarks.questions import KINDS, MODEL, asked
+from tests.benchmarks.shape import told
 from tests.tiny_models import save_tiny_model
 from tests.verification.goals import SERVED_ARITHMETIC
 from tests.verification.references.served_memory import Held, held

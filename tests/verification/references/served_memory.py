@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from qualgate.bench import peaks
-from qualgate.bench.checkout import ROOT
 from qualgate.records import ArmSpec, Prompt
+from tests.benchmarks import peaks
 
 LAYERS, NEW_TOKENS = 32, 16
 
@@ -53,7 +52,7 @@ def held(rounds: int) -> list[Held]:
         size = peaks.write_model(folder, num_hidden_layers=LAYERS)
         for _ in range(rounds):
             command = [sys.executable, "-m", "tests.verification.references.served_memory", str(folder)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(f"{' '.join(command)}: {done.stderr[-800:]}")
             found.append(replace(Held(**json.loads(done.stdout.splitlines()[-1])), file=size))
@@ -63,7 +62,7 @@ def held(rounds: int) -> list[Held]:
 def main() -> None:
     """The child. What the first model brings along, libraries and their tables, is no part of the one that is measured,
     so a small one answers before."""
-    from qualgate.bench.questions import MODEL, asked
+    from tests.benchmarks.questions import MODEL, asked
 
     every = [one for kind in asked(1).values() for one in kind]
     prompts = [replace(one, max_new_tokens=NEW_TOKENS) for one in every]
@@ -76,8 +75,8 @@ def main() -> None:
 
 def answered(folder: Path, prompts: Sequence[Prompt]) -> tuple[int, int, int]:
     """(the most that the process held while the model was loaded, and while it answered, what is counted for it)."""
-    from qualgate.bench.ours import plain
     from qualgate.engine.load import load_arm
+    from tests.benchmarks.ours import plain
 
     peaks._forget_peak()
     spec = ArmSpec(name="baseline", model=str(folder), arithmetic="served")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qualgate.bench import run_benchmark
 from qualgate.errors import UsageError
 from qualgate.scoring.tools.strict import Judged
+from tests.benchmarks.__main__ import run_benchmark
 from tests.verification.goals import SCORING
 from tests.verification.references import scoring
 

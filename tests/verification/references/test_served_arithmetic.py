@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from qualgate.bench.ours import plain
-from qualgate.bench.questions import asked
-from qualgate.bench.race import Contender
-from qualgate.bench.vllm_peer import Vllm
+from tests.benchmarks.ours import plain
+from tests.benchmarks.questions import asked
+from tests.benchmarks.race import Contender
+from tests.benchmarks.vllm_peer import Vllm
 from tests.verification.references import served_arithmetic as proof
 from tests.verification.references.served_arithmetic import loaded, parted, step_of
 from tests.verification.references.served_memory import Held
@@ -51,7 +51,7 @@ def test_answers_are_held_against_vllms_one_by_one(tmp_path, monkeypatch):
         assert dtype == "bfloat16"
         yield Vllm(version="0", contender=Contender(answer=answer))
 
-    monkeypatch.setattr("qualgate.bench.vllm_peer.serving", serving)
+    monkeypatch.setattr("tests.benchmarks.vllm_peer.serving", serving)
     (agrees, margins), partings = proof.agreement(prompts, tmp_path)
     cases = sum(map(len, prompts.values()))
     assert agrees["measured"]["cases"] == cases == 7

@@ -22,9 +22,9 @@ from safetensors.torch import load_file, save_file
 from qualgate.errors import Exit
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import ArmSpec
-from qualgate.served.server.answering import Answering
 from tests.command_line import qualgate
 from tests.gated_model import write_evalset
+from tests.served.server.answering import Answering
 from tests.tiny_models import END, save_tiny_model
 from tests.verification.goals import SERVED
 from tests.verification.served import faulty
@@ -162,7 +162,7 @@ class Bench:
     def _run(self, one: str, other: str, gate: str) -> tuple[int, str]:
         tokens = ""
         if gate in (DRIFTS, TOKENS):
-            tokens = ", tokenizer: ./model, engine: qualgate" + (", prompt_logprobs: 4" if gate == DRIFTS else "")
+            tokens = ", tokenizer: ./model, engine: vllm" + (", prompt_logprobs: 4" if gate == DRIFTS else "")
         (self._folder / "gate.yaml").write_text(
             f"version: 1\nbaseline: {{endpoint: '{one}', model: m, stream: false{tokens}}}\n"
             f"variants: {{v: {{endpoint: '{other}', model: m, stream: false{tokens}}}}}\n"
@@ -204,6 +204,6 @@ def _said(address: str, asked: dict[str, Any]) -> tuple[str, str]:
     request = urllib.request.Request(
         f"{address}/chat/completions", json.dumps(asked).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as reply:
+    with urllib.request.urlopen(request, timeout=3600) as reply:
         [choice] = json.load(reply)["choices"]
     return choice["message"]["content"], choice["finish_reason"]

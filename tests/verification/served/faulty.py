@@ -21,8 +21,8 @@ from starlette.responses import JSONResponse, Response
 
 from qualgate.engine.load import load_arm
 from qualgate.records import ArmSpec
-from qualgate.served.server.answering import Answering
-from qualgate.served.server.app import app_of
+from tests.served.server.answering import Answering
+from tests.served.server.app import app_of
 
 Asked = dict[str, Any]
 Answer = Callable[[Asked], Awaitable[Asked]]

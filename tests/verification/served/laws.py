@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from qualgate.bench.questions import KINDS, asked_of
 from qualgate.engine.job import run_job
 from qualgate.engine.load import load_arm
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import ArmSpec, Job, Sampling
 from qualgate.refmodel import PATH
 from qualgate.stats.laws import same_law
+from tests.benchmarks.questions import KINDS, asked_of
 from tests.verification.goals import SERVED
 from tests.verification.served import model_equality
 

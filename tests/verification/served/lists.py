@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from qualgate.bench.questions import asked, asked_of
 from qualgate.records import Completion, Drift
+from tests.benchmarks.questions import asked, asked_of
 from tests.verification.goals import SERVED
 from tests.verification.served.ours import Arms, arms
 

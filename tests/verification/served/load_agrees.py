@@ -26,7 +26,7 @@ from qualgate.load.sent import Sent, Stage
 from qualgate.records import Served
 from qualgate.refmodel import PATH
 from qualgate.served.client import Client
-from qualgate.served.network import Asked, Question
+from qualgate.served.network import Question
 from tests.load import virtual
 from tests.served.server.serving import serving
 from tests.verification.goals import SERVED
@@ -101,7 +101,7 @@ async def _recorded(address: str, requests: int) -> list[Recorded]:
             ended = time.perf_counter() - began
             found.append(Recorded(path=path, body=body, began=began - start, chunks=tuple(chunks), ended=ended))
 
-    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as client:
+    async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=3600) as client:
         await asyncio.gather(*(user(client) for _ in range(USERS)))
     return sorted(found, key=lambda one: one.began)
 
@@ -115,12 +115,12 @@ class _Again:
         self._of, self.headers = of, {"content-type": "text/event-stream"}
 
     async def send(self, _: Question) -> _Again:
-        """See `Asked`."""
+        """See `Network`."""
         self._began = asyncio.get_running_loop().time()
         return self
 
     async def close(self) -> None:
-        """See `Asked`."""
+        """See `Network`."""
 
     async def aclose(self) -> None:
         """See `Response`."""
@@ -137,11 +137,8 @@ class _Client(Client):
     """That measures load, before a recording."""
 
     def __init__(self, of: Recorded) -> None:
-        self._of = of
         super().__init__("recorded", Served(endpoint="http://recorded/v1"), 1)
-
-    def _network(self, at_once: int) -> Asked:
-        return _Again(self._of)
+        self._network: Any = _Again(of)
 
 
 def told(trace: Sequence[Recorded], by: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from qualgate.quant.recipes import parse_recipe
 from qualgate.records import ArmSpec, Job, JobResult, Prompt, Served
 from qualgate.refmodel import PATH
 from qualgate.served.job import run_served
-from qualgate.served.server.answering import Answering
+from tests.served.server.answering import Answering
 from tests.served.server.serving import serving
 
 AT_ONCE = 32
@@ -37,7 +37,7 @@ class Arms:
         """What its server answers. k: tokens that are listed at each place of the baseline's answers, 0: drift is not
         read and each answer is said whole; the baseline first."""
         served = Served(
-            endpoint=self.address[name], engine="qualgate", tokenizer=str(PATH), stream=False, prompt_logprobs=k
+            endpoint=self.address[name], engine="vllm", tokenizer=str(PATH), stream=False, prompt_logprobs=k
         )
         job = self._job(name, ArmSpec(name=name, model="m", served=served), f"listed-{k}" if k else "")
         return run_served(job, {"temperature": 0}, AT_ONCE)

@@ -7,12 +7,14 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from qualgate.bench.shape import Benchmark, told
+from tests.benchmarks.shape import Benchmark, told
 from tests.verification.goals import SERVED
 
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("chaos", ("chaos",)),
+    ("killed", ("killed",)),
     ("faults", ("faults",)),
+    ("identity", ("identity",)),
     ("client_cost", ("client",)),
     ("lists", ("verdict.same", "wire.drafted", "kl.bounds")),
     ("laws", ("power",)),

@@ -91,12 +91,13 @@ def event(value: Any) -> bytes:
 
 @dataclass
 class Striking:
-    """act: what a struck request meets, the first `times` that it is asked. answer: a request's body → its number, the
-    events and the whole of its right answer."""
+    """act: what a struck request meets, the first `times` that it is asked; of the questions every so many. answer: a
+    request's body → its number, the events and the whole of its right answer."""
 
     answer: Callable[[dict[str, Any]], tuple[int, Sequence[dict[str, Any]], dict[str, Any]]]
     act: Act | None = None
     times: float = 0
+    every: int = EVERY
     models: dict[str, Any] = field(default_factory=lambda: MODELS)
     asked: Counter[int] = field(default_factory=Counter)
     address: str = ""
@@ -122,7 +123,7 @@ class Striking:
         number, events, whole = self.answer(body)
         found = Struck(reader=reader, writer=writer, events=events, whole=whole, streams=bool(body.get("stream")))
         self.asked[number] += 1
-        if self.act is None or number % EVERY or self.asked[number] > self.times:
+        if self.act is None or number % self.every or self.asked[number] > self.times:
             return await found.right()
         return await self.act(found)
 

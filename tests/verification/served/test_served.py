@@ -1,4 +1,4 @@
-"""`bench served`: rows are measured by parts."""
+"""Benchmark `served`: rows are measured by parts."""
 
 from __future__ import annotations
 

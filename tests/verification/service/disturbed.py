@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -17,10 +15,6 @@ from typing import Any, TypeVar
 
 from sqlalchemy import text
 
-from qualgate.pipeline.handing_over import submission_of
-from qualgate.records import SubmissionState
-from qualgate.store import submissions
-from qualgate.store.address import file_of
 from qualgate.store.database import open_store
 from tests.gated_model import write_evalset
 from tests.tiny_models import END, save_tiny_model
@@ -29,7 +23,6 @@ ROOT = Path(__file__).parents[3]  # where a process finds `tests`
 SCRIPTED = "tests.verification.service.scripted"
 ENDS = (0, 10, 11, 12)  # the exit codes of a verdict
 PATIENCE, LOOK = 300.0, 0.02  # s
-LEASE = 3.0  # s, the shortest that `worker` takes
 GATE_FILE = """\
 version: 1
 baseline: {model: ./model, dtype: float32}
@@ -90,12 +83,6 @@ class Ground:
         """`qualgate run`, begun."""
         return self.start("run", "gate.yaml", **said)
 
-    def node(self, name: str, **said: str) -> subprocess.Popen[str]:
-        """`qualgate worker`, begun."""
-        return self.start(
-            "worker", "--name", name, "--lease", f"{LEASE:g}", "--folder", str(self.folder / name), **said
-        )
-
     def to_the_end(self, begun: subprocess.Popen[str] | None = None, most: int = 20) -> None:
         """Run it as often as a user would who is told to, until one ends with a verdict. begun: the first of them."""
         for _ in range(most):
@@ -104,46 +91,17 @@ class Ground:
             begun = None
         raise AssertionError(f"no verdict after {most} runs: {self.last_words()}")
 
-    def submit(self) -> str:
-        handed = submission_of(self.folder / "gate.yaml", (), "bench", 0)
-        with open_store(self.url) as store:
-            return submissions.submit(store, handed)
-
-    def state(self, submission: str) -> SubmissionState:
-        with open_store(self.url) as store:
-            return submissions.state(store, submission)
-
-    def ended(self, submission: str) -> str:
-        """How it stands once it has ended."""
-        until(lambda: self.state(submission).ended)
-        return self.state(submission).status
-
     def answers(self) -> int:
         """In the store."""
         return self.asked("SELECT count(*) FROM units WHERE status = 'done'")[0][0]
 
-    def grown(self, before: int, process: subprocess.Popen[str], submission: str = "") -> None:
+    def grown(self, before: int, process: subprocess.Popen[str]) -> None:
         """Waits until there are more answers than before, or there will be no more."""
-        until(
-            lambda: (
-                self.answers() > before or process.poll() is not None or (submission and self.state(submission).ended)
-            )
-        )
+        until(lambda: self.answers() > before or process.poll() is not None)
 
     def asked(self, query: str) -> list[tuple[Any, ...]]:
         with open_store(self.url) as store, store.read() as connection:
             return [tuple(row) for row in connection.execute(text(query))]
-
-    def writable(self) -> bool:
-        """False while a process that was stopped in the middle of a write holds a file's lock, as nobody can help."""
-        if (path := file_of(self.url)) is None:
-            return True
-        with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as connection:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return False
-            return True
 
     def evidence(self) -> dict[str, Any]:
         """Answers with scores, verdicts, and the report's bytes without the run's name."""

@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qualgate.bench.shape import told
+from tests.benchmarks.shape import told
 from tests.postgresql import server
 from tests.verification.goals import SERVICE
 from tests.verification.service.cut_log import cut_log
-from tests.verification.service.disturbed import ENDS, LEASE, Ground, alone, children, ground_like, stop, until
+from tests.verification.service.disturbed import ENDS, Ground, alone, children, ground_like, stop, until
 from tests.verification.service.on_ray import lose_nodes
 from tests.verification.service.scripted import POINTS
 from tests.verification.service.stores import KINDS, kinds_of_stores
@@ -43,7 +43,6 @@ class Counts:
 
     workers: int = 200
     coordinators: int = 20
-    writers: int = 20
     cuts: int = 20
     nodes: int = 5  # of a Ray cluster
     engines: int = 10  # on them
@@ -97,13 +96,11 @@ def _trials(counts: Counts, kinds: list[str]) -> Iterator[tuple[str, str, int, D
         for seed in counts.of_seeds():
             yield "R1 workers", kind, seed, partial(kill_workers, most=counts.workers)
             yield "R1 coordinators", kind, seed, partial(kill_coordinators, most=counts.coordinators)
-            yield "R1 writers", kind, seed, partial(kill_nodes, most=counts.writers)
             if kind == "postgresql":
                 yield "R8 connections", kind, seed, partial(cut_connections, most=counts.cuts)
             yield "R13", kind, seed, partial(lose_nodes, nodes=counts.nodes, engines=counts.engines)
         for point in counts.points:
             yield f"R2 {point}", kind, 0, partial(die_at, point=point)
-        yield "R3", kind, 0, sleep_past_the_lease
         yield "R4", kind, 0, ask_to_stop
         if kind == "file":
             yield "R5", kind, 0, fill_the_disk
@@ -143,69 +140,13 @@ def kill_coordinators(ground: Ground, rng: random.Random, most: int) -> int:
     return most
 
 
-def kill_nodes(ground: Ground, rng: random.Random, most: int) -> int:
-    """Those who write under a lease: the run's process of a node, or the node, which that one dies with. A submission
-    that was set apart for it is handed over again."""
-    submission, killed = ground.submit(), 0
-    while killed < most:
-        node, before = ground.node(f"n{killed}", SCRIPTED_SECONDS=SLOW), ground.answers()
-        ground.grown(before, node, submission)
-        time.sleep(rng.uniform(0.0, 0.1))
-        if (status := ground.state(submission).status) == "done":
-            stop(node)
-            break
-        submission = ground.submit() if status == "apart" else submission
-        within = children(node.pid, "scripted")
-        if within and rng.random() < 0.5:
-            _kill(within[0])
-        stop(node)
-        killed += 1
-    last = ground.node("last")
-    while ground.ended(submission) == "apart":
-        submission = ground.submit()
-    stop(last, signal.SIGTERM)
-    return killed
-
-
 def die_at(ground: Ground, rng: random.Random, point: str) -> int:
-    """The process that comes there kills itself; another node goes on."""
-    submission = ground.submit()
-    first = ground.node("first", SCRIPTED_DIES=point)
-    until((ground.folder / point).exists)
-    if point in ("before claim", "after claim", "before ack"):
-        first.wait(60)
-    second = ground.node("second")
-    ground.ended(submission)
-    for node in (first, second):
-        stop(node, signal.SIGTERM)
+    """The process that comes there kills itself; the next one resumes."""
+    first = ground.run(SCRIPTED_DIES=point)
+    first.wait(60)
+    assert (ground.folder / point).exists(), ground.last_words()
+    ground.to_the_end()
     return 1
-
-
-def sleep_past_the_lease(ground: Ground, rng: random.Random) -> int:
-    """A node and its run are stopped, another ends the run, the first wakes: nothing that it writes is taken."""
-    submission = ground.submit()
-    first = ground.node("first", SCRIPTED_SECONDS=SLOW)
-    until(lambda: ground.answers() > 0)
-    asleep = [first.pid, *children(first.pid, "scripted")]
-
-    def stopped() -> bool:
-        for one in asleep:
-            os.killpg(one, signal.SIGSTOP)
-        if not (found := ground.writable()):
-            for one in asleep:
-                os.killpg(one, signal.SIGCONT)
-        return found
-
-    until(stopped)
-    time.sleep(LEASE)
-    second = ground.node("second")
-    ground.ended(submission)
-    for one in reversed(asleep):
-        os.killpg(one, signal.SIGCONT)
-    until(lambda: not children(first.pid, "scripted"))
-    for node in (first, second):
-        stop(node, signal.SIGTERM)
-    return len(asleep)
 
 
 def ask_to_stop(ground: Ground, rng: random.Random) -> int:
@@ -239,17 +180,15 @@ def fill_the_disk(ground: Ground, rng: random.Random) -> int:
 
 
 def turn_the_clock(ground: Ground, rng: random.Random) -> int:
-    """While one node is at work another comes whose clock, and a file's with it, is an hour off, to either side; and
-    another run of the same gate file is refused."""
-    submission = ground.submit()
-    first = ground.node("first", SCRIPTED_SECONDS=SLOWER)
+    """While a run is at work, others of the same gate file are refused, though their clocks are an hour off to either
+    side; a process whose clock is wrong resumes it."""
+    first = ground.run(SCRIPTED_SECONDS=SLOWER)
     until(lambda: ground.answers() > 0)
-    assert ground.run().wait(60) == 13, "a second run beside the first was not refused"
-    others = [ground.node(name, SCRIPTED_HOURS=hours) for name, hours in (("early", "-1"), ("late", "1"))]
-    ground.ended(submission)
-    for node in (first, *others):
-        stop(node, signal.SIGTERM)
-    return 0
+    for hours in ("-1", "0", "1"):
+        assert ground.run(SCRIPTED_HOURS=hours).wait(60) == 13, "a second run beside the first was not refused"
+    stop(first)
+    ground.to_the_end(ground.run(SCRIPTED_HOURS="-1"))
+    return 1
 
 
 def poison(ground: Ground, rng: random.Random) -> int:
@@ -288,7 +227,7 @@ def _kill(process: int) -> None:
 def main() -> int:
     """By options: how many, which trials, which stores. Exit 1 where anything is lost, doubled or otherwise."""
     parser = argparse.ArgumentParser(prog="python -m tests.verification.service.kills", description=__doc__)
-    for name in ("workers", "coordinators", "writers", "cuts", "nodes", "engines", "seeds", "first"):
+    for name in ("workers", "coordinators", "cuts", "nodes", "engines", "seeds", "first"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Counts(), name))
     parser.add_argument("--kinds", nargs="+", default=Counts().kinds, choices=Counts().kinds)
     parser.add_argument("--only", nargs="+", default=(), metavar="TRIAL", help="such as 'R1 workers' R14")

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qualgate.bench.shape import told
 from qualgate.config import GateFile, load_gate_file
 from qualgate.errors import InfrastructureError
 from qualgate.pipeline.jobs import worker_settings
@@ -24,6 +23,7 @@ from qualgate.pipeline.trial import as_trial
 from qualgate.records import JobFailure, Plan
 from qualgate.workers.pool import run_jobs
 from qualgate.workers.ray_reach import RAY_HERE
+from tests.benchmarks.shape import told
 from tests.verification.goals import SERVICE
 
 CASES, ROUNDS = 250, 5

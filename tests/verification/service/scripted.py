@@ -13,7 +13,6 @@ import os
 import pickle
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,7 +24,7 @@ from qualgate.identity import write_sealed
 from qualgate.records import ArmFootprint, ArmIdentity, Completion, Drift, Job, JobResult, Prompt
 from qualgate.workers.unit import READY, WorkerSettings
 
-POINTS = ("before claim", "after claim", "after generation", "before commit", "after commit", "before ack")
+POINTS = ("after generation", "before commit", "after commit")
 ROWS, SECONDS = 16, "0.03"  # of a job
 FOOTPRINT = ArmFootprint(bytes_on_disk=1, bytes_in_memory=1, quantized_bytes=0, effective_bits=16.0)
 
@@ -87,13 +86,12 @@ def die(point: str) -> None:
 def _script() -> None:
     """Put the scripted parts where the program looks for its own."""
     from qualgate import run
-    from qualgate.pipeline import batches, node
-    from qualgate.store import leases, runs
+    from qualgate.pipeline import batches, generating
+    from qualgate.store import runs
     from qualgate.store.database import Store
     from qualgate.workers import pool
 
-    plain = {"plan": run.make_plan, "jobs": run.run_jobs, "record": runs.record, "write": Store.write}
-    claim, done, command = leases.claim, leases.done, node.Node._command
+    plain = {"plan": run.make_plan, "jobs": generating.run_jobs, "record": runs.record, "write": Store.write}
 
     def make_plan(*args: Any) -> Any:
         plan = plain["plan"](*args)
@@ -113,36 +111,19 @@ def _script() -> None:
             yield connection
             die("before commit")
 
-    def dying_claim(*args: Any) -> Any:
-        die("before claim")
-        found = claim(*args)
-        die("after claim")
-        return found
-
-    def dying_done(*args: Any) -> bool:
-        die("before ack")
-        return done(*args)
-
-    def scripted(self: node.Node, claimed: Any, home: Path) -> list[str]:
-        return [sys.executable, "-m", __spec__.name, *command(self, claimed, home)[3:]]  # type: ignore[union-attr]
-
     batches.JOB_ROWS = ROWS
     run.make_plan, runs.record = make_plan, record
     body = import_module(__spec__.name).answering  # type: ignore[union-attr]  # a node of a cluster imports it by name
-    run.run_jobs = lambda *args, **more: plain["jobs"](*args, body=body, **more)
+    generating.run_jobs = lambda *args, **more: plain["jobs"](*args, body=body, **more)
     pool.hired_ahead = nullcontext  # no engine is wanted
-    leases.claim, leases.done, node.Node._command = dying_claim, dying_done, scripted  # type: ignore[method-assign]
 
 
 def _limit() -> None:
     if most := int(os.environ.get("SCRIPTED_BYTES", "0")):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     if hours := float(os.environ.get("SCRIPTED_HOURS", "0")):
-        from qualgate.store import leases
-
         now: Callable[[], float] = time.time
         time.time = lambda: now() + 3600 * hours  # type: ignore[assignment]
-        leases._CLOCKS["sqlite"] += f" + {3600 * hours}"  # a file's clock is that of who opens it
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pages", ("pages",)),
     ("resume", ("resume",)),
     ("kills", ("kills",)),
-    ("migrations", ("migrations",)),
     ("scale", ("scale",)),
     ("overhead", ("overhead.ray",)),
 )

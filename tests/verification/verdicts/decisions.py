@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
-from qualgate.bench.shape import told
+from tests.benchmarks.shape import told
 from tests.verification.goals import DECISIONS
 
 Rounds = list[dict[str, Any]]
 Found = tuple[Rounds, list[dict[str, Any]]]
 
 
-def _measured(module: ModuleType, quick: bool) -> Found:
-    return module.measure(quick)
-
-
-def _benchmark(module: ModuleType, quick: bool) -> Found:
-    """A benchmark of its own, some of whose rows are rows of this one."""
-    result = module.run(quick)
-    return result["rounds"], result["goals"]
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows that one module measures. A module that is not there leaves them without a verdict."""
+    """Rows that one module measures."""
 
     ids: tuple[str, ...]
     module: str
-    ask: Callable[[ModuleType, bool], Found] = _measured
-    room: str = "tests.verification.verdicts"
+    function: str = "measure"  # its `(quick) -> (rounds, rows)`
 
 
 PARTS = (
@@ -53,11 +40,9 @@ PARTS = (
     Part(("defects.false_approve", "defects.false_block"), "defects"),
     Part(("planted.false_approve", "planted.false_block", "planted.cause"), "planted_runs"),
     Part(("interaction.power", "interaction.silent"), "four_arms"),
-    Part(("choice.margin",), "four_arms", lambda module, quick: module.choice(quick)),
+    Part(("choice.margin",), "four_arms", "choice"),
     Part(("nights",), "nights"),
     Part(("times.errors", "times.power"), "times"),
-    Part(("deterministic",), "determinism_report", _benchmark),
-    Part(("gate_100k",), "commands", _benchmark, room="qualgate.bench"),
 )
 
 
@@ -68,14 +53,11 @@ def run(quick: bool, only: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def assembled(parts: tuple[Part, ...], quick: bool) -> dict[str, Any]:
-    """The rows of these parts; those of no part, of a module that is not there or that it left out have no verdict."""
+    """The rows of these parts; those of no part, or that it left out, have no verdict."""
     rounds, found = [], {}
     for part in told("decisions", parts, lambda part: ", ".join(part.ids)):
-        name = f"{part.room}.{part.module}"
-        if find_spec(name) is None:
-            found |= {id: DECISIONS.not_run(id, f"{part.module} is not part of this version") for id in part.ids}
-            continue
-        of_part, rows = part.ask(importlib.import_module(name), quick)
+        module = import_module(f"tests.verification.verdicts.{part.module}")
+        of_part, rows = getattr(module, part.function)(quick)
         rounds += [{"part": part.module, **one} for one in of_part]
         # The goal is this table's; what else a row tells (a reason, a peak) is kept.
         found |= {row["id"]: row | {"goal": DECISIONS.goals[row["id"]]} for row in rows if row["id"] in part.ids}

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from qualgate.bench.commands import answered, store_run
+from tests.benchmarks.commands import answered, store_run
 from tests.verification.goals import DETERMINISM_REPORT
 
 REPETITIONS, QUICK = 100, 4

@@ -66,16 +66,6 @@ def nibbles_swapped(tensors: Tensors, layer: str) -> None:
     tensors[name] = ((tensors[name] & low) << 4) | ((tensors[name] >> 4) & low)
 
 
-def zeros_less_one(tensors: Tensors, layer: str) -> None:
-    """GPTQ's first layout of zero points, in a folder that says it has the second."""
-    import torch
-
-    zeros = tensors[layer + "qzeros"].view(torch.uint8)
-    bits = 32 * tensors[layer + "qzeros"].shape[1] // tensors[layer + "scales"].shape[1]
-    assert bits in (4, 8)
-    tensors[layer + "qzeros"] = (zeros - (0x11 if bits == 4 else 0x01)).view(torch.int32)
-
-
 def scales_next_group(tensors: Tensors, layer: str) -> None:
     tensors[layer + "scales"] = tensors[layer + "scales"].roll(1, 0).contiguous()
 
@@ -177,8 +167,8 @@ GRADED: tuple[Mutant, ...] = (
     packed("nibbles swapped, AWQ", INT4, "awq", nibbles_swapped, "2.self_attn.k_proj"),
     packed("nibbles swapped, AWQ", INT4, "awq", nibbles_swapped, "5.self_attn.q_proj"),
     packed("nibbles swapped, AWQ", INT4, "awq", nibbles_swapped, "3.self_attn.v_proj"),
-    packed("zero points less one, int8, all", INT8, "gptq_v2", zeros_less_one),
-    packed("zero points less one", INT4, "gptq_v2", zeros_less_one, "3.self_attn.o_proj"),
+    packed("scales of the next group", INT8, "gptq_v2", scales_next_group, "4.mlp.gate_proj"),
+    packed("scales of the next row", INT8, "gptq_v2", scales_next_row, "3.self_attn.o_proj"),
     packed("scales of the next group", INT8, "gptq_v2", scales_next_group, "1.mlp.up_proj"),
     packed("scales of the next row", INT8, "gptq_v2", scales_next_row, "2.self_attn.q_proj"),
     packed("zeroed", INT8, "gptq_v2", zeroed, "5.self_attn.o_proj"),

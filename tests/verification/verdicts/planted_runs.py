@@ -33,7 +33,7 @@ from qualgate.config import GateFile, load_gate_file
 from qualgate.gate.planning.planned_sets import PlannedSet
 from qualgate.gate.planning.planner import plan_policy
 from qualgate.metrics import METRICS
-from qualgate.pipeline import checks
+from qualgate.pipeline import checks, generating
 from qualgate.pipeline.stored import decide_again
 from qualgate.records import TWIN, ArmEvidence, ArmSpec, Job, Policy, Rule, RunEvidence, Verdict
 from qualgate.refmodel import PATH
@@ -199,7 +199,7 @@ def _pool_of(mutants: dict[str, Mutant]) -> Iterator[None]:
                 worker.arm = None
             yield serve(worker, job)
 
-    with patch.object(main_path, "run_jobs", run_jobs):
+    with patch.object(generating, "run_jobs", run_jobs):
         yield
 
 

@@ -10,10 +10,9 @@
 #define INLINE_BF16 static inline __attribute__((always_inline, target(ISA ",avx512bf16")))
 
 /* How a strip's codes become values. LOOKED_UP: codes of up to 5 bits; LESS_ZERO: up to 4 bits, minus a zero point a
- * column, looked up as a signed number of 5 bits; COUNTED: integer arithmetic; HALVES: 8 bits of two places, as the last
- * bits of a float of 2**23. The others are values already: PANEL in a cache, DENSE_* in memory. */
-enum { PANEL, DENSE_BF16, DENSE_F16, DENSE_F32, LOOKED_UP, LESS_ZERO, COUNTED, HALVES, E4M3, E5M2 };
-#define BEYOND 0x4B000000 /* 2**23 as a float; a whole number up to 2**23 added to these bits is added to it, exactly */
+ * column, looked up as a signed number of 5 bits; COUNTED: integer arithmetic. The others are values already: PANEL in
+ * a cache, DENSE_* in memory. */
+enum { PANEL, DENSE_BF16, DENSE_F16, DENSE_F32, LOOKED_UP, LESS_ZERO, COUNTED, E4M3, E5M2 };
 
 INLINE __m512i words(const uint8_t *unit, const int bits, const int pair) {
     /* The codes of a pair in the low bits of 32 words; the bits above are anything. */
@@ -30,64 +29,45 @@ INLINE __m512i words(const uint8_t *unit, const int bits, const int pair) {
 typedef struct {
     __m512i pair;      /* bfloat16 values of both input features */
     __m512 even, odd;  /* or float32 */
-    __m512i code;      /* HALVES: what both are made of */
 } values_t;
 
 INLINE values_t split(__m512i pair) {
-    return (values_t){.pair = pair, .even = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)),
-                      .odd = _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32((int)0xFFFF0000)))};
+    return (values_t){pair, _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)),
+                      _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32((int)0xFFFF0000)))};
 }
 
 INLINE values_t join(__m512 even, __m512 odd) { /* exact: the values have at most 8 significant bits */
     __m512i low = _mm512_srli_epi32(_mm512_castps_si512(even), 16);
     __m512i high = _mm512_and_si512(_mm512_castps_si512(odd), _mm512_set1_epi32((int)0xFFFF0000));
-    return (values_t){.pair = _mm512_or_si512(low, high), .even = even, .odd = odd};
-}
-
-INLINE __m512 less_zero(__m512i code, __m512i zero, const int byte) {
-    /* HALVES: of the lowest or second byte of each lane, which are the last bits of a float of 2**23, or 8 bits above
-     * those of one of 2**15. zero: above 2**23. */
-    const __m512i mask = _mm512_set1_epi32(byte ? 0xFF00 : 0xFF), beyond = _mm512_set1_epi32(byte ? 0x47000000 : BEYOND);
-    __m512 above = _mm512_castsi512_ps(zero);
-    if (byte) above = _mm512_sub_ps(above, _mm512_set1_ps(0x1p23f - 0x1p15f));
-    return _mm512_sub_ps(_mm512_castsi512_ps(_mm512_ternarylogic_epi32(mask, code, beyond, 0xCA)), above); /* mask ? : */
+    return (values_t){_mm512_or_si512(low, high), even, odd};
 }
 
 INLINE int vectors_of(const int how, const int bits) { /* 64 bytes each, in a unit of one strip */
-    return how == DENSE_F32 ? 2 : how < DENSE_F32 ? 1 : unit_of(how == HALVES ? 4 : bits).vectors;
+    return how == DENSE_F32 ? 2 : how < DENSE_F32 ? 1 : unit_of(bits).vectors;
 }
 
 INLINE int pairs_of(const int how, const int bits) {
-    return how <= DENSE_F32 ? 1 : unit_of(how == HALVES ? 4 : bits).pairs;
+    return how <= DENSE_F32 ? 1 : unit_of(bits).pairs;
 }
 
 INLINE int strip_bytes(const int how, const int bits) { /* from a unit's strip to the next */
     return how == DENSE_F16 ? 32 : how == DENSE_F32 ? 64 : 64 * vectors_of(how, bits);
 }
 
-INLINE values_t values(const uint8_t *unit, const int how, const int bits, const int pair, __m512i table, __m512i zero,
-                       int64_t low) {
-    /* zero: LESS_ZERO words, COUNTED 32-bit lanes, HALVES floats above 2**23; low: HALVES, to the lower halves */
+INLINE values_t values(const uint8_t *unit, const int how, const int bits, const int pair, __m512i table,
+                       __m512i zero) {
+    /* zero: LESS_ZERO words, COUNTED 32-bit lanes */
     if (how == PANEL || how == DENSE_BF16) return split(_mm512_loadu_si512(unit));
     if (how == DENSE_F32)
-        return (values_t){.even = _mm512_loadu_ps(unit), .odd = _mm512_loadu_ps(unit + 4 * BLOCK)};
+        return (values_t){_mm512_setzero_si512(), _mm512_loadu_ps(unit), _mm512_loadu_ps(unit + 4 * BLOCK)};
     if (how == DENSE_F16)
-        return (values_t){.even = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)unit)),
-                          .odd = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(unit + 2 * BLOCK)))};
+        return (values_t){_mm512_setzero_si512(), _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)unit)),
+                          _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(unit + 2 * BLOCK)))};
     const __m512i mask = _mm512_set1_epi16((short)((1 << bits) - 1));
     if (how == LOOKED_UP) return split(_mm512_permutexvar_epi16(words(unit, bits, pair), table));
     if (how == LESS_ZERO) {
         __m512i code = _mm512_and_si512(words(unit, bits, pair), mask);
         return split(_mm512_permutexvar_epi16(_mm512_sub_epi16(code, zero), table));
-    }
-    if (how == HALVES) {
-        const __m512i upper = _mm512_loadu_si512(unit), lower = _mm512_loadu_si512(unit + low);
-        const __m512i nibble = _mm512_set1_epi8(15); /* of every other pair, two pairs' codes in the bytes of a word */
-        __m512i code = pair % 2 ? _mm512_ternarylogic_epi32(nibble, _mm512_srli_epi16(lower, 4), upper, 0xCA)
-                                : _mm512_ternarylogic_epi32(nibble, lower, _mm512_slli_epi16(upper, 4), 0xCA);
-        values_t found = join(less_zero(code, zero, pair / 2), less_zero(_mm512_srli_epi32(code, 16), zero, pair / 2));
-        found.code = code;
-        return found;
     }
     if (how == COUNTED && bits == 8) {
         const __m128i *bytes = (const __m128i *)unit + 2 * pair;
@@ -117,11 +97,9 @@ INLINE values_t values(const uint8_t *unit, const int how, const int bits, const
 }
 
 INLINE __m512i zero_lanes(const weight_t *w, const int how, int64_t at) {
-    /* The zero points of 16 columns, from `at` in zeros: twice a lane as words (LESS_ZERO), as floats above 2**23
-     * (HALVES), else as 32-bit numbers. */
+    /* The zero points of 16 columns, from `at` in zeros: twice a lane as words (LESS_ZERO), else as 32-bit numbers. */
     __m512i zero = w->zeros ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(w->zeros + at)))
                             : _mm512_set1_epi32(w->zero);
-    if (how == HALVES) return _mm512_add_epi32(zero, _mm512_set1_epi32(BEYOND));
     return how == LESS_ZERO ? _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16)) : zero;
 }
 
@@ -166,7 +144,6 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
                       const uint8_t *x, const float *sums, float *acc, const int how, const int bits,                 \
                       const int rows, const int abreast, __m512i table, const uint8_t *fetch, int64_t stride) {       \
         const int pairs = pairs_of(how, bits), vectors = vectors_of(how, bits), strip = strip_bytes(how, bits);       \
-        const int64_t low = how == HALVES ? w->low : 0;                                                               \
         const int units = (int)(w->segment / (2 * pairs)), step = units * 4 * 64 * vectors;                           \
         const int x_step = (int)w->segment * rows * X_BYTES;                                                          \
         for (int64_t s = first; s < last; s += abreast) {                                                             \
@@ -177,21 +154,19 @@ INLINE void end_segment(const weight_t *w, int64_t at, int strip, const int rows
             _Pragma("GCC unroll 2") for (int a = 0; a < abreast; a++) {                                               \
                 at[a] = (block * (w->segments / w->per_group) + (s + a) / w->per_group) * BLOCK;                      \
                 _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) zero[a][v] =                                      \
-                    how >= LESS_ZERO && how <= HALVES ? zero_lanes(w, how, at[a] + v * STRIP)                         \
-                                                      : _mm512_setzero_si512();                                       \
+                    how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at[a] + v * STRIP)                        \
+                                                       : _mm512_setzero_si512();                                      \
             }                                                                                                         \
             for (int u = 0; u < units; u++, codes += 4 * 64 * vectors, fetch += abreast * stride) {                   \
                 if (how != PANEL) _Pragma("GCC unroll 40") for (int i = 0; i < abreast * 4 * vectors; i++)            \
-                    for (int half = 0; half <= (how == HALVES); half++)                                               \
-                        _mm_prefetch((const char *)fetch + half * low + 64 * i, _MM_HINT_T0);                         \
+                    _mm_prefetch((const char *)fetch + 64 * i, _MM_HINT_T0);                                          \
                 _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++, x += 2 * X_BYTES * rows)                     \
                     _Pragma("GCC unroll 2") for (int a = 0; a < abreast; a++) {                                       \
                         const uint8_t *here = codes + a * step, *row = x + a * x_step;                                \
                         __m512 *sum = partial + a * rows * 4;                                                         \
                         values_t value[4];                                                                            \
-                        if (how == HALVES && rows != 2) __asm__ volatile("" ::: "memory");                            \
                         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =                                \
-                            values(here + strip * v, how, bits, p, table, zero[a][v], low);                           \
+                            values(here + strip * v, how, bits, p, table, zero[a][v]);                                \
                         ACCUMULATE                                                                                    \
                     }                                                                                                 \
             }                                                                                                         \
@@ -212,10 +187,7 @@ BODY(tile_f32, INLINE, 4,
      } if (how <= DENSE_F32) { /* read it again: 24 sums leave no registers to keep the odd half in */
          __asm__ volatile("" ::: "memory");
          _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v] =
-             values(here + strip * v, how, bits, p, table, zero[a][v], low);
-     } if (how == HALVES) { /* nor here */
-         _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) value[v].odd =
-             less_zero(_mm512_srli_epi32(value[v].code, 16), zero[a][v], p / 2);
+             values(here + strip * v, how, bits, p, table, zero[a][v]);
      } _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) {
          __m512 one = _mm512_set1_ps(*(const float *)(row + 4 * (rows + r)));
          _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++) sum[r * 4 + v] =
@@ -231,19 +203,16 @@ BODY(tile_bf16, INLINE_BF16, 2,
 INLINE void fill_panel(const weight_t *w, const uint8_t *codes, int64_t at, __m512i *panel, const int how,
                        const int bits, __m512i table, int64_t part, int64_t parts) {
     /* One segment of one block, or one part of it, as pairs of bfloat16: [pair][strip] of 64 bytes. */
-    const int pairs = pairs_of(how, bits), vectors = vectors_of(how, bits);
+    const int pairs = unit_of(bits).pairs, vectors = unit_of(bits).vectors;
     const int64_t units = w->segment / (2 * pairs), begin = units * part / parts, end = units * (part + 1) / parts;
-    const int64_t low = how == HALVES ? w->low : 0;
     __m512i zero[4];
     for (int v = 0; v < 4; v++)
-        zero[v] = how >= LESS_ZERO && how <= HALVES ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();
+        zero[v] = how == LESS_ZERO || how == COUNTED ? zero_lanes(w, how, at + v * STRIP) : _mm512_setzero_si512();
     codes += begin * 4 * 64 * vectors, panel += begin * pairs * 4;
     for (int64_t u = begin; u < end; u++, codes += 4 * 64 * vectors) {
-        for (int i = 0; i < 4 * vectors; i++)
-            for (int half = 0; half <= (how == HALVES); half++)
-                _mm_prefetch((const char *)codes + AHEAD + half * low + 64 * i, _MM_HINT_T0);
+        for (int i = 0; i < 4 * vectors; i++) _mm_prefetch((const char *)codes + AHEAD + 64 * i, _MM_HINT_T0);
         _Pragma("GCC unroll 16") for (int p = 0; p < pairs; p++) for (int v = 0; v < 4; v++)
-            _mm512_store_si512(panel++, values(codes + 64 * vectors * v, how, bits, p, table, zero[v], low).pair);
+            _mm512_store_si512(panel++, values(codes + 64 * vectors * v, how, bits, p, table, zero[v]).pair);
     }
 }
 
@@ -328,7 +297,6 @@ INLINE __m512i table_of(const weight_t *w, const int how) {
             NAME##_how(w, block, rows, first, last, acc, panel, DENSE_F32, 32);                                       \
         else if (w->code == CODE_E4M3) NAME##_how(w, block, rows, first, last, acc, panel, E4M3, 8);                  \
         else if (w->code == CODE_E5M2) NAME##_how(w, block, rows, first, last, acc, panel, E5M2, 8);                  \
-        else if (w->low) NAME##_how(w, block, rows, first, last, acc, panel, HALVES, 8);                              \
         else if (w->bits == 8) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 8);                       \
         else if (w->bits == 6) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 6);                       \
         else if (w->bits == 5 && w->zeros) NAME##_how(w, block, rows, first, last, acc, panel, COUNTED, 5);           \

@@ -62,12 +62,10 @@ static int sound(const weight_t *w) {
     if (w->per_group < 1 || w->segments % w->per_group) return 0;
     if (!bits_fit(w->code, w->bits) || w->zero < 0 || w->zero > 256) return 0;
     if (w->zeros && w->code != CODE_INT) return 0;
-    if (w->low && (w->code != CODE_INT || w->bits != 8)) return 0;
-    const unit_t unit = unit_in(w);
+    const unit_t unit = unit_of(w->bits);
     if (w->segment % (2 * unit.pairs)) return 0;
     const int64_t blocks = (w->rows + BLOCK - 1) / BLOCK, groups = w->segments / w->per_group;
-    const int64_t codes = blocks * w->segments * segment_bytes(w);
-    if (w->codes_bytes != codes + w->low || (w->low && w->low != codes)) return 0;
+    if (w->codes_bytes != blocks * w->segments * segment_bytes(w)) return 0;
     if (dense(w)) {
         if (w->scales || w->offsets || w->gather) return 0;
         return w->segments * w->segment >= w->columns;

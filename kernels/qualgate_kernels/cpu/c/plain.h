@@ -74,7 +74,7 @@ INLINE lanes_t value_of(words_t code, words_t zero, const int kind) {
 }
 
 INLINE void fill_codes(const weight_t *w, const uint8_t *codes, int64_t at, float *panel, const int bits,
-                       const int kind, const int64_t low) { /* low: of codes in halves of so many bits each; else 0 */
+                       const int kind) {
     const unit_t unit = unit_of(bits);
     const int units = (int)(w->segment / (2 * unit.pairs));
     uint32_t zeros[BLOCK];
@@ -88,8 +88,7 @@ INLINE void fill_codes(const weight_t *w, const uint8_t *codes, int64_t at, floa
             for (int p = 0; p < unit.pairs; p++)
 #pragma GCC unroll 2
                 for (int half = 0; half < 2; half++) {
-                    words_t code = code_at(strip, bits, p, half, n % STRIP);
-                    if (low) code = code << bits | code_at(strip + low, bits, p, half, n % STRIP);
+                    const words_t code = code_at(strip, bits, p, half, n % STRIP);
                     const lanes_t value = value_of(code, zero, kind);
                     memcpy(panel + (2 * p + half) * BLOCK + n, &value, sizeof value);
                 }
@@ -171,16 +170,15 @@ ENTRY void PATH(const weight_t *w, int64_t block, const rows_t *rows, int64_t fi
         float scales[BLOCK];
         scales_of(w, at, scales);
         if (w->code == CODE_F16) fill_halves(w, codes, panel);
-        else if (w->code == CODE_E2M1) fill_codes(w, codes, at, panel, 4, CODE_E2M1, 0);
-        else if (w->code == CODE_E4M3) fill_codes(w, codes, at, panel, 8, CODE_E4M3, 0);
-        else if (w->code == CODE_E5M2) fill_codes(w, codes, at, panel, 8, CODE_E5M2, 0);
-        else if (w->bits == 2) fill_codes(w, codes, at, panel, 2, CODE_INT, 0);
-        else if (w->bits == 3) fill_codes(w, codes, at, panel, 3, CODE_INT, 0);
-        else if (w->bits == 4) fill_codes(w, codes, at, panel, 4, CODE_INT, 0);
-        else if (w->bits == 5) fill_codes(w, codes, at, panel, 5, CODE_INT, 0);
-        else if (w->bits == 6) fill_codes(w, codes, at, panel, 6, CODE_INT, 0);
-        else if (w->low) fill_codes(w, codes, at, panel, 4, CODE_INT, w->low);
-        else if (w->bits == 8) fill_codes(w, codes, at, panel, 8, CODE_INT, 0);
+        else if (w->code == CODE_E2M1) fill_codes(w, codes, at, panel, 4, CODE_E2M1);
+        else if (w->code == CODE_E4M3) fill_codes(w, codes, at, panel, 8, CODE_E4M3);
+        else if (w->code == CODE_E5M2) fill_codes(w, codes, at, panel, 8, CODE_E5M2);
+        else if (w->bits == 2) fill_codes(w, codes, at, panel, 2, CODE_INT);
+        else if (w->bits == 3) fill_codes(w, codes, at, panel, 3, CODE_INT);
+        else if (w->bits == 4) fill_codes(w, codes, at, panel, 4, CODE_INT);
+        else if (w->bits == 5) fill_codes(w, codes, at, panel, 5, CODE_INT);
+        else if (w->bits == 6) fill_codes(w, codes, at, panel, 6, CODE_INT);
+        else if (w->bits == 8) fill_codes(w, codes, at, panel, 8, CODE_INT);
         if (w->code == CODE_BF16) tiles(w, codes, 1, s, scales, offsets, rows, first, last, acc);
         else tiles(w, w->code == CODE_F32 ? codes : panel, 0, s, scales, offsets, rows, first, last, acc);
     }

@@ -7,8 +7,7 @@
  *         `lane` of the strip, the codes of input features 2*pair + half of the unit, lowest bits first:
  *           2 bits: 8 pairs; 4 bits: 4 pairs; 3 = two vectors of 2 bits, then one of 1 bit: 16 pairs;
  *           5 = four of 4 bits, one of 1: 16 pairs; 6 = two of 4 bits, one of 2: 8 pairs;
- *           8 bits: plain bytes [4 input features][16 lanes] instead; or, with `low`, in halves: the upper 4 bits of all
- *           codes as a weight of 4 bits has them, `low` bytes further the lower 4 bits likewise.
+ *           8 bits: plain bytes [4 input features][16 lanes] instead.
  *         A dense weight's codes are its values: bfloat16 [pair][64 columns][2], as AVX-512 has them in a panel,
  *         float16 and float32 [input feature][64 columns]; its last segment is padded with zeros.
  * scales: [block][group][64], kind as `scale_kind`; zeros uint8 and offsets float32 alike. A dense weight has none.
@@ -46,7 +45,6 @@ typedef struct {
     int32_t code, bits, scale_kind, zero;  /* zero: int codes' zero point where `zeros` is NULL */
     const uint8_t *codes;
     int64_t codes_bytes;
-    int64_t low; /* int codes of 8 bits: bytes from their upper halves to the lower ones; 0: codes are whole */
     const void *scales;
     int64_t scales_bytes;
     const uint8_t *zeros;
@@ -96,8 +94,6 @@ static inline unit_t unit_of(int bits) {
     }
 }
 
-static inline unit_t unit_in(const weight_t *w) { return unit_of(w->low ? w->bits / 2 : w->bits); } /* of a half */
-
 static inline int tile_rows(int64_t rows_left, int tile) {
     return tile > TILE || rows_left > 4 || rows_left >= tile ? tile : rows_left >= 3 ? 4 : (int)rows_left;
 }
@@ -112,8 +108,8 @@ static inline int tile_512(const weight_t *w, int64_t count) {
     return count <= (slow ? 4 : w->bits == 2 || w->bits == 4 ? 32 : w->bits == 8 ? 12 : 4) ? SHORT_TILE : TILE;
 }
 
-static inline int64_t segment_bytes(const weight_t *w) { /* of one block; of each half */
-    unit_t unit = unit_in(w);
+static inline int64_t segment_bytes(const weight_t *w) { /* of one block */
+    unit_t unit = unit_of(w->bits);
     return w->segment / (2 * unit.pairs) * unit.vectors * 4 * 64;
 }
 

@@ -1,4 +1,4 @@
-"""What an earlier run of the gate file holds that nothing is wrong with."""
+"""Rates of an earlier run of the gate file, if nothing is wrong with it."""
 
 from __future__ import annotations
 

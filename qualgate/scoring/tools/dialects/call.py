@@ -1,4 +1,4 @@
-"""What a call is, and what reading one can run into.
+"""A tool call, and the faults in reading one.
 
 The words of `BadCall.error_type`: those of the strict JSON reader (`not_json`, `duplicate_key`, `too_deep` …), and
 

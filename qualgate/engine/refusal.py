@@ -1,0 +1,21 @@
+"""Why a plan refuses a folder: the same checks, asked for one folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qualgate.engine.load import check_weights
+from qualgate.errors import UsageError
+from qualgate.quant.model_folder import read_model_folder
+from qualgate.records import ArmSpec
+
+
+def refusal(path: Path) -> str:
+    """Why a plan or a run refuses the folder as a variant; "" where neither does."""
+    try:
+        folder = read_model_folder(path, hashed=False)
+        _ = folder.tokenizer_sha256, folder.template_sha256, folder.stop_ids
+        check_weights(ArmSpec(name=path.name, model=str(path)), folder)
+    except UsageError as error:  # NotInThisVersion is one
+        return str(error)
+    return ""

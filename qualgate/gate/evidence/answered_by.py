@@ -1,0 +1,152 @@
+"""Who answered for a served arm, by what its replies and their headers say: gateways cache, fall back and send
+elsewhere. A gateway that writes a new name, id and time over another model's reply cannot be seen through by these."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from qualgate.errors import Exit
+from qualgate.formatting import counted
+from qualgate.records import NOISE, ArmEvidence, RunEvidence, Verdict
+from qualgate.records.arms import BY_FALLBACK, FROM_CACHE, MARKS, SHORT_ID, UNNAMED
+
+# What a model's name says of its weights.
+_QUANTIZED = re.compile(
+    r"(?<![a-z0-9])(awq|gptq|gguf|fp8|fp4|nvfp4|mxfp4|mxfp8|int4|int8|w4a16|w8a8|w8a16|bnb|exl2|hqq|aqlm|4bit|8bit"
+    r"|q[2-8](?:_[k0-9a-z]+)*)(?![a-z0-9])"
+)
+_MARK = re.compile("|".join(re.escape(one.format("#")).replace(r"\#", ".*") + "$" for one in MARKS))
+_VERSION = re.compile(r"[-@:_](latest|v?\d{4}[-\d]*|sha256.*)")
+
+
+def with_answerers(verdicts: Iterable[Verdict], evidence: RunEvidence) -> tuple[Verdict, ...]:
+    """The verdicts; an arm for which another arm's model answered, or several models, or that was given another arm's
+    replies or a cache's, decides nothing (12), nor is another held against such a baseline. One other name alone is
+    told."""
+    arms = {arm.name: arm for arm in evidence.variants}
+    noise = [arm for arm in evidence.variants if arm.name == evidence.baseline.name + NOISE]
+
+    def of(verdict: Verdict) -> Verdict:
+        chosen = arms if verdict.four_arm else {verdict.variant: arms.get(verdict.variant)}
+        both = list({arm.name: arm for arm in (evidence.baseline, *noise, *filter(None, chosen.values()))}.values())
+        others = [arm for arm in (evidence.baseline, *evidence.variants) if "@" not in arm.name]
+        faults = [fault for arm in both for fault in (*_from_cache(arm), *_of_names(arm, others))]
+        faults += [fault for arm in both[1:] for fault in _same_replies(arm, others)]
+        told = [] if faults else [note for arm in both for note in _other_name(arm, others)]
+        if verdict.exit in (Exit.INTEGRITY, Exit.INFRASTRUCTURE) or not (faults or told):
+            return verdict
+        if not faults:
+            return replace(verdict, reasons=(*told, *verdict.reasons))
+        code, reasons = int(Exit.UNDECIDED), (*faults, *verdict.reasons)
+        four = verdict.four_arm and replace(verdict.four_arm, choice="", why=faults[0], exit=code)
+        return replace(verdict, word="undecided", exit=code, reasons=reasons, four_arm=four)
+
+    return tuple(map(of, verdicts))
+
+
+def _plain(name: str) -> str:
+    """The name without what a gateway's headers say of it."""
+    return _MARK.sub("", name)
+
+
+def _short(name: str) -> str:
+    """A model's name without its owner and its letters' case, which gateways change."""
+    return _plain(name).lower().strip().rstrip("/").rpartition("/")[2]
+
+
+def _is_version(name: str, own: str) -> bool:
+    return bool(own) and name.startswith(own) and bool(_VERSION.fullmatch(name[len(own) :]))
+
+
+def _strange(arm: ArmEvidence) -> dict[str, int]:
+    """The names, with their counts, that are neither the one it asks for nor allowed."""
+    own = _short(arm.asked_for)
+    names = arm.generation.answered_by
+    return {
+        name: count
+        for name, count in names
+        if _plain(name) not in (*arm.answered_by, UNNAMED) and (_short(name) != own or name.endswith(BY_FALLBACK))
+    }
+
+
+def _from_cache(arm: ArmEvidence) -> Iterator[str]:
+    if hits := sum(count for name, count in arm.generation.answered_by if name.endswith(FROM_CACHE)):
+        yield (
+            f"{counted(hits, 'reply', 'replies')} of {arm.name} came out of a gateway's cache, by its headers: given "
+            "before, maybe to another question or by other weights. Turn the cache off for these runs"
+        )
+
+
+def _of_names(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
+    strange, own = _strange(arm), _short(arm.asked_for)
+    others = {_short(other.asked_for): other.name for other in arms if other.asked_for} if own else {}
+    for name, count in strange.items():
+        replies = counted(count, "reply names", "replies name")
+        how = f"{arm.name} asked for {arm.asked_for}, and {replies} {_plain(name)}, which"
+        meant = f"If that is meant: `answered_by: [{_plain(name)}]`"
+        lost = sorted(set(_QUANTIZED.findall(own)) - set(_QUANTIZED.findall(_short(name))))
+        if name.endswith(BY_FALLBACK):
+            yield f"{how} answered as a fallback, by the gateway's headers. {meant}"
+        elif (other := others.get(_short(name))) is not None:
+            yield f"{how} {other} asks for: a gateway or its cache answered with another model. {meant}"
+        elif lost and own.startswith(_short(name)):
+            yield f"{how} lacks its {lost[0]}: did the model that it was made from answer? {meant}"
+        elif same := [other.name for other in arms if _is_shared(arm, other, name)]:
+            yield f"{how} answered for {same[0]} too: one address sends both to one model. {meant}"
+    yield from _several(arm, {name: count for name, count in strange.items() if _short(name) not in others})
+
+
+def _several(arm: ArmEvidence, strange: Mapping[str, int]) -> Iterator[str]:
+    own, names = _short(arm.asked_for), dict(arm.generation.answered_by)
+    kinds, probed = {_short(name) for name in names}, {_short(name) for name in arm.answered_probes}
+    beyond = sorted({_plain(name) for name in strange})
+    is_alias = len(kinds) == 1 or any(kinds == {own, kind} and _is_version(kind, own) for kind in kinds)
+    unnamed = UNNAMED in kinds and len(kinds) > 1
+    if (beyond and not is_alias) or unnamed or (probed and any(_short(name) not in probed for name in beyond)):
+        said = ", ".join(f"{name} {names[name]:,} times" for name in sorted(names))
+        yield (
+            f"{arm.name} asked for {arm.asked_for}, and its replies name {said}: several models answered. Ask the "
+            f"server without fallbacks, or allow them: `answered_by: [{', '.join(beyond or [UNNAMED])}]`"
+        )
+
+
+def _is_shared(arm: ArmEvidence, other: ArmEvidence, name: str) -> bool:
+    """Whether one address, or one deployment behind a gateway, answers both by this name, though they ask by others."""
+    names = dict(other.generation.answered_by)
+    at_one = name != _plain(name) or (arm.address != "" and arm.address == other.address)
+    return other.name != arm.name and _short(other.asked_for) != _short(arm.asked_for) and name in names and at_one
+
+
+def _same_replies(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
+    for other in arms:
+        both = _replies(arm) & _replies(other) if other.name != arm.name else set[str]()
+        if other.address != arm.address:  # two servers that count their replies give the same short ids
+            both = {reply for reply in both if not reply.endswith(SHORT_ID)}
+        if both:
+            fake = "the noise floor is none, and " if arm.name.endswith(NOISE) else ""
+            yield (
+                f"{counted(len(both), 'reply', 'replies')} of {arm.name} and of {other.name} are the same, with id and "
+                f"text: {fake}a cache between qualgate and the servers answered. Turn it off for these runs"
+            )
+
+
+def _replies(arm: ArmEvidence) -> set[str]:
+    """Hashes of its replies whose id no other one has: some servers give all the same."""
+    replies = {unit.reply for unit in arm.units if unit.reply}
+    ids = Counter(one[:8] for one in replies)
+    return {one for one in replies if ids[one[:8]] == 1}
+
+
+def _other_name(arm: ArmEvidence, arms: Iterable[ArmEvidence]) -> Iterator[str]:
+    """That its replies bear another name than the one asked for, or a longer form of it; nothing where it was allowed
+    or is."""
+    for name in _strange(arm):
+        others = [other for other in arms if _short(other.asked_for) != _short(arm.asked_for)]
+        shared = [other.name for other in others if name in dict(other.generation.answered_by)]
+        if arm.asked_for and (_short(arm.asked_for) not in _short(name) or shared):
+            also = f", as those of {shared[0]} do" if shared else ""
+            named = f"its replies name {_plain(name)}{also}"
+            yield f"{arm.name} asked for {arm.asked_for}; {named}: look whether that is meant"

@@ -1,0 +1,163 @@
+"""The part of a gate file that travels to a cluster: text and small files beside it, never a model, cache or store.
+
+The cluster sees a path that is absolute (on storage that its nodes share), and a file in the gate file's folder, which
+then travels. Only keys that name a file say what travels: a word elsewhere that happens to be a file's name does not.
+Everything else is refused here, before the cluster is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from qualgate import evalsets
+from qualgate.config import GateFile
+from qualgate.config.gate_file import SHIPPED_MODEL_FOLDER
+from qualgate.config.paths import SHIPPED_MODEL
+from qualgate.documents import read_yaml
+from qualgate.errors import UsageError
+from qualgate.formatting import counted, size_text
+from qualgate.pipeline.named_paths import strings_in, with_cases
+from qualgate.pipeline.plan import load_set
+from qualgate.store.address import is_postgresql
+
+MOST_BYTES = 64 * 2**20  # of all files that travel: Ray takes 500 MiB, and a model is no such file
+EACH = "*"  # in a place: of a list, or of a mapping, every value
+# Where a gate file names files: sets, which are two files each, and others.
+SETS = (("evalsets", EACH), ("variants", EACH, "calibration"), ("variants", EACH, "quantize", "calibration"))
+FILES = (
+    ("prices",), ("feedback",), ("judge", "labels"), ("gate", "expected"), ("gate", "nel_policy"), ("load", "trace"),
+)  # fmt: skip
+# Where it names folders that no arm's record holds, and commands that read files of the gate file's folder.
+FOLDERS = (("evalsets", EACH, "include_path"), ("baseline", "tokenizer"), ("variants", EACH, "tokenizer"))
+COMMANDS = (("baseline", "serve"), ("variants", EACH, "serve"))
+
+
+def files_that_travel(gate: GateFile) -> Mapping[str, Path]:
+    """Return the gate file and the files that it names, by their paths relative to its folder.
+
+    Raises:
+        UsageError: For a store in a file, arms that the cluster's nodes would not run, and every path that the cluster
+            cannot see; for faults of evalsets that travel.
+    """
+    folder = gate.path.parent.resolve()
+    for ref in gate.evalset_refs:
+        if isinstance(ref, str) and not ref.startswith(("/", "~")):
+            load_set(ref, folder)
+    files = {gate.path.name: gate.path}
+    faults = [*_store_faults(gate), *_worker_faults(gate), *_model_faults(gate), *_unseen(gate)]
+    for document, text, path, is_set in _named_files(gate, folder):
+        if text.startswith("~"):
+            faults.append(f"{document} names {text}: a home folder on the cluster is another one")
+        elif path.is_dir():
+            faults.append(f"{document} names the folder {text}: folders do not travel")
+        elif path.is_file():
+            for file in with_cases(path) if is_set else [path]:
+                if file.is_relative_to(folder):
+                    files[str(file.relative_to(folder))] = file
+                else:
+                    faults.append(f"{document} names {text}: it lies outside {folder}, which alone travels")
+    if (nbytes := sum(file.stat().st_size for file in files.values())) > MOST_BYTES:
+        largest = max(files, key=lambda name: files[name].stat().st_size)
+        faults.append(
+            f"{counted(len(files), 'file')} of {size_text(nbytes)} would travel, {size_text(MOST_BYTES)} at most; the "
+            f"largest is {largest}"
+        )
+    if faults:
+        advice = "Give absolute paths on storage that the cluster's nodes share."
+        raise UsageError("\n".join(f"{gate.path.name}: {fault}" for fault in dict.fromkeys(faults)) + f"\n{advice}")
+    return files
+
+
+def lay_out(files: Mapping[str, Path], folder: Path) -> None:
+    """Copy the files below `folder`, by their relative paths."""
+    for name, file in files.items():
+        try:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, folder / name)
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be copied to travel ({error.strerror})") from None
+
+
+def _named_files(gate: GateFile, folder: Path) -> Iterator[tuple[str, str, Path, bool]]:
+    """Yield each file that is named by a relative path or one with `~`: the name of the file that names it, the text,
+    the path meant, and whether it is an evalset's or a calibration set's."""
+    value = read_yaml(gate.path).value
+    sets = [text for place in SETS for text in _texts_at(value, place) if evalsets.is_path(text)]
+    for text in dict.fromkeys([*sets, *(text for place in FILES for text in _texts_at(value, place))]):
+        if os.path.isabs(text):
+            continue
+        path = Path(os.path.normpath(folder / text))
+        yield gate.path.name, text, path, text in sets
+        if text in sets and path.is_file():
+            for simulation in _texts_at(read_yaml(path).value, ("simulation",)):
+                if not os.path.isabs(simulation):
+                    yield path.name, simulation, Path(os.path.normpath(path.parent / simulation)), False
+
+
+def _texts_at(value: Any, place: Sequence[str]) -> Iterator[str]:
+    """Yield the texts at a place of a document."""
+    if not place:
+        if isinstance(value, str):
+            yield value
+        return
+    parts: Sequence[Any] = ()
+    if isinstance(value, dict):
+        parts = tuple(value.values()) if place[0] == EACH else tuple(value[key] for key in value if key == place[0])
+    elif isinstance(value, list) and place[0] == EACH:
+        parts = value
+    for part in parts:
+        yield from _texts_at(part, place[1:])
+
+
+def _unseen(gate: GateFile) -> Iterator[str]:
+    """Folders, and words of a server's command, that lie in the gate file's folder and stay there."""
+    value = read_yaml(gate.path).value
+    for text in (text for place in FOLDERS for text in _texts_at(value, place)):
+        if text != SHIPPED_MODEL and not os.path.isabs(text):
+            yield f"{gate.path.name} names the folder {text}: folders do not travel"
+    for command in (text for place in COMMANDS for text in _texts_at(value, place)):
+        for word in (word.rpartition("=")[2] for word in shlex.split(command)):
+            is_path = word.startswith("~") or "/" in word or "." in word
+            if is_path and not os.path.isabs(word) and (gate.path.parent / os.path.expanduser(word)).exists():
+                yield f"`serve` names {word}: what a server's command reads does not travel"
+
+
+def _store_faults(gate: GateFile) -> Iterator[str]:
+    if not is_postgresql(gate.store_url):
+        yield (
+            f"the store {gate.store_url} is a file of this machine: write `store: postgresql://USER@HOST/DATABASE`, a "
+            "server that the cluster can reach"
+        )
+
+
+def _worker_faults(gate: GateFile) -> Iterator[str]:
+    """A job begins on the head node; its engines are to be the cluster's."""
+    if not gate.ray and any(arm.served is None for arm in (gate.baseline, *gate.variants)):
+        yield "write `workers: {backend: ray, address: auto}`: without it only the head node would answer"
+
+
+def _model_faults(gate: GateFile) -> Iterator[str]:
+    """Models, adapters, drafts and a server's Python that are not named by an absolute path, nor shipped. A calibration
+    set is a file like an evalset's."""
+    absolute = {
+        path
+        for text in strings_in(read_yaml(gate.path).value)
+        if os.path.isabs(text)
+        for path in (text, os.path.normpath(text))
+    }
+    for arm in (gate.baseline, *gate.variants):
+        calibrations = {arm.calibration, arm.quantize.calibration if arm.quantize else ""}
+        for path in strings_in(asdict(arm)) if arm.served is None else ():
+            if not os.path.isabs(path) or path in absolute | calibrations:
+                continue
+            if not Path(path).is_relative_to(SHIPPED_MODEL_FOLDER):
+                yield f"{arm.name} reads {path}, named by a path of this machine: models do not travel"
+    python = (gate.served_by or {}).get("python")
+    if python is not None and python not in absolute:
+        yield f"`served_by` names {python} by a path of this machine"

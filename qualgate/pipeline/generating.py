@@ -1,0 +1,80 @@
+"""Run what a run has not done yet: jobs by workers, their answers scored and stored as they come."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+from qualgate.config import GateFile
+from qualgate.errors import UsageError
+from qualgate.formatting import counted
+from qualgate.pipeline import events
+from qualgate.pipeline.early_stop import Settling
+from qualgate.pipeline.evidence import labels_of
+from qualgate.pipeline.jobs import cases_of, remaining, scores_of, worker_settings, workers_for
+from qualgate.pipeline.locks import interrupted
+from qualgate.pipeline.outcome import Progress
+from qualgate.pipeline.served_arms import probing
+from qualgate.pipeline.spending import ledger_of, spending
+from qualgate.records import JobFailure, JobResult, Plan
+from qualgate.served.launch import with_servers
+from qualgate.store import runs
+from qualgate.store.database import Store
+from qualgate.workers.pool import run_jobs
+
+REFUSALS = 3  # of an arm's cases, and no answer: the server refuses how it is asked, and not these cases
+
+
+def generate(
+    plan: Plan,
+    record: runs.RunRecord,
+    store: Store,
+    gate: GateFile,
+    progress: Progress,
+    stop: Callable[[], signal.Signals | None],
+    warn: Callable[[str], None] = lambda line: None,
+    observe: events.Listener = lambda event: None,
+) -> tuple[str, ...]:
+    """Run what is not done yet; every finished job is scored and in the store before the next is looked at, and every
+    answer of a server before the next one of its worker's.
+
+    One line for each job, or case of a server's, that could not be run, and whose answers are needed. Interrupted where
+    a stop was requested. UsageError where a server has refused REFUSALS cases and answered none.
+    """
+    cases, total, done = cases_of(plan), len(plan.expected), len(record.done)
+    settling = Settling(plan, record, store, labels_of(plan.evalsets))
+    failures: list[tuple[str, str]] = []  # arm, and what happened
+    parts: dict[tuple[str, int], JobResult] = {}  # of jobs under way
+    answering, refusals = {key.arm for key in record.done}, Counter[str]()
+    progress("", done, total)
+    wanted = remaining([job for job in plan.jobs if settling.wants(job)], record.done)
+    how = worker_settings(gate, plan), workers_for(gate, plan), lambda: stop() is not None
+    run = lambda jobs: run_jobs(jobs, *how, needed=settling.wants, tell=warn)  # noqa: E731
+    answered = probing(run, warn, ledger_of(gate, plan.artifacts))
+    with spending(gate, plan, store, record.run_id) as spent:
+        for outcome in with_servers(wanted, gate.path.parent, lambda: stop() is not None, answered):
+            job = outcome.arm, outcome.index
+            if isinstance(outcome, JobFailure):
+                runs.record_failure(store, record.run_id, outcome)
+                where = outcome.arm if outcome.part else f"{outcome.arm}, job {outcome.index}"
+                failures.append((outcome.arm, f"{where}: {outcome.error}"))
+                observe(events.failed(record.run_id, outcome))
+                refusals[outcome.arm] += outcome.refused
+                if refusals[outcome.arm] >= REFUSALS and outcome.arm not in answering:
+                    raise UsageError(outcome.error)
+                continue
+            new = [key for key in outcome.keys if key not in record.done]
+            scored = scores_of(outcome, cases, plan.also)
+            runs.record(store, record.run_id, outcome, scored, spent(outcome.arm) if outcome.part else None)
+            progress(outcome.arm, done := done + len(new), total)
+            answering.add(outcome.arm)
+            whole = parts.pop(job).joined(outcome) if job in parts else outcome
+            if outcome.part:
+                parts[job] = whole
+            else:
+                observe(events.answered(record.run_id, whole, done, total))
+            settling.answered(new)
+    if (received := stop()) is not None:
+        raise interrupted(received, f"stopped with {done} of {counted(total, 'unit')} done and stored")
+    return tuple(failure for arm, failure in failures if settling.needed(arm))

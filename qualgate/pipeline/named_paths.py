@@ -1,0 +1,73 @@
+"""Paths in a gate file and in the YAML files that it names, under keys that are the caller's to give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from qualgate.documents import read_yaml
+from qualgate.errors import QualgateError
+
+LONGEST = 4096  # characters of a path
+
+
+def named_paths(gate_file: Path, keys: Collection[str]) -> Iterator[tuple[Path, str, str]]:
+    """Yield what may be a path in a gate file, and in the YAML files that it names: the file, the text, the path meant.
+
+    A folder is meant only by a text with a slash. Whether anything is there is the caller's to see. keys: under which
+    paths stand.
+    """
+    looked_at, documents = {gate_file}, [gate_file]
+    while documents:
+        document = documents.pop()
+        for text in _texts(_under(_read(document), keys)):
+            path = os.path.normpath(document.parent / os.path.expanduser(text))
+            if "/" in text or not os.path.isdir(path):
+                yield document, text, path
+            if path.endswith((".yaml", ".yml")) and os.path.isfile(path) and Path(path) not in looked_at:
+                looked_at.add(Path(path))
+                documents.append(Path(path))
+
+
+def with_cases(path: Path) -> list[Path]:
+    """An evalset is two files."""
+    cases = path.with_suffix(".jsonl")
+    return [path, cases] if path.suffix in (".yaml", ".yml") and cases.is_file() else [path]
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Every text in a value of lists and mappings, keys aside."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from strings_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from strings_in(part)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_yaml(path).value
+    except QualgateError:  # of another kind: it names nothing that qualgate would read
+        return None
+
+
+def _texts(strings: Iterable[str]) -> Iterator[str]:
+    """Each that may be a path, and the words of those that are commands."""
+    for text in strings:
+        for word in {text, *text.split()}:
+            if word and "\0" not in word and "://" not in word and len(word) <= LONGEST:
+                yield word
+
+
+def _under(value: Any, keys: Collection[str]) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from strings_in(part) if key in keys else _under(part, keys)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _under(part, keys)

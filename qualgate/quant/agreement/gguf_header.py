@@ -1,0 +1,344 @@
+"""A GGUF file's header against the configs and the tokenizer beside it.
+
+llama.cpp serves by the header alone. This engine builds the model from config.json and reads with tokenizer.json, so
+whatever has a counterpart there must say the same. Defaults are llama.cpp's (master, commit 00ad355: `load_hparams` of
+src/llama-model.cpp, `load` of src/llama-vocab.cpp).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qualgate.errors import UsageError
+from qualgate.formatting import counted
+from qualgate.quant.agreement import stop_tokens
+from qualgate.quant.agreement.gguf_tokens import Contradiction, tokenizer_differences
+from qualgate.quant.gguf_file import GGUFFile, open_gguf
+from qualgate.quant.model_files import ModelFiles
+from qualgate.quant.shards import Shards
+from qualgate.records.arms import ReadAs
+
+_ARCHITECTURES = ("llama", "qwen2", "qwen3", "phi3")  # named alike in both; llama has other model types, too
+_MOST_SHOWN = 4
+_WIDEST = 2**16  # numbers of a head
+_CONFIG = "config.json"
+_SAMPLING = {
+    "temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "penalty_repeat": "repetition_penalty",
+}  # fmt: skip
+
+
+def checked_header(files: ModelFiles, shards: Shards, server: ReadAs | None) -> dict[str, Any] | None:
+    """The fields of the folder's GGUF file, None where it has no tokens, so that llama.cpp loads it with none.
+
+    Raises UsageError where one differs from the files beside it. Stop tokens may, where `server`, the arm's `read_as`,
+    is llama.cpp: then those of the header are judged.
+    """
+    file = open_gguf(shards.files[0])
+    found = [one for one in _differences(files, file) if server != "llama.cpp" or not one.judged_by_header]
+    if found:
+        more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+        each = "; ".join(
+            f"{one.key} is {one.header} in the header and {one.beside} in {one.file}" for one in found[:_MOST_SHOWN]
+        )
+        way_on = (
+            "say `read_as: llama.cpp`, and answers end as the header says"
+            if all(one.judged_by_header for one in found)
+            else "convert the model again"
+        )
+        raise UsageError(
+            f"{file.path} contradicts the files beside it in {counted(len(found), 'place')}: {each}{more}. llama.cpp "
+            "serves by the header, and qualgate computes by the files beside it, so it would judge what no server "
+            f"does. Put the files of the model there that this one was converted from, or {way_on}."
+        )
+    return file.fields if file.array("tokenizer.ggml.tokens") else None
+
+
+def _differences(files: ModelFiles, file: GGUFFile) -> Iterator[Contradiction]:
+    kind = files.config.get("model_type")
+    if kind != file.architecture and kind in _ARCHITECTURES and file.architecture in _ARCHITECTURES:
+        yield Contradiction("general.architecture", file.architecture, f"model_type {kind}", _CONFIG)
+    header, config = _Header(file), _Config(files)
+    for one in _COUNTERPARTS:
+        theirs = header.get(one.key)
+        if theirs is None and one.default is not None:
+            theirs = one.default(header)
+        ours = one.read(config) if theirs is not None else None
+        if theirs is not None and ours is not None and not _same(theirs, ours):
+            yield Contradiction(f"{file.architecture}.{one.key}", theirs, ours, _CONFIG)
+    yield from _rope_differences(header, config)
+    for key, name in _SAMPLING.items():
+        theirs, ours = file.fields.get(f"general.sampling.{key}"), files.json("generation_config.json").get(name)
+        if theirs is not None and ours is not None and not _same(theirs, ours):
+            yield Contradiction(f"general.sampling.{key}", theirs, ours, "generation_config.json")
+    if file.array("tokenizer.ggml.tokens"):
+        yield from tokenizer_differences(files, file)
+        theirs = stop_tokens.readings(files, file.fields)["llama.cpp"]
+        ours = stop_tokens.readings(files)["llama.cpp"]
+        if theirs != ours:
+            shown = [" and ".join(map(str, ids)) or "none" for ids in (theirs, ours)]
+            key, files_named = "the set of stop tokens (eos, eot, eom)", "the tokenizer's files"
+            yield Contradiction(key, shown[0], shown[1], files_named, judged_by_header=True)
+            return
+        eos, known = file.fields.get("tokenizer.ggml.eos_token_id"), stop_tokens.stop_ids(files)
+        if eos is not None and known and eos not in known:  # llama.cpp's templates write it
+            shown = " or ".join(map(str, known))
+            yield Contradiction("tokenizer.ggml.eos_token_id", eos, shown, "the folder's files", judged_by_header=True)
+
+
+class _Header:
+    """Keys of the file's architecture."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.file = file
+
+    def get(self, key: str) -> Any:
+        """A field; of a list the number that all layers share, else the list. None where it is not there."""
+        name = f"{self.file.architecture}.{key}"
+        numbers = self.file.array(name)
+        if numbers is not None:
+            return numbers[0] if numbers and len(set(numbers)) == 1 else numbers
+        return self.file.fields.get(name)
+
+    def head_width(self) -> int | None:
+        """llama.cpp's where no key names it."""
+        width, heads = self.get("embedding_length"), self.get("attention.head_count")
+        return width // heads if type(width) is int and type(heads) is int and heads > 0 else None
+
+    def factors(self, name: str) -> list[float] | None:
+        """A tensor of float32 numbers, None where it is not there."""
+        tensor = self.file.tensors.get(f"{name}.weight")
+        return np.frombuffer(tensor.data.tobytes(), np.float32).tolist() if tensor and tensor.type == "F32" else None
+
+
+class _Config:
+    """config.json, with the defaults of the architecture."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        self._settings: dict[str, Any] = files.config.get("text_config") or files.config
+        self._kind = str(files.config.get("model_type"))
+
+    def get(self, *names: str) -> Any:
+        """The first that is set, else transformers' default of the first; None where that has none."""
+        for name in names:
+            if self._settings.get(name) is not None:
+                return self._settings[name]
+        from transformers import CONFIG_MAPPING
+
+        made = CONFIG_MAPPING[self._kind]() if self._kind in CONFIG_MAPPING else None
+        return getattr(made, names[0], None)
+
+    def stated(self, *names: str) -> Any:
+        """The same without defaults."""
+        return next((self._settings[name] for name in names if self._settings.get(name) is not None), None)
+
+    def head_width(self) -> int | None:
+        """Numbers of one head."""
+        width, heads, said = self.get("hidden_size"), self.get("num_attention_heads"), self.stated("head_dim")
+        if said is not None:
+            return said
+        return width // heads if type(width) is int and type(heads) is int and heads > 0 else None
+
+    @property
+    def rope(self) -> dict[str, Any]:
+        """Its settings of positions, scaling among them."""
+        found = self.stated("rope_parameters", "rope_scaling")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def rope_kind(self) -> str:
+        """Of their scaling; "none" where there is none that llama.cpp's converter writes."""
+        kind = str(self.rope.get("rope_type", self.rope.get("type", "default")))
+        return {"default": "none", "dynamic": "none", "su": "longrope"}.get(kind, kind)
+
+    def rotated(self) -> int | None:
+        """Numbers of a head that positions turn."""
+        width, share = self.head_width(), self.rope.get("partial_rotary_factor", self.stated("partial_rotary_factor"))
+        return int(width * share) if type(width) is int and isinstance(share, float) else width
+
+    def base(self) -> Any:
+        """Of the frequencies of positions."""
+        return self.rope.get("rope_theta", self.stated("rope_theta")) or 10000.0
+
+    def original_context(self) -> Any:
+        """Tokens that the model was first made for."""
+        said = self.rope.get("original_max_position_embeddings", self.stated("original_max_position_embeddings"))
+        return said or self.get("max_position_embeddings")
+
+
+@dataclass(frozen=True, slots=True)
+class _Counterpart:
+    key: str  # behind the architecture's name
+    read: Callable[[_Config], Any]
+    default: Callable[[_Header], Any] | None = None  # llama.cpp's; None: it refuses the file, or asks nothing of it
+
+
+def _experts(config: _Config) -> Any:
+    return config.stated("num_local_experts", "num_experts", "n_routed_experts") or 0
+
+
+def _window(config: _Config) -> Any:
+    return 0 if config.stated("use_sliding_window") is False else config.stated("sliding_window") or 0
+
+
+_COUNTERPARTS = (
+    _Counterpart("attention.causal", lambda config: config.stated("is_causal") is not False, lambda header: True),
+    _Counterpart("context_length", lambda config: config.get("max_position_embeddings")),
+    _Counterpart("embedding_length", lambda config: config.get("hidden_size")),
+    _Counterpart("block_count", lambda config: config.get("num_hidden_layers")),
+    _Counterpart("feed_forward_length", lambda config: config.get("intermediate_size")),
+    _Counterpart("attention.head_count", lambda config: config.get("num_attention_heads")),
+    _Counterpart(
+        "attention.head_count_kv",
+        lambda config: config.stated("num_key_value_heads") or config.get("num_attention_heads"),
+        lambda header: header.get("attention.head_count"),
+    ),
+    _Counterpart("attention.key_length", _Config.head_width, _Header.head_width),
+    _Counterpart("attention.value_length", _Config.head_width, _Header.head_width),
+    _Counterpart(
+        "rope.dimension_count",
+        _Config.rotated,
+        lambda header: header.get("attention.key_length") or header.head_width(),
+    ),
+    _Counterpart("rope.freq_base", _Config.base, lambda header: 10000.0),
+    _Counterpart("attention.layer_norm_rms_epsilon", lambda config: config.get("rms_norm_eps")),
+    _Counterpart("vocab_size", lambda config: config.get("vocab_size")),
+    _Counterpart("attention.sliding_window", _window),
+    _Counterpart("expert_count", _experts, lambda header: 0),
+    _Counterpart(
+        "expert_used_count",
+        lambda config: config.get("num_experts_per_tok") if _experts(config) else 0,
+        lambda header: 0,
+    ),
+    _Counterpart("rope.scaling.yarn_beta_fast", lambda config: config.rope.get("beta_fast") or 32.0),
+    _Counterpart("rope.scaling.yarn_beta_slow", lambda config: config.rope.get("beta_slow") or 1.0),
+    _Counterpart("rope.scaling.yarn_ext_factor", lambda config: 1.0 if config.rope_kind == "yarn" else 0.0),
+)
+# Further keys of a header that are compared, here or in gguf_tokens.py, or that llama.cpp computes nothing by.
+_KNOWN_KEYS = re.compile(
+    r"ARCHITECTURE\.(rope\.scaling\.(type|factor|attn_factor|original_context_length|finetuned)|rope\.scale_linear|"
+    r"tensor_data_layout)|tokenizer\.(chat_template(s|\..*)?|huggingface\.json|ggml\.(model|pre|tokens|token_type|"
+    r"token_type_count|merges|scores|add_(bos|eos)_token|add_space_prefix|remove_extra_whitespaces|\w+_token_id))|"
+    r"split\.(no|tensors\.count)"
+)
+_KNOWN_VALUES = {"general.type": ("model",), "split.count": (1,)}
+_READ_BY_LLAMA_CPP = ("ARCHITECTURE", "tokenizer", "split", "adapter")  # what keys that it computes by start with
+
+
+def check_header_keys(path: Path, allowed: Iterable[str]) -> None:
+    """Raise UsageError for a key of a GGUF file's header that no meaning is known for, unless it is off (0, false,
+    empty) or one of `allowed`."""
+    file = open_gguf(path)
+    compared = {f"ARCHITECTURE.{one.key}" for one in _COUNTERPARTS}
+    for key in (*file.fields, *file.arrays):
+        name = key.replace(f"{file.architecture}.", "ARCHITECTURE.", 1) if key.startswith(file.architecture) else key
+        value = file.fields.get(key, "a list")
+        known = value in _KNOWN_VALUES[name] if name in _KNOWN_VALUES else (
+            name.partition(".")[0] not in _READ_BY_LLAMA_CPP or name in compared or _KNOWN_KEYS.fullmatch(name)
+        )  # fmt: skip
+        if value and not known and key not in allowed:
+            raise UsageError(
+                f"{path}: the header has the key {key!r:.60} ({value!s:.40}), and what llama.cpp does by it is not "
+                f"known here. If it changes no answer, write `allow_config: [{key:.60}]` beside the model; else "
+                "convert the model again."
+            )
+
+
+def _rope_differences(header: _Header, config: _Config) -> Iterator[Contradiction]:
+    theirs, ours = _scaling_of_header(header), _scaling_of_config(config)
+    if theirs != ours:
+        yield Contradiction("rope.scaling", theirs, ours, _CONFIG)
+    factor = header.get("rope.scaling.attn_factor")
+    expected = _attention_factor(config)
+    if not _same(1.0 if factor is None else factor, expected, 1e-5):
+        yield Contradiction("rope.scaling.attn_factor", factor, expected, _CONFIG)
+    for name, wanted in _wanted_factors(config).items():
+        found = header.factors(name)
+        if (found is not None or wanted is not None) and not _alike(found, wanted):
+            shown = ["no tensor" if one is None else str(one[-3:]) for one in (found, wanted)]
+            yield Contradiction(f"{name}.weight", shown[0], f"{shown[1]:.60}", f"rope_scaling of {_CONFIG}")
+
+
+def _scaling_of_header(header: _Header) -> str:
+    kind = header.get("rope.scaling.type") or "linear"
+    factor = header.get("rope.scaling.factor") or header.get("rope.scale_linear") or 1.0
+    if kind in ("none", "longrope") or (kind == "linear" and factor == 1):
+        return "none"
+    original = header.get("rope.scaling.original_context_length") or header.get("context_length")
+    return _scaling(str(kind), factor, original)
+
+
+def _scaling_of_config(config: _Config) -> str:
+    kind = config.rope_kind
+    if kind in ("none", "llama3", "longrope") or (kind == "linear" and config.rope.get("factor") == 1):
+        return "none"
+    return _scaling(kind, config.rope.get("factor"), config.original_context())
+
+
+def _scaling(kind: str, factor: Any, original: Any) -> str:
+    exact = _single(factor) if isinstance(factor, int | float) else factor
+    return f"{kind} by {exact}" + (f" from {original} tokens" if kind == "yarn" else "")
+
+
+def _attention_factor(config: _Config) -> float:
+    """What llama.cpp multiplies attention by beyond what it works out itself."""
+    rope, most, original = config.rope, config.get("max_position_embeddings"), config.original_context()
+    said, factor = rope.get("attention_factor"), rope.get("factor")
+    if config.rope_kind == "yarn" and isinstance(said, int | float) and isinstance(factor, int | float) and factor > 1:
+        return said / (0.1 * math.log(factor) + 1)
+    if config.rope_kind != "longrope":
+        return 1.0
+    if isinstance(said, int | float):
+        return float(said)
+    known = type(most) is int and type(original) is int and most > original > 1
+    return math.sqrt(1 + math.log(most / original) / math.log(original)) if known else 1.0
+
+
+def _wanted_factors(config: _Config) -> dict[str, list[float] | None]:
+    """Tensor → what each frequency is divided by; None: nothing."""
+    rope, kind = config.rope, config.rope_kind
+    sets = {name: rope.get(f"{name}_factor") if kind == "longrope" else None for name in ("long", "short")}
+    wanted = {f"rope_factors_{name}": one if isinstance(one, list) else None for name, one in sets.items()}
+    return {"rope_freqs": _llama3_factors(config) if kind == "llama3" else None, **wanted}
+
+
+def _llama3_factors(config: _Config) -> list[float] | None:
+    """As transformers' modeling_rope_utils.py: _compute_llama3_parameters."""
+    names = ("factor", "low_freq_factor", "high_freq_factor")
+    width, numbers = config.rotated(), [*map(config.rope.get, names), config.base(), config.original_context()]
+    if not all(isinstance(one, int | float) and 0 < _single(one) < math.inf for one in numbers):
+        return None
+    if width is None or width > _WIDEST:
+        return None
+    factor, low, high, base, original = map(float, numbers)
+    waves = 2 * np.pi * base ** (np.arange(0, width, 2) / width)
+    smooth = np.clip((original / waves - low) / (high - low), 0, 1) if high != low else (waves < original / low) * 1.0
+    return (1 / ((1 - smooth) / factor + smooth)).tolist()
+
+
+def _same(theirs: Any, ours: Any, tolerance: float = 0.0) -> bool:
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in (theirs, ours)):
+        return theirs == ours
+    return math.isclose(_single(theirs), _single(ours), rel_tol=tolerance)
+
+
+def _single(number: float) -> float:
+    """As float32."""
+    try:
+        return struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return math.inf
+
+
+def _alike(found: list[float] | None, wanted: list[Any] | None) -> bool:
+    left, right = (found if found is not None else [1.0] * len(wanted or ())), wanted or [1.0] * len(found or ())
+    if not all(isinstance(one, int | float) for one in right) or len(left) != len(right):
+        return False
+    return all(math.isclose(one, _single(other), rel_tol=1e-4) for one, other in zip(left, right, strict=True))

@@ -1,0 +1,111 @@
+"""How positions are turned (rope), by what its settings mean, and a config.json that says them in two ways."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from qualgate.quant.model_files import ModelFiles
+
+_YARN_DEFAULTS = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
+
+
+def said_twice(files: ModelFiles) -> Iterator[tuple[str, str, str, str]]:
+    """(key, its value, where it stands again, that value) of each rope setting that config.json says in two ways.
+
+    transformers 5 reads `rope_parameters`; earlier versions, and servers built on them, `rope_theta` and
+    `rope_scaling` (modeling_rope_utils.py, standardize_rope_params).
+    """
+    text = files.config.get("text_config")
+    for config in (files.config, text if isinstance(text, dict) else {}):
+        new, old = config.get("rope_parameters"), config.get("rope_scaling")
+        if not isinstance(new, dict) or any(isinstance(value, dict) for value in new.values()):
+            continue
+        once, again = config.get("rope_theta"), new.get("rope_theta")
+        if None not in (once, again) and as_float32(once) != as_float32(again):
+            yield "rope_theta", shown(once), "rope_parameters.rope_theta", shown(again)
+        if isinstance(old, dict):
+            before, now = rope_settings({"rope_theta": again, **old}, config), rope_settings(new, config)
+            for key in sorted(before.keys() | now.keys()):
+                if before.get(key) != now.get(key):
+                    yield f"rope_scaling.{key}", shown(before.get(key)), f"rope_parameters.{key}", shown(now.get(key))
+
+
+def spelling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> Iterator[str]:
+    """A line on each arm that says its rope settings in `rope_parameters` alone where another arm has the older keys
+    alone: transformers 4 reads only these, and takes its default for the rest."""
+    found = []
+    for name, files in arms:
+        text = files.config.get("text_config")
+        config = text if isinstance(text, dict) else files.config
+        found.append((name, files, config, any(config.get(key) is not None for key in ("rope_theta", "rope_scaling"))))
+    earlier = [name for name, _, config, old in found if old and not config.get("rope_parameters")]
+    for name, files, config, old in found if earlier else ():
+        new = config.get("rope_parameters")
+        if old or not isinstance(new, dict):
+            continue
+        default = _class_default(files)
+        kept = settings_by_layer(default, config)
+        if settings_by_layer({"rope_theta": default.get("rope_theta"), **new}, config) != kept:
+            listed = ", ".join(f"{key} {shown(value)}" for key, value in kept.items()) or "none"
+            yield (
+                f"{name}: {files.path / 'config.json'} says its rope settings in rope_parameters alone, and that of "
+                f"{', '.join(earlier)} in rope_theta and rope_scaling alone: servers built on transformers 4 do not "
+                f"read rope_parameters and take their default ({listed}) for {name}. Copy rope_theta and rope_scaling "
+                "from there, beside rope_parameters, if such a server is to serve it"
+            )
+
+
+def _class_default(files: ModelFiles) -> dict[str, Any]:
+    from transformers import CONFIG_MAPPING
+
+    try:
+        return CONFIG_MAPPING[str(files.config.get("model_type"))]().get_text_config(decoder=True).rope_parameters or {}
+    except Exception:  # what cannot be read is refused elsewhere
+        return {}
+
+
+def settings_by_layer(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that each kind of layer reads: "rope_theta", or "sliding_attention.rope_theta"."""
+    each = {f"{kind}.": one for kind, one in rope.items() if isinstance(one, dict)} or {"": rope}
+    return {f"{kind}{key}": value for kind, one in each.items() for key, value in rope_settings(one, config).items()}
+
+
+def rope_settings(said: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of one set of frequencies, without those that its kind does not read."""
+    kind = said.get("rope_type", said.get("type", "default"))
+    told = {key: value for key, value in said.items() if value is not None and key not in ("type", "rope_type")}
+    found = {key: as_float32(value) for key, value in told.items()}
+    if kind in ("default", None) or (kind in ("linear", "dynamic") and found.get("factor") == 1):
+        kind, found = "default", {key: found[key] for key in ("rope_theta", "partial_rotary_factor") if key in found}
+    trained = found.get("original_max_position_embeddings", config.get("original_max_position_embeddings"))
+    longest = config.get("max_position_embeddings")
+    if kind in ("longrope", "su") and isinstance(trained, int) and isinstance(longest, int) and 0 < trained < 2**53:
+        kind, found["original_max_position_embeddings"] = "longrope", trained  # Phi-3 says it beside rope_scaling
+        taken = as_float32(longest / trained) if 0 < longest < 2**53 else None  # where no factor is said
+        found = {key: value for key, value in found.items() if key != "factor" or value != taken}
+    found = {key: value for key, value in found.items() if kind != "yarn" or _YARN_DEFAULTS.get(key) != value}
+    partial = found.pop("partial_rotary_factor", as_float32(config.get("partial_rotary_factor") or 1.0))
+    return {"rope_type": kind, **found, **({} if partial == 1 else {"partial_rotary_factor": partial})}
+
+
+def as_float32(value: Any) -> Any:
+    """A number as float32 holds it, in lists and mappings too."""
+    if isinstance(value, dict):
+        return {str(key): as_float32(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_float32(one) for one in value]
+    if isinstance(value, float):
+        try:
+            return struct.unpack("f", struct.pack("f", value))[0]
+        except OverflowError:
+            return value
+    return value
+
+
+def shown(value: Any) -> str:
+    """For people; "nothing" of a key that is not there."""
+    if value is None:
+        return "nothing"
+    return f"{value:.7g}" if isinstance(value, float) else f"{value!s:.80}"

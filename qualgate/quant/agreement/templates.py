@@ -1,0 +1,158 @@
+"""The chat templates of a folder: from which file each server takes them, and what they are by content.
+
+A server renders a request that has tools with the template `tool_use` where there is one, every other with `default`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from qualgate.errors import UsageError
+from qualgate.identity import content_hash, sha256_text
+from qualgate.quant.model_files import (
+    AGAIN,
+    PROCESSOR_TEMPLATE_FILE,
+    TEMPLATE_FILE,
+    TEMPLATE_FOLDER,
+    ModelFiles,
+)
+from qualgate.records.arms import ReadAs
+
+DEFAULT = "default"
+_CONFIG = "tokenizer_config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What one server takes where a folder has templates in several files."""
+
+    servers: str
+    takes: str
+    version: str
+    where: str  # in its source code
+
+
+ORDERS = (
+    Order(
+        servers="transformers, vLLM and SGLang",
+        takes=f"{TEMPLATE_FILE} and {TEMPLATE_FOLDER}/, and ignore the chat_template of {_CONFIG}",
+        version="transformers 5.23.0, by which vLLM and SGLang load the tokenizer",
+        where="tokenization_utils_base.py: _from_pretrained",
+    ),
+    Order(
+        servers="llama.cpp's converter and older versions of transformers",
+        takes=f"the chat_template of {_CONFIG}",
+        version="gguf 0.19.0",
+        where="gguf/vocab.py: SpecialVocab._try_load_from_tokenizer_json",
+    ),
+    Order(
+        servers="vLLM and SGLang, for a model with a processor,",
+        takes=f"{PROCESSOR_TEMPLATE_FILE}",
+        version="vLLM main, commit 0036026",
+        where="vllm/renderers: resolve_chat_template asks AutoProcessor first",
+    ),
+)
+
+
+def templates(files: ModelFiles) -> dict[str, str]:
+    """Name → text, as transformers finds them; empty where the model has none. UsageError for one that is no text."""
+    return _in_files(files) or _in_config(files)
+
+
+def chat_template(files: ModelFiles) -> str:
+    """The text of the template `default`; "" where the model has none. UsageError for one that is no text."""
+    return templates(files).get(DEFAULT, "")
+
+
+def templates_sha256(files: ModelFiles) -> str:
+    """Of all templates that differ from `default`, and of that."""
+    named = {name: as_compiled(text) for name, text in templates(files).items()}
+    text = named.pop(DEFAULT, "")
+    others = {name: other for name, other in named.items() if other != text}
+    return content_hash([text, others]) if others else sha256_text(text)
+
+
+def differing_template(ours: ModelFiles, theirs: ModelFiles) -> tuple[str, str]:
+    """The first template that two folders do not share: what to call it, and what mends it."""
+    left, right = ({name: as_compiled(text) for name, text in templates(one).items()} for one in (ours, theirs))
+    names = sorted({*left, *right} - {DEFAULT})
+    known = [name for name in names if left.get(name, left.get(DEFAULT)) != right.get(name, right.get(DEFAULT))]
+    if left.get(DEFAULT) != right.get(DEFAULT) or not known:
+        return "chat template", f"copy {TEMPLATE_FILE} from there"
+    name = known[0]
+    mend = f"copy {_place(theirs, name)} from there" if name in right else f"remove it from {_place(ours, name)}"
+    return f"chat template {name!r}", mend
+
+
+def as_read_by(files: ModelFiles, server: ReadAs | None) -> ModelFiles:
+    """The files without the templates that `server` does not read."""
+    if server != "llama.cpp" or not _in_config(files):
+        return files
+    return replace(files, raw={name: raw for name, raw in files.raw.items() if name not in _template_files(files)})
+
+
+def check_templates(files: ModelFiles, server: ReadAs | None) -> None:
+    """Raise UsageError where files of the folder hold other templates, so that servers differ in what they show the
+    model, and the arm's `read_as`, `server`, does not say whose reading counts."""
+    by_files, by_config = _in_files(files), _in_config(files)
+    for name in sorted({*by_files, *by_config}) if by_files and by_config else ():
+        both = [as_compiled(one[name]) if name in one else None for one in (by_files, by_config)]
+        if both[0] != both[1] and server is None:
+            _refuse(files, name, f"{_place(files, name) if name in by_files else TEMPLATE_FILE}", ORDERS[:2])
+    text = files.json(PROCESSOR_TEMPLATE_FILE).get("chat_template")
+    if (
+        isinstance(text, str)
+        and as_compiled(text) != as_compiled(chat_template(files))
+        and server in (None, "llama.cpp")
+    ):
+        _refuse(files, DEFAULT, PROCESSOR_TEMPLATE_FILE, (ORDERS[0], ORDERS[2]))
+
+
+def _refuse(files: ModelFiles, name: str, file: str, orders: tuple[Order, ...]) -> None:
+    differs = "; ".join(f"{order.servers} take {order.takes}" for order in orders)
+    beside = _CONFIG if file != PROCESSOR_TEMPLATE_FILE or not _in_files(files) else TEMPLATE_FILE
+    raise UsageError(
+        f"{files.path}: {file} and {beside} hold different texts of the chat template {name!r}, and servers differ: "
+        f"{differs}. Remove the one that is not meant, or say which server counts: `read_as: vllm`."
+    )
+
+
+def _template_files(files: ModelFiles) -> set[str]:
+    named = {name for name in files.raw if name.startswith(f"{TEMPLATE_FOLDER}/")}
+    return named | {TEMPLATE_FILE, PROCESSOR_TEMPLATE_FILE}
+
+
+def _place(files: ModelFiles, name: str) -> str:
+    if not _in_files(files):
+        return _CONFIG
+    return TEMPLATE_FILE if name == DEFAULT else f"{TEMPLATE_FOLDER}/{name}.jinja"
+
+
+def as_compiled(text: str) -> str:
+    """As Jinja compiles it: one kind of line end, and without the last."""
+    return text.replace("\r\n", "\n").removesuffix("\n")
+
+
+def _in_files(files: ModelFiles) -> dict[str, str]:
+    found = {DEFAULT: files.text(TEMPLATE_FILE)} if files.has(TEMPLATE_FILE) else {}
+    for file in sorted(files.raw):
+        if file.startswith(f"{TEMPLATE_FOLDER}/"):
+            found[file.removeprefix(f"{TEMPLATE_FOLDER}/").removesuffix(".jinja")] = files.text(file)
+    return found
+
+
+def _in_config(files: ModelFiles) -> dict[str, str]:
+    found: Any = files.json(_CONFIG).get("chat_template") or {}
+    if isinstance(found, str):
+        return {DEFAULT: found}
+    if isinstance(found, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found):
+        found = {one["name"]: one.get("template") for one in found}
+    texts = found.values() if isinstance(found, dict) else (found,)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(
+                f"{files.path / _CONFIG}: the chat_template is {type(text).__name__}, expected a text, "
+                f'or a list of {{"name", "template"}}. {AGAIN}'
+            )
+    return dict(found)

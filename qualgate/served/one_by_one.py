@@ -1,0 +1,56 @@
+"""A job's cases one by one: each answer is handed on as it comes, and a case without an answer is named alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from qualgate.errors import InfrastructureError
+from qualgate.records import Prompt
+from qualgate.served.answer import Answer
+from qualgate.served.faults import BudgetSpent, NotServed, RequestRefused
+from qualgate.served.questions import together
+
+ROUNDS = 2  # of failures, as many in each as are asked at once: without an answer in between the server answers nobody
+FEWEST = 3  # failures that end a batch
+
+Fault = NotServed | InfrastructureError
+
+
+async def ask_each(
+    prompts: Sequence[Prompt],
+    at_once: int,
+    ask: Callable[[Prompt], Awaitable[Answer]],
+    answered: Callable[[int, Answer], None],
+    failed: Callable[[int, Fault], None],
+) -> None:
+    """Ask all prompts, `at_once` at a time. answered, failed: told of each by its row, once.
+
+    What would fail every other case too (the budget, `ROUNDS` of failures) is raised; by
+    then what was under way has ended, because an answer that is on its way may be paid for.
+    """
+    turns, fruitless, any_answer, last = asyncio.Semaphore(at_once), 0, False, None
+
+    async def ask_one(row: int) -> None:
+        nonlocal fruitless, any_answer, last
+        async with turns:
+            if last is not None:
+                return
+            try:
+                answer = await ask(prompts[row])
+            except BudgetSpent as error:
+                last = error
+            except (NotServed, InfrastructureError) as error:
+                failed(row, error)
+                if any_answer and isinstance(error, RequestRefused):
+                    return  # the case's own: the server answers others
+                fruitless += 1
+                if fruitless >= max(FEWEST, ROUNDS * at_once):
+                    last = error
+            else:
+                fruitless, any_answer = 0, True
+                answered(row, answer)
+
+    await together(ask_one(row) for row in range(len(prompts)))
+    if last is not None:
+        raise last

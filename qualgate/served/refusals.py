@@ -1,0 +1,36 @@
+"""Advice for a gate file where a server refuses a parameter that every request has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from qualgate.records.served import OMIT
+
+CURES = {
+    "max_tokens": "max_completion_tokens", "stream_options": OMIT, "temperature": OMIT, "seed": OMIT, "top_p": OMIT,
+    "logprobs": OMIT, "stop": OMIT,
+}  # fmt: skip
+_UNKNOWN = re.compile(
+    r"(not|only \S+ (value )?(is|are)) (currently )?(supported|permitted|allowed|available)|does(n't| not) support|"
+    r"unsupported|unrecogni[sz]ed|unknown|unexpected|forbidden|deprecated|no such|"
+    r"invalid (parameter|argument|field|temperature)",
+    re.IGNORECASE,
+)
+_STREAM = re.compile(r"\bstream(ing)?\b", re.IGNORECASE)
+
+
+def parameter_cure(words: str, parameters: Mapping[str, str]) -> str:
+    """The line that leaves out or renames what is refused; "" for any other refusal. parameters: the arm's own."""
+    if not _UNKNOWN.search(words):
+        return ""
+    places = {
+        one: place.start() for one in (*CURES, *parameters.values()) if (place := re.search(rf"\b{one}\b", words))
+    }
+    if not places:
+        return ". If it takes no streams: `stream: false` beside `model`" if _STREAM.search(words) else ""
+    name = min(places, key=places.__getitem__)
+    if name in parameters.values():
+        ours = next(one for one, to in parameters.items() if to == name)
+        return f". `parameters: {{{ours}: {name}}}` names what it does not know: mend the name, or write {OMIT}"
+    return f". If it takes no `{name}`: `parameters: {{{name}: {CURES[name]}}}` beside `model`"

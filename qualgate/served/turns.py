@@ -1,0 +1,102 @@
+"""When each request to one server has its turn: some at once, no faster than its pace, and not while it wants to be
+left alone, which everybody who asks it waits out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import TypeVar
+
+from qualgate.errors import InfrastructureError
+from qualgate.served.faults import WireFault
+from qualgate.served.retries import Pace, pause
+
+Told = Callable[[float, str], None]
+Of = TypeVar("Of")
+TOLD = 5.0  # s: of a shorter rest nobody is told
+
+
+class Turns:
+    """where: the server, for messages; shown: foreign text as they may hold it. at_once: requests under way at most.
+    told: see `Client`."""
+
+    def __init__(
+        self,
+        where: str,
+        pace: Pace,
+        at_once: int,
+        sleep: Callable[[float], Awaitable[None]],
+        told: Told,
+        shown: Callable[[str], str],
+    ) -> None:
+        self._where, self._pace, self._sleep, self._told, self._shown = where, pace, sleep, told, shown
+        self.free, self._door = asyncio.Semaphore(at_once), asyncio.Lock()
+        self.answered = 0  # requests
+        self._ahead = 0.0  # s by which this clock is ahead, where nobody really waited
+        self._untold = 0.0  # s waited
+
+    async def take(self, once: Callable[[], Awaitable[Of]], *, paced: bool, alone: bool = False) -> Of:
+        """What comes of it, once its turn has come. Behind a limit one goes alone, until it is answered. alone: it
+        meets limits by which others are answered, so that the others do not wait for one that it meets."""
+        async with self.free:
+            async with self._door:
+                while wait := self._pace.wait(self._now(), paced=paced):
+                    await self._wait(wait)
+                if self._pace.rounds:
+                    return await self._timed(once, alone=alone)
+            return await self._timed(once, alone=alone)
+
+    async def rest(self, seconds: float, words: str) -> None:
+        """Wait for one request alone."""
+        if seconds >= TOLD:
+            self._told(0.0, f"{self._where}: one request is sent again in {seconds:.0f} s. {self._shown(words)}")
+        await self._wait(seconds)
+
+    async def _timed(self, once: Callable[[], Awaitable[Of]], *, alone: bool) -> Of:
+        sent = self._now()
+        try:
+            found = await once()
+        except WireFault as fault:
+            if fault.limit and not alone:
+                self._leave_alone(sent, fault)
+            raise
+        self.answered += 1
+        if self._pace.answered(sent, self._now()):
+            self._told(0.0, f"{self._where}: asked {self._pace.per_minute:.3g} times a minute at most from here on")
+        return found
+
+    def _leave_alone(self, sent: float, fault: WireFault) -> None:
+        """InfrastructureError where that would be for longer than patience."""
+        now = self._now()
+        wait = pause(self._pace.refused(sent, now), fault.asked_wait, random.random(), inf) or 0.0
+        more, words = self._pace.leave_alone(now, wait), self._shown(str(fault))
+        if more is None:
+            asks = f" It asks to wait for {fault.asked_wait:g} s." if fault.asked_wait else ""
+            seen = f": {self._pace.per_minute:.3g}" if self._pace.per_minute else ""
+            patience = f"`budget: {{patience: {_as_written(self._pace.patience)}}}`"
+            raise InfrastructureError(
+                f"{self._where}: no answer within {patience}. {words}.{asks} If it limits how much it is asked, say so "
+                f"beside its `endpoint` (`requests_per_minute{seen}`), or wait longer; then run again: what was "
+                "answered is kept."
+            )
+        if more >= TOLD:
+            self._told(0.0, f"{self._where}: asked again in {wait:.0f} s. {words}")
+
+    def _now(self) -> float:
+        return time.monotonic() + self._ahead
+
+    async def _wait(self, seconds: float) -> None:
+        """Told before it passes, but for short ones together."""
+        until, self._untold = self._now() + seconds, self._untold + seconds
+        if self._untold >= 1.0:
+            self._told(self._untold, "")
+            self._untold = 0.0
+        await self._sleep(seconds)
+        self._ahead += max(0.0, until - self._now())
+
+
+def _as_written(seconds: float) -> str:
+    return f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s"

@@ -1,0 +1,15 @@
+"""The time by the store's own clock, which every machine that shares the store agrees on."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+_CLOCKS = {
+    "sqlite": "SELECT (julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)",
+}
+
+
+def clock(connection: Connection) -> float:
+    """Return the time in s since the epoch."""
+    return connection.execute(text(_CLOCKS[connection.dialect.name])).scalar_one()
