@@ -1,8 +1,8 @@
 """Definitions of TTFT, TPOT, gaps and end to end for one request: qualgate's, and those of two other programs.
 
 Each is a pure function of the same times, so that what two programs call by one name can be held together. Read in
-`vllm/benchmarks/serve.py` with `lib/endpoint_request_func.py`, and in GuideLLM's `schemas/request_stats.py` with
-`backends/openai/http.py`.
+`vllm/benchmarks/serve.py` with `lib/endpoint_request_func.py` (commits 009e6d4, 02cfb53), and in GuideLLM's
+`schemas/request_stats.py`, `schemas/base/statistics.py` and `backends/openai/http.py` (06cef29, 0280467, 03358ed).
 """
 
 from __future__ import annotations
