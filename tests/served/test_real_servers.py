@@ -1,7 +1,7 @@
 """One contract for servers that other engines bring, on a CPU: `QUALGATE_SERVERS_VLLM=PYTHON pytest -m servers`.
 
 So SGLANG, LLAMACPP (a Python with `pip install xllamacpp gguf`); QUALGATE_SERVERS_TRANSFORMERS names
-its program itself (docs/served-cpu.md). A server is up within a minute of an idle core, or some.
+its program itself (README.md). A server is up within a minute of an idle core, or some.
 """
 
 from __future__ import annotations
