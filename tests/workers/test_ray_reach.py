@@ -111,7 +111,7 @@ def test_a_run_that_is_asked_to_stop_on_its_way_to_a_cluster_stops_at_once(ray, 
     assert time.monotonic() - asked[0] < 5
 
 
-def test_who_does_not_hear_stop_requests_is_interrupted_as_ever(ray, monkeypatch):
+def test_who_does_not_hear_stop_requests_is_interrupted_as_ever(ray, ctrl_c, monkeypatch):
     monkeypatch.setattr(ray_reach, "_TRY", CALLS)
     with silent(lambda call: call == 2 and os.kill(os.getpid(), signal.SIGINT)) as address:
         with pytest.raises(KeyboardInterrupt):
