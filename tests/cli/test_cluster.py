@@ -11,6 +11,7 @@ import pytest
 from qualgate.cli import cluster as commands
 from qualgate.errors import Exit
 from qualgate.identity import own_version
+from qualgate.pipeline.cluster import jobs
 from qualgate.pipeline.cluster.inside import End, end_line
 from tests.command_line import qualgate
 from tests.ray_dashboard import Dashboard, dashboard
@@ -167,6 +168,24 @@ def test_a_cluster_that_is_away_for_a_while_is_asked_again(ray, gate, monkeypatc
     away[:] = [502] * 3
     monkeypatch.setattr(commands, "PATIENCE", 0.0)
     assert asked(ray, "wait", job).returncode == Exit.INFRASTRUCTURE
+
+
+def test_a_cluster_that_has_just_begun_is_asked_until_it_takes_the_job(ray, gate, monkeypatch):
+    answer, away = ray.reply, [500, 500]
+
+    def reply(verb, path, body):
+        if verb == "POST" and away:
+            return away.pop(), "No available agent to submit job, please try again later."
+        return answer(verb, path, body)
+
+    monkeypatch.setattr(jobs, "AGENT_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(ray, "reply", reply)
+    assert [submitted(ray, gate)] == list(ray.jobs)
+    away[:] = [500]
+    monkeypatch.setattr(jobs, "AGENT_SECONDS", -1.0)
+    refused = qualgate("submit", "gate.yaml", "--cluster", ray.address, cwd=gate)
+    assert (refused.returncode, len(ray.jobs)) == (Exit.INFRASTRUCTURE, 1)
+    assert "No available agent" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "wait", "cancel"])

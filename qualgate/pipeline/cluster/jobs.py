@@ -8,6 +8,7 @@ import os
 import secrets
 import shlex
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from qualgate.pipeline.cluster.inside import End, read_end
 from qualgate.pipeline.cluster.travel import lay_out
 
 ANSWER_SECONDS = 60.0  # in which the cluster's dashboard is to answer a request
+AGENT_SECONDS = 120.0  # in which a cluster that has just begun is to have an agent that takes jobs
+AGENT_PAUSE_SECONDS = 1.0
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 # Ray lets these replace the address that a client is given; the option is meant.
 _OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -64,7 +67,8 @@ class Cluster:
         with tempfile.TemporaryDirectory(prefix="qualgate-") as working_dir:
             lay_out(files, Path(working_dir))
             with self._plainly():
-                return self.client.submit_job(
+                return _submit(
+                    self.client,
                     entrypoint=shlex.join(words),
                     submission_id=job,
                     runtime_env={"working_dir": working_dir},
@@ -139,6 +143,18 @@ def reach(address: str) -> Cluster:
             return Cluster(address, Client(address, headers=token))
     finally:
         os.environ.update(overrides)
+
+
+def _submit(client: Any, **job: Any) -> str:
+    """Submit the job, and again while the cluster has no agent for it yet: then it took none."""
+    end = time.monotonic() + AGENT_SECONDS
+    while True:
+        try:
+            return client.submit_job(**job)
+        except RuntimeError as error:
+            if "No available agent" not in str(error) or time.monotonic() > end:
+                raise
+        time.sleep(AGENT_PAUSE_SECONDS)
 
 
 def _token() -> dict[str, str]:
