@@ -44,7 +44,7 @@ def _level(level: DraftLevel, *, named: bool) -> None:
 
 def _advice(found: Speculated) -> None:
     said = speculation.advice(found)
-    st.html(f"<b>How to serve it</b><div>{escape(said.said)}</div>")
+    st.html(f"<b>How to serve it</b><div>{escape(said.sentence)}</div>")
     pasted = [("the draft's folder", said.made_by)] if said.made_by else []
     for what, flags in [*pasted, *((speculation.peer_text(peer), peer.flags) for peer in said.peers)]:
         st.html(f'<div class="qg-quiet">{escape(what)}</div>')
