@@ -62,7 +62,7 @@ def load(
     write_atomically(folder / "load.jsonl", "\n".join(requests_of(loaded)))
     write_atomically(folder / "load.svg", as_file(load_picture(body)))
     tell(f"written: {folder}/load.json, load.jsonl (every request), load.svg")
-    ends = {ENDS[verdict.said] for verdict in summary.verdicts}
+    ends = {ENDS[verdict.word] for verdict in summary.verdicts}
     code = next((exit for exit in EXIT_ORDER if exit in ends), Exit.APPROVE)
     if summary.unanswered:
         named = ", ".join(f"{row.arm} at {row.level.label}" for row in summary.unanswered[:5])

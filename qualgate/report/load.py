@@ -28,7 +28,7 @@ def load_body(summary: Summary) -> dict[str, Any]:
         "load": asdict(summary.load),
         "seed": summary.seed,
         "slo": asdict(summary.slo) if summary.slo else None,
-        "declared": dict(summary.told),
+        "declared": dict(summary.declarations),
         "prompts": summary.prompts,
         "rows": [_row(row) for row in summary.rows],
         "notes": list(summary.notes),
@@ -43,8 +43,8 @@ def _row(row: Row) -> dict[str, Any]:
     numbers["times"] = {
         name: {
             f"p{100 * percentile.p:g}": {
-                "value": percentile.found.value, "low": percentile.found.low, "high": percentile.found.high,
-                "count": percentile.found.count, "rounds": list(percentile.rounds),
+                "value": percentile.pooled.value, "low": percentile.pooled.low, "high": percentile.pooled.high,
+                "count": percentile.pooled.count, "rounds": list(percentile.rounds),
             }
             for percentile in percentiles
         }
@@ -56,13 +56,13 @@ def _row(row: Row) -> dict[str, Any]:
 def _verdict(verdict: LoadVerdict) -> dict[str, Any]:
     findings = [
         {
-            "rule": finding.rule.label, "level": finding.level.label, "verdict": finding.said,
+            "rule": finding.rule.label, "level": finding.level.label, "verdict": finding.word,
             "rounds": list(finding.values), "baseline": list(finding.baseline), "within": finding.within,
             "p": finding.p, "because": finding.because,
         }
         for finding in verdict.findings
     ]  # fmt: skip
-    return {"variant": verdict.variant, "verdict": verdict.said, "findings": findings}
+    return {"variant": verdict.variant, "verdict": verdict.word, "findings": findings}
 
 
 def requests_of(loaded: Loaded) -> Iterator[str]:
