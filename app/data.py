@@ -60,8 +60,7 @@ def nights() -> tuple[tuple[NightLine, ...], tuple[WaitingDigest, ...]]:
 
 
 def loads(size: int, page: int, gate_name: str | None = None) -> tuple[tuple[StoredLoad, ...], int, int]:
-    """Return one page of loads (at most the last), its number, and the total: of all gate files, or of those named
-    `gate_name`."""
+    """Return one page of loads (at most the last), its number, and the total; of all gate files, or of one name."""
     with _open() as store:
         total = stored_loads.count(store, gate_name)
         page = _within(page, total, size)
@@ -118,8 +117,7 @@ class ShownRun:
 
 
 def run_summary(run_id: str) -> ShownRun:
-    """Return a run with its arms and newest verdicts. Its evidence is checked once per session, and again when its
-    seal changes."""
+    """Return a run with its arms and newest verdicts. Evidence is checked once per session and for each new seal."""
     with _open() as store:
         run = queries.run_summary(store, run_id)
         if run.pruned:

@@ -73,7 +73,6 @@ def _arms(run: RunSummary) -> None:
 
 
 def _served(run: RunSummary) -> None:
-    """Show the served arms' settings side by side, and their draft counts."""
     names, known = served.side_by_side(run.arms)
     if known:
         rows = [

@@ -24,8 +24,7 @@ MOST_SKEW = 60.0  # seconds between two clocks; beyond, the dates of runs mislea
 
 
 def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
-    """Run every check, without those of the store's content if it cannot be opened. gate: its folders and cluster are
-    checked too."""
+    """Run every check; those of the store's content need it to open. gate: check its folders and cluster too."""
     findings = []
     try:
         with open_store(url, create=False) as store:

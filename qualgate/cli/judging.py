@@ -412,8 +412,7 @@ def _show(report: Report, as_json: bool) -> None:
 
 
 def _tell_host(report: Report, annotated: bool = False) -> None:
-    """Write GitHub Actions' step summary, and annotations on stderr (the runner reads both streams) unless they are
-    `annotated` on stdout."""
+    """Write GitHub Actions' step summary, and annotations on stderr unless `annotated` on stdout; both are read."""
     from qualgate.report.formats import rendered
     from qualgate.report.formats.github import append_step_summary
 

@@ -57,8 +57,7 @@ async def written_now(client: Client) -> float | None:
 
 
 async def counted_since(client: Client, before: float | None) -> Counted | None:
-    """Return the tokens written since `before`, and those still written with no request running; None if the server
-    does not tell both."""
+    """Return the tokens written since `before`, and those written with no request running; None if not both known."""
     page = await client.page("/metrics") if before is not None else ""
     now, writing = tokens_written(page), _counted(page, WRITING)
     if before is None or now is None or writing is None:

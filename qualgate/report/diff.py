@@ -62,8 +62,7 @@ def parts_in(flip: Flip) -> str:
 
 
 def hashes_of(flip: Flip) -> dict[str, dict[str, str]]:
-    """Return the sha256 of each side's thought and answer, so equal answers behind different thoughts show; {} if the
-    case declares no format for thoughts."""
+    """Return the sha256 of each side's thought and of its answer; {} if the case declares no format for thoughts."""
     return {
         side: dict(zip(("thought", "answer"), answer.hashes, strict=True))
         for side, answer in zip(("baseline", "variant"), _apart(flip), strict=False)

@@ -63,8 +63,7 @@ def _line(name: str, drift: DriftNumbers) -> str:
 
 
 def _same_top(drift: DriftNumbers) -> str:
-    """Return the share of positions with the same top-1 token: ± its error, or a lower bound if all agree (the
-    clustered error is then 0 and proves nothing)."""
+    # If all positions agree the clustered error is 0 and proves nothing, so the lower bound is shown instead.
     if drift.same_top is None:
         return "not stored"
     if drift.same_top_error == 0 and drift.same_top == 1 and drift.same_top_lower is not None:

@@ -66,8 +66,7 @@ def _verdict(verdict: LoadVerdict) -> dict[str, Any]:
 
 
 def requests_of(loaded: Loaded) -> Iterator[str]:
-    """Yield a line of JSON for each request, so that any definition can be applied to it: seconds since its stage
-    began, and the index of its prompt among all cases."""
+    """Yield a line of JSON for each request: its times in seconds since the stage's start, and its prompt's index."""
     for (arm, level), stages in loaded.stages.items():
         for number, stage in enumerate(stages):
             for request in stage.sent:

@@ -10,8 +10,7 @@ from qualgate.store.queries import ArmLine
 
 
 def probe_lines(arms: Sequence[ArmLine]) -> list[str]:
-    """Return each probed arm's faults, or that there are none, and its differences from the baseline, which is first
-    in `arms`."""
+    """Return each probed arm's faults, if any, and its differences from the baseline, the first of `arms`."""
     lines: list[str] = []
     baseline = probes_of(arms[0]) if arms else {}
     for arm in arms:

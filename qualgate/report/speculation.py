@@ -199,7 +199,6 @@ def _rested(rate: Rate, because: str) -> str:
 
 
 def _gaps(rate: Rate) -> str:
-    """Return both waits in seconds, and their ratio."""
     if rate.value is None:
         return rate.reason
     bounds = f"no bounds: {rate.reason}" if rate.lower is None or rate.upper is None else ""
@@ -225,8 +224,7 @@ def _by_batch(gain: Gain) -> str:
         return f"{gains}; it does not pay at any of these"
     if gain.crossover is not None and pays == sorted(pays, reverse=True):
         return f"{gains}; from {ceil(gain.crossover)} of up to {gain.by_batch[-1].sequences} on it does not pay"
-    faster = ", ".join(str(batch.sequences) for batch in gain.by_batch if batch.predicted > 1)
-    return f"{gains}; of these it pays at {faster}"
+    return f"{gains}; of these it pays at {', '.join(str(b.sequences) for b in gain.by_batch if b.predicted > 1)}"
 
 
 def _percent(value: float | None) -> str:

@@ -65,7 +65,6 @@ def print_report(report: Report) -> None:
 
 
 def _print_more(console: Console, report: Report, verdict: Verdict) -> None:
-    """Print everything below the rules of a variant."""
     if verdict.drift:
         console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
     if verdict.stop_reasons:

@@ -32,8 +32,7 @@ _NOTE = 400  # bytes reserved for the note on what was left out
 
 
 def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
-    """Render the step summary: verdicts, the worst first; then, folded, each variant's reasons and rules, and answers
-    that are wrong now."""
+    """Render the step summary: verdicts, the worst first; folded, variants' reasons and rules, and wrong answers."""
     verdicts = sorted(report.verdicts, key=lambda verdict: EXIT_ORDER.index(Exit(verdict.exit)))
     chosen = [] if report.four_arm is None else ["\n".join([*four_arm_lines(report.four_arm), ""])]
     pieces = [_verdicts(report, verdicts), *chosen, *map(_rules, verdicts)]

@@ -88,7 +88,6 @@ def _overview(report: Report) -> str:
 
 
 def _choice(answer: FourArm) -> str:
-    """Render which arm to serve, and why."""
     word = {0: "approve", 11: "review"}.get(answer.exit, "block" if answer.choice else "undecided")
     serve = f"serve {answer.choice}" if answer.choice else "not known yet"
     return (
@@ -98,7 +97,6 @@ def _choice(answer: FourArm) -> str:
 
 
 def _four_arm(answer: FourArm) -> str:
-    """Render each arm's steps, interactions, costs, and what to try first."""
     parts = ['<section id="arms"><h2>How far each arm came</h2>']
     if rows := step_rows(answer):
         heads = ("arm", *STEPS.values())

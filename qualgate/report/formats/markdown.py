@@ -84,7 +84,6 @@ def report_as_markdown(report: Report) -> str:
 
 
 def _arms(report: Report) -> list[str]:
-    """Render a table of the arms: weights, sizes, kernels, answers and errors."""
     lines = [
         "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
         "|---|---|---|---|---|---|---|---|",

@@ -15,8 +15,7 @@ SHARES = Axis(low=0.0, high=100.0)
 
 
 def acceptance(positions: Sequence[DraftPosition]) -> Picture | None:
-    """Draw one row per position: a bar for the unconditional share, a mark between its bounds for the conditional
-    share. None if nothing was proposed."""
+    """Draw per position a bar for the unconditional share, a mark for the conditional one. None without proposals."""
     if not positions:
         return None
     rows = [_row(position) for position in positions]

@@ -19,8 +19,7 @@ def interactions(estimates: Sequence[Interaction]) -> str:
 
 
 def _interactions(estimates: Sequence[Interaction], scale: float) -> str:
-    """Draw one scale. scale: from a stored value to the axis's unit. Beyond 4 times the narrowest, marks go to the
-    edge."""
+    """Draw one scale; values beyond 4 times the narrowest go to the edge. scale: stored value to the axis's unit."""
     reach = [
         scale * max(abs(value) for value in (each.estimate, each.lower, each.upper) if value is not None)
         for each in estimates

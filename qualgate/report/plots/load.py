@@ -18,8 +18,7 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A level of an arm. x: throughput. y: latency in ms, low and high its interval (None: unknown). Points of one
-    kind are joined."""
+    """A level of an arm. x: throughput. y: latency in ms, with its interval (None: unknown). kind: points to join."""
 
     label: str
     kind: str
