@@ -54,7 +54,7 @@ def _until(end: type, events: Any) -> Iterator[Any]:
 
 
 class _Reader:
-    """Builds plain values from YAML events, keeping lines and collecting faults."""
+    """Reader that builds plain values from YAML events, recording lines and collecting faults."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -63,7 +63,7 @@ class Quantized:
     evidence: dict[str, Any]  # coverage of the calibration, stability of the weights
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the content of `--json`."""
         return asdict(self)
 
 
@@ -79,7 +79,7 @@ class Sensitivity:
     saved_bytes: int
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the content of `--json`."""
         return asdict(self)
 
 

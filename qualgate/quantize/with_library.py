@@ -43,7 +43,7 @@ class Outsourced:
     evidence: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the content of `--json`."""
         return asdict(self)
 
 

@@ -30,7 +30,7 @@ LINES_BEFORE = 60_878  # of Python in the wheel, at commit 7871ea0, before the p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """met: None where the row only tells. places: what misses the goal."""
+    """A row of the table. met: None if the row has no goal to meet. places: what misses the goal."""
 
     what: str
     measured: float | int | str
@@ -39,12 +39,12 @@ class Row:
     places: tuple[str, ...] = ()
 
     def as_plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the row for JSON."""
         return asdict(self)
 
 
 def rows() -> list[Row]:
-    """Every row, in the order of the table."""
+    """Return every row, in the order of the table."""
     shipped = modules()
     paths = sorted(shipped.values())
     return [*_sizes(shipped), *_imports(), *_functions(paths), *_words(paths), *_wheel(shipped),
@@ -190,7 +190,7 @@ def _shipped_lines() -> int:
 
 
 def _prose(text: str) -> list[int]:
-    """Words of each sentence outside code, tables and headings."""
+    """Count the words of each sentence outside code, tables and headings."""
     plain = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     lines = [line for line in plain.splitlines() if not line.startswith(("#", "|", "!", "<"))]
     sentences = re.split(r"(?<=[.!?:])\s+", " ".join(lines))

@@ -1,4 +1,4 @@
-"""What a recorded run says: costs, what a test alone reaches, and what a later run no longer reaches."""
+"""Test the costs of a recorded run, what a test alone reaches, and what a later run no longer reaches."""
 
 from __future__ import annotations
 
