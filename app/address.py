@@ -1,20 +1,20 @@
-"""Page addresses: the parameters of a URL, read and written."""
+"""Read and write the parameters of a page's URL."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-LONGEST_NAME = 620  # of a case behind its set's name, as the store's columns
+LONGEST_NAME = 620  # characters of EVALSET/CASE, as in the store's columns
 
 
-def asked(name: str) -> str:
-    """What the address asks for: anybody's text, so never longer than a name in the store can be."""
+def parameter(name: str) -> str:
+    """Return a parameter of the address. Anybody can write it, so it is cut to the longest name in the store."""
     return st.query_params.get(name, "")[:LONGEST_NAME]
 
 
 def keep(**shown: str) -> None:
-    """Put into the address what the page shows, so that it can be sent: a link that leads to the page it stands on
-    changes what is asked for, and Streamlit leaves the address as it was. "" is left out."""
+    """Put what the page shows into the address, so that it can be shared; "" is left out. Streamlit itself keeps the
+    old address when a link leads to the same page."""
     for name, value in shown.items():
         if value:
             st.query_params[name] = value

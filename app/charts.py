@@ -1,4 +1,4 @@
-"""The report's pictures on a page of the dashboard, each in a frame of its own that can run and load nothing."""
+"""Show the report's pictures on the dashboard, each in a frame of its own that can run and load nothing."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ STYLE = """body { margin: 0; background: var(--page); color: var(--text);
 .quiet { color: var(--quiet); font-size: .86rem; margin: 4px 0; }
 @media (max-width: 480px) { .plot { grid-template-columns: 1fr; } }
 """
-# Of a picture with a style of its own: black on white, 720 px wide. A phone shows the tables that say the same.
+# For a picture with a style of its own: black on white, 720 px wide. A phone shows the tables instead.
 BARE = """body { margin: 0; background: light-dark(#fff, #000); }
 @media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }
 """
-SLACK, LABEL = 10, 21  # px: below a picture, and of each label where it stands above its row
+SLACK, LABEL = 10, 21  # px: below a picture, and per label if labels are above their rows
 PHONE = """<style>@media (max-width: 640px) {{
   .st-key-{key} :is(iframe, :has(> iframe)) {{ height: {height}px !important; }} }}</style>"""
 
 
 def show(picture: plots.Picture, alt: str) -> None:
-    """Draw it. Streamlit's own HTML lets no SVG through, and an image says nothing under a pointer."""
+    """Show a picture in a frame: Streamlit's own HTML drops SVG, and an image has no tooltips."""
     style = BARE + picture.style if picture.style else plots.style() + STYLE
     height = picture.height + SLACK
     key = f"chart-{sha256_text(alt + picture.html)[:16]}"

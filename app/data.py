@@ -1,8 +1,8 @@
-"""Data for the pages, and the one thing that they write, all through the store. Knows no engine and no torch.
+"""Read the pages' data from the store, and write decisions to it. Imports neither the engine nor torch.
 
-The store is opened for each read (some milliseconds): a store that was moved, replaced or upgraded meanwhile is
-noticed at once. Cached are only the reads that grow with the number of cases. A run's evidence is checked in the
-background, for that reads the whole run.
+The store is opened for each read (some milliseconds), so a moved, replaced or upgraded store is noticed at once. Only
+reads that grow with the number of cases are cached. A run's evidence is checked in the background, since that reads
+the whole run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from qualgate.store.evidence_seal import evidence_seal
 from qualgate.store.loads import StoredLoad
 from qualgate.store.queries.night_lines import NightLine, WaitingDigest, night_lines, waiting_digests
 
-LOOKED_THROUGH = 600  # seconds after which a run's evidence is checked again though its seal is the same
-WAITED = 1.0  # s that a page waits for that check before it is shown without
-FRESH = 30  # seconds that a cached read may be old: a run under way moves on
+LOOKED_THROUGH = 600  # seconds until a run's evidence is checked again although its seal is the same
+WAITED = 1.0  # seconds that a page waits for that check before it is shown without
+FRESH = 30  # seconds that a read is cached, since a run may be under way
 
 
 def url() -> str:
-    """Set by `qualgate dashboard`."""
+    """Return the store's URL as set by `qualgate dashboard`."""
     return os.environ.get("QUALGATE_STORE", "sqlite:///qualgate.db")
 
 
@@ -38,7 +38,7 @@ def _open() -> Store:
 
 
 def queue(size: int, page: int) -> tuple[tuple[queries.VariantLine, ...], int, int]:
-    """One page (the last where there are fewer), its number, and how many lines there are."""
+    """Return one page of the queue (at most the last), its number, and the total number of lines."""
     with _open() as store:
         total = queries.count_queue(store)
         page = _within(page, total, size)
@@ -46,7 +46,7 @@ def queue(size: int, page: int) -> tuple[tuple[queries.VariantLine, ...], int, i
 
 
 def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, int]:
-    """One page (the last where there are fewer), its number, and how many runs there are."""
+    """Return one page of runs (at most the last), its number, and the total number of runs."""
     with _open() as store:
         total = queries.count_runs(store)
         page = _within(page, total, size)
@@ -54,14 +54,13 @@ def list_runs(size: int, page: int) -> tuple[tuple[queries.RunLine, ...], int, i
 
 
 def nights() -> tuple[tuple[NightLine, ...], tuple[WaitingDigest, ...]]:
-    """Each gate file and model with its nights, and digests that are not delivered."""
+    """Return each gate file and model with its nights, and the undelivered digests."""
     with _open() as store:
         return night_lines(store), waiting_digests(store)
 
 
 def loads(size: int, page: int, gate_name: str | None = None) -> tuple[tuple[StoredLoad, ...], int, int]:
-    """One page of what rules said of servers under load (the last where there are fewer), its number, and how many
-    there are: of all gate files, or of those of one name."""
+    """Return one page of loads (at most the last), its number, and the total; of all gate files, or of one name."""
     with _open() as store:
         total = stored_loads.count(store, gate_name)
         page = _within(page, total, size)
@@ -69,19 +68,19 @@ def loads(size: int, page: int, gate_name: str | None = None) -> tuple[tuple[Sto
 
 
 def load(load_id: str) -> StoredLoad:
-    """One of them. UsageError for an unknown one."""
+    """Return one load. UsageError for an unknown one."""
     with _open() as store:
         return stored_loads.one_load(store, load_id)
 
 
 def count_loads(gate_name: str) -> int:
-    """How many there are of gate files of that name."""
+    """Count the loads of gate files with this name."""
     with _open() as store:
         return stored_loads.count(store, gate_name)
 
 
 def trend(run_id: str) -> ShownNights:
-    """What the nights up to a run say together."""
+    """Return the trend of the nights up to a run."""
     return _trend(url(), run_id)
 
 
@@ -92,34 +91,33 @@ def _trend(url: str, run_id: str) -> ShownNights:
 
 
 def _within(page: int, total: int, size: int) -> int:
-    """Lines leave a list while someone reads its last page."""
+    """Cap a page number: lines may leave a list while someone reads its last page."""
     return min(page, max(0, (total - 1) // size))
 
 
 def latest_run() -> str:
-    """Its id. UsageError where the store holds none."""
+    """Return the newest run's id. UsageError if the store has no run."""
     with _open() as store:
         return queries.latest_run(store)
 
 
 def count_superseded() -> int:
-    """How many variants no longer wait because a newer run of their gate file does."""
+    """Count the variants that no longer wait because a newer run of their gate file does."""
     with _open() as store:
         return queries.count_superseded(store)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A run as a page shows it: every verdict is invalid where its stored evidence is damaged, or that was pruned."""
+    """A run as a page shows it: if its evidence is damaged or pruned, every verdict is invalid."""
 
     run: queries.RunSummary
     checking: bool  # its evidence is being checked, so nothing is decided yet
-    seal: str | None  # of evidence that was checked and is whole
+    seal: str | None  # of the evidence, once checked and found whole
 
 
 def run_summary(run_id: str) -> ShownRun:
-    """A run with its arms and newest verdicts. Its evidence is checked once for whoever opens it, and again when its
-    seal changes."""
+    """Return a run with its arms and newest verdicts. Evidence is checked once per session and for each new seal."""
     with _open() as store:
         run = queries.run_summary(store, run_id)
         if run.pruned:
@@ -131,57 +129,57 @@ def run_summary(run_id: str) -> ShownRun:
     if not wait([check], timeout=WAITED).done:
         return ShownRun(run, True, None)
     if check.exception() is not None:
-        _check.clear(url(), run_id, seal, opened)  # a server that was away is asked again
+        _check.clear(url(), run_id, seal, opened)  # try again, the database may have been unreachable
     faults = check.result()
     return ShownRun(queries.as_damaged(run, faults), False, None) if faults else ShownRun(run, False, seal)
 
 
 def flip_counts(run_id: str, variant: str) -> tuple[queries.FlipCount, ...]:
-    """How many answers changed between right and wrong, by metric and set."""
+    """Count the answers that changed between right and wrong, by metric and evalset."""
     return _flip_counts(url(), run_id, variant)
 
 
 def flipped_cases(run_id: str, variant: str, of: tuple[queries.Judged, ...] = ()) -> dict[queries.Direction, int]:
-    """How many cases changed in each direction, each counted once, by the scores that `of` names; (): all."""
+    """Count the cases that changed in each direction, each once, by the scores named in `of`; (): all."""
     return _flipped_cases(url(), run_id, variant, of)
 
 
 def drift_by_position(run_id: str, variant: str) -> tuple[queries.PositionDrift, ...]:
-    """Mean KL at each token of the baseline's answers."""
+    """Return the mean KL at each token of the baseline's answers."""
     return _drift_by_position(url(), run_id, variant)
 
 
 def case_keys(run_id: str, variant: str, wanted: queries.CaseFilter, sort: queries.Sort) -> tuple[queries.CaseKey, ...]:
-    """The cases that fit a filter, sorted."""
+    """Return the cases that match a filter, sorted."""
     return _case_keys(url(), run_id, variant, wanted, sort)
 
 
 def compared(run_id: str, keys: Sequence[queries.CaseKey]) -> tuple[queries.Compared, ...]:
-    """These cases with both answers."""
+    """Return these cases with both answers."""
     with _open() as store:
         return queries.compared(store, run_id, keys)
 
 
 def case_detail(run_id: str, variant: str, key: queries.CaseKey) -> queries.CaseDetail:
-    """One case with all that was measured of both answers."""
+    """Return one case with all measurements of both answers."""
     with _open() as store:
         return queries.case_detail(store, run_id, variant, key.evalset, key.case_id, key.repeat)
 
 
 def list_decisions(limit: int, offset: int) -> tuple[Decision, ...]:
-    """The newest first. IntegrityError where the chain is broken."""
+    """Return decisions, the newest first. IntegrityError if their chain is broken."""
     with _open() as store:
         return queries.list_decisions(store, limit, offset)
 
 
 def verdict_words(made: Sequence[Decision]) -> dict[str, str]:
-    """By the verdicts' sha256: what the gate had said when each decision was made."""
+    """Return the gate's verdict word at the time of each decision, by the verdict's sha256."""
     with _open() as store:
-        return queries.verdict_words(store, sorted({one.verdict_sha256 for one in made}))
+        return queries.verdict_words(store, sorted({decision.verdict_sha256 for decision in made}))
 
 
 def pruned_runs(made: Sequence[Decision]) -> dict[str, str]:
-    """Of the runs that were decided about, those that were pruned since: run → "pruned on DATE"."""
+    """Return the runs of these decisions that were pruned since: run → "pruned on DATE"."""
     with _open() as store, store.read() as connection:
         pruned = prunings.pruned_runs(connection, {decision.run_id for decision in made})
     return {run_id: str(pruning) for run_id, pruning in pruned.items()}

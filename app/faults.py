@@ -1,4 +1,4 @@
-"""A plain message in place of a traceback, where the store cannot be read."""
+"""Show a plain message instead of a traceback if the store cannot be read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADINGS = {
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Show what an error says, and where. Around each page, and around each part that is drawn again by itself."""
+    """Show an error's message and the store's URL. Wraps each page and each part that is redrawn by itself."""
     try:
         yield
     except QualgateError as error:

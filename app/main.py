@@ -1,4 +1,4 @@
-"""Entry script: the pages."""
+"""Define the pages; the entry script for Streamlit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 from qualgate_app.faults import explained
 
-# Our own picture: Streamlit fetches its icons for a page from outside the machine.
+# Our own picture: Streamlit would fetch a page icon from the internet.
 GATE = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="{size}" height="28" viewBox="0 0 {size} 28">'
     '<path d="M3 24V9l9-6 9 6v15M3 14h18M8 24v-6h8v6" fill="none" stroke="#0b5cad" stroke-width="2.4"/>{name}</svg>'

@@ -1,4 +1,4 @@
-"""A list too long for one page."""
+"""Page through long lists, and link between pages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import streamlit as st
 
 
 def page_of(name: str) -> int:
-    """Which page of the list `name` the reader turned to, from 0."""
+    """Return the reader's current page of the list `name`, from 0."""
     return st.session_state.get(f"{name}_page", 0)
 
 
 def turn(name: str, page: int, total: int, size: int) -> None:
-    """Buttons to the pages before and after `page`, where there are more than one."""
+    """Show buttons to the pages before and after `page`, if there is more than one."""
     if total <= size:
         return
     last = (total - 1) // size
@@ -26,7 +26,7 @@ def turn(name: str, page: int, total: int, size: int) -> None:
 
 
 def link(label: str, run_id: str, variant: str) -> None:
-    """To the verdict on a variant."""
+    """Link to the verdict on a variant."""
     st.page_link(
         "views/verdict.py",
         label=label,
@@ -36,16 +36,16 @@ def link(label: str, run_id: str, variant: str) -> None:
 
 
 def link_nights(run_id: str) -> None:
-    """To what the nights up to a run say together."""
+    """Link to the trend of the nights up to a run."""
     st.page_link("views/nights.py", label="Trend", icon=":material/trending_down:", query_params={"run": run_id})
 
 
 def link_loads(label: str, **query: str) -> None:
-    """To loads: of one `gate` file's name, or to one `load` by its id; without either to all."""
+    """Link to all loads, to those of a `gate` file by its name, or to one `load` by its id."""
     st.page_link("views/loads.py", label=label, icon=":material/speed:", query_params=query)
 
 
 def no_run() -> None:
-    """What to do about a store that holds nothing."""
+    """Show how to make a first run."""
     st.info("This store holds no run yet. Make one, then come back:", icon=":material/info:")
     st.code("qualgate run gate.yaml", language=None)

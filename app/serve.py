@@ -1,8 +1,8 @@
 """`python -m qualgate_app.serve PORT ADDRESS BASE_PATH [HOST…]`: the dashboard's server, for `qualgate dashboard`.
 
-It says what browsers hold its pages to, and refuses requests that name another host (DNS rebinding): Streamlit's
-`server.allowedHosts` holds for its websocket alone. It ends when its standard input does: that end closes however the
-command that started it ends, killed too.
+It sends security headers, and refuses requests for another host (DNS rebinding), because Streamlit's
+`server.allowedHosts` protects only the websocket. It ends with its standard input, which closes however the parent
+command ends, even if killed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ALLOWED_BY = "If you meant to come by this name, start it with: qualgate dashboard --allow-host NAME"
-EVERY = ("0.0.0.0", "::")  # addresses to listen on, and the name of no host
+EVERY = ("0.0.0.0", "::")  # addresses to listen on that are no host's name
 
 
 def serve(port: int, address: str, base_path: str, hosts: Sequence[str]) -> None:
-    """Serve the pages until standard input ends. hosts: names that requests may name besides this machine's own."""
+    """Serve the pages until standard input ends. hosts: allowed host names besides this machine's own."""
     Thread(target=_end_with_input, daemon=True).start()
     guard = Middleware(Guarded, headers=security_headers(), local=(*LOCAL, address), hosts=hosts)
     app = st.App(Path(__file__).with_name("main.py"), middleware=[guard])
@@ -40,7 +40,7 @@ def serve(port: int, address: str, base_path: str, hosts: Sequence[str]) -> None
             "server.port": port,
             "server.address": address,
             "server.baseUrlPath": base_path,
-            "server.corsAllowedOrigins": [f"https://{host}" for host in hosts],  # of a proxy that names us otherwise
+            "server.corsAllowedOrigins": [f"https://{host}" for host in hosts],  # of a proxy with another name
         }
     )
 
@@ -52,8 +52,8 @@ def _end_with_input() -> None:
 
 
 def security_headers() -> dict[str, str]:
-    """Scripts are Streamlit's own alone (its page has one that stands in it, known by its hash), nothing is loaded from
-    or sent to another address, and no other page may frame this one, where a click could be led to Approve."""
+    """Return headers that allow only Streamlit's scripts (inline ones by their hash), no other address, and no
+    framing by other pages, which could redirect a click to Approve."""
     page = Path(st.__file__).with_name("static") / "index.html"
     scripts = " ".join(f"'sha256-{_digest(script)}'" for script in _INLINE.findall(page.read_text(encoding="utf-8")))
     policy = {
@@ -66,7 +66,7 @@ def security_headers() -> dict[str, str]:
         "manifest-src": "'self'",
         "base-uri": "'none'",
         "form-action": "'none'",
-        "frame-src": "'none'",  # the pictures are pages written into their frame, which have no address
+        "frame-src": "'none'",  # pictures are inline pages (srcdoc), which have no address
         "frame-ancestors": "'none'",
     }
     return {
@@ -83,11 +83,11 @@ def _digest(script: str) -> str:
 
 
 class Guarded:
-    """Every answer of the server with these headers, and none to a request that names another host.
+    """Middleware that adds headers to every response and refuses requests for another host.
 
-    A page of another site can have its name point at this machine (DNS rebinding); its requests then name that site in
-    `Host`. One that opens a connection from elsewhere names its site in `Origin`. local: names of this machine. hosts:
-    names that a proxy, or a container's host, is reached by.
+    Another site can let its name point at this machine (DNS rebinding); its requests then carry that name in `Host`. A
+    page elsewhere that opens a connection carries its site in `Origin`. local: names of this machine. hosts: names of
+    a proxy or of a container's host.
     """
 
     def __init__(self, app: ASGIApp, headers: dict[str, str], local: Iterable[str], hosts: Iterable[str]) -> None:
@@ -97,13 +97,13 @@ class Guarded:
         self.names = self.hosts.union(local).difference(EVERY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         names = {name for name, _ in self.headers}
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [one for one in message["headers"] if one[0].lower() not in names]
-                message = {**message, "headers": [*kept, *self.headers]}
+                headers = [header for header in message["headers"] if header[0].lower() not in names]
+                message = {**message, "headers": [*headers, *self.headers]}
             await send(message)
 
         if scope["type"] == "lifespan" or not (refusal := self._refusal(scope)):
@@ -114,12 +114,12 @@ class Guarded:
             await PlainTextResponse(refusal + "\n", status_code=403)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> str:
-        """Why the request is not answered; "" where it is."""
+        """Return why the request is refused; "" if it is not."""
         host, origins = (
             [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
             for wanted in (b"host", b"origin")
         )
-        called = [_host_name(f"//{one}") for one in host]
+        called = [_host_name(f"//{value}") for value in host]
         if len(called) != 1 or called[0] not in self.names:
             return f"This dashboard is not called {', '.join(called) or 'nothing'}. {ALLOWED_BY}"
         for origin in origins:
@@ -129,7 +129,7 @@ class Guarded:
 
 
 def _host_name(address: str) -> str:
-    """The host of an address, without its port; "" where there is none."""
+    """Return the host of an address without its port; "" if there is none."""
     try:
         return (urlsplit(address).hostname or "").rstrip(".")
     except ValueError:

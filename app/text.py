@@ -1,6 +1,6 @@
-"""Stored text as a page may show it: escaped, with what is invisible made visible; and the pieces of HTML we own.
+"""Escape stored text for a page, with invisible characters made visible, and build the dashboard's own HTML.
 
-Model text is hostile. Every function here returns HTML in which stored text is only ever text.
+Model text is hostile: every function here returns HTML with stored text escaped.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#+\-.!|~$:]")
 
 
 def escape(text: str) -> str:
-    """Stored text as HTML that is only text, its line ends kept."""
+    """Escape stored text as HTML, with line ends unchanged."""
     return html.escape(visible(text))
 
 
 def label(text: str) -> str:
-    """For the labels of Streamlit's own elements, which read Markdown: every mark of it escaped."""
+    """Escape stored text for labels of Streamlit's own elements, which render Markdown."""
     return _MARKDOWN.sub(r"\\\g<0>", visible(text))
 
 
 def chip(word: str | None) -> str:
-    """A verdict word as a coloured label."""
+    """Render a verdict word as a coloured label."""
     if word is None:
         return '<span class="qg-chip qg-open">no verdict</span>'
     return f'<span class="qg-chip {escape(word)}">{escape(word)}</span>'
 
 
 def overrules(action: str, word: str | None) -> bool:
-    """Whether a person passed what the gate did not, or stopped what it passed; `review` asks for a person."""
+    """Whether a decision contradicts the gate's verdict; `review` asks for a person, so neither decision does."""
     return word in ("block", "undecided", "invalid") if action == "approve" else word == "approve"
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """Cells are HTML already: pass stored text through `escape`. `numbers`: columns set to the right."""
+    """Render a table. Cells are HTML already: pass stored text through `escape`. numbers: columns aligned right."""
     marks = dict.fromkeys(numbers, ' class="qg-number"')
     heads = "".join(f"<th{marks.get(index, '')}>{head}</th>" for index, head in enumerate(headers))
 
@@ -54,13 +54,13 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterab
 
 
 def diff(before: str, after: str) -> tuple[str, str]:
-    """Both answers, each in a block; what only one of them has is marked."""
+    """Render both answers, each in a block, with differences marked."""
     old, new = marked(before, after)
     return _block(old), _block(new)
 
 
 def plain_block(text: str) -> str:
-    """Stored text in a block of its own."""
+    """Render stored text in a block of its own."""
     return _block(escape(text))
 
 
@@ -69,5 +69,5 @@ def _block(content: str) -> str:
 
 
 def when(stamp: str | None) -> str:
-    """A stored time, to the minute."""
+    """Format a stored time, to the minute."""
     return "–" if stamp is None else f"{datetime.fromisoformat(stamp):%Y-%m-%d %H:%M} UTC"

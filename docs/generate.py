@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: `python -m docs.generate`. A test compares the pages with what this makes."""
+"""Write docs/reference/ from the code: `python -m docs.generate`. A test compares the pages with this output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from qualgate.quant.recipes import BITS, OPTIONS
 PAGES = Path(__file__).parent / "reference"
 MADE = "<!-- Made by `python -m docs.generate` from the code; edit it there. -->"
 
-# A heading, the model whose keys it lists, and what a reader wants to see first.
+# Heading, the model whose keys it lists, and an example.
 SECTIONS: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("The whole file", GateFileModel, ""),
     ("baseline", Baseline, "baseline: {model: ./models/support, dtype: bfloat16}"),
@@ -91,7 +91,7 @@ WORDS = {"string": "text", "integer": "whole number", "number": "number", "boole
 
 
 def pages() -> dict[str, str]:
-    """File name → the page, as it must stand in docs/reference/."""
+    """Return each page of docs/reference/ by file name."""
     return {
         "gate-file.md": _gate_file(),
         "nightly-file.md": _nightly_file(),
@@ -192,7 +192,7 @@ def _lm_eval() -> Iterator[str]:
     yield from ("## `evalsets`: a task of lm-eval's", "")
     yield from ("Needs the extra [`harness`](../getting-started.md#extras).", "")
     yield from ("```yaml", "evalsets: [{lm_eval: gsm8k, filter: strict-match, limit: 200}]", "```", "")
-    yield from _keys({key: said for key, (_, said) in LM_EVAL_KEYS.items()}, LM_EVAL_SCHEMA)
+    yield from _keys({key: description for key, (_, description) in LM_EVAL_KEYS.items()}, LM_EVAL_SCHEMA)
 
 
 def _external() -> Iterator[str]:
@@ -201,19 +201,19 @@ def _external() -> Iterator[str]:
     yield from _keys(EXTERNAL_KEYS, EXTERNAL_SCHEMA)
 
 
-def _keys(said: dict[str, str], schema: dict[str, Any]) -> Iterator[str]:
+def _keys(descriptions: dict[str, str], schema: dict[str, Any]) -> Iterator[str]:
     yield from _table(
         ("key", "meaning", "what it may be", "example"),
         (
             (f"`{key}`", meaning, allowed(schema["properties"][key]), example)
-            for key, text in said.items()
+            for key, text in descriptions.items()
             for meaning, example in [parts(text)]
         ),
     )
 
 
 def parts(description: str) -> tuple[str, str]:
-    """A key's meaning, and its example between backticks: "Meaning. Example: `key: value`"."""
+    """Split a key's description, "Meaning. Example: `key: value`", into meaning and example."""
     meaning, _, example = " ".join(description.split()).partition(" Example: ")
     return meaning, example
 
@@ -233,7 +233,7 @@ def _default(field: Any) -> str:
 
 
 def allowed(schema: dict[str, Any]) -> str:
-    """What a JSON Schema lets a value be, in words."""
+    """Describe in words the values that a JSON Schema allows."""
     if "$ref" in schema or "allOf" in schema:
         return "mapping, see below"
     for key in ("oneOf", "anyOf"):
@@ -250,7 +250,7 @@ def allowed(schema: dict[str, Any]) -> str:
     if kind == "list" and "items" in schema:
         return f"list of: {allowed(schema['items'])}"
     limits = " ".join(f"{word} {_number(schema[key])}" for key, word in LIMITS.items() if key in schema)
-    special = " or ".join(allowed(one) for one in schema.get("anyOf", ()))
+    special = " or ".join(allowed(option) for option in schema.get("anyOf", ()))
     return " ".join(filter(None, (kind, f"({special})" if special else limits))).strip() or "from … to …"
 
 
@@ -306,8 +306,8 @@ def _metrics() -> str:
     lines: list[str] = []
     for kind, title in KINDS.items():
         lines += [f"## {title}", ""]
-        found = [metric for metric in METRICS.values() if metric.kind == kind]
-        lines += _table(("metric", "meaning", "unit", "better", "bounds", "example of a rule"), map(_metric, found))
+        of_kind = [metric for metric in METRICS.values() if metric.kind == kind]
+        lines += _table(("metric", "meaning", "unit", "better", "bounds", "example of a rule"), map(_metric, of_kind))
     lines += [
         "## Speculation",
         "",
@@ -316,7 +316,7 @@ def _metrics() -> str:
         "cannot be is null, with the reason. No rule can name them in this version.",
         "",
     ]
-    rows = ((f"`{one.name}`", one.formula, one.meaning) for one in SPECULATION)
+    rows = ((f"`{number.name}`", number.formula, number.meaning) for number in SPECULATION)
     lines += _table(("number", "formula", "meaning"), rows)
     return _page("Metrics", lead, lines)
 
@@ -329,9 +329,8 @@ def _folders() -> str:
     )
     head = ("of", "where", *NAMES.values(), "source")
     rows = (
-        (one.formats, one.situation, *(text or "—" for text in (one.transformers, one.vllm, one.sglang, one.llama_cpp)),
-         one.source)
-        for one in READINGS.values()
+        (r.formats, r.situation, *(text or "—" for text in (r.transformers, r.vllm, r.sglang, r.llama_cpp)), r.source)
+        for r in READINGS.values()
     )  # fmt: skip
     lines = [*_table(head, rows), "## Keys of a quantization config", ""]
     lines += [
@@ -346,11 +345,11 @@ def _codes(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _metric(one: Metric) -> tuple[str, ...]:
-    bound = one.bounds[0]
-    bounds = _listed(one.bounds) + (" (everywhere)" if one.everywhere else "")
-    rule = f"`{{metric: {one.name}, {bound}: {RULE_OF.get(one.name, RULE[bound])}}}`"
-    return f"`{one.name}`", one.meaning, one.unit, one.better, bounds, rule
+def _metric(metric: Metric) -> tuple[str, ...]:
+    bound = metric.bounds[0]
+    bounds = _listed(metric.bounds) + (" (everywhere)" if metric.everywhere else "")
+    rule = f"`{{metric: {metric.name}, {bound}: {RULE_OF.get(metric.name, RULE[bound])}}}`"
+    return f"`{metric.name}`", metric.meaning, metric.unit, metric.better, bounds, rule
 
 
 # ----------------------------------------------------------------------------------------------------- commands
@@ -365,11 +364,9 @@ def _commands() -> str:
     for name, command in sorted(_leaves(root, "qualgate")):
         lines += [f"## `{name}`", "", " ".join((command.help or "").split()), ""]
         lines += ["```text", f"{name} {_usage(command)}".rstrip(), "```", ""]
-        options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+        options = [option for option in command.params if option.param_type_name == "option" and not option.hidden]
         if options:
-            lines += _table(
-                ("option", "meaning", "default"), ((_flags(one), one.help or "", _given(one)) for one in options)
-            )
+            lines += _table(("option", "meaning", "default"), ((_flags(o), o.help or "", _given(o)) for o in options))
     lines += ["## Exit codes", "", "```text", *(line.strip() for line in (root.epilog or "").splitlines()[2:]), "```"]
     return _page("Commands", lead, lines)
 
@@ -379,13 +376,13 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     if below is None:
         yield name, command
         return
-    for key, one in below.items():
-        yield from _leaves(one, f"{name} {key}")
+    for key, child in below.items():
+        yield from _leaves(child, f"{name} {key}")
 
 
 def _usage(command: Any) -> str:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    shown = [one.metavar or one.name.upper() for one in arguments]
+    arguments = [argument for argument in command.params if argument.param_type_name == "argument"]
+    shown = [argument.metavar or argument.name.upper() for argument in arguments]
     return " ".join([*shown, "[OPTIONS]"])
 
 
@@ -406,7 +403,7 @@ def _platforms() -> str:
         "What each operating system serves, as `qualgate doctor` knows it. Only Linux is tested; of the others this is "
         "read from the code."
     )
-    rows = ((one.what, one.by, one.macos or "as on Linux", one.windows or "as on Linux") for one in SERVED)
+    rows = ((row.what, row.by, row.macos or "as on Linux", row.windows or "as on Linux") for row in SERVED)
     return _page("What each system serves", lead, _table(("what", "on Linux, by", "on macOS", "on Windows"), rows))
 
 

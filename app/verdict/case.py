@@ -1,4 +1,4 @@
-"""One case: both answers side by side, what was asked, and what the scorers say."""
+"""Show one case: the prompt, both answers side by side, and the scores."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from qualgate.formatting import counted, ms_text, prompt_text, reference_text, s
 from qualgate.store.queries import Answer, CaseDetail, CaseKey, Compared
 
 
-def scores_text(one: Compared) -> str:
-    """What became of each score, as HTML."""
-    return "<br>".join(f"{escape(name)} {_moved(*pair)}" for name, pair in one.scores.items())
+def scores_text(case: Compared) -> str:
+    """Render the change of each score as HTML."""
+    return "<br>".join(f"{escape(name)} {_moved(*pair)}" for name, pair in case.scores.items())
 
 
 def _moved(before: float | None, after: float | None) -> str:
@@ -19,8 +19,8 @@ def _moved(before: float | None, after: float | None) -> str:
     return f"<b>{text}</b>" if before != after else text
 
 
-def show_case(key: CaseKey, one: Compared, detail: CaseDetail) -> None:
-    """All of one case; what only one answer has is marked."""
+def show_case(key: CaseKey, compared: Compared, detail: CaseDetail) -> None:
+    """Show one case in full, with differences between the answers marked."""
     st.html(f"<b>{escape(key.name)}</b>{' · changes in the A/A arm too' if key.noisy else ''}")
     prompt, reference = st.columns(2)
     with prompt:
@@ -41,8 +41,8 @@ def show_case(key: CaseKey, one: Compared, detail: CaseDetail) -> None:
         st.caption(f"The answers part at token {detail.variant.first_divergence}{sure}.")
     scorers = {score.metric: score.scorer for score in detail.variant.scores}
     rows = [
-        [escape(name), *map(score_text, pair), escape(one.reasons.get(name, "")), escape(scorers.get(name, ""))]
-        for name, pair in one.scores.items()
+        [escape(name), *map(score_text, pair), escape(compared.reasons.get(name, "")), escape(scorers.get(name, ""))]
+        for name, pair in compared.scores.items()
     ]
     st.html(table(["metric", "baseline", "variant", "why", "scorer"], rows))
 

@@ -1,4 +1,4 @@
-"""A table of a variant's cases with filters, search and sorting, and one of them side by side."""
+"""Show a table of a variant's cases with filters, search and sorting, and one of them side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 from qualgate_app import charts, data
-from qualgate_app.address import asked, keep
+from qualgate_app.address import keep, parameter
 from qualgate_app.faults import explained
 from qualgate_app.text import escape
 from qualgate_app.verdict.case import scores_text, show_case
@@ -23,20 +23,21 @@ EVERY, ANY = "every case", "all"
 CLIPPED = 160  # characters of an answer in the table
 
 
-def cases_query(one: Comparison, evalsets: set[str]) -> dict[str, str]:
-    """The filters, as the address has them, under which the table shows what a rule measured."""
-    query = {"show": "lost", "metric": one.metric} if one.lost is not None else {"show": EVERY, "sort": "KL"}
-    kind, _, value = one.slice.partition(":")
-    if one.slice in evalsets:
-        query["set"] = one.slice
-    elif kind in ("task", "tag") and ", " not in value:  # else it is two labels together
-        query["search"] = canonical_json(value)  # as the stored case holds it
+def cases_query(comparison: Comparison, evalsets: set[str]) -> dict[str, str]:
+    """Return the filters, as URL parameters, for the cases that a rule measured."""
+    flips = comparison.lost is not None
+    query = {"show": "lost", "metric": comparison.metric} if flips else {"show": EVERY, "sort": "KL"}
+    kind, _, value = comparison.slice.partition(":")
+    if comparison.slice in evalsets:
+        query["set"] = comparison.slice
+    elif kind in ("task", "tag") and ", " not in value:  # else a slice by two labels
+        query["search"] = canonical_json(value)  # the form in the stored case
     return query
 
 
 @st.fragment
 def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> None:
-    """The cases that the address and the filters ask for; of them the worst is open until another one is."""
+    """Show the cases matching the address and the filters, the worst of them open until another is chosen."""
     st.subheader("Cases", anchor="cases")
     with explained():
         wanted, sort = _filters(run, counts)
@@ -55,7 +56,7 @@ def show_cases(run: RunSummary, variant: str, counts: tuple[FlipCount, ...]) -> 
 
 
 def show_flips(counts: tuple[FlipCount, ...]) -> None:
-    """How many answers changed between right and wrong, by set and metric."""
+    """Show how many answers changed between right and wrong, by evalset and metric."""
     if (picture := plots.flips(counts)) is not None:
         charts.show(picture, "right → wrong and wrong → right by set")
 
@@ -67,9 +68,9 @@ def _filters(run: RunSummary, counts: tuple[FlipCount, ...]) -> tuple[CaseFilter
         )
 
     with st.container(horizontal=True):
-        show = chosen("Show", [EVERY, *SHOWS], int(any(one.lost for one in counts)))
+        show = chosen("Show", [EVERY, *SHOWS], int(any(count.lost for count in counts)))
         evalset = chosen("Set", [ANY, *(item.name for item in run.evalsets)])
-        metric = chosen("Metric", [ANY, *dict.fromkeys(one.metric for one in counts)])
+        metric = chosen("Metric", [ANY, *dict.fromkeys(count.metric for count in counts)])
         sort = chosen("Sort", list(SORTS), SORTS.index("KL"))
         search = st.text_input("Search", key="search", bind="query-params", width=160, max_chars=400)
     return CaseFilter(
@@ -92,21 +93,21 @@ HEADS = ("case", "baseline", "variant", "scores", "KL", "tokens", "first differe
 
 def _table(keys: tuple[CaseKey, ...], shown: tuple[Compared, ...], opened: int) -> None:
     st.html(f'<div class="qg-case qg-heads">{"".join(f"<div>{head}</div>" for head in HEADS)}</div>')
-    for place, (key, one) in enumerate(zip(keys, shown, strict=True)):
+    for place, (key, compared) in enumerate(zip(keys, shown, strict=True)):
         with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
-            st.html(_row(key, one), width="stretch")
+            st.html(_row(key, compared), width="stretch")
             st.button("Open", key=f"open {place}", disabled=place == opened, on_click=_open, args=(key.name,))
 
 
-def _row(key: CaseKey, one: Compared) -> str:
+def _row(key: CaseKey, compared: Compared) -> str:
     cells = (
         f"<b>{escape(key.name)}</b>",
-        f'<div class="qg-clip">{escape(one.baseline[:CLIPPED])}</div>',
-        f'<div class="qg-clip">{escape(one.variant[:CLIPPED])}</div>',
-        scores_text(one),
+        f'<div class="qg-clip">{escape(compared.baseline[:CLIPPED])}</div>',
+        f'<div class="qg-clip">{escape(compared.variant[:CLIPPED])}</div>',
+        scores_text(compared),
         "–" if key.kl is None else f"{key.kl:.3g}",
         f"{key.tokens[0]} → {key.tokens[1]}",
-        "–" if one.first_divergence is None else f"token {one.first_divergence}",
+        "–" if compared.first_divergence is None else f"token {compared.first_divergence}",
     )
     named = (f'<div data-name="{head}"><div>{cell}</div></div>' for head, cell in zip(HEADS, cells, strict=True))
     return f'<div class="qg-case">{"".join(named)}</div>'
@@ -131,9 +132,9 @@ def _open(name: str) -> None:
 
 
 def _opened(filters: tuple[object, ...]) -> str:
-    """The case in the address. Other filters begin at their first case."""
+    """Return the case in the address; changed filters start at their first case."""
     if st.session_state.get("cases", filters) != filters:
         st.query_params.pop("case", None)
     st.session_state.cases = filters
-    keep(case=asked("case"))
-    return asked("case")
+    keep(case=parameter("case"))
+    return parameter("case")

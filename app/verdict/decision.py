@@ -1,4 +1,4 @@
-"""People's decisions about a verdict, and the form in which one decides."""
+"""Show people's decisions about a verdict, and the form for a new one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CAUTION = {
 
 @dataclass(frozen=True)
 class Click:
-    """What a person decided, and what they saw when they did."""
+    """A person's decision, and the evidence shown to them at the time."""
 
     action: Action
     name: str
@@ -34,44 +34,44 @@ class Click:
 
 
 @st.fragment
-def show_decision(shown: ShownRun, found: StoredVerdict) -> None:
-    """Earlier decisions, and the form. A click closes the form, writes, and shows the page anew."""
+def show_decision(shown: ShownRun, stored: StoredVerdict) -> None:
+    """Show earlier decisions, and the form. A click closes the form, writes the decision, and redraws the page."""
     with st.container(border=True, key="decision"):
         if (trial := shown.run.policy.trial) is not None:
             st.caption(f"A {trial.said}. Nothing is decided about it.")
             return
-        _show_decided(found)
-        _show_form(shown, found)
-        if click := st.session_state.get("click"):  # the form is closed on the person's screen by now
-            _write(shown.run.run_id, found.verdict.variant, click)
+        _show_decided(stored)
+        _show_form(shown, stored)
+        if click := st.session_state.get("click"):  # the form is already closed on the person's screen
+            _write(shown.run.run_id, stored.verdict.variant, click)
         if refused := st.session_state.get("refused"):
             st.error("Nothing was recorded.", icon=":material/error:")
             st.text(refused)
 
 
-def _show_decided(found: StoredVerdict) -> None:
-    for made in found.decisions:
-        about_this = made.verdict_sha256 == found.sha256
+def _show_decided(stored: StoredVerdict) -> None:
+    for made in stored.decisions:
+        about_this = made.verdict_sha256 == stored.sha256
         old = "" if about_this else " · about an earlier verdict"
-        if about_this and overrules(made.action, found.verdict.word):
+        if about_this and overrules(made.action, stored.verdict.word):
             old += " · <b>overrules the gate</b>"
         st.html(
             f'<div class="qg-long">{chip(made.action)} by <b>{escape(made.name)}</b></div>'
             f'<div class="qg-long">{escape(made.reason)}</div><div class="qg-quiet">{when(made.created_at)}{old} · '
             f"<code>{escape(made.hash[:12])}</code></div>"
         )
-    st.subheader("Decide again" if found.decision else "Your decision", anchor="decide")
+    st.subheader("Decide again" if stored.decision else "Your decision", anchor="decide")
 
 
-def _show_form(shown: ShownRun, found: StoredVerdict) -> None:
-    word = found.verdict.word
+def _show_form(shown: ShownRun, stored: StoredVerdict) -> None:
+    word = stored.verdict.word
     if word in CAUTION:
         st.caption(CAUTION[word])
-    this = f"{shown.run.run_id} {found.verdict.variant}"
+    this = f"{shown.run.run_id} {stored.verdict.variant}"
     state = st.session_state
-    if state.get("deciding") != this:  # another verdict, or this one is decided: another reason
+    if state.get("deciding") != this:  # a new verdict, or this one was decided: clear the form
         state.deciding, state.decide_reason, state.click, state.refused = this, "", None, ""
-    seen = Seen(found.decisions[-1].hash if found.decisions else None, shown.seal)
+    seen = Seen(stored.decisions[-1].hash if stored.decisions else None, shown.seal)
     closed = shown.checking or state.click is not None
     with st.form(f"decide {this}", border=False, enter_to_submit=False):
         st.text_input("Name", value=state.get("reviewer", ""), key="decide_name", max_chars=200)
@@ -82,7 +82,7 @@ def _show_form(shown: ShownRun, found: StoredVerdict) -> None:
                 width="stretch",
                 disabled=closed or (word == "invalid" and action == "approve"),
                 on_click=_keep_click,
-                args=(action, found.sha256, seen),
+                args=(action, stored.sha256, seen),
             )
 
 

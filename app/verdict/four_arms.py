@@ -1,4 +1,4 @@
-"""Of a four-arm run: which arm to serve, and how far each came."""
+"""Show the choice of a four-arm run, and each arm's steps."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from qualgate.store.queries import RunSummary
 
 
 def show_four_arms(run: RunSummary) -> None:
-    """Of a four-arm run, on the page of each of its arms: which one to serve and how far each came."""
-    answer = next((one.verdict.four_arm for one in run.verdicts if one.verdict.four_arm is not None), None)
+    """Show, on the page of each arm of a four-arm run, which arm to serve and each arm's steps."""
+    answer = next((stored.verdict.four_arm for stored in run.verdicts if stored.verdict.four_arm is not None), None)
     if answer is None:
         return
     st.subheader("Which arm to serve", anchor="arms")
@@ -22,15 +22,16 @@ def show_four_arms(run: RunSummary) -> None:
     )
     rows = []
     for arm, steps in step_rows(answer):
-        taken = (steps.get(name) for name in STEPS)
-        cells = (f'{chip(one.status)}<div class="qg-quiet">{escape(one.reason)}</div>' if one else "–" for one in taken)
+        taken = map(steps.get, STEPS)
+        cells = (f'{chip(s.status)}<div class="qg-quiet">{escape(s.reason)}</div>' if s else "–" for s in taken)
         rows.append((escape(arm), *cells))
     if rows:
         st.html(table(["arm", *STEPS.values()], rows))
-    found = [
-        f'<div class="qg-quiet">interaction · {escape(interaction_text(one))}</div>' for one in answer.interactions
+    interactions = [
+        f'<div class="qg-quiet">interaction · {escape(text)}</div>'
+        for text in map(interaction_text, answer.interactions)
     ]
-    if found:
-        st.html("".join(found))
+    if interactions:
+        st.html("".join(interactions))
     show_services(answer.services)
     st.html(f"<b>Try first: {escape(answer.first)}</b><div class='qg-quiet'>{escape(answer.first_why)}</div>")

@@ -1,4 +1,4 @@
-"""A variant's measurements: its size, each rule with its bounds, and times of serving."""
+"""Show a variant's measurements: its size, each rule with its bounds, and its serving costs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from qualgate.report.arms import SERVICE_HEADS, service_notes, service_row
 from qualgate.store.queries import RunSummary, StoredVerdict, judged_by
 
 
-def show_sizes(run: RunSummary, found: StoredVerdict) -> None:
-    """The weights' size beside the baseline's, and how many cases changed by the rules that decided."""
-    variant, of = found.verdict.variant, judged_by(found.verdict, {item.name for item in run.evalsets})
-    moved = data.flipped_cases(run.run_id, variant, of)
+def show_sizes(run: RunSummary, stored: StoredVerdict) -> None:
+    """Show the weights' size beside the baseline's, and how many cases changed by the deciding rules."""
+    variant, judged = stored.verdict.variant, judged_by(stored.verdict, {item.name for item in run.evalsets})
+    moved = data.flipped_cases(run.run_id, variant, judged)
     baseline, arm = run.arms[0], next(arm for arm in run.arms if arm.name == variant)
     size, full = arm.sizes, baseline.sizes
-    # What ships: the baseline is held in float32 while it runs, whatever its weights' dtype.
+    # The size on disk: in memory the baseline runs in float32, whatever its weights' dtype.
     ratio = full.bytes_on_disk / size.bytes_on_disk if size and full and size.bytes_on_disk else None
     against = (
         None
@@ -33,26 +33,26 @@ def show_sizes(run: RunSummary, found: StoredVerdict) -> None:
         else f"{1 / ratio:.1f}× larger"
     )
     cells = st.container(horizontal=True)
-    by = ", ".join(metric if evalset is None else f"{metric} of {escape(evalset)}" for metric, evalset in of)
+    by = ", ".join(metric if evalset is None else f"{metric} of {escape(evalset)}" for metric, evalset in judged)
     help = f"cases, each once, by {by or 'any score'}: the broken rules, or the critical ones where none is"
     on_disk = size_text(size.bytes_on_disk) if size else "–"
     cells.metric("Weights on disk", on_disk, against, delta_color="off", delta_arrow="off", width=160)
-    held = "in memory; what is not quantized is held in float32 while it runs"
-    cells.metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=held, width=160)
+    memory_note = "in memory; what is not quantized is held in float32 while it runs"
+    cells.metric("Bits a weight", f"{size.effective_bits:.2f}" if size else "–", help=memory_note, width=160)
     cells.metric("Right → wrong", moved["lost"], help=help, width=160)
     cells.metric("Wrong → right", moved["gained"], help=help, width=160)
 
 
-def show_rules(found: StoredVerdict) -> None:
-    """Each rule's bounds beside what it allows, in a picture and in a table."""
-    comparisons = found.verdict.comparisons
+def show_rules(stored: StoredVerdict) -> None:
+    """Show each rule's bounds beside its limit, as a picture and as a table."""
+    comparisons = stored.verdict.comparisons
     if not comparisons:
         return
     st.subheader("Rules", anchor="rules")
-    for heading, picture in plots.margins(comparisons, found.policy):
+    for heading, picture in plots.margins(comparisons, stored.policy):
         st.caption(heading)
         charts.show(picture, "the table below in a picture")
-    level = f"{100 * (1 - found.policy.alpha):.0f}"
+    level = f"{100 * (1 - stored.policy.alpha):.0f}"
     st.html(
         table(
             [
@@ -69,28 +69,29 @@ def show_rules(found: StoredVerdict) -> None:
             ],
             [
                 (
-                    chip(one.status),
-                    escape(one.rule),
-                    escape(one.slice),
-                    escape(one.tier),
-                    f"{one.n:,}",
-                    value_text(one.metric, one.baseline),
-                    value_text(one.metric, one.variant),
-                    difference_text(one),
-                    bounds_text(one),
-                    flips_text(one),
+                    chip(comparison.status),
+                    escape(comparison.rule),
+                    escape(comparison.slice),
+                    escape(comparison.tier),
+                    f"{comparison.n:,}",
+                    value_text(comparison.metric, comparison.baseline),
+                    value_text(comparison.metric, comparison.variant),
+                    difference_text(comparison),
+                    bounds_text(comparison),
+                    flips_text(comparison),
                 )
-                for one in comparisons
+                for comparison in comparisons
             ],
             numbers=range(4, 10),
         )
     )
     st.caption("Differences of rates are in points. Each bound is one-sided at the level shown.")
-    show_services(found.verdict.services)
+    show_services(stored.verdict.services)
 
 
 def show_services(services: Sequence[ArmService]) -> None:
-    """What serving each arm took and gave, where that was measured."""
+    """Show each arm's serving costs and accepted answers, if measured."""
     if services:
-        st.html(table(SERVICE_HEADS, [[escape(cell) for cell in service_row(one)] for one in services], numbers=(1, 3)))
+        rows = [[escape(cell) for cell in row] for row in map(service_row, services)]
+        st.html(table(SERVICE_HEADS, rows, numbers=(1, 3)))
         st.html("".join(f'<div class="qg-quiet">{escape(line)}</div>' for line in service_notes(services)))

@@ -1,4 +1,4 @@
-"""The setting of a verdict: drift along the answers, the arms and their identities, the gate file."""
+"""Show a verdict's setting: drift along the answers, the arms and their identities, the gate file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from qualgate.report import plots, served
 from qualgate.store.queries import RunSummary, StoredVerdict
 
 
-def show_setting(run: RunSummary, found: StoredVerdict) -> None:
-    """All three, the last two to be opened. Of invalid evidence no drift is drawn."""
-    if found.verdict.word != "invalid":
-        _drift(run, found.verdict.variant)
+def show_setting(run: RunSummary, stored: StoredVerdict) -> None:
+    """Show drift, and, folded, arms and gate file. Drift of invalid evidence is not drawn."""
+    if stored.verdict.word != "invalid":
+        _drift(run, stored.verdict.variant)
     for scoring in run.scorings:
         st.html(f"<p>Scoring {scoring.number}, {escape(scoring.text)}</p>")
     with st.expander("Arms and identities"):
         _arms(run)
     with st.expander("Gate file"):
-        _gate_file(run, found)
+        _gate_file(run, stored)
 
 
 def _drift(run: RunSummary, variant: str) -> None:
@@ -73,15 +73,14 @@ def _arms(run: RunSummary) -> None:
 
 
 def _served(run: RunSummary) -> None:
-    """What is known of the arms that are served, side by side, and what their drafts came to."""
     names, known = served.side_by_side(run.arms)
     if known:
         rows = [
             (
-                f"{'≠ ' if one.differs else ''}{escape(one.what)}",
-                *(f"<ins>{escape(cell)}</ins>" if one.differs else escape(cell) for cell in one.cells),
+                f"{'≠ ' if setting.differs else ''}{escape(setting.what)}",
+                *(f"<ins>{escape(cell)}</ins>" if setting.differs else escape(cell) for cell in setting.cells),
             )
-            for one in known
+            for setting in known
         ]
         st.markdown("**Served side by side** (≠ is not the same of all)")
         st.html(table(["", *map(escape, names)], rows))
@@ -89,12 +88,12 @@ def _served(run: RunSummary) -> None:
         st.caption(visible(line))
 
 
-def _gate_file(run: RunSummary, found: StoredVerdict) -> None:
-    if found.policy != run.policy:
+def _gate_file(run: RunSummary, stored: StoredVerdict) -> None:
+    if stored.policy != run.policy:
         st.markdown("**This verdict was made by another policy than that of the run's gate file.** Its rules:")
-        tiers = [f"{rule.id} · {rule.tier}" for rule in found.policy.rules]
-        rules = "\n".join([*tiers, f"alpha {found.policy.alpha:g} · review {found.policy.review}"])
+        tiers = [f"{rule.id} · {rule.tier}" for rule in stored.policy.rules]
+        rules = "\n".join([*tiers, f"alpha {stored.policy.alpha:g} · review {stored.policy.review}"])
         st.code(visible(rules), language=None, wrap_lines=True)
         st.caption("The run's gate file:")
     st.code(visible(run.gate_file), language=None, wrap_lines=True)
-    st.caption(f"verdict {found.sha256[:16]}… of {when(found.created_at)} · policy {found.policy_sha256[:16]}…")
+    st.caption(f"verdict {stored.sha256[:16]}… of {when(stored.created_at)} · policy {stored.policy_sha256[:16]}…")

@@ -1,4 +1,4 @@
-"""Of an arm that our own engine drafted for: what came of its drafts, and how to serve it."""
+"""Show the drafts' acceptance for an arm with speculation in our own engine, and how to serve it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from qualgate.report import plots, speculation
 
 
 def show_speculation(verdict: Verdict) -> None:
-    """The same as in a report: numbers, levels, places and tasks, then flags to copy. Nothing of invalid evidence."""
-    found = verdict.speculated
-    if found is None or verdict.word == "invalid":
+    """Show what a report does: numbers, levels, positions and tasks, then flags to copy. Skips invalid evidence."""
+    speculated = verdict.speculated
+    if speculated is None or verdict.word == "invalid":
         return
     st.subheader("Speculation", anchor="speculation")
-    st.html(f'<div class="qg-reason">{escape(speculation.headline(found))}</div>')
-    for line in found.alerts:
+    st.html(f'<div class="qg-reason">{escape(speculation.headline(speculated))}</div>')
+    for line in speculated.alerts:
         st.warning(label(line), icon=":material/warning:")
-    st.html(table(["", ""], [(escape(term), escape(value)) for term, value in speculation.terms(found)]))
-    rows = [[escape(cell) for cell in row] for row in speculation.level_rows(found)]
+    st.html(table(["", ""], [(escape(term), escape(value)) for term, value in speculation.terms(speculated)]))
+    rows = [[escape(cell) for cell in row] for row in speculation.level_rows(speculated)]
     st.html(table(speculation.LEVEL_HEADS, rows, numbers=range(2, 10)))
-    for level in found.levels:
-        _level(level, named=len(found.levels) > 1)
-    _advice(found)
+    for level in speculated.levels:
+        _level(level, named=len(speculated.levels) > 1)
+    _advice(speculated)
 
 
 def _level(level: DraftLevel, *, named: bool) -> None:
@@ -42,11 +42,11 @@ def _level(level: DraftLevel, *, named: bool) -> None:
         st.html(table(speculation.TASK_HEADS, tasks, numbers=(1, 2)))
 
 
-def _advice(found: Speculated) -> None:
-    said = speculation.advice(found)
-    st.html(f"<b>How to serve it</b><div>{escape(said.said)}</div>")
-    pasted = [("the draft's folder", said.made_by)] if said.made_by else []
-    for what, flags in [*pasted, *((speculation.peer_text(peer), peer.flags) for peer in said.peers)]:
+def _advice(speculated: Speculated) -> None:
+    advice = speculation.advice(speculated)
+    st.html(f"<b>How to serve it</b><div>{escape(advice.sentence)}</div>")
+    pasted = [("the draft's folder", advice.made_by)] if advice.made_by else []
+    for what, flags in [*pasted, *((speculation.peer_text(peer), peer.flags) for peer in advice.peers)]:
         st.html(f'<div class="qg-quiet">{escape(what)}</div>')
         if flags:
             st.code(visible(flags), language=None, wrap_lines=True)

@@ -23,7 +23,7 @@ if not made:
 else:
     st.success(f"The chain is whole. Its head: {made[0].hash[:16]}…", icon=":material/link:")
     words, pruned = data.verdict_words(made), data.pruned_runs(made)
-    against = sum(overrules(one.action, words.get(one.verdict_sha256)) for one in made)
+    against = sum(overrules(decision.action, words.get(decision.verdict_sha256)) for decision in made)
     if against:
         st.warning(
             f"{against} of these {len(made)} overrule{'s' if against == 1 else ''} the gate.", icon=":material/gavel:"
@@ -33,16 +33,16 @@ else:
             ["when", "decision", "the gate said", "variant", "by", "reason", "run", "hash"],
             [
                 (
-                    when(one.created_at),
-                    chip(one.action),
-                    _said(one.action, words.get(one.verdict_sha256)),
-                    escape(one.variant),
-                    escape(one.name),
-                    escape(one.reason),
-                    escape(f"{one.run_id} {pruned.get(one.run_id, '')}".strip()),
-                    f"<code>{escape(one.hash[:12])}</code>",
+                    when(decision.created_at),
+                    chip(decision.action),
+                    _said(decision.action, words.get(decision.verdict_sha256)),
+                    escape(decision.variant),
+                    escape(decision.name),
+                    escape(decision.reason),
+                    escape(f"{decision.run_id} {pruned.get(decision.run_id, '')}".strip()),
+                    f"<code>{escape(decision.hash[:12])}</code>",
                 )
-                for one in made
+                for decision in made
             ],
         )
     )

@@ -1,10 +1,10 @@
-"""Loads: what `load.rules` said of servers that many users asked at once, and one load by its numbers."""
+"""Loads: results of `load.rules` for servers with many concurrent users, and one load in numbers."""
 
 from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import charts, data
-from qualgate_app.address import asked, keep
+from qualgate_app.address import keep, parameter
 from qualgate_app.paging import link_loads, page_of, turn
 from qualgate_app.text import chip, escape, table, when
 
@@ -19,10 +19,10 @@ PAGE = 20
 
 
 def show_list(gate: str) -> None:
-    """All loads, or those of a gate file's name, the newest first."""
+    """Show all loads, or those of a gate file's name, the newest first."""
     st.header("Loads")
     name = f"loads {gate}" if gate else "loads"
-    found, page, total = data.loads(PAGE, page_of(name), gate or None)
+    loads, page, total = data.loads(PAGE, page_of(name), gate or None)
     if gate:
         st.html(f'<div class="qg-long">{counted(total, "load")} of <b>{escape(gate)}</b></div>')
         link_loads("All loads")
@@ -33,37 +33,37 @@ def show_list(gate: str) -> None:
             icon=":material/info:",
         )
         st.code("qualgate load gate.yaml", language=None)
-    for one in found:
-        show_line(one)
+    for load in loads:
+        show_line(load)
     turn(name, page, total, PAGE)
 
 
-def show_line(one: StoredLoad) -> None:
-    """How it ended, and each variant's word with why."""
+def show_line(load: StoredLoad) -> None:
+    """Show a load's result, and each variant's verdict with its causes."""
     about = " · ".join(
-        (when(one.created_at), load_tables.levels_line(one.body), counted(one.body["load"]["rounds"], "round"))
+        (when(load.created_at), load_tables.levels_line(load.body), counted(load.body["load"]["rounds"], "round"))
     )
     variants = "".join(
         f'<li><div class="qg-long">{chip(verdict["verdict"])} &nbsp;<b>{escape(verdict["variant"])}</b> '
         f'<span class="qg-quiet">{escape(load_tables.causes_line(verdict))}</span></div></li>'
-        for verdict in one.body["verdicts"]
+        for verdict in load.body["verdicts"]
     )
     with st.container(border=True), st.container(horizontal=True, vertical_alignment="center"):
         st.html(
-            f'<div class="qg-long">{chip(word(one.exit))} &nbsp;<b>{escape(one.gate_name)}</b> '
+            f'<div class="qg-long">{chip(word(load.exit))} &nbsp;<b>{escape(load.gate_name)}</b> '
             f'<span class="qg-quiet">{escape(about)}</span></div><ul class="qg-reasons">{variants}</ul>',
             width="stretch",
         )
-        link_loads("Open", load=one.load_id)
+        link_loads("Open", load=load.load_id)
 
 
-def show_one(one: StoredLoad) -> None:
-    """What each rule said, and what it rests on."""
-    body = one.body
+def show_one(load: StoredLoad) -> None:
+    """Show one load: each rule's result, and the measurements behind it."""
+    body = load.body
     link_loads("All loads")
     st.html(
-        f'<div class="qg-title">{escape(one.gate_name)} {chip(word(one.exit))}</div>'
-        f'<div class="qg-quiet">{when(one.created_at)} · {escape(one.load_id)} · '
+        f'<div class="qg-title">{escape(load.gate_name)} {chip(word(load.exit))}</div>'
+        f'<div class="qg-quiet">{when(load.created_at)} · {escape(load.load_id)} · '
         f"{escape(load_tables.measured_line(body))}</div>"
     )
     st.caption("How servers bear many users. It says nothing of what they answer, so it approves no run.")
@@ -79,14 +79,14 @@ def show_one(one: StoredLoad) -> None:
         st.caption(load_tables.BY_ROUND)
     st.html("".join(f'<div class="qg-quiet">{escape(note)}</div>' for note in body["notes"]))
     with st.expander("Servers"):
-        st.html(table(("arm", "declared"), [[escape(arm), escape(told)] for arm, told in body["declared"].items()]))
+        st.html(table(("arm", "declared"), [list(map(escape, cells)) for cells in body["declared"].items()]))
     with st.expander("Gate file"):
-        st.code(visible(one.gate_file), language=None, wrap_lines=True)
-        st.caption(f"rules, limits and levels {one.policy_sha256[:16]}…")
+        st.code(visible(load.gate_file), language=None, wrap_lines=True)
+        st.caption(f"rules, limits and levels {load.policy_sha256[:16]}…")
 
 
 def show_verdict(verdict: Body) -> None:
-    """One variant's word and its rules."""
+    """Show one variant's verdict and its rules."""
     st.html(
         f'<div class="qg-name" role="heading" aria-level="4"><b>{escape(verdict["variant"])}</b> '
         f"&nbsp;{chip(verdict['verdict'])}&nbsp; under load</div>"
@@ -94,20 +94,20 @@ def show_verdict(verdict: Body) -> None:
     show_table(load_tables.rules_table(verdict))
 
 
-def show_table(found: Table) -> None:
-    """Its cells as text; the word of a verdict as a label."""
+def show_table(content: Table) -> None:
+    """Show a table with escaped cells, and verdict words as labels."""
 
-    def cell(head: str, said: str) -> str:
+    def cell(head: str, text: str) -> str:
         if head == "verdict":
-            return chip(said)
+            return chip(text)
         form = {"rule": "qg-whole", "why": "qg-wide"}.get(head)
-        return f'<span class="{form}">{escape(said)}</span>' if form else escape(said)
+        return f'<span class="{form}">{escape(text)}</span>' if form else escape(text)
 
-    rows = ([cell(head, said) for head, said in zip(found.heads, row, strict=True)] for row in found.rows)
-    st.html(table([escape(head) for head in found.heads], rows, numbers=found.numbers))
+    rows = ([cell(head, text) for head, text in zip(content.heads, row, strict=True)] for row in content.rows)
+    st.html(table([escape(head) for head in content.heads], rows, numbers=content.numbers))
 
 
-wanted, of = asked("load"), asked("gate")
+wanted, of = parameter("load"), parameter("gate")
 keep(load=wanted, gate=of)
 if wanted:
     show_one(data.load(wanted))

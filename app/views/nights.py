@@ -1,10 +1,10 @@
-"""Nights: how each gate file and model ended night by night, what fell since the approved run, and who was not told."""
+"""Nights: results of each gate file and model night by night, falls since the approved run, undelivered digests."""
 
 from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import charts, data
-from qualgate_app.address import asked, keep
+from qualgate_app.address import keep, parameter
 from qualgate_app.paging import link_nights
 from qualgate_app.text import chip, escape, table, when
 
@@ -18,46 +18,46 @@ FLAKY_SHOWN = 20
 
 
 def strip(line: NightLine) -> str:
-    """Nights as signs, the newest last; each says its word to a pointer."""
+    """Render nights as signs with tooltips, the newest last."""
     signs = (f'<span title="{escape(word(code))}">{MARKS.get(code, "!")}</span>' for code in line.exits)
     return f'<span class="qg-quiet" style="letter-spacing:.2em">{"".join(signs)}</span>'
 
 
 def show_line(line: NightLine) -> None:
-    """Its newest night and those before."""
+    """Show a gate file's newest night and those before."""
     night = line.newest
     with st.container(border=True), st.container(horizontal=True, vertical_alignment="center"):
-        said = f" · {escape(night.said)}" if night.said else ""
+        note = f" · {escape(night.said)}" if night.said else ""
         again = ", its verdict repeated" if night.repeated else ""
         st.html(
             f'<div class="qg-long">{chip(word(night.exit))} &nbsp;<b>{escape(night.name)}</b> {strip(line)} '
-            f'<span class="qg-quiet">{escape(night.nightly)} · {when(night.finished_at)}{again}{said}</span></div>',
+            f'<span class="qg-quiet">{escape(night.nightly)} · {when(night.finished_at)}{again}{note}</span></div>',
             width="stretch",
         )
         if line.shown_run is not None:
             link_nights(line.shown_run)
 
 
-def show_trend(one: ShownTrend) -> None:
-    """Its picture, and what it says in words."""
-    state = "fallen" if one.falls else "no fall"
-    means = f"{100 * one.first:.1f} → {100 * one.last:.1f} %"
-    st.html(f"<b>{escape(one.arm)}</b> {escape(one.metric)} · {means} · <b>{state}</b>")
-    for line in one.falls:
+def show_trend(trend: ShownTrend) -> None:
+    """Show a metric's trend as text and as a picture."""
+    state = "fallen" if trend.falls else "no fall"
+    means = f"{100 * trend.first:.1f} → {100 * trend.last:.1f} %"
+    st.html(f"<b>{escape(trend.arm)}</b> {escape(trend.metric)} · {means} · <b>{state}</b>")
+    for line in trend.falls:
         st.html(f'<span class="qg-fell">{escape(line)}</span>')
-    if one.picture is not None:
-        charts.show(one.picture, f"{one.arm} {one.metric}, night by night")
-    st.html(f'<span class="qg-quiet">{escape(one.against)}</span>')
+    if trend.picture is not None:
+        charts.show(trend.picture, f"{trend.arm} {trend.metric}, night by night")
+    st.html(f'<span class="qg-quiet">{escape(trend.against)}</span>')
 
 
-def show_flaky(found: ShownNights) -> None:
-    """Cases whose answers changed though nothing else did."""
-    if not found.flaky:
+def show_flaky(nights: ShownNights) -> None:
+    """Show cases whose answers changed though nothing else did."""
+    if not nights.flaky:
         return
-    st.subheader(f"{counted(len(found.flaky), 'flaky case')}: answers changed though nothing else did")
-    st.html("".join(f"<div>{escape(line)}</div>" for line, _ in found.flaky[:FLAKY_SHOWN]))
+    st.subheader(f"{counted(len(nights.flaky), 'flaky case')}: answers changed though nothing else did")
+    st.html("".join(f"<div>{escape(line)}</div>" for line, _ in nights.flaky[:FLAKY_SHOWN]))
     st.caption("They count in every verdict. Under `gate.quarantine` a person names those that should not:")
-    st.code("\n".join(f"- {line}" for _, line in found.flaky[:FLAKY_SHOWN]), language=None, wrap_lines=True)
+    st.code("\n".join(f"- {line}" for _, line in nights.flaky[:FLAKY_SHOWN]), language=None, wrap_lines=True)
 
 
 st.header("Nights")
@@ -69,11 +69,11 @@ for each in lines:
     show_line(each)
 if waiting:
     st.subheader(f"{counted(len(waiting), 'digest')} not delivered")
-    rows = ([escape(one.nightly), escape(one.target), when(one.created_at), str(one.attempts), escape(one.error)]
-            for one in waiting)  # fmt: skip
+    rows = ([escape(d.nightly), escape(d.target), when(d.created_at), str(d.attempts), escape(d.error)]
+            for d in waiting)  # fmt: skip
     st.html(table(("nightly file", "to", "written", "attempts", "why not"), rows, numbers=(3,)))
-keep(run=asked("run"))
-run = asked("run") or next((line.shown_run for line in reversed(lines) if line.shown_run is not None), None)
+keep(run=parameter("run"))
+run = parameter("run") or next((line.shown_run for line in reversed(lines) if line.shown_run is not None), None)
 if run is not None:
     st.subheader("The trend")
     st.html(f'<span class="qg-quiet">of the run {escape(run)}. {NIGHTS_CAPTION}.</span>')

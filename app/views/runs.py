@@ -1,4 +1,4 @@
-"""Every run by date, with what became of its variants."""
+"""Every run by date, with the verdicts on its variants."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ lines, page, total = data.list_runs(PAGE, page_of("runs"))
 
 
 def state(line: RunLine) -> str:
-    """What became of a run; a trial says that it is one."""
+    """Return a run's status, and whether it is a trial."""
     return ("a trial, which decides nothing · " if line.trial else "") + STATES.get(line.status, "")
 
 
 def progress(line: RunLine) -> str:
-    """How far a run is."""
+    """Return how many of a run's answers are done."""
     errors = f", {line.errors} could not be run" if line.errors else ""
     settled = f", {line.settled:,} not asked because a verdict was settled" if line.settled else ""
     pruned = f" · {line.pruned}" if line.pruned else ""

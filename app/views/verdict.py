@@ -1,10 +1,10 @@
-"""One variant: may it ship, why, what changed, how sure, and the form that records what a person decides."""
+"""One variant: its verdict and reasons, what changed, how surely, and the form for a person's decision."""
 
 from __future__ import annotations
 
 import streamlit as st
 from qualgate_app import data
-from qualgate_app.address import asked, keep
+from qualgate_app.address import keep, parameter
 from qualgate_app.paging import link_loads
 from qualgate_app.text import chip, escape, label, when
 from qualgate_app.verdict.cases import cases_query, show_cases, show_flips
@@ -30,43 +30,43 @@ MEANING = {
 
 
 def show() -> None:
-    """The page, for the run and variant that its address names, else for the newest run's first."""
-    keep(run=asked("run"), variant=asked("variant"))
-    shown = data.run_summary(asked("run") or data.latest_run())
+    """Show the page for the run and variant in the address, by default the newest run's first variant."""
+    keep(run=parameter("run"), variant=parameter("variant"))
+    shown = data.run_summary(parameter("run") or data.latest_run())
     run = shown.run
     names = [arm.name for arm in run.arms[1:] if "@" not in arm.name]
-    variant = asked("variant") or names[0]
+    variant = parameter("variant") or names[0]
     if variant not in names:
         raise UsageError(f"run {run.run_id} has no variant {variant!r}. It has: {', '.join(names)}.")
     _switch(run, names, variant)
-    found = run.verdict(variant)
-    if found is None:
+    stored = run.verdict(variant)
+    if stored is None:
         st.html(f'<div class="qg-title">{escape(variant)} {chip(None)}</div>')
         _progress(run)
         return
-    _header(run, found)
+    _header(run, stored)
     if shown.checking:
         _await_check(run.run_id)
     evidence, decision = st.columns([7, 3], gap="large")
     with evidence:
-        _evidence(run, found)
+        _evidence(run, stored)
     with decision:
-        show_decision(shown, found)
+        show_decision(shown, stored)
 
 
-def _evidence(run: RunSummary, found: StoredVerdict) -> None:
-    variant = found.verdict.variant
-    _why(run, found.verdict)
-    show_sizes(run, found)
-    if found.verdict.word != "invalid":  # its evidence is nothing to draw
+def _evidence(run: RunSummary, stored: StoredVerdict) -> None:
+    variant = stored.verdict.variant
+    _why(run, stored.verdict)
+    show_sizes(run, stored)
+    if stored.verdict.word != "invalid":  # damaged evidence is not drawn
         counts = data.flip_counts(run.run_id, variant)
         show_cases(run, variant, counts)
         show_flips(counts)
     show_four_arms(run)
-    show_rules(found)
-    show_weights_and_cache(found.verdict)
-    show_speculation(found.verdict)
-    show_setting(run, found)
+    show_rules(stored)
+    show_weights_and_cache(stored.verdict)
+    show_speculation(stored.verdict)
+    show_setting(run, stored)
 
 
 @st.fragment(run_every=1)
@@ -74,14 +74,14 @@ def _await_check(run_id: str) -> None:
     try:
         checking = data.run_summary(run_id).checking
     except QualgateError:
-        checking = False  # the whole page says why
+        checking = False  # redraw the page, which shows the error
     if not checking:
         st.rerun()
     st.caption("The stored evidence is being checked. You can decide as soon as it is.")
 
 
 def _switch(run: RunSummary, names: list[str], variant: str) -> None:
-    """The run's other variants, and what its gate file's servers bore, one click away."""
+    """Link to the run's other variants, and to the loads of its gate file."""
     with st.container(horizontal=True):
         for name in names:
             st.page_link(
@@ -90,8 +90,8 @@ def _switch(run: RunSummary, names: list[str], variant: str) -> None:
                 icon=":material/radio_button_checked:" if name == variant else ":material/radio_button_unchecked:",
                 query_params={"run": run.run_id, "variant": name},
             )
-        if run.gate_name and (kept := data.count_loads(run.gate_name)):
-            link_loads(counted(kept, "load"), gate=run.gate_name)
+        if run.gate_name and (load_count := data.count_loads(run.gate_name)):
+            link_loads(counted(load_count, "load"), gate=run.gate_name)
 
 
 def _progress(run: RunSummary) -> None:
@@ -103,10 +103,10 @@ def _progress(run: RunSummary) -> None:
     )
 
 
-def _header(run: RunSummary, found: StoredVerdict) -> None:
+def _header(run: RunSummary, stored: StoredVerdict) -> None:
     sets = ", ".join(f"{item.name} {item.version} ({item.size})" for item in run.evalsets)
     st.html(
-        f'<div class="qg-title">{escape(found.verdict.variant)} {chip(found.verdict.word)}</div>'
+        f'<div class="qg-title">{escape(stored.verdict.variant)} {chip(stored.verdict.word)}</div>'
         f'<div class="qg-quiet">{when(run.created_at)} · run {escape(run.run_id)} · {escape(sets)}</div>'
         '<a class="qg-phone" href="#decide">To your decision</a>'
     )
@@ -115,7 +115,7 @@ def _header(run: RunSummary, found: StoredVerdict) -> None:
 def _why(run: RunSummary, verdict: Verdict) -> None:
     sets = {item.name for item in run.evalsets}
     for place, reason in enumerate(verdict.reasons or ("no reason was recorded",)):
-        measured = next((one for one in verdict.comparisons if _is_about(reason, one)), None)
+        measured = next((comparison for comparison in verdict.comparisons if _is_about(reason, comparison)), None)
         with st.container(horizontal=True, wrap=False, vertical_alignment="center"):
             st.html(f'<div class="{"qg-long" if place else "qg-reason"}">{escape(reason)}</div>', width="stretch")
             if measured is not None:
@@ -125,10 +125,10 @@ def _why(run: RunSummary, verdict: Verdict) -> None:
             st.caption(MEANING.get(verdict.word, ""))
 
 
-def _is_about(reason: str, one: Comparison) -> bool:
-    """Whether the table of cases has something to show of it: cases that flipped, or drift."""
-    shown = one.lost is not None or one.metric.startswith("drift.")
-    return shown and reason.startswith(f"{one.metric} [{one.slice}]")
+def _is_about(reason: str, comparison: Comparison) -> bool:
+    """Whether a reason is about this comparison and the table of cases can show it: flips, or drift."""
+    shown = comparison.lost is not None or comparison.metric.startswith("drift.")
+    return shown and reason.startswith(f"{comparison.metric} [{comparison.slice}]")
 
 
 show()

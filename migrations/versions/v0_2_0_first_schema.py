@@ -296,5 +296,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Raises NotImplementedError: a store is copied before it is upgraded, never taken back."""
+    """Raise NotImplementedError: a store is copied before an upgrade, and never downgraded."""
     raise NotImplementedError("going back would lose every run; delete the store's file if that is what you want")

@@ -37,7 +37,7 @@ from qualgate.cli.stderr import tell
 from qualgate.cli.stdout import encode_anything, say
 from qualgate.errors import Exit, QualgateError
 
-# typer carries its own copy of click, or uses click itself: its parser's errors are known by their common base.
+# typer bundles a copy of click or uses click itself, so the parser's errors are found by their common base.
 _PARSER_ERROR = cast(
     "type[Exception]", next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 )
@@ -68,14 +68,14 @@ app = typer.Typer(
 
 
 class Log(StrEnum):
-    """How a command tells what is no answer."""
+    """Format of messages on stderr."""
 
     TEXT = "text"
     JSON = "json"
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from qualgate.identity import own_version
 
         say(f"qualgate {own_version()}")
@@ -91,7 +91,7 @@ def _options(
         Log, typer.Option("--log", envvar="QUALGATE_LOG", help="how stderr is told: for people, or JSON lines")
     ] = Log.TEXT,
 ) -> None:
-    os.environ["QUALGATE_LOG"] = log.value  # for processes that it starts, too
+    os.environ["QUALGATE_LOG"] = log.value  # child processes read it too
 
 
 for command in (
@@ -134,7 +134,7 @@ for group in (app, config.config_app, evalsets.evalset_app, drafting.draft_app, 
 
 
 def main() -> None:
-    """Entry point: every outcome leaves through the contract's exit codes, and no error shows a traceback."""
+    """Run the command line: every outcome ends with one of the documented exit codes, without a traceback."""
     encode_anything()
     try:
         code = app(standalone_mode=False)
@@ -157,7 +157,7 @@ def main() -> None:
         code = Exit.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's own flush is quiet
-        code = Exit.INFRASTRUCTURE  # the reader left before the verdict was out: never a pass
+        code = Exit.INFRASTRUCTURE  # the reader closed stdout before the verdict was printed: never a pass
     except OSError as error:
         tell(f"qualgate: {error.strerror or error}: {error.filename or 'while writing'}", level="error")
         code = Exit.INFRASTRUCTURE

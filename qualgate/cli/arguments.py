@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and the store and the run that they name."""
+"""Arguments shared by several commands, and the store and run that they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WarnOnlyOption = Annotated[
 
 
 def store_url(from_gate_file: str | None, option: str | None) -> str:
-    """Of the gate file or of --store, not of both; `qualgate.db` here where neither says."""
+    """Return the store's URL from the gate file or --store, not both; by default `qualgate.db` in this folder."""
     if from_gate_file is not None and option is not None:
         raise UsageError("give either a gate file or --store, not both.")
     from qualgate.store.address import DEFAULT, placed
@@ -32,14 +32,14 @@ def store_url(from_gate_file: str | None, option: str | None) -> str:
 
 
 def store_url_of(gate_file: Path | None, option: str | None) -> str:
-    """The same, of a gate file that is not read yet."""
+    """Return the store's URL as `store_url` does, from a gate file that is not yet loaded."""
     from qualgate.config import load_gate_file
 
     return store_url(load_gate_file(gate_file, files=False).store_url if gate_file is not None else None, option)
 
 
 def stored_run(gate_file: Path | None, store: str | None, run_id: str | None) -> tuple[str, str | None]:
-    """The store's URL and the run: with a gate file, the newest run of that file's variants and evalsets."""
+    """Return the store's URL and the run: with a gate file, the newest run of its variants and evalsets."""
     if gate_file is None or run_id is not None:
         return store_url_of(gate_file, store), run_id
     from qualgate.config import load_gate_file
@@ -53,12 +53,12 @@ def stored_run(gate_file: Path | None, store: str | None, run_id: str | None) ->
 
 
 def four_arm_files(given: list[str]) -> dict[str, Path]:
-    """NAME=FILE, several times. UsageError for what is not that, and for a name that comes twice."""
+    """Parse the three NAME=FILE values of --arm. UsageError for another form, number, or a repeated name."""
     arms: dict[str, Path] = {}
-    for one in given:
-        name, equals, path = one.partition("=")
+    for value in given:
+        name, equals, path = value.partition("=")
         if not (name and equals and path) or name in arms:
-            raise UsageError(f"--arm {one}: give each arm once, as NAME=FILE of score rows")
+            raise UsageError(f"--arm {value}: give each arm once, as NAME=FILE of score rows")
         arms[name] = Path(path)
     if len(arms) != 3:
         raise UsageError(f"--arm is given for each of the three arms beside the baseline, found {len(arms)}")
@@ -66,7 +66,7 @@ def four_arm_files(given: list[str]) -> dict[str, Path]:
 
 
 def own_name() -> str:
-    """How this very command can be typed again: a virtual environment's need not be on the PATH."""
+    """Return how to type this command again, since a virtual environment may not be on the PATH."""
     called = sys.argv[0]
     if called.endswith("__main__.py"):
         return f"{os.path.relpath(sys.executable)} -m qualgate"

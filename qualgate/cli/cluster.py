@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: `submit` hands one over, `status`, `wait` and `cancel` ask Ray about it."""
+"""Runs on a Ray cluster: `submit` starts one, `status`, `wait` and `cancel` ask Ray about it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from qualgate.pipeline.cluster.inside import End
     from qualgate.pipeline.cluster.jobs import Cluster, Job
 
-LOOK_SECONDS = 2.0  # between two looks at a job that is waited for
-PATIENCE = 120.0  # s for which a cluster that does not answer is asked again: the run itself goes on
-LAST_LINES = 12  # of a log, where a run ended without a report
+LOOK_SECONDS = 2.0  # between two requests for the state of an awaited job
+PATIENCE = 120.0  # seconds to retry an unresponsive cluster; the run itself goes on
+LAST_LINES = 12  # of the log, shown if a run ended without a report
 ClusterOption = Annotated[
     str, typer.Option("--cluster", metavar="URL", help="the dashboard of the Ray cluster, such as http://HEAD:8265")
 ]
@@ -124,7 +124,7 @@ def wait(
 
 
 def _ended(server: Cluster, job: str, timeout: float | None) -> Job | None:
-    """Return the job once it has ended; None where the timeout comes first. Each change is told on stderr."""
+    """Return the job once it has ended; None if the timeout comes first. Changes of state are printed on stderr."""
     began = answered = time.monotonic()
     before = ""
     while True:

@@ -38,16 +38,16 @@ def compare(
     from qualgate.pipeline.first_look import Address, as_first_look, look_file
     from qualgate.report.render import write_atomically
 
-    one = Address(url=url_a, model=model_a, key=keys[0])
-    other = Address(url=url_b, model=model_b, key=keys[1])
+    address_a = Address(url=url_a, model=model_a, key=keys[0])
+    address_b = Address(url=url_b, model=model_b, key=keys[1])
     gate_file = out / "compare.yaml"
-    write_atomically(gate_file, look_file(one, other, evalset, Path.cwd()))
+    write_atomically(gate_file, look_file(address_a, address_b, evalset, Path.cwd()))
     run_and_show(gate_file, as_first_look(load_gate_file(gate_file), limit), as_json)
 
 
 def _keys(named: list[str], url_a: str, url_b: str) -> tuple[str, str]:
-    """Of each server. UsageError, which repeats none (it may be a key), where one would go to two hosts without the
-    user having said so."""
+    """Return the name of the key's variable for each server. UsageError if one key would go to two hosts without the
+    user's consent; the message repeats no name, which may be a key."""
     if len(named) > 2:
         raise UsageError(f"--api-key-env is given once, or twice: of URL_A, then of URL_B; found {len(named)}")
     if len(named) == 1 and _host(url_a) != _host(url_b):
@@ -62,5 +62,5 @@ def _keys(named: list[str], url_a: str, url_b: str) -> tuple[str, str]:
 def _host(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
-    except ValueError:  # no address; it is refused where it is used
+    except ValueError:  # not a URL; refused later, when it is used
         return None

@@ -25,7 +25,7 @@ def config_check(gate_file: GateFileArgument) -> None:
     """Check a gate file, its models, its evalsets and the files it names, without running anything."""
     from qualgate.config import load_gate_file
 
-    gate = load_gate_file(gate_file)  # before the imports below: a misspelt key is told at once
+    gate = load_gate_file(gate_file)  # before the slow imports below, so a misspelt key is reported at once
     from qualgate.formatting import counted
     from qualgate.intake.feedback import read_feedback
     from qualgate.pipeline.arms import as_run
@@ -61,7 +61,7 @@ def config_metrics(as_json: JsonOption = False) -> None:
     if as_json:
         say(json.dumps([asdict(metric) for metric in METRICS.values()], indent=2))
         return
-    names, kinds = (max(len(getattr(one, part)) for one in METRICS.values()) for part in ("name", "kind"))
+    names, kinds = (max(len(getattr(metric, part)) for metric in METRICS.values()) for part in ("name", "kind"))
     for metric in METRICS.values():
         named = f"{metric.name:<{names}}  {metric.kind:<{kinds}}  {', '.join(metric.bounds):<9}"
         say(fit(f"{named} {metric.meaning} ({metric.unit})"))

@@ -1,4 +1,4 @@
-"""The store's schema, who may do what in it, its copy, and the removal of old answers: `qualgate db`."""
+"""`qualgate db`: the store's schema, roles and copy, and the removal of old answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def db_prune(
 
 
 def _agreed(chosen: Sequence[Amount], store: str) -> bool:
-    """Whether a person at the terminal wants these runs pruned. UsageError where nobody can be asked."""
+    """Ask at the terminal whether to prune these runs. UsageError if stdin is no terminal."""
     for amount in chosen:
         say(f"{amount.run_id}: {_amount_text(amount)}")
     if not sys.stdin.isatty():
@@ -106,8 +106,8 @@ def _agreed(chosen: Sequence[Amount], store: str) -> bool:
 
 
 def _prune(store: Store, chosen: Sequence[Amount]) -> int:
-    """Prune each run, with a line on what went, and return how many were damaged: these are named and stay, as are
-    those that somebody else pruned or changed meanwhile."""
+    """Prune each run and print the removed amounts. Returns the number of damaged runs, which stay, as do runs that
+    somebody else pruned or changed meanwhile; each is named."""
     from qualgate.escaping import visible_line
     from qualgate.store.prune import prune_run
     from qualgate.store.prunings import EvidencePruned
@@ -117,7 +117,7 @@ def _prune(store: Store, chosen: Sequence[Amount]) -> int:
         try:
             removed.append(prune_run(store, amount.run_id))
             say(f"{amount.run_id}: {_amount_text(removed[-1])} removed")
-        except (EvidencePruned, IntegrityError, UsageError) as error:  # of the others: somebody changed it meanwhile
+        except (EvidencePruned, IntegrityError, UsageError) as error:  # unless damaged, changed meanwhile
             damaged += isinstance(error, IntegrityError)
             say(visible_line(str(error)))
     say(f"{len(removed):,} of {len(chosen):,} runs pruned, {sum(amount.nbytes for amount in removed):,} bytes removed")
@@ -131,5 +131,5 @@ def _amount_text(amount: Amount) -> str:
 
 
 def _days_ago(days: float) -> str:
-    """UTC, as the store writes times."""
+    """Return the UTC time so many days ago, in the store's format."""
     return (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Findings about this machine and this installation: what is ready, what is optional and missing, what stops a run."""
+"""Check this machine and installation: what is ready, what is optional and missing, what stops a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADINGS: dict[State, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. gives: what it would give where it is missing; get: the command that gets it."""
+    """The result of one check. gives: the benefit of a missing part; get: the command that installs it."""
 
     what: str
     state: State
@@ -36,11 +36,11 @@ class Finding:
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """Return the findings by state, what stops a run last."""
+    """Return the findings by state, those that stop a run last."""
     lines: list[str] = []
     for state, heading in _HEADINGS.items():
-        if of_state := [one for one in findings if one.state == state]:
-            lines += ["", f"{heading}:", *(line for one in of_state for line in _lines(one))]
+        if of_state := [finding for finding in findings if finding.state == state]:
+            lines += ["", f"{heading}:", *(line for finding in of_state for line in _lines(finding))]
     if not stops_a_run(findings):
         lines += ["", "Nothing stops a run."]
     return "\n".join(lines[1:])
@@ -53,17 +53,17 @@ def _lines(finding: Finding) -> Iterator[str]:
 
 
 def stops_a_run(findings: Iterable[Finding]) -> bool:
-    """Return whether any of them does."""
-    return any(one.state == "stops" for one in findings)
+    """Return whether any finding stops a run."""
+    return any(finding.state == "stops" for finding in findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Something that rests on what an operating system offers. "": served as on Linux."""
+    """A feature that depends on the operating system."""
 
     what: str
-    by: str  # what serves it on Linux
-    macos: str = ""  # what happens there instead
+    by: str  # what provides it on Linux
+    macos: str = ""  # the behaviour there; "": as on Linux
     windows: str = ""
 
 
@@ -108,13 +108,13 @@ def findings() -> tuple[Finding, ...]:
 def _guarded(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
-    except Exception as error:  # a broken installation must be reported, not crash the report
+    except Exception as error:  # a broken installation is reported and must not crash the report
         return Finding(what=check.__name__.strip("_"), state="stops", detail=f"{type(error).__name__}: {error}")
 
 
 def _extra(name: str) -> Finding:
-    if found := installed_version(name):
-        return Finding(what=name, state="ready", detail=f"{EXTRAS[name][0]} {found}")
+    if version := installed_version(name):
+        return Finding(what=name, state="ready", detail=f"{EXTRAS[name][0]} {version}")
     missing = f"{EXTRAS[name][0]} is not installed"
     return Finding(what=name, state="optional", detail=missing, gives=EXTRAS[name][1], get=install_command(name))
 
@@ -132,15 +132,15 @@ def _python() -> Finding:
 
 
 def _platform() -> Finding:
-    """What this system cannot serve. Only Linux is tested; of the others this is read from the code."""
+    """Return what this system does not support. Only Linux is tested; for the others this follows from the code."""
     match sys.platform:
         case "linux":
             return Finding(what="platform", state="ready", detail="Linux, on which everything is tested")
         case "darwin":
-            other = _others([(one.what, one.macos) for one in SERVED])
+            other = _others([(served.what, served.macos) for served in SERVED])
             return Finding(what="platform", state="optional", detail=f"macOS, not tested: {other}")
         case "win32":
-            other = _others([(one.what, one.windows) for one in SERVED if one.windows != _NO_RUN])
+            other = _others([(served.what, served.windows) for served in SERVED if served.windows != _NO_RUN])
             return Finding(what="platform", state="stops", detail=f"Windows: {other}; use WSL 2, which is Linux")
     return Finding(what="platform", state="optional", detail=f"{sys.platform}: not tested. Use Linux")
 
@@ -202,14 +202,14 @@ def _transformers() -> Finding:
 
 
 def sqlite_finding() -> Finding:
-    """Before 3.51.3 a store in WAL mode can rarely be corrupted where two connections write or checkpoint at the same
-    moment: see https://sqlite.org/wal.html, "The WAL-Reset Bug"."""
+    """Check SQLite's version. Before 3.51.3, two connections that write or checkpoint at the same moment can rarely
+    corrupt a store in WAL mode: https://sqlite.org/wal.html, "The WAL-Reset Bug"."""
     from qualgate.store.sqlite import OLDEST
 
-    found = sqlite3.sqlite_version_info
-    if found >= (3, 51, 3):
+    version = sqlite3.sqlite_version_info
+    if version >= (3, 51, 3):
         return Finding(what="sqlite", state="ready", detail=sqlite3.sqlite_version)
-    if found < OLDEST:
+    if version < OLDEST:
         needed = ".".join(map(str, OLDEST))
         return Finding(what="sqlite", state="stops", detail=f"{sqlite3.sqlite_version} ({needed} or newer is needed)")
     return Finding(
@@ -247,8 +247,8 @@ def _evalsets() -> Finding:
 def _sandbox() -> Finding:
     from qualgate.sandbox import probe
 
-    found = probe()
-    if found.tier is not None:
-        return Finding(what="sandbox", state="ready", detail=str(found))
+    sandbox = probe()
+    if sandbox.tier is not None:
+        return Finding(what="sandbox", state="ready", detail=str(sandbox))
     gives = "a place to run programs that models write; only evalsets with code need it"
-    return Finding(what="sandbox", state="optional", detail=str(found), gives=gives, get="apt-get install bubblewrap")
+    return Finding(what="sandbox", state="optional", detail=str(sandbox), gives=gives, get="apt-get install bubblewrap")

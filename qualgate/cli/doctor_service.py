@@ -1,4 +1,4 @@
-"""Faults of a store, its disks and its cluster that would stop a run, each with what to do about it."""
+"""Check a store, its disks and its cluster for faults that would stop a run, each with a remedy."""
 
 from __future__ import annotations
 
@@ -18,64 +18,61 @@ from qualgate.store.address import artifacts_folder, file_of
 from qualgate.store.database import REVISIONS, open_store
 from qualgate.store.health import Health, health
 
-LEAST_FREE = 2**30  # bytes: below that a run of any size may fill the disk
-MOST_NAMED = 3  # of a list, in a line
-MOST_SKEW = 60.0  # s between two clocks, beyond which the dates of runs mislead
+LEAST_FREE = 2**30  # bytes; with less, a run of any size may fill the disk
+MOST_NAMED = 3  # names of a list in one line
+MOST_SKEW = 60.0  # seconds between two clocks; beyond, the dates of runs mislead
 
 
 def service_findings(url: str, gate: GateFile | None) -> tuple[Finding, ...]:
-    """Every check; what rests on the store is left out where that cannot be opened. gate: whose folders, and whose
-    cluster, are looked at too."""
-    found = []
+    """Run every check; those of the store's content need it to open. gate: check its folders and cluster too."""
+    findings = []
     try:
         with open_store(url, create=False) as store:
-            found += _of_store(health(store))
-    except (
-        QualgateError
-    ) as error:  # wrong address, no driver, no rights, another revision, a network's disk: it says so
-        found.append(Finding(what="store", state="stops", detail=str(error)))
+            findings += _of_store(health(store))
+    except QualgateError as error:  # wrong address, no driver, no rights, another revision, a network disk
+        findings.append(Finding(what="store", state="stops", detail=str(error)))
     if file_of(url) is not None:
-        found.append(sqlite_finding())
-    found += (_folder(what, folder) for what, folder in _folders(url, gate))
+        findings.append(sqlite_finding())
+    findings += (_folder(what, folder) for what, folder in _folders(url, gate))
     if gate is not None and gate.ray is not None:
-        found.append(_ray(gate))
-    return tuple(replace(one, detail=visible_line(one.detail)) for one in found)
+        findings.append(_ray(gate))
+    return tuple(replace(finding, detail=visible_line(finding.detail)) for finding in findings)
 
 
-def _of_store(one: Health) -> Iterator[Finding]:
-    at = f"{one.server}, revision {REVISIONS[-1]} as this program's, {size_text(one.nbytes)}"
+def _of_store(store: Health) -> Iterator[Finding]:
+    at = f"{store.server}, revision {REVISIONS[-1]} as this program's, {size_text(store.nbytes)}"
     yield Finding(what="store", state="ready", detail=at)
-    if one.role:
-        yield _role(one)
-    yield _history(one)
-    yield _clock(one)
+    if store.role:
+        yield _role(store)
+    yield _history(store)
+    yield _clock(store)
 
 
-def _role(one: Health) -> Finding:
-    if one.lacking:
+def _role(store: Health) -> Finding:
+    if store.lacking:
         detail = (
-            f"{one.role} cannot make a run: it lacks {_some(one.lacking)}. Ask the store's owner for "
+            f"{store.role} cannot make a run: it lacks {_some(store.lacking)}. Ask the store's owner for "
             "GRANT qualgate_writer (`qualgate db roles` makes it, and grants it new tables after an upgrade)"
         )
         return Finding(what="role", state="stops", detail=detail)
     owner = "; it owns the store, so it could change history: give runs a writer (`qualgate db roles`)"
-    may = f"{one.role} may make runs{owner if one.owns else ''}"
+    may = f"{store.role} may make runs{owner if store.owns else ''}"
     return Finding(what="role", state="ready", detail=may)
 
 
-def _history(one: Health) -> Finding:
-    if not one.unguarded:
+def _history(store: Health) -> Finding:
+    if not store.unguarded:
         return Finding(what="history", state="ready", detail="append-only: the database refuses to change or delete it")
     detail = (
-        f"the database lets {_some(one.unguarded)} change: triggers of the store are gone. Move it into a new store, "
+        f"the database lets {_some(store.unguarded)} change: triggers of the store are gone. Move it into a new store, "
         "which has them and where every seal is compared: qualgate db copy FROM TO"
     )
     return Finding(what="history", state="stops", detail=detail)
 
 
-def _clock(one: Health) -> Finding:
-    off = f"this machine is {_off(one.skew)} the store's clock"
-    if abs(one.skew) > MOST_SKEW:
+def _clock(store: Health) -> Finding:
+    off = f"this machine is {_off(store.skew)} the store's clock"
+    if abs(store.skew) > MOST_SKEW:
         return Finding(what="clock", state="optional", detail=f"{off}: runs are dated wrongly. Set it right")
     return Finding(what="clock", state="ready", detail=off)
 
@@ -92,15 +89,16 @@ def _folders(url: str, gate: GateFile | None) -> Iterator[tuple[str, Path]]:
 
 
 def _folder(what: str, folder: Path) -> Finding:
-    there = next(one for one in (folder, *folder.parents) if one.exists())  # a run makes what is missing
-    free = shutil.disk_usage(there).free
-    if not os.access(there, os.W_OK | os.X_OK):
-        detail = f"{there} cannot be written: give it to the user who runs qualgate"
+    existing = next(path for path in (folder, *folder.parents) if path.exists())  # a run makes what is missing
+    free = shutil.disk_usage(existing).free
+    if not os.access(existing, os.W_OK | os.X_OK):
+        detail = f"{existing} cannot be written: give it to the user who runs qualgate"
         return Finding(what=what, state="stops", detail=detail)
     if free < LEAST_FREE:
-        detail = f"{size_text(free)} free in {there}: a run ends with 13 once it is full. Free some, or move the store"
+        full = "a run ends with 13 once it is full. Free some, or move the store"
+        detail = f"{size_text(free)} free in {existing}: {full}"
         return Finding(what=what, state="stops", detail=detail)
-    return Finding(what=what, state="ready", detail=f"{size_text(free)} free in {there}")
+    return Finding(what=what, state="ready", detail=f"{size_text(free)} free in {existing}")
 
 
 def _ray(gate: GateFile) -> Finding:

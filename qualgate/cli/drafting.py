@@ -1,4 +1,4 @@
-"""`qualgate draft`: what drafts are worth to a model on your prompts."""
+"""`qualgate draft`: measure the gain of drafts for a model on your prompts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from qualgate.errors import UsageError
 
 
 class _Drafts(TyperGroup):
-    """The group, with a line for who asks for `train`."""
+    """The command group, with a message for `train`, which does not exist."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As click does it."""
+        """Resolve a command as click does, but refuse `train` with advice."""
         if args[:1] == ["train"]:
             raise UsageError(
                 "qualgate trains no draft heads. Train an EAGLE-3 head with `speculators`, and name its folder: draft: "
@@ -64,6 +64,6 @@ def draft_compare(
     folder = model if model == "reference" else str(Path(model).absolute())
     write_atomically(out, trial_file(folder, draft or (), evalset, quantize, Path.cwd()))
     with shown_progress("prompts") as progress:
-        tried = list(try_drafts(load_gate_file(out), cases, cache, progress))
-    told = [one.as_json() for one in tried]
-    say(json.dumps(told, indent=2) if as_json else fit("\n".join(trial_lines(tried, str(out)))))
+        trials = list(try_drafts(load_gate_file(out), cases, cache, progress))
+    bodies = [trial.as_json() for trial in trials]
+    say(json.dumps(bodies, indent=2) if as_json else fit("\n".join(trial_lines(trials, str(out)))))

@@ -1,4 +1,4 @@
-"""`qualgate drift`: how far each variant of a stored run is from its baseline."""
+"""`qualgate drift`: show how far each variant of a stored run is from its baseline."""
 
 from __future__ import annotations
 

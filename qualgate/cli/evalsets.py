@@ -1,4 +1,4 @@
-"""`qualgate evalset`: the shipped sets, a check of your own, a calibration set's coverage of them."""
+"""`qualgate evalset`: list the shipped sets, check your own, measure a calibration set's coverage."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def evalset_list(as_json: JsonOption = False) -> None:
     from qualgate import evalsets
     from qualgate.report.screen import fit
 
-    found = [evalsets.load(name, Path.cwd()) for name in evalsets.shipped()]
+    sets = [evalsets.load(name, Path.cwd()) for name in evalsets.shipped()]
     calibration = [evalsets.load_calibration(name, Path.cwd()) for name in evalsets.shipped("calibration")]
     if as_json:
         rows = [
             {"name": s.name, "version": s.version, "cases": len(s.cases), "metrics": s.metrics, "sha256": s.sha256}
-            for s in found
+            for s in sets
         ]
         rows += [
             {"name": s.name, "version": s.version, "cases": len(s.cases), "kind": "calibration", "sha256": s.sha256}
@@ -38,7 +38,7 @@ def evalset_list(as_json: JsonOption = False) -> None:
         ]
         say(json.dumps(rows, indent=2))
         return
-    for item in found:
+    for item in sets:
         say(fit(f"{_head(item)}   {', '.join(item.metrics)}"))
     for item in calibration:
         say(fit(f"{_head(item)}   for quantizers, scores nothing"))
@@ -65,16 +65,16 @@ def evalset_check(ref: Annotated[str, typer.Argument(metavar="NAME.yaml")]) -> N
         tell(str(fault))
     if faults:
         raise UsageError(f"{path}: {counted(len(faults), 'fault')}.")
-    found = evalsets.read(path)
-    if not isinstance(found, CalibrationSet) and (again := evalsets.asked_again([found])):
+    evalset = evalsets.read(path)
+    if not isinstance(evalset, CalibrationSet) and (again := evalsets.asked_again([evalset])):
         few = "; ".join(" = ".join(case.id for case in cases[:3]) for cases in again[:3])
         more = "; …" if len(again) > 3 else ""
-        said = f"{counted(len(again), 'question is', 'questions are')} asked more than once ({few}{more})"
-        tell(visible_line(f"note: {said}: each is one observation, and counts as one cluster"))
-    if not isinstance(found, CalibrationSet):
-        for line in evalsets.notes(found):
+        duplicates = f"{counted(len(again), 'question is', 'questions are')} asked more than once ({few}{more})"
+        tell(visible_line(f"note: {duplicates}: each is one observation, and counts as one cluster"))
+    if not isinstance(evalset, CalibrationSet):
+        for line in evalsets.notes(evalset):
             tell(visible_line(f"note: {line}"))
-    say(fit(f"{path}: fine. {counted(len(found.cases), 'case')}, sha256 {found.sha256}"))
+    say(fit(f"{path}: fine. {counted(len(evalset.cases), 'case')}, sha256 {evalset.sha256}"))
 
 
 @evalset_app.command("coverage")
@@ -99,7 +99,7 @@ def evalset_coverage(
     if dtype not in ("bfloat16", "float16", "float32"):
         raise UsageError(f"--dtype {dtype}: not one of bfloat16, float16, float32.")
     here = Path.cwd()
-    found = coverage(
+    report = coverage(
         refmodel.PATH if model == "reference" else Path(model),
         evalsets.load_calibration(calibration, here),
         [evalsets.load(name, here) for name in evalset],
@@ -108,7 +108,7 @@ def evalset_coverage(
         activation_cases=cases,
     )
     if as_json:
-        say(json.dumps(found.as_json(), indent=2, allow_nan=False))
+        say(json.dumps(report.as_json(), indent=2, allow_nan=False))
     else:
-        say(fit("\n".join(coverage_lines(found.as_json()))))
-    refuse_leaks(found.leakage.cases)
+        say(fit("\n".join(coverage_lines(report.as_json()))))
+    refuse_leaks(report.leakage.cases)

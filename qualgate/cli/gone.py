@@ -1,4 +1,4 @@
-"""Commands and options that were taken out, each with what to use in its place."""
+"""Commands and options that were removed, each with its replacement."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GONE = {
 
 
 def gone_line(error: Any) -> str:
-    """Return the line for the parser's error on a command or option that was taken out; "" for any other error."""
+    """Return the message for a parser error on a removed command or option; "" for any other error."""
     context, words = getattr(error, "ctx", None), list[str]()
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name)

@@ -21,7 +21,7 @@ _VALUES = {str: "TEXT", list[str]: "TEXT", int: "N", float: "X", Path: "PATH", l
 
 
 class Grouped(TyperGroup):
-    """The program: its commands stand in `GROUPS`; one that is in none comes last."""
+    """The program's command group: lists commands by `GROUPS`, and those in no group last."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write each group as a section of its own."""
@@ -40,7 +40,7 @@ class Grouped(TyperGroup):
 
 
 class Plain(TyperCommand):
-    """A command whose options say TEXT, N and PATH where nothing else was written."""
+    """A command whose options show TEXT, N or PATH unless they set a metavar."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -51,7 +51,7 @@ class Plain(TyperCommand):
 
 
 def suggest_option(error: Any) -> None:
-    """Have the parser's error on an unknown option suggest the nearest one of its command."""
+    """Add the command's nearest option to the parser's error on an unknown one."""
     context = getattr(error, "ctx", None)
     if context is None or not (hasattr(error, "option_name") and hasattr(error, "possibilities")):
         return

@@ -1,4 +1,4 @@
-"""Judging variants: `demo`, `run` and `plan`; `gate` and `report` from what was stored."""
+"""Judge variants: `demo`, `run` and `plan`; `gate` and `report` from stored evidence."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def run(
     """Generate with the baseline and every variant, score, store, decide. Interrupted, run it again: it resumes."""
     from qualgate.config import load_gate_file
 
-    gate = load_gate_file(gate_file)  # before what imports for long: a misspelt key is told at once
+    gate = load_gate_file(gate_file)  # before the slow imports, so a misspelt key is reported at once
     if limit is not None or only:
         from qualgate.pipeline.trial import as_trial
 
@@ -124,14 +124,14 @@ def run_and_show(
     """Run a gate file, show its report, write it in every format beside it, and exit by its verdicts."""
     import gc
 
-    import qualgate.pipeline.plan  # pyright: ignore[reportUnusedImport]  # noqa: F401  # and its libraries, before `freeze`
+    import qualgate.pipeline.plan  # pyright: ignore[reportUnusedImport]  # noqa: F401  # its libraries, before `freeze`
     from qualgate import run_gate
     from qualgate.report.formats import write_report
     from qualgate.report.peers import print_peers
     from qualgate.report.progress import shown_progress
     from qualgate.report.screen import fit
 
-    gc.freeze()  # a plan makes so many objects that to look through the libraries for garbage takes a third of it
+    gc.freeze()  # else a third of planning time goes to garbage collection over the libraries' objects
     with shown_progress() as progress:
         outcome = run_gate(
             gate,
@@ -183,14 +183,14 @@ def plan(
     """
     from qualgate.config import load_gate_file
 
-    gate = load_gate_file(gate_file)  # before the imports below: a misspelt key is told at once
+    gate = load_gate_file(gate_file)  # before the slow imports below, so a misspelt key is reported at once
     from qualgate.pipeline.foretell import foretell
     from qualgate.report.planning import foretold_as_text
     from qualgate.report.planning_json import foretold_as_json
 
-    found = foretell(gate, blame=blame, four_arm=four_arm, warn=lambda line: tell(f"note: {line}"))
-    say(foretold_as_json(found) if as_json else foretold_as_text(found))
-    raise typer.Exit(found.exit)
+    forecast = foretell(gate, blame=blame, four_arm=four_arm, warn=lambda line: tell(f"note: {line}"))
+    say(foretold_as_json(forecast) if as_json else foretold_as_text(forecast))
+    raise typer.Exit(forecast.exit)
 
 
 def gate(
@@ -233,7 +233,7 @@ def gate(
     if baseline_scores is None and variant_scores is None and not arm:
         if looks is not None:
             raise UsageError("--looks goes with files of scores; a store keeps its own looks.")
-        found = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers, keep=not no_write)
+        decided = _from_store(gate_file, store, run_id, nel_policy, four_arm=four_arm, peers=peers, keep=not no_write)
     elif gate_file is None or baseline_scores is None or bool(variant_scores) == bool(arm):
         raise UsageError(
             "scores are gated with a gate file, --baseline-scores and --variant-scores, all three; four arms with "
@@ -245,23 +245,23 @@ def gate(
         raise UsageError("--four-arm decides from four files: give --arm NAME=FILE for each of the three arms.")
     else:
         files = {"variant": variant_scores} if variant_scores is not None else four_arm_files(arm or [])
-        found = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
-    report = replace(found.report, warn_only=warn_only)
+        decided = _from_files(gate_file, baseline_scores, files, nel_policy, looks, peers=peers)
+    report = replace(decided.report, warn_only=warn_only)
     _tell_host(report, annotated=form == "annotations" and out is None)
-    _tell(report, form, out, found.said, found.nel)
-    if out is not None:  # a log without a word of the verdict helps nobody
+    _tell(report, form, out, decided.others, decided.nel)
+    if out is not None:  # the log still needs the verdict
         say("\n".join(report.lines()))
-    raise typer.Exit(exit_code(found.exit, warn_only))
+    raise typer.Exit(exit_code(decided.exit, warn_only))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A verdict as `gate` shows it."""
+    """A decision for `gate` to show."""
 
     report: Report
     exit: Exit
     nel: tuple[NelSaid, ...]
-    said: tuple[PeerSaid, ...] | None  # None: not asked for
+    others: tuple[PeerSaid, ...] | None  # answers of other projects' rules; None: not requested
 
 
 def _from_files(
@@ -278,8 +278,8 @@ def _from_files(
     from qualgate.report.unstored import report_of_files
 
     judged = judge(gate_file, baseline, variants, nel_policy, looks)
-    said = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
-    return _Found(report=report_of_files(judged), exit=judged.exit, nel=judged.nel, said=said)
+    others = _peers(lambda: what_peers_say(judged.evidence)) if peers else None
+    return _Found(report=report_of_files(judged), exit=judged.exit, nel=judged.nel, others=others)
 
 
 def _from_store(
@@ -299,15 +299,19 @@ def _from_store(
     url = store_url(loaded.store_url if loaded else None, store)
     policy = read_nel_policy(nel_policy) if nel_policy is not None else None
     outcome = decide_again(url, run_id, loaded, policy, four_arm=four_arm, keep=keep)
-    said = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
+    others = _peers(lambda: peers_of(url, outcome.run_id)) if peers else None
     report = _report(url, outcome.run_id, loaded, of=None if keep else outcome)
-    return _Found(report=report, exit=outcome.exit, nel=outcome.nel, said=said)
+    return _Found(report=report, exit=outcome.exit, nel=outcome.nel, others=others)
 
 
 def _tell(
-    report: Report, form: str, out: Path | None, said: tuple[PeerSaid, ...] | None = None, nel: tuple[NelSaid, ...] = ()
+    report: Report,
+    form: str,
+    out: Path | None,
+    others: tuple[PeerSaid, ...] | None = None,
+    nel: tuple[NelSaid, ...] = (),
 ) -> None:
-    """The report in this form, with what peers and an nel policy say where it has a place for it."""
+    """Print or write the report, with the results of peers and of an nel policy if the format has a place for them."""
     from qualgate.report.formats import rendered
     from qualgate.report.peers import print_peers, with_peers
     from qualgate.report.render import write_atomically
@@ -315,22 +319,22 @@ def _tell(
 
     if form == "terminal":
         _show(report, as_json=False)
-        print_peers(said or (), nel, report.verdicts)
+        print_peers(others or (), nel, report.verdicts)
         say(fit("\n".join(report.lines())))
         return
     text = rendered(report, form)
-    if form == "json" and (said is not None or nel):
-        text = with_peers(text, said, nel) + "\n"
+    if form == "json" and (others is not None or nel):
+        text = with_peers(text, others, nel) + "\n"
     if out is not None:
         write_atomically(out, text)
-    elif form == "annotations":  # commands of ours, which the runner is to obey; `rendered` let no other in
+    elif form == "annotations":  # our own commands for the runner; `rendered` removed any other
         typer.echo(text, nl=False)
     else:
         say(text, nl=False)
 
 
 def _form(format: str, as_json: bool, out: Path | None) -> str:
-    """What was asked for; a file is Markdown where nothing else is said. UsageError for a format that there is not."""
+    """Return the requested format; Markdown for a file by default. UsageError for an unknown one."""
     from qualgate.report.formats import FORMATS
 
     if format not in ("terminal", *FORMATS):
@@ -339,7 +343,7 @@ def _form(format: str, as_json: bool, out: Path | None) -> str:
 
 
 def _peers(ask: Callable[[], tuple[PeerSaid, ...]]) -> tuple[PeerSaid, ...]:
-    """A broken plug-in is told, and changes neither verdict nor exit code."""
+    """Ask the peers' rules. A broken plug-in is reported, and changes neither verdict nor exit code."""
     try:
         return ask()
     except UsageError as error:
@@ -363,9 +367,9 @@ def report(
     if not schema:
         form = _form(format, as_json, out)
         url, run_id = stored_run(gate_file, store, run_id)
-        found = _report(url, run_id, _loaded(gate_file))
-        _tell(found, form, out)
-        raise typer.Exit(Exit.INTEGRITY if found.exit is Exit.INTEGRITY else Exit.APPROVE)
+        stored = _report(url, run_id, _loaded(gate_file))
+        _tell(stored, form, out)
+        raise typer.Exit(Exit.INTEGRITY if stored.exit is Exit.INTEGRITY else Exit.APPROVE)
     from qualgate.report.formats.body import report_schema
     from qualgate.report.render import write_atomically
 
@@ -385,8 +389,8 @@ def _loaded(gate_file: Path | None) -> GateFile | None:
 def _report(
     url: str, run_id: str | None, gate: GateFile | None, warn_only: bool = False, of: Outcome | None = None
 ) -> Report:
-    """Findings point at the gate file that was named, else at the text that the run kept of it. of: what was decided
-    and is in no store; None: the stored verdicts."""
+    """Load the report. Findings point at the given gate file, else at the text stored with the run. of: a decision
+    that was not stored; None: use the stored verdicts."""
     from qualgate.report.source import source_of
     from qualgate.report.summary import load_report
     from qualgate.store.queries import unstored
@@ -396,20 +400,19 @@ def _report(
     return replace(load_report(url, run_id, source, verdicts), warn_only=warn_only)
 
 
-def _show(found: Report, as_json: bool) -> None:
+def _show(report: Report, as_json: bool) -> None:
     if as_json:
         from qualgate.report.formats import rendered
 
-        say(rendered(found, "json"), nl=False)
+        say(rendered(report, "json"), nl=False)
     else:
         from qualgate.report.terminal import print_report
 
-        print_report(found)
+        print_report(report)
 
 
 def _tell_host(report: Report, annotated: bool = False) -> None:
-    """In a step of GitHub Actions: its summary, and annotations on stderr (the runner reads both streams).
-    annotated: they are on stdout."""
+    """Write GitHub Actions' step summary, and annotations on stderr unless `annotated` on stdout; both are read."""
     from qualgate.report.formats import rendered
     from qualgate.report.formats.github import append_step_summary
 

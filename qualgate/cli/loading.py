@@ -1,4 +1,4 @@
-"""`load`: the latency of served arms when many ask at once, and what `load.rules` say of it."""
+"""`load`: measure the latency of served arms under load, and judge it by `load.rules`."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def load(
     for line in check_rules(gate):
         tell(line)
     folder = out or gate_file.parent / "qualgate-reports"
-    write_atomically(tried := folder / ".qualgate-load", "")  # who cannot write learns it before, not after
-    tried.unlink()
+    write_atomically(probe := folder / ".qualgate-load", "")  # fail before measuring if it cannot be written
+    probe.unlink()
     if gate.load.rules:
         open_store(gate.store_url).close()
     loaded = measure(gate, tell)
@@ -62,15 +62,15 @@ def load(
     write_atomically(folder / "load.jsonl", "\n".join(requests_of(loaded)))
     write_atomically(folder / "load.svg", as_file(load_picture(body)))
     tell(f"written: {folder}/load.json, load.jsonl (every request), load.svg")
-    ends = {ENDS[one.said] for one in summary.verdicts}
-    code = next((one for one in EXIT_ORDER if one in ends), Exit.APPROVE)
+    ends = {ENDS[verdict.word] for verdict in summary.verdicts}
+    code = next((exit for exit in EXIT_ORDER if exit in ends), Exit.APPROVE)
     if summary.unanswered:
         named = ", ".join(f"{row.arm} at {row.level.label}" for row in summary.unanswered[:5])
         tell(f"qualgate: not one answer counts of {named}, so nothing is known there")
         code = Exit.INFRASTRUCTURE
     if gate.load.rules:
         with open_store(gate.store_url) as store:
-            kept = loads.add(store, gate.path.name, gate.text, policy_sha256(gate, definitions), int(code), body)
-        tell(f"kept: {kept}, which `qualgate runs --loads` shows")
+            load_id = loads.add(store, gate.path.name, gate.text, policy_sha256(gate, definitions), int(code), body)
+        tell(f"kept: {load_id}, which `qualgate runs --loads` shows")
     if code != Exit.APPROVE:
         raise typer.Exit(code)

@@ -35,21 +35,21 @@ def runs(
     from qualgate.store.database import open_store
 
     with open_store(store_url_of(gate_file, store), create=False) as opened:
-        kept, measured = loads.newest(opened, limit) if of_loads else (), loads.count(opened)
-        found, total = queries.list_runs(opened, limit), queries.count_runs(opened)
+        stored_loads, measured = loads.newest(opened, limit) if of_loads else (), loads.count(opened)
+        lines, total = queries.list_runs(opened, limit), queries.count_runs(opened)
     if of_loads:
         if as_json:
-            _say_json([load_as_body(one) for one in kept])
-        elif not kept:
+            _say_json([load_as_body(stored) for stored in stored_loads])
+        elif not stored_loads:
             say("this store holds no load that `load.rules` judged: qualgate load GATE.yaml")
         else:
-            print_loads(kept, measured)
+            print_loads(stored_loads, measured)
     elif as_json:
-        _say_json([asdict(line) for line in found])
-    elif not found:
+        _say_json([asdict(line) for line in lines])
+    elif not lines:
         say("this store holds no run yet: qualgate run GATE.yaml")
     else:
-        print_runs(found, total)
+        print_runs(lines, total)
     if measured and not of_loads and not as_json:
         say(f"beside these, {counted(measured, 'load')} of `qualgate load`: qualgate runs --loads")
 
@@ -77,17 +77,17 @@ def flips(
             raise UsageError(f"run {run} has no variant {variant!r:.80}. It has: {', '.join(names)}.")
         check_evidence(opened, run)
         way: queries.Direction = "gained" if gained else "lost"
-        found = queries.flips(opened, run, variant, metric=metric, evalset=evalset, direction=way, limit=limit)
+        flipped = queries.flips(opened, run, variant, metric=metric, evalset=evalset, direction=way, limit=limit)
         counts = queries.flip_counts(opened, run, variant)
     if as_json:
-        _say_json([{**asdict(flip), "parts_in": parts_in(flip), "sha256": hashes_of(flip)} for flip in found])
+        _say_json([{**asdict(flip), "parts_in": parts_in(flip), "sha256": hashes_of(flip)} for flip in flipped])
         return
-    fits = [one for one in counts if metric in (None, one.metric) and evalset in (None, one.evalset)]
-    if not fits:
-        there = ", ".join(f"{one.metric} of {one.evalset}" for one in counts) or "none"
-        raise UsageError(f"run {run} has no such scores of {variant}. It has: {there}.")
-    total = sum(one.gained if gained else one.lost for one in fits)
-    print_flips(variant, found, total, sum(one.pairs for one in fits), way)
+    matching = [count for count in counts if metric in (None, count.metric) and evalset in (None, count.evalset)]
+    if not matching:
+        available = ", ".join(f"{count.metric} of {count.evalset}" for count in counts) or "none"
+        raise UsageError(f"run {run} has no such scores of {variant}. It has: {available}.")
+    total = sum(count.gained if gained else count.lost for count in matching)
+    print_flips(variant, flipped, total, sum(count.pairs for count in matching), way)
 
 
 def answers(
@@ -117,7 +117,7 @@ def answers(
         raise UsageError(f"--show {show!r:.40}{_meant(show, queries.SHOWS)}; it is one of {', '.join(queries.SHOWS)}")
     with open_store(store_url(None, store), create=False) as opened:
         summary = queries.run_summary(opened, run)
-        names = [one.name for one in summary.arms if not one.spec.is_baseline]
+        names = [arm.name for arm in summary.arms if not arm.spec.is_baseline]
         if arm is not None and arm not in names:
             raise UsageError(f"run {run} has no variant {arm!r:.80}{_meant(arm, names)}. It has: {', '.join(names)}.")
         newest = len(summary.scorings)
@@ -126,12 +126,12 @@ def answers(
         check_evidence(opened, run, scoring)
         variant, shown = arm or names[0], newest if scoring is None else scoring
         wanted = queries.CaseFilter(evalset=evalset, show=show, search=search, case_id=case, scoring=scoring)
-        found, total = queries.side_by_side(opened, run, variant, wanted, limit=limit)
+        cases, total = queries.side_by_side(opened, run, variant, wanted, limit=limit)
     if as_json:
-        _say_json([asdict(one) for one in found])
+        _say_json([asdict(compared) for compared in cases])
     else:
         recorded = "by the scores that the run recorded; it was scored again since" if newest else ""
-        print_answers(variant, found, total, summary.scorings[shown - 1].text if shown else recorded)
+        print_answers(variant, cases, total, summary.scorings[shown - 1].text if shown else recorded)
 
 
 def show_trial(gate: GateFile, run_id: str) -> None:
@@ -159,16 +159,16 @@ def diff(
     """Tell what changed between two runs: what was judged, verdicts, rules' numbers, and answers."""
     from qualgate.report.run_changes import print_run_changes, run_changes
 
-    found = run_changes(store_url(None, store), before, after)
+    changes = run_changes(store_url(None, store), before, after)
     if as_json:
-        pairs = [{"arm": arm, "metric": metric, "scores": count} for (arm, metric), count in found.pairs.items()]
-        _say_json({**asdict(found), "pairs": pairs})
+        pairs = [{"arm": arm, "metric": metric, "scores": count} for (arm, metric), count in changes.pairs.items()]
+        _say_json({**asdict(changes), "pairs": pairs})
     else:
-        print_run_changes(found)
+        print_run_changes(changes)
 
 
-def _meant(said: str, known: Sequence[str]) -> str:
-    return f"; did you mean {close[0]!r}?" if (close := close_names(said, known)) else ""
+def _meant(name: str, known: Sequence[str]) -> str:
+    return f"; did you mean {close[0]!r}?" if (close := close_names(name, known)) else ""
 
 
 def _say_json(value: object) -> None:

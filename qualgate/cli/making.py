@@ -62,8 +62,8 @@ def _determinism(model: Path, evalset: str, as_json: bool) -> None:
 
     cases = evalsets.load(evalset, Path.cwd()).cases
     spread = [cases[index * len(cases) // 8] for index in range(8)] if len(cases) > 8 else list(cases)
-    found = model_determinism(model, spread, device=choose_device("auto"))
-    say(json.dumps(asdict(found), indent=2) if as_json else fit("\n".join(determinism_lines(found))))
+    matrix = model_determinism(model, spread, device=choose_device("auto"))
+    say(json.dumps(asdict(matrix), indent=2) if as_json else fit("\n".join(determinism_lines(matrix))))
 
 
 MethodOption = Annotated[
@@ -141,11 +141,11 @@ def quantize(
     )  # fmt: skip
     device = choose_device(devices)
     if sensitivity:
-        with shown_progress("layers") as told:
+        with shown_progress("layers") as show_layers:
             ranked = making.sensitivity(
-                folder, recipe, calibration or "", relative_to=here, device=device, progress=told
+                folder, recipe, calibration or "", relative_to=here, device=device, progress=show_layers
             )
-        _show(as_json, sensitivity_lines(ranked), [one.as_json() for one in ranked])
+        _show(as_json, sensitivity_lines(ranked), [layer.as_json() for layer in ranked])
         return
     if out is None:
         raise UsageError("--out is missing: the folder to make.")

@@ -1,4 +1,4 @@
-"""Nights: `nightly` judges what is due and tells it, `trend` shows what nights say together."""
+"""Nights: `nightly` judges what is due and reports it, `trend` shows results over many nights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def nightly(
     from qualgate.config.nightly import load_nightly
     from qualgate.errors.log_lines import all_are_about
 
-    found = load_nightly(nightly_file)
+    file = load_nightly(nightly_file)
     from qualgate.pipeline.nights.delivery import check_targets
     from qualgate.pipeline.nights.digest import lines
     from qualgate.pipeline.nights.night import exit_of_plan, planned
@@ -42,12 +42,12 @@ def nightly(
 
     now = datetime.now(UTC)
     if plan:
-        ahead = planned(found, now, every=every)
+        ahead = planned(file, now, every=every)
         _say_plan(ahead, as_json)
         raise typer.Exit(exit_of_plan(ahead))
-    for line in check_targets(found):
+    for line in check_targets(file):
         tell(f"note: {line}; digests wait until it is")
-    ended = whole_night(found, _judged, now, every=every, say=_tell_next)
+    ended = whole_night(file, _judged, now, every=every, say=_tell_next)
     all_are_about()
     if as_json:
         say(json.dumps(ended.said | {"undelivered": len(ended.waiting)}, indent=2))
@@ -55,17 +55,17 @@ def nightly(
         if not ended.told and ended.due_next:
             say(f"nothing is due before {ended.due_next:%Y-%m-%d %H:%M} UTC; the last word stands")
         say(fit("\n".join(lines(ended.said | {"undelivered": 0}))))
-    for one in ended.waiting:
+    for digest in ended.waiting:
         tell(
-            f"not delivered: the digest of {one.created_at[:16]} to {one.target} ({one.attempts} x): "
-            f"{one.error or 'it waits for the one before it'}",
+            f"not delivered: the digest of {digest.created_at[:16]} to {digest.target} ({digest.attempts} x): "
+            f"{digest.error or 'it waits for the one before it'}",
             level="warning",
         )
     raise typer.Exit(ended.exit)
 
 
 def _tell_next(line: str) -> None:
-    """What begins is another run than the one before."""
+    """Print a line on the next run; JSON log lines no longer name the run before."""
     from qualgate.errors.log_lines import all_are_about
 
     all_are_about()
@@ -73,7 +73,7 @@ def _tell_next(line: str) -> None:
 
 
 def _judged(gate: GateFile) -> Outcome:
-    """A run of the gate file, with its reports beside it, as `qualgate run` leaves them."""
+    """Run a gate file and write the reports beside it, as `qualgate run` does."""
     from qualgate import load_report, run_gate
     from qualgate.report.formats import write_report
 
@@ -88,20 +88,20 @@ def _say_plan(planned: tuple[Planned, ...], as_json: bool) -> None:
     if as_json:
         entries = [
             {
-                "gate": one.item.name,
-                "model": one.item.model,
-                "does": one.does,
-                "why": one.why,
-                "last_exit": one.last.exit if one.last else None,
+                "gate": entry.item.name,
+                "model": entry.item.model,
+                "does": entry.does,
+                "why": entry.why,
+                "last_exit": entry.last.exit if entry.last else None,
             }
-            for one in planned
+            for entry in planned
         ]
         say(json.dumps(entries, indent=2))
         return
-    for one in planned:
-        name = f"{one.item.name}: {Path(one.item.model).name}" if one.item.model else one.item.name
-        last = f"; last night: {word(one.last.exit)}" if one.last else ""
-        say(f"{one.does:<7} {name}  ({one.why}{last})")
+    for entry in planned:
+        name = f"{entry.item.name}: {Path(entry.item.model).name}" if entry.item.model else entry.item.name
+        last = f"; last night: {word(entry.last.exit)}" if entry.last else ""
+        say(f"{entry.does:<7} {name}  ({entry.why}{last})")
 
 
 def trend(
@@ -116,13 +116,13 @@ def trend(
     from qualgate.store.database import open_store
 
     with open_store(url, create=False) as opened:
-        of = named or queries.latest_run(opened)
-        run = queries.run_summary(opened, of)
-        found, flaky = trends(opened, of), queries.flaky(opened, of)
+        chosen = named or queries.latest_run(opened)
+        run = queries.run_summary(opened, chosen)
+        arms, flaky = trends(opened, chosen), queries.flaky(opened, chosen)
     if as_json:
-        say(json.dumps(trend_as_json(found, flaky), indent=2))
+        say(json.dumps(trend_as_json(arms, flaky), indent=2))
     else:
-        print_trend(found, flaky)
-        if not found:
+        print_trend(arms, flaky)
+        if not arms:
             why = f"it was {run.pruned}" if run.pruned else f"it is {run.status}, or a trial"
-            tell(f"note: run {of} is no night that could be compared: {why}")
+            tell(f"note: run {chosen} is no night that could be compared: {why}")

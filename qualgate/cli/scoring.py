@@ -1,4 +1,4 @@
-"""Scores without a model: `score`, of anyone's outputs, and `rescore`, of a stored run's answers."""
+"""Score without a model: `score` for anyone's outputs, and `rescore` for a stored run's answers."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ def score(
     _refuse_overwriting((cases, outputs), {"--json": out, "--summary": summary})
     chosen = choose_scorer(scorer, cast("Mode", mode), dialect=dialect, filter=filter, served_by=served_by)
     with shown_progress("rows") as progress:
-        found = score_outputs(
+        scored = score_outputs(
             cases, outputs, chosen, metric=metric, normalizers=normalizer or (), lenient=lenient or (),
             progress=progress,
         )  # fmt: skip
     if out is not None:
-        write_atomically(out, "\n".join(json.dumps(row.as_json(), allow_nan=False) for row in found.rows))
-    ks = ks or ((1,) if found.repeats > 1 else ())
+        write_atomically(out, "\n".join(json.dumps(row.as_json(), allow_nan=False) for row in scored.rows))
+    ks = ks or ((1,) if scored.repeats > 1 else ())
     if summary is not None:
-        write_atomically(summary, json.dumps(scored_json(found, ks), indent=2, allow_nan=False))
-    say(fit("\n".join(scored_lines(found, ks))))
+        write_atomically(summary, json.dumps(scored_json(scored, ks), indent=2, allow_nan=False))
+    say(fit("\n".join(scored_lines(scored, ks))))
 
 
 def rescore(
@@ -103,15 +103,15 @@ def rescore(
     loaded = load_gate_file(gate_file, files=False) if gate_file is not None else None
     url = store_url(loaded.store_url if loaded else None, store)
     with shown_progress() as progress:
-        found = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
-    say(json.dumps(rescored_json(found), indent=2) if as_json else fit("\n".join(rescored_lines(found))))
-    raise typer.Exit(found.exit)
+        rescored = scoring_again.rescore(url, run_id, loaded, keep=not dry_run, progress=progress)
+    say(json.dumps(rescored_json(rescored), indent=2) if as_json else fit("\n".join(rescored_lines(rescored))))
+    raise typer.Exit(rescored.exit)
 
 
 def _run_and_gate_file(named: list[str]) -> tuple[str | None, Path | None]:
-    """Of arguments in either order. A gate file is a YAML file, and no run is called so."""
-    files = [Path(one) for one in named if one.endswith((".yaml", ".yml")) or Path(one).is_file()]
-    ids = [one for one in named if Path(one) not in files]
+    """Return the run and the gate file from arguments in either order: a gate file ends in .yaml or .yml, or exists."""
+    files = [Path(name) for name in named if name.endswith((".yaml", ".yml")) or Path(name).is_file()]
+    ids = [name for name in named if Path(name) not in files]
     if len(files) > 1 or len(ids) > 1:
         raise UsageError(
             f"{' '.join(named):.200}: give one run and one gate file at most: qualgate rescore RUN GATE.yaml"

@@ -1,4 +1,4 @@
-"""The installation and its store: `dashboard`, `doctor`."""
+"""Open the dashboard, check the installation and its store: `dashboard`, `doctor`."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def dashboard(
 
     if importlib.util.find_spec("streamlit") is None:
         raise UsageError(needs("the dashboard", "dashboard"))
-    hosts, base_path = [_host_name(one) for one in allow_host or ()], _base_path(base_path)
+    hosts, base_path = [_host_name(name) for name in allow_host or ()], _base_path(base_path)
     url = store_url_of(gate_file, store)
     _check_free(address, port)
-    open_store(url, create=False).close()  # one that is missing, older or newer is refused here, as `runs` does
+    open_store(url, create=False).close()  # refuses a missing, older or newer store, as `runs` does
     shown = f"[{address}]" if ":" in address else address
     say(f"dashboard: http://{shown}:{port}{base_path and f'/{base_path}'}   (Ctrl-C ends it)")
     if address not in ("127.0.0.1", "localhost", "::1"):
@@ -54,7 +54,7 @@ def dashboard(
         names = ", ".join(dict.fromkeys(["localhost", "127.0.0.1", *here, *hosts]))
         say(f"whoever reaches {shown} can sign. It answers to these names alone: {names} (--allow-host adds one)")
     command = [sys.executable, "-m", "qualgate_app.serve", str(port), address, base_path, *hosts]
-    # It ends when its input does, which closes with this process, however that ends.
+    # The server ends when its stdin closes, which happens however this process ends.
     with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "QUALGATE_STORE": url}) as served:
         signal.signal(signal.SIGTERM, lambda *_: served.terminate())
         try:
@@ -65,25 +65,26 @@ def dashboard(
     raise typer.Exit(Exit.APPROVE if code == 0 else Exit.INFRASTRUCTURE)
 
 
-def _host_name(said: str) -> str:
-    name = said.strip("[]").rstrip(".").lower()
+def _host_name(given: str) -> str:
+    name = given.strip("[]").rstrip(".").lower()
     if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f:.]+:[0-9a-f:.]*", name):
         raise UsageError(
-            f"--allow-host {said!r:.80}: write a host's name or address alone, without https://, port or *, such as "
+            f"--allow-host {given!r:.80}: write a host's name or address alone, without https://, port or *, such as "
             "--allow-host reviews.example.org"
         )
     return name
 
 
-def _base_path(said: str) -> str:
-    path = said.strip("/")
+def _base_path(given: str) -> str:
+    path = given.strip("/")
     if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", path) or {".", ".."} & {*path.split("/")}:
-        raise UsageError(f"--base-path {said!r:.80}: write the path of an address alone, such as --base-path /qualgate")
+        hint = "write the path of an address alone, such as --base-path /qualgate"
+        raise UsageError(f"--base-path {given!r:.80}: {hint}")
     return path
 
 
 def _check_free(address: str, port: int) -> None:
-    """UsageError where nothing can listen there."""
+    """Raise UsageError if nothing can listen at this address and port."""
     import socket
 
     try:
@@ -120,16 +121,16 @@ def doctor(
         _look_at_service(gate_file, store, as_json)
     if gate_file is not None or store is not None:
         raise UsageError("a gate file and --store go with --service; this machine is looked at without them.")
-    found = findings()
+    checks = findings()
     if as_json:
-        engines = [{"what": f"engine {one.name}", "state": "ready", "detail": asdict(one)} for one in PROFILES]
-        say(json.dumps([*map(asdict, found), *engines], indent=2))
+        engines = [{"what": f"engine {engine.name}", "state": "ready", "detail": asdict(engine)} for engine in PROFILES]
+        say(json.dumps([*map(asdict, checks), *engines], indent=2))
     else:
-        say(fit(as_text(found)))
+        say(fit(as_text(checks)))
         say("\nWhat servers offer whose arms you judge, by their documentation (`engine:` names one):")
         for line in profile_lines():
             say(fit(line))
-    raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(found) else Exit.APPROVE)
+    raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(checks) else Exit.APPROVE)
 
 
 def _look_at_service(gate_file: Path | None, store: str | None, as_json: bool) -> NoReturn:
@@ -139,6 +140,6 @@ def _look_at_service(gate_file: Path | None, store: str | None, as_json: bool) -
     from qualgate.report.screen import fit
 
     gate = load_gate_file(gate_file, files=False) if gate_file is not None else None
-    found = service_findings(store_url(gate.store_url if gate else None, store), gate)
-    say(json.dumps([asdict(finding) for finding in found], indent=2) if as_json else fit(as_text(found)))
-    raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(found) else Exit.APPROVE)
+    checks = service_findings(store_url(gate.store_url if gate else None, store), gate)
+    say(json.dumps([asdict(finding) for finding in checks], indent=2) if as_json else fit(as_text(checks)))
+    raise typer.Exit(Exit.INFRASTRUCTURE if stops_a_run(checks) else Exit.APPROVE)

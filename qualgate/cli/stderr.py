@@ -1,4 +1,4 @@
-"""Messages of a command beside its answer: notes, faults, the error it ends with."""
+"""Messages of a command on stderr: notes, faults, the error it ends with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def tell(text: str, **about: Any) -> None:
-    """To stderr, wrapped to its width where it is a terminal; a pipe or a log gets lines as they are. A live progress
-    bar puts the text above itself: while it lives, it stands for stderr.
+    """Print to stderr, wrapped to the width of a terminal but not for a pipe or a log. A live progress bar replaces
+    stderr and puts the text above itself.
 
-    about: what goes with it where lines are JSON, see `log_lines`; `level` is one of them.
+    about: fields for JSON lines, such as `level`; see `log_lines`.
     """
     from qualgate.errors.log_lines import is_json, log_line
     from qualgate.escaping import unread
@@ -23,14 +23,14 @@ def tell(text: str, **about: Any) -> None:
 
 
 def exit_code(true: int, warn_only: bool) -> int:
-    """What a command that judges exits with: 0 under --warn-only, which tells the true code."""
+    """Return a judging command's exit code: 0 with --warn-only, which prints the true code."""
     if warn_only and true:
         tell(f"qualgate: WARN ONLY: the true exit code is {int(true)}; exiting with 0 as --warn-only asks")
     return 0 if warn_only else int(true)
 
 
 def tell_json(text: str, **about: Any) -> None:
-    """What nobody needs to read who sits before it: told where lines are JSON."""
+    """Print a message only as a JSON line; people at the terminal do not need it."""
     from qualgate.errors.log_lines import is_json
 
     if is_json():
@@ -38,11 +38,11 @@ def tell_json(text: str, **about: Any) -> None:
 
 
 def tell_event(event: Event) -> None:
-    """Likewise, of a run."""
+    """Print a run's event, only as a JSON line."""
     from qualgate.errors.log_lines import all_are_about
     from qualgate.pipeline.tracing import is_wanted, trace_id
 
-    if event.what == "begun":  # progress and notes are told by who knows of no run
+    if event.what == "begun":  # later progress lines and notes do not know the run
         trace = trace_id(event.run) if is_wanted() else ""
         all_are_about(run=event.run, trace=trace)
     about = {"event": event.what, "arm": event.arm, "job": event.job, "exit": event.exit}

@@ -1,4 +1,4 @@
-"""A command's answer, on stdout. In a CI job a runner reads along, and obeys some lines: none of ours is such a one."""
+"""Print a command's answer on stdout, without lines that a CI runner would obey as commands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 
 
 def encode_anything() -> None:
-    """Have stdout and stderr take every character: as UTF-8 where the locale says ASCII (to typer, too, that says
-    nothing), and what another encoding lacks as an escape."""
+    """Make stdout and stderr accept every character: UTF-8 if the locale is ASCII (typer also treats that as unset),
+    else escapes for characters that the encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             unset = codecs.lookup(stream.encoding).name == "ascii"
@@ -19,7 +19,7 @@ def encode_anything() -> None:
 
 
 def say(text: str, nl: bool = True) -> None:
-    """Print it, nothing in it obeyed by whoever reads along. nl: end the line."""
+    """Print text with a CI runner's commands made harmless. nl: end the line."""
     from qualgate.escaping import unread
 
     typer.echo(unread(text), nl=nl)

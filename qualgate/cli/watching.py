@@ -1,4 +1,4 @@
-"""A service watched from outside: `metrics`."""
+"""`metrics`: the state of a service for Prometheus."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def metrics(
     url = store_url(nightly.store_url if nightly else None, store)
     registry = CollectorRegistry(auto_describe=False)
     if textfile is not None:
-        _write(textfile, url, nightly, lambda one: (registry.register(one), write_to_textfile(str(textfile), registry)))
+        _write(textfile, url, nightly, lambda c: (registry.register(c), write_to_textfile(str(textfile), registry)))
         return
     with ExitStack() as closing:
 
-        @cache  # of a store that is away nothing is kept: the next scrape opens it
+        @cache  # an error is not cached: the next scrape tries again
         def read() -> Store:
             opened = closing.enter_context(open_store(url, create=False))
-            return replace(opened, patience=0.0)  # a scrape ends after seconds: a server that is away is told at once
+            return replace(opened, patience=0.0)  # scrapes time out after seconds, so fail at once
 
         def failed(error: QualgateError) -> None:
             if port is None:
@@ -82,7 +82,7 @@ def _serve(
     read: Callable[[], Store],
     failed: Callable[[QualgateError], None],
 ) -> None:
-    """Until it is ended, and before the store is there; an address that is wrong ends it at once."""
+    """Serve metrics until interrupted, even while the store is unreachable; a wrong address fails at once."""
     from prometheus_client import start_http_server
 
     try:
@@ -98,22 +98,22 @@ def _serve(
 
 
 def _write(textfile: Path, url: str, nightly: Nightly | None, write: Callable[[Exposition], object]) -> None:
-    """Where the store cannot be read, a file of a time when it could would say still that it can."""
+    """Write the text file. If the store cannot be read, an existing file is rewritten, or it would still say "up"."""
     from qualgate.report.exposition import Exposition
     from qualgate.store.database import open_store
     from qualgate.store.queries.service import service_state
 
-    told: list[QualgateError] = []
+    errors: list[QualgateError] = []
     try:
         with open_store(url, create=False) as opened:
             read = replace(opened, patience=0.0)
-            write(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), told.append))
+            write(Exposition(lambda: service_state(read), lambda: _overdue(nightly, read), errors.append))
     except QualgateError as error:
         if textfile.exists():
-            write(Exposition(partial(_raised, error), dict, told.append))
+            write(Exposition(partial(_raised, error), dict, errors.append))
         raise
-    if told:
-        raise told[0]
+    if errors:
+        raise errors[0]
 
 
 def _raised(error: QualgateError) -> NoReturn:

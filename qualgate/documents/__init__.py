@@ -1,4 +1,4 @@
-"""Documents that a person wrote: YAML with the line of every value, and faults that name file and line."""
+"""Read files written by people: YAML with the line of every value, and faults that name file and line."""
 
 from qualgate.documents.faults import Fault, nearest, quote, refuse
 from qualgate.documents.misspelt import is_own, misspelt

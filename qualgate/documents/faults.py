@@ -1,4 +1,4 @@
-"""Faults of a file that a person wrote: each with its file and line, all of them said at once."""
+"""Faults of a user's file, each with its file and line, reported together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAULTS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """One thing wrong in a user's file. `planned`: the design has it, this version does not."""
+    """One fault in a user's file. planned: a key of the design that this version does not support."""
 
     path: Path
     line: int
@@ -26,7 +26,7 @@ class Fault:
 
 
 def refuse(faults: Iterable[Fault]) -> NoReturn:
-    """Raise UsageError with every fault on a line of its own, 20 at most; what is wrong alike on many lines once."""
+    """Raise UsageError with one line per fault, 20 at most; a fault repeated on many lines is listed once."""
     ordered = sorted(set(faults))
     alike: dict[tuple[Path, str], list[Fault]] = {}
     for fault in ordered:
@@ -42,7 +42,7 @@ def refuse(faults: Iterable[Fault]) -> NoReturn:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'?` or the list of right names: the end of a message about a wrong one."""
+    """Return the end of a message about a wrong name: `; did you mean 'x'?`, or the list of known names."""
     known = sorted(names)
     for close in close_names(name, known):
         return f"; did you mean {close!r}?"
@@ -50,6 +50,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def quote(value: object, limit: int = 60) -> str:
-    """`value` for a message: escaped by repr, cut at `limit`."""
+    """Quote a value for a message: escaped by repr, cut at `limit`."""
     text = repr(value)
     return text if len(text) <= limit else text[:limit] + "…"

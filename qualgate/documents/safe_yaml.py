@@ -1,4 +1,4 @@
-"""YAML of other tools' files, read as they read it: PyYAML's `safe_load`, with lines and within limits."""
+"""Read other tools' YAML files as they do, with PyYAML's `safe_load`, but with lines and within limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_VALUES = 20_000  # of a file with aliases, each counted as often as it is us
 
 
 def read_safe_yaml(path: Path) -> Document:
-    """`path` as PyYAML's `safe_load` reads it: YAML 1.1 with anchors, merge keys and repeated keys, the last of which
-    counts. Too large, too deep, or too much of it once its aliases are written out, is a fault."""
+    """Read `path` as PyYAML's `safe_load` does: YAML 1.1 with anchors, merge keys and repeated keys, the last of which
+    counts. A file that is too large, too deep, or too long with its aliases expanded, is a fault."""
     text, fault = read_text(path)
     if fault is not None:
         return Document(path=path, text="", value=None, faults=(fault,))
@@ -40,7 +40,7 @@ def read_safe_yaml(path: Path) -> Document:
     except _TooMuch as error:
         fault = Fault(path, error.args[0], f"with its aliases written out, over {MAX_VALUES:,} values")
         return Document(path=path, text=text, value=None, faults=(fault,))
-    except (ValueError, OverflowError) as error:  # a date that is none, a number without an end
+    except (ValueError, OverflowError) as error:  # an invalid date, a number that is too long
         return Document(
             path=path, text=text, value=None, faults=(Fault(path, 1, f"cannot be read: {quote(str(error))}"),)
         )
@@ -48,10 +48,10 @@ def read_safe_yaml(path: Path) -> Document:
 
 
 def _written_out(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """(values, levels) of what `node` stands for. An anchor is met before its aliases, so recursion is no deeper than
-    the text is nested."""
+    """Return (values, levels) of a node with its aliases expanded. An anchor comes before its aliases, so recursion is
+    no deeper than the text's nesting."""
     if id(node) not in known:
-        known[id(node)] = (0, MAX_DEPTH + 1)  # while it is open, it holds itself
+        known[id(node)] = (0, MAX_DEPTH + 1)  # until it is known, an alias to it is a cycle
         parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
         below = [] if isinstance(node, yaml.ScalarNode) else [_written_out(part, known) for part in parts]
         known[id(node)] = 1 + sum(count for count, _ in below), 1 + max((levels for _, levels in below), default=0)
@@ -64,7 +64,7 @@ def _written_out(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[in
 
 
 def _lines_below(node: yaml.Node, place: Place) -> Iterator[tuple[Place, int]]:
-    """Of a tree that was constructed: what was merged into a mapping stands before its own."""
+    """Yield the line of every place of a constructed tree; merged keys of a mapping come before its own."""
     yield place, node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:

@@ -1,4 +1,4 @@
-"""A file's text and what came of it: bytes are read once, bounded, and are UTF-8 or a fault that names its line."""
+"""Read a file's text once, within a size limit; text that is not UTF-8 is a fault that names its line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A file as it was read: its value, the line of everything in it, and what is wrong with it as YAML."""
+    """A file that was read: its value, the line of every place in it, and its faults as YAML."""
 
     path: Path
     text: str
@@ -30,27 +30,27 @@ class Document:
     faults: tuple[Fault, ...] = ()
 
     def line(self, place: Place) -> int:
-        """Line of the value at `place`, or of the nearest thing around it."""
+        """Return the line of the value at `place`, or of the nearest value around it."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
     def fault(self, place: Place, message: str, planned: bool = False) -> Fault:
-        """A fault of what stands at `place`."""
+        """Return a fault of the value at `place`."""
         return Fault(self.path, self.line(place), message, planned)
 
 
 def read_text(path: Path) -> tuple[str, Fault | None]:
-    """The text of `path`, or a fault; UsageError when there is no such file, or far too much of it."""
+    """Return the text of `path`, or a fault. UsageError for a missing file, or one that is far too large."""
     return _decode(path, _bytes(path))
 
 
 class TooDeep(Exception):
-    """Nested deeper than MAX_DEPTH. Its argument is the line."""
+    """Raised for nesting deeper than MAX_DEPTH. Its argument is the line."""
 
 
 def not_yaml(path: Path, error: yaml.MarkedYAMLError) -> Fault:
-    """Why `path` is no YAML, in the words of whoever wrote it."""
+    """Return the fault of a file that is not valid YAML, in a user's words."""
     mark = error.problem_mark or error.context_mark
     problem = str(error.problem or error.context)
     if "\\t" in problem:
@@ -74,7 +74,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _decode(path: Path, raw: bytes) -> tuple[str, Fault | None]:
-    """UTF-8, or UTF-16 with a byte-order mark; anything else is a fault at the line where it shows."""
+    """Decode UTF-8, or UTF-16 with a byte-order mark; anything else is a fault at the offending line."""
     encoding = "utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         text = raw.decode(encoding)

@@ -1,7 +1,7 @@
-"""YAML that means the same to every reader, with the line of every value.
+"""Read the part of YAML that means the same to every reader, with the line of every value.
 
-It is the part of YAML 1.2 without aliases, anchors, tags or second documents, without duplicate keys, and without a
-plain word or number that YAML 1.1 and 1.2 read differently (`no`, `010`, `1e3`, `1:30`).
+It is YAML 1.2 without aliases, anchors, tags, second documents and duplicate keys, and without plain words or numbers
+that YAML 1.1 and 1.2 read differently (`no`, `010`, `1e3`, `1:30`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEY = -1  # place of a key while it is read
 
 
 def read_yaml(path: Path) -> Document:
-    """The one document in `path`. What is wrong with it is in `faults`; UsageError when there is no such file."""
+    """Read the one document in `path`, with its faults in `faults`. UsageError for a missing file."""
     text, fault = read_text(path)
     if fault is not None:
         return Document(path=path, text="", value=None, faults=(fault,))
@@ -54,7 +54,7 @@ def _until(end: type, events: Any) -> Iterator[Any]:
 
 
 class _Reader:
-    """Builds plain values from YAML events, keeping lines and collecting faults."""
+    """Reader that builds plain values from YAML events, recording lines and collecting faults."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,21 +99,21 @@ class _Reader:
         return items
 
     def _mapping(self, events: Any, place: Place) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for event in _until(yaml.MappingEndEvent, events):
             faults = len(self.faults)
             key = self._value(event, events, (*place, _KEY))
             self.lines.pop((*place, _KEY), None)
             if len(self.faults) == faults and not isinstance(key, str):
                 self._fault(event, f"a key must be a word, not {quote(key)}; quote it if it is meant as one")
-            elif len(self.faults) == faults and key in found:
+            elif len(self.faults) == faults and key in mapping:
                 self._fault(event, f"duplicate key {quote(key)}; first on line {self.lines[(*place, key)]}")
             if len(self.faults) > faults:
                 self._value(next(events), events, (*place, _KEY))  # read for its own faults
                 continue
             self.lines[(*place, key)] = event.start_mark.line + 1
-            found[key] = self._value(next(events), events, (*place, key))
-        return found
+            mapping[key] = self._value(next(events), events, (*place, key))
+        return mapping
 
     def _scalar(self, event: Any) -> Any:
         text = event.value

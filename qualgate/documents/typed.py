@@ -1,4 +1,4 @@
-"""A document as a pydantic model: every fault of it with its line, and the nearest right name."""
+"""Validate a document as a pydantic model: every fault with its line, and the nearest known name."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from qualgate.errors import close_names
 
 
 class Written(BaseModel):
-    """Base of what a document may hold: nothing unknown, nothing converted, no NaN.
+    """Base of the models of documents: no unknown keys, no conversions, no NaN.
 
-    The text below a key says what it means, with an example: editors show it, and docs/reference is made of it.
+    The docstring of a key gives its meaning with an example; editors show it, and docs/reference is made from it.
     """
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
-    later: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not serve
-    example: ClassVar[str] = "key: value"  # what to write, for whoever wrote something else than a mapping
+    later: ClassVar[tuple[str, ...]] = ()  # keys of the design that this version does not support
+    example: ClassVar[str] = "key: value"  # shown if the value is not a mapping
 
 
 ABSENT: Any = None  # default of a key that may be left out, but not written as null
 
 
 def planned(message: str) -> PydanticCustomError:
-    """For validators: the design has this, this version does not."""
+    """Return a validator's error for a feature of the design that this version does not support."""
     return PydanticCustomError("planned", "{message}", {"message": f"{message} is not in this version"})
 
 
 def stated(message: str) -> PydanticCustomError:
-    """For validators: `message` is the whole message."""
+    """Return a validator's error with `message` as its whole text."""
     return PydanticCustomError("stated", "{message}", {"message": message})
 
 
@@ -47,21 +47,21 @@ Model = TypeVar("Model", bound=Written)
 def as_model(
     model: type[Model], document: Document, context: dict[str, Any] | None = None
 ) -> tuple[Model | None, list[Fault]]:
-    """The document as `model`, with every fault at once, those of the YAML among them."""
+    """Return the document as `model`, or None, with all faults, also those of the YAML."""
     faults = list(document.faults)
     if document.value is None:
         return None, faults or [document.fault((), "empty")]
     try:
         return model.model_validate(document.value, context=context), faults
     except ValidationError as error:
-        # What the YAML reader already refused is not refused a second time for its type.
+        # Skip lines that the YAML reader already refused.
         known = {fault.line for fault in faults}
-        found = (_fault(model, document, detail) for detail in _once(model, error.errors()))
-        return None, faults + [fault for fault in found if fault.line not in known]
+        new = (_fault(model, document, detail) for detail in _once(model, error.errors()))
+        return None, faults + [fault for fault in new if fault.line not in known]
 
 
 def _once(model: type[Written], details: Sequence[Any]) -> Iterator[Any]:
-    """Without the keys that are missing only because they are misspelt: "did you mean" says it already."""
+    """Drop the errors on keys that are missing only because they are misspelt, which "did you mean" already reports."""
     meant = {
         (*detail["loc"][:-1], close)
         for detail in details
@@ -107,12 +107,12 @@ def _fault(model: type[Written], document: Document, detail: Any) -> Fault:
         message = f"should be {_range(limits)}{percent(detail['input'], limits.get('le', limits.get('lt')))}"
     if kind == "literal_error":
         message += nearest(str(detail["input"]), re.findall(r"'([^']+)'", message)).partition("; known")[0]
-    found = "" if isinstance(detail["input"], (dict, list)) else f" (found {quote(detail['input'])})"
-    return document.fault(place, f"`{name or 'the file'}` {message}{found}")
+    value = "" if isinstance(detail["input"], (dict, list)) else f" (found {quote(detail['input'])})"
+    return document.fault(place, f"`{name or 'the file'}` {message}{value}")
 
 
 def _such_as(model: type[Written], place: Place) -> str:
-    """What number the key at `place` takes, by the text below it; "" of a list's, which no key stands before."""
+    """Return an example number for the key at `place`, from its description; "" for an item of a list."""
     if not isinstance(place[-1], str):
         return ""
     about = _model_at(model, place[:-1]).model_fields[place[-1]].description or ""
@@ -123,43 +123,45 @@ def _such_as(model: type[Written], place: Place) -> str:
 
 
 def _limits(model: type[Written], key: str) -> dict[str, float]:
-    """Limits of a number, by pydantic's names: ge and gt from below, le and lt from above."""
+    """Return the limits of a number, by pydantic's names: ge and gt from below, le and lt from above."""
     metadata = model.model_fields[key].metadata
-    return {name: getattr(one, name) for name in ("ge", "gt", "le", "lt") for one in metadata if hasattr(one, name)}
+    return {
+        name: getattr(limit, name) for name in ("ge", "gt", "le", "lt") for limit in metadata if hasattr(limit, name)
+    }
 
 
 def _range(limits: dict[str, float]) -> str:
     words = {"ge": "from", "gt": "over", "le": "to", "lt": "below"}
-    found = " and ".join(f"{words[name]} {plain_number(value)}" for name, value in limits.items())
-    return found.replace(" and to ", " to ")
+    text = " and ".join(f"{words[name]} {plain_number(value)}" for name, value in limits.items())
+    return text.replace(" and to ", " to ")
 
 
 def plain_number(value: float) -> str:
-    """Without an exponent, as a gate file may hold it."""
+    """Format a number without an exponent, as a gate file may have it."""
     return format(Decimal(str(value)).normalize(), "f")
 
 
 def percent(value: float, most: float | None) -> str:
-    """What to write for `value`, where a share of at most `most` is wanted and it seems to be percent; else ""."""
+    """Return the share to write if `value` seems to be in per cent and at most `most` is allowed; else ""."""
     meant = most is not None and most <= 1 and value >= 2 and value / 100 <= most
     return f"; {value:g} % is {value / 100:g}" if meant else ""
 
 
-def _as_mapping(model: type[Written], found: object) -> str:
-    """How to write it: `tag:x`, which YAML reads as one word, as {tag: x}; anything else by the model's example."""
-    key, colon, value = found.partition(":") if isinstance(found, str) else ("", "", "")
-    if colon and value and key.strip() in model.model_fields:
-        return f"`{{{key.strip()}: {value.strip()}}}` with a space after the colon"
+def _as_mapping(model: type[Written], written: object) -> str:
+    """Return how to write a mapping: {tag: x} for `tag:x`, which YAML reads as one word; else the model's example."""
+    key, colon, rest = written.partition(":") if isinstance(written, str) else ("", "", "")
+    if colon and rest and key.strip() in model.model_fields:
+        return f"`{{{key.strip()}: {rest.strip()}}}` with a space after the colon"
     return f"`{model.example}`" if model.example == Written.example else f"such as `{model.example}`"
 
 
 def dotted(place: Place) -> str:
-    """A place as a person would write it: gate.rules[2].max_drop."""
+    """Format a place as a person would write it: gate.rules[2].max_drop."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
 def _model_at(model: type[Written], place: Place) -> type[Written]:
-    """The model that stands at `place` inside `model`."""
+    """Return the model at `place` inside `model`."""
     parts = list(place)
     while parts:
         annotation = model.model_fields[str(parts.pop(0))].annotation

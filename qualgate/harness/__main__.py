@@ -1,4 +1,4 @@
-"""`python -m qualgate.harness …`: lm-eval's own command line with our model registered, whatever torch does."""
+"""`python -m qualgate.harness …`: lm-eval's command line with our model registered, independent of torch's plug-ins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qualgate.errors.extras import needs
 
 
 def main() -> None:
-    """lm-eval's command, with the model `qualgate` in its registry."""
+    """Run lm-eval's command with the model `qualgate` in its registry."""
     try:
         from lm_eval.__main__ import cli_evaluate
     except ImportError:

@@ -1,4 +1,4 @@
-"""Generation settings of lm-eval's tasks, as far as our engine can follow them."""
+"""Translate generation settings of lm-eval's tasks, as far as our engine supports them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, cast
 from qualgate.errors import UsageError
 from qualgate.records import GREEDY, TEMPERATURES, Sampling
 
-MAX_GEN_TOKENS = 256  # lm-eval's, where a task sets no limit
-CUTS = "top_k", "top_p", "min_p"  # which tokens may be drawn
-ALL_TOKENS = -1  # a top_k of vLLM, which cuts as little as 0
+MAX_GEN_TOKENS = 256  # lm-eval's default limit
+CUTS = "top_k", "top_p", "min_p"  # settings that restrict the tokens to draw from
+ALL_TOKENS = -1  # vLLM's top_k for no cut, as 0
 
 
 class Generation(NamedTuple):
-    """How one request of lm-eval is to be answered."""
+    """Settings for one request of lm-eval."""
 
     until: tuple[str, ...]  # texts that end an answer
     limit: int  # the most tokens of it
@@ -21,10 +21,10 @@ class Generation(NamedTuple):
 
 
 def generation_settings(settings: dict[str, Any]) -> Generation:
-    """Of lm-eval's generation settings; null is as good as absent. UsageError for what our engine cannot do.
+    """Translate lm-eval's generation settings; null counts as absent. UsageError for what our engine cannot do.
 
-    Without `do_sample`, top_k, top_p and min_p have no effect, as in lm-eval's hf model. What a task leaves unsaid cuts
-    nothing; there, the folder's generation_config.json says it, or else transformers: top_k 50.
+    Without `do_sample`, top_k, top_p and min_p have no effect, as in lm-eval's hf model. A cut that the task leaves out
+    is off; in the hf model it comes from generation_config.json or transformers' default, top_k 50.
     """
     from lm_eval.models.utils import normalize_gen_kwargs
 

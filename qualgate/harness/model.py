@@ -1,7 +1,7 @@
 """`lm_eval --model qualgate --model_args pretrained=FOLDER,quantize=int4`: our engine behind lm-eval's tasks.
 
-Texts, log-likelihoods and tokenization are those of lm-eval's own `hf` model on the same weights; what differs is the
-engine: packed weights, our kernels, and batches in which a row's result does not depend on its neighbours.
+Texts, log-likelihoods and tokenization equal those of lm-eval's own `hf` model on the same weights. The engine differs:
+packed weights, our kernels, and batches in which a row's result does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SAMPLING = {**GREEDY.content, "seed": 0, "repeats": 1}
 
 @register_model("qualgate")
 class QualgateLM(LM):
-    """One arm as lm-eval sees a model. A task may sample at a temperature, cut by top-k, top-p and min-p."""
+    """One arm as a model for lm-eval. Tasks may sample with temperature, top-k, top-p and min-p."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class QualgateLM(LM):
         seed: int = 0,
     ) -> None:
         """pretrained: a model folder, quantized or not, or `reference`. quantize: a recipe as in a gate file, by name
-        or as JSON. dtype: of the weights that are not quantized; auto: what the folder's config says, as for lm-eval's
-        hf model, and float32 where it says nothing. kernels: fused or torch. cache_dir: where packed weights are kept.
-        batch_size: rows at a time, 64 where it is not said or `auto`. seed: of the noise by which tokens are drawn.
+        or as JSON. dtype: of the unquantized weights; auto: that of the folder's config, as in lm-eval's hf model, else
+        float32. kernels: fused or torch. cache_dir: folder for packed weights. batch_size: rows per batch; 64 if absent
+        or `auto`. seed: of the noise for sampling.
         """
         from qualgate import refmodel
         from qualgate.engine.device import choose_device
@@ -81,7 +81,7 @@ class QualgateLM(LM):
             quantize=parse_recipe(recipe) if recipe else None,
             kernels=cast("Any", kernels),
         )
-        # lm-eval's command says cuda:0 unless told otherwise, and means: where there is one.
+        # lm-eval's default is cuda:0, used only if there is a GPU.
         on = "cpu" if device == "cpu" else choose_device("auto")
         self.arm = load_arm(spec, cache_dir or _cache(), SAMPLING, device=on)
         self.tokenizer = self.arm.tokenizer
@@ -93,30 +93,30 @@ class QualgateLM(LM):
     # ------------------------------------------------------------------------------------------- requests
 
     def generate_until(self, requests: list[Any]) -> list[str]:
-        """The answers, without the text that ended them. UsageError for settings that cannot be met."""
-        asked = [self._generation(*request.args) for request in requests]
-        texts = [""] * len(asked)
+        """Return the answers, without the text that ended them. UsageError for unsupported settings."""
+        prompts = [self._generation(*request.args) for request in requests]
+        texts = [""] * len(prompts)
         names = _told_apart([json.dumps(request.args, sort_keys=True, default=str) for request in requests])
-        stops = Stops(self.tokenizer, [how.until for _, how in asked])
+        stops = Stops(self.tokenizer, [how.until for _, how in prompts])
         with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
-            for sampling in dict.fromkeys(how.sampling for _, how in asked):
-                alike = [index for index, (_, how) in enumerate(asked) if how.sampling == sampling]
+            for sampling in dict.fromkeys(how.sampling for _, how in prompts):
+                alike = [index for index, (_, how) in enumerate(prompts) if how.sampling == sampling]
                 draws = None
                 if sampling.drawn:
                     cases = noise_numbers([names[index] for index in alike], torch.device("cpu"))
                     draws = Draws(seed=self._seed, cases=cases, sampling=sampling)
                 answers = Answers(len(alike))
-                engine.run([self._request(asked[index], stops, index) for index in alike], None, answers, draws)
+                engine.run([self._request(prompts[index], stops, index) for index in alike], None, answers, draws)
                 if answers.broken:
                     raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
                 for row, index in enumerate(alike):
-                    said = answers.tokens[row]
-                    texts[index] = stops.text(index, said[:-1] if answers.reasons[row] == "eos" else said)
+                    tokens = answers.tokens[row]
+                    texts[index] = stops.text(index, tokens[:-1] if answers.reasons[row] == "eos" else tokens)
                     self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
         return texts
 
-    def _request(self, asked: tuple[tuple[int, ...], Generation], stops: Stops, index: int) -> Request:
-        token_ids, how = asked
+    def _request(self, prompt: tuple[tuple[int, ...], Generation], stops: Stops, index: int) -> Request:
+        token_ids, how = prompt
         return Request(
             prompt=token_ids,
             max_new_tokens=how.limit,
@@ -125,38 +125,38 @@ class QualgateLM(LM):
         )
 
     def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
-        """For each (context, continuation): nats of the continuation, and whether it is what greedy decoding says."""
-        asked = [
+        """Return (log-likelihood in nats, whether greedy decoding gives it) of each (context, continuation)."""
+        windows = [
             (self._fitting(loglikelihood_windows.continuation_window(self.tokenizer, *request.args)),)
             for request in requests
         ]
-        found = self._weigh(asked)
-        for request, answer in zip(requests, found, strict=True):
+        answers = self._weigh(windows)
+        for request, answer in zip(requests, answers, strict=True):
             self.cache_hook.add_partial("loglikelihood", request.args, answer)
-        return found
+        return answers
 
     def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
-        """Nats of each text as a whole, read in windows of the context length."""
-        asked = [
+        """Return the log-likelihood in nats of each whole text, read in windows of the context length."""
+        windows = [
             loglikelihood_windows.rolling_windows(self.tokenizer, request.args[0], self.max_length)
             for request in requests
         ]
-        found = [likelihood for likelihood, _ in self._weigh(asked)]
-        for request, answer in zip(requests, found, strict=True):
+        answers = [likelihood for likelihood, _ in self._weigh(windows)]
+        for request, answer in zip(requests, answers, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, answer)
-        return found
+        return answers
 
-    def _weigh(self, asked: Sequence[tuple[Window, ...]]) -> list[tuple[float, bool]]:
-        windows = [window for one in asked for window in one]
+    def _weigh(self, texts: Sequence[tuple[Window, ...]]) -> list[tuple[float, bool]]:
+        windows = [window for text in texts for window in text]
         with open_engine(self.arm.model, self.arm.choice, limits=Limits(sequences=self._rows)) as engine:
-            read = read_windows(engine, windows)
-        if not all(one.finite for one in read):
+            weighed_windows = read_windows(engine, windows)
+        if not all(window.finite for window in weighed_windows):
             raise InfrastructureError(f"{self._folder}: the model's logits are NaN or infinite.")
-        whole = iter(read)
-        return [weighed([next(whole) for _ in one]) for one in asked]
+        remaining = iter(weighed_windows)
+        return [weighed([next(remaining) for _ in text]) for text in texts]
 
     def _generation(self, context: str, settings: dict[str, Any]) -> tuple[tuple[int, ...], Generation]:
-        """Tokens of the context, and how it is to be answered."""
+        """Return the context's tokens, and the settings of its answer."""
         how = generation_settings(settings)
         token_ids = loglikelihood_windows.encoded(self.tokenizer, context)
         if how.limit >= self.max_length:
@@ -166,7 +166,7 @@ class QualgateLM(LM):
         return token_ids[-(self.max_length - how.limit) :], how  # cut on the left, as lm-eval's hf model does
 
     def _fitting(self, window: Window) -> Window:
-        """What fits the context, cut on the left, as lm-eval's hf model does."""
+        """Cut a window on the left to fit the context, as lm-eval's hf model does."""
         before, after = window
         if len(after) > self.max_length:
             raise UsageError(f"a continuation of {len(after)} tokens does not fit a context of {self.max_length}")
@@ -176,20 +176,20 @@ class QualgateLM(LM):
 
     @property
     def tokenizer_name(self) -> str:
-        """What lm-eval's cache of requests is keyed by."""
+        """The key of lm-eval's request cache."""
         return str(self._folder).replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The one of the folder, whatever name is asked for; None where there is none, or none is to be used."""
+        """Return the folder's template, whatever name is requested; None if it has none or none is requested."""
         template = self.tokenizer.chat_template
         return template if chat_template and isinstance(template, str) else None
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """The conversation as text, open for an answer, or for its last message to be continued."""
+        """Render a conversation as text, open for an answer or for the continuation of its last message."""
         return render_chat(self.tokenizer, chat_history, answers=add_generation_prompt)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What lm-eval writes beside its results: weights, arithmetic, and how keys and values were held."""
+        """Return what lm-eval writes beside its results: weights, arithmetic, and the format of keys and values."""
         return {
             "model_dtype": self.arm.spec.weights_label,
             "model_sha": self.arm.identity.weights,
@@ -200,13 +200,13 @@ class QualgateLM(LM):
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """The same request, asked again, is another repeat of it: lm-eval asks one as often as its task has `repeats`."""
+    """Number equal requests as repeats: lm-eval sends a request as often as its task has `repeats`."""
     seen: Counter[str] = Counter()
-    found = []
+    numbered = []
     for name in names:
-        found.append(f"{name}\0{seen[name]}")
+        numbered.append(f"{name}\0{seen[name]}")
         seen[name] += 1
-    return found
+    return numbered
 
 
 def _stated_dtype(folder: Path) -> str:
@@ -214,7 +214,7 @@ def _stated_dtype(folder: Path) -> str:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         stated = config.get("dtype") or config.get("torch_dtype") or "float32"
     except (OSError, ValueError, AttributeError):
-        return "float32"  # what is wrong with the folder is said where it is loaded
+        return "float32"  # loading the folder reports its fault
     if stated not in DTYPES:
         raise UsageError(f"{folder}/config.json says dtype {stated!r:.60}; give dtype={', '.join(DTYPES)} yourself")
     return stated

@@ -1,9 +1,9 @@
-"""How `lm_eval --model qualgate` finds the model.
+"""Register the model for `lm_eval --model qualgate`.
 
-lm-eval 0.4.13 knows its own models by a closed table and looks for no entry points; but torch, which it loads before it
-makes a model, calls those of the group `torch.backends`.
+lm-eval 0.4.13 has a closed table of models and no entry points. But it loads torch before it makes a model, and torch
+calls the entry points of the group `torch.backends`.
 
-Costs nothing where lm-eval is not loaded. Must never fail: torch would not load.
+Does nothing if lm-eval is not loaded. Must never fail, or torch would not load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def register() -> None:
-    """Add `qualgate` to lm-eval's models, by name alone; the model itself is loaded when asked for."""
+    """Add `qualgate` to lm-eval's models by name; the model's module is imported on first use."""
     if "lm_eval" not in sys.modules:
         return
     try:
@@ -20,5 +20,5 @@ def register() -> None:
 
         if "qualgate" not in model_registry:
             model_registry.register("qualgate", target="qualgate.harness.model:QualgateLM")
-    except Exception:  # another version of lm-eval: `python -m qualgate.harness` says what is wrong
+    except Exception:  # another version of lm-eval: `python -m qualgate.harness` reports the fault
         return

@@ -1,7 +1,7 @@
-"""lm-eval's tasks as evalsets: it makes the requests and scores the answers, our engine gives them.
+"""Use lm-eval's tasks as evalsets: lm-eval makes the requests and scores the answers, our engine gives the answers.
 
-A case is one document with all its requests; its scores are what lm-eval's filters and metrics say of that document
-alone. Tasks may hold Python code (`!function`), which runs here as it runs in lm-eval: include folders you trust.
+A case is one document with all its requests, scored by lm-eval's filters and metrics on that document alone. Tasks may
+contain Python code (`!function`), which runs here as in lm-eval: include only folders you trust.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from qualgate.records import Case, Evalset, LmEvalTask, Score
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
-Task = Any  # lm_eval.api.task.Task, whose own annotations are looser than what it returns
+Task = Any  # lm_eval.api.task.Task, whose annotations are looser than its return values
 
-SEEDS = (0, 1234)  # lm-eval's own: of Python's and numpy's generators while a task is loaded, and of few-shot examples
+SEEDS = (0, 1234)  # lm-eval's defaults for Python's and numpy's generators while loading, and for few-shot examples
 SCORE = f"{LM_EVAL}score"
 LIKELIHOODS = ("loglikelihood", "multiple_choice", "loglikelihood_rolling")
 
 
 def load(ref: LmEvalTask) -> Evalset:
-    """The task's documents as cases. UsageError: no such task, no data, or nothing that qualgate could ask or judge."""
+    """Load a task's documents as cases. UsageError for an unknown task, missing data, or unsupported requests."""
     loaded = _loaded(ref)
     cases = tuple(Case(evalset=ref.task, body=body) for body in loaded.bodies)
     return Evalset(
@@ -54,13 +54,13 @@ def load(ref: LmEvalTask) -> Evalset:
 
 
 def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
-    """What lm-eval says of one document's answers: the gated metrics under their names, and every other metric and
-    filter as `lm_eval.METRIC,FILTER`. A metric that fails on an answer, or is no number, has no value."""
+    """Score one document's answers by lm-eval: gated metrics under their names, every other metric and filter as
+    `lm_eval.METRIC,FILTER`. A metric that fails on an answer, or is no number, has no value."""
     loaded = _loaded(ref)
     try:
-        with _as_lm_eval_runs(ref, int(case.hash[:8], 16)):  # a metric that draws at random says the same each time
-            said = _judge(loaded.task, loaded.asked[case.id], _answers(loaded.task, text))
-    except Exception as error:  # a task's own code, on whatever a model can say
+        with _as_lm_eval_runs(ref, int(case.hash[:8], 16)):  # seeded, so random metrics repeat
+            judged = _judge(loaded.task, loaded.requests[case.id], _answers(loaded.task, text))
+    except Exception as error:  # a task's own code may fail on unexpected answers
         reason = " ".join(f"lm-eval's metric fails on this answer: {type(error).__name__}: {error}".split())[:400]
         return tuple(
             Score(metric=name, value=None, verdict=None, error_type="metric_failed", reason=reason,
@@ -68,7 +68,7 @@ def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
             for name in loaded.metrics.values()
         )  # fmt: skip
     scores = []
-    for filter, (extracted, values) in said.items():
+    for filter, (extracted, values) in judged.items():
         for metric, value in values.items():
             gated = loaded.metrics.get(metric) if filter == loaded.filter else None
             number = _number(loaded.task, metric, value)
@@ -87,14 +87,14 @@ def score(case: Case, ref: LmEvalTask, text: str) -> tuple[Score, ...]:
 
 
 def _other(metric: str, filter: str) -> str:
-    """The name of a metric that no rule can name, in the 64 characters that a score has for it."""
+    """Return the name of an ungated metric, within the 64 characters of a stored score's name."""
     name = f"{LM_EVAL}{metric},{filter}"
     return name if len(name) <= 64 else f"{name[:55]}~{sha256_text(name)[:8]}"
 
 
 @cache
 def library() -> str:
-    """`lm_eval/VERSION`, or an empty text where it is not installed."""
+    """Return `lm_eval/VERSION`, or "" if it is not installed."""
     try:
         return f"lm_eval/{importlib.metadata.version('lm_eval')}"
     except importlib.metadata.PackageNotFoundError:
@@ -102,7 +102,7 @@ def library() -> str:
 
 
 def today(then: str) -> str:
-    """The scorer that lm-eval's installed version would be named where a run was scored by `then`."""
+    """Return the scorer's name `then` with the installed version of lm-eval; "" if it is not installed."""
     return f"{library()} {then.partition(' ')[2]}" if library() else ""
 
 
@@ -116,10 +116,10 @@ def _scorer(filter: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
     task: Task
-    asked: dict[str, list[Instance]]  # case id → the document's requests, in lm-eval's order
+    requests: dict[str, list[Instance]]  # case id → the document's requests, in lm-eval's order
     bodies: tuple[dict[str, Any], ...]
-    filter: str  # the one that is gated
-    metrics: dict[str, str]  # lm-eval's name → ours, of those that are gated
+    filter: str  # the gated filter
+    metrics: dict[str, str]  # lm-eval's name → ours, for the gated metrics
 
 
 @lru_cache(maxsize=64)
@@ -127,27 +127,26 @@ def _loaded(ref: LmEvalTask) -> _Loaded:
     where = f"lm-eval's task {ref.task}"
     with _faults_named(ref):
         task = _task(ref)
-    asked: dict[str, list[Instance]] = {}
+    requests: dict[str, list[Instance]] = {}
     for instance in task.instances:
-        asked.setdefault(str(instance.doc_id), []).append(instance)
-    for instances in asked.values():
+        requests.setdefault(str(instance.doc_id), []).append(instance)
+    for instances in requests.values():
         instances.sort(key=lambda instance: instance.idx)
-    bodies = _bodies(where, task, asked)
+    bodies = _bodies(where, task, requests)
     names = [ensemble.name for ensemble in task._filters] or ["none"]
     if ref.filter not in ("", *names):
         raise UsageError(f"{where} has no filter {ref.filter!r}; it has {', '.join(names)}")
     if not ref.filter and len(names) > 1:
         raise UsageError(f"{where} has the filters {', '.join(names)}; say which counts: `filter: {names[0]}`")
     filter = ref.filter or names[0]
-    metrics = _metrics(where, ref, task, next(iter(asked.values())), filter)
-    return _Loaded(task=task, asked=asked, bodies=bodies, filter=filter, metrics=metrics)
+    metrics = _metrics(where, ref, task, next(iter(requests.values())), filter)
+    return _Loaded(task=task, requests=requests, bodies=bodies, filter=filter, metrics=metrics)
 
 
 def members(ref: LmEvalTask) -> tuple[LmEvalTask, ...]:
-    """The tasks of the group or tag that `ref` names, in lm-eval's order, each as the group has it; else `ref` alone.
+    """Return the tasks of the group or tag named by `ref`, in lm-eval's order with the group's settings; else `ref`.
 
-    Where lm-eval is not installed, or knows no such name, that is for `load` to say. UsageError for a group that cannot
-    be loaded.
+    A missing lm-eval or an unknown name is left to `load` to report. UsageError for a group that cannot be loaded.
     """
     try:
         with _faults_named(ref):
@@ -157,15 +156,15 @@ def members(ref: LmEvalTask) -> tuple[LmEvalTask, ...]:
     if ref.group or ref.task not in (*manager.all_groups, *manager.all_tags):
         return (ref,)
     with _faults_named(ref):
-        found = _group(replace(ref, task="", group=ref.task))
-    if not found:
+        tasks = _group(replace(ref, task="", group=ref.task))
+    if not tasks:
         raise UsageError(f"lm-eval's group {ref.task} has no task")
-    return tuple(replace(ref, task=name, group=ref.task) for name in found)
+    return tuple(replace(ref, task=name, group=ref.task) for name in tasks)
 
 
 @lru_cache(maxsize=8)
 def _manager(include_path: str) -> Any:
-    """Of the folder alone, else of lm-eval's own tasks, whose index takes 5 s."""
+    """Return the manager of a folder's tasks alone, else of lm-eval's own, whose index takes 5 s."""
     from lm_eval.tasks import TaskManager
 
     return TaskManager(include_path=include_path or None, include_defaults=not include_path)
@@ -173,13 +172,13 @@ def _manager(include_path: str) -> Any:
 
 @lru_cache(maxsize=8)
 def _group(ref: LmEvalTask) -> dict[str, Task]:
-    """All tasks of a group, made at once as lm-eval makes them. A member's settings are changed by how it is asked for,
-    so groups that are asked for otherwise share none."""
+    """Load all tasks of a group together, as lm-eval does. `_task` changes their settings by `ref`, so the cache does
+    not share tasks between different requests for the group."""
     return _manager(ref.include_path).load([ref.group])["tasks"]
 
 
 def _task(ref: LmEvalTask) -> Task:
-    """The task with its requests built."""
+    """Load a task and build its requests."""
     if ref.group:
         task = _group(replace(ref, task=""))[ref.task]
     else:
@@ -192,7 +191,7 @@ def _task(ref: LmEvalTask) -> Task:
         task = manager.load([ref.task])["tasks"][ref.task]
     if getattr(task, "UNSAFE_CODE", False):
         raise NotInThisVersion(f"{ref.task}: lm-eval would run model-written code in this process: not in this version")
-    # As lm-eval does: a number asked for replaces the task's own, unless that is 0.
+    # As in lm-eval, a requested number of examples replaces the task's own, unless that is 0.
     own = task.get_config("num_fewshot")
     if own is None or (ref.num_fewshot is not None and own != 0):
         task.set_config(key="num_fewshot", value=ref.num_fewshot or 0)
@@ -203,7 +202,7 @@ def _task(ref: LmEvalTask) -> Task:
 
 @contextlib.contextmanager
 def _faults_named(ref: LmEvalTask) -> Iterator[None]:
-    """Around whatever a task's YAML, data and code can do while it is loaded: UsageError says of which task."""
+    """Turn any error of a task's YAML, data and code while it is loaded into a UsageError that names the task."""
     where = f"lm-eval's task {ref.task}"
     try:
         with _as_lm_eval_runs(ref):
@@ -221,7 +220,7 @@ def _faults_named(ref: LmEvalTask) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_lm_eval_runs(ref: LmEvalTask, seed: int | None = None) -> Iterator[None]:
-    """Its seeds or another, and quiet; files that a local task names are relative to the folder it is in."""
+    """Run with lm-eval's seeds or `seed`, without output, and in the folder of a local task, which has its files."""
     import numpy
 
     here, before = random.getstate(), numpy.random.get_state()
@@ -240,9 +239,9 @@ def _as_lm_eval_runs(ref: LmEvalTask, seed: int | None = None) -> Iterator[None]
         numpy.random.set_state(before)
 
 
-def _bodies(where: str, task: Task, asked: dict[str, list[Instance]]) -> tuple[dict[str, Any], ...]:
+def _bodies(where: str, task: Task, requests: dict[str, list[Instance]]) -> tuple[dict[str, Any], ...]:
     bodies = []
-    for case, instances in asked.items():
+    for case, instances in requests.items():
         first = instances[0]
         body: dict[str, Any] = {"id": case, "task": "lm_eval", "answer": str(task.doc_to_target(first.doc))}
         kinds = {instance.request_type for instance in instances}
@@ -267,7 +266,7 @@ def _bodies(where: str, task: Task, asked: dict[str, list[Instance]]) -> tuple[d
         if "\\u0000" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
             raise UsageError(f"{where}, document {case}: a NUL or half a character, which no database takes")
         bodies.append(body)
-    # Two documents that ask the same are one observation.
+    # Documents with the same question are one cluster.
     questions = [content_hash([body["prompt"], body.get("requests")]) for body in bodies]
     times = Counter(questions)
     return tuple(
@@ -284,10 +283,10 @@ def _settings(where: str, settings: dict[str, Any]) -> Generation:
 
 
 def _metrics(where: str, ref: LmEvalTask, task: Task, instances: list[Instance], filter: str) -> dict[str, str]:
-    """Those of the task's per-document metrics that a rule may name. What they are is known once one was scored.
+    """Return the per-document metrics that a rule may name, found by scoring one document.
 
-    Not among them, unless `ref` names it: what only makes sense over all documents (a pair for F1, say), and what is
-    worse the more there is of it.
+    Left out, unless named in `ref`: metrics that make sense only over all documents (pairs for F1), and metrics for
+    which higher is worse.
     """
     values = _probed(where, task, instances)[filter][1]
     better = task.higher_is_better()
@@ -305,7 +304,7 @@ def _metrics(where: str, ref: LmEvalTask, task: Task, instances: list[Instance],
 
 
 def _probed(where: str, task: Task, instances: list[Instance]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """What the task says of an answer made up: nothing said, or where its own code cannot take that, the reference."""
+    """Score a made-up answer: the empty text, or the reference if the task's code fails on that."""
     if instances[0].request_type == "generate_until":
         answers = ["", str(task.doc_to_target(instances[0].doc))]
     else:
@@ -323,7 +322,7 @@ def _probed(where: str, task: Task, instances: list[Instance]) -> dict[str, tupl
 
 
 def _answers(task: Task, text: str) -> list[Any]:
-    """What lm-eval expects of a model: a text, or (log-likelihood, greedy) of each request; rolling: the number."""
+    """Return answers in lm-eval's form: a text, (log-likelihood, greedy) of each request, or for rolling a number."""
     kind = task.OUTPUT_TYPE
     if kind == "generate_until":
         return [text]
@@ -331,35 +330,35 @@ def _answers(task: Task, text: str) -> list[Any]:
     return [number if kind == "loglikelihood_rolling" else (number, greedy) for number, greedy in weighed]
 
 
-def _judge(task: Task, asked: list[Instance], answers: list[Any]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """filter → (what it extracted, metric → value), as lm-eval's `evaluate` has it for one document."""
+def _judge(task: Task, requests: list[Instance], answers: list[Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return filter → (extracted text, metric → value) for one document, as lm-eval's `evaluate` does."""
     instances = []
-    for instance, answer in zip(asked, answers, strict=True):
+    for instance, answer in zip(requests, answers, strict=True):
         mine = copy.copy(instance)
         mine.resps, mine.filtered_resps = [answer] * (instance.repeats or 1), {}
         instances.append(mine)
     for ensemble in task._filters:
         ensemble.apply(instances)
     doc = instances[0].doc
-    found = {}
+    results = {}
     for name in instances[0].filtered_resps:
         extracted = [instance.filtered_resps[name] for instance in instances]
-        said = extracted[0] if task.OUTPUT_TYPE == "generate_until" else extracted
-        found[name] = (said if isinstance(said, str) else repr(said), dict(task.process_results(doc, extracted)))
-    return found
+        value = extracted[0] if task.OUTPUT_TYPE == "generate_until" else extracted
+        results[name] = (value if isinstance(value, str) else repr(value), dict(task.process_results(doc, extracted)))
+    return results
 
 
 def _number(task: Task, metric: str, value: Any) -> float | None:
-    """A sample's value as one finite number: what is no number is aggregated over this one sample."""
+    """Return a sample's value as a finite number, aggregated over this sample alone if it is a tuple or list."""
     try:
         if isinstance(value, tuple | list):
             value = task.aggregation()[metric]([value])
         number = float(value)
-    except Exception:  # a metric of the whole set alone
+    except Exception:  # a metric defined only over the whole set
         return None
     return number if isfinite(number) else None
 
 
 def _config(task: Task) -> str:
-    """The task's whole configuration, its functions by their source; without addresses, which change each time."""
+    """Return the task's configuration, with functions by their source and without memory addresses, which vary."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", json.dumps(task.dump_config(), sort_keys=True, default=repr))

@@ -1,4 +1,4 @@
-"""One request to a served arm under load: sent, timed piece by piece, sent again where that is asked for, or closed."""
+"""Send one request to a served arm under load, time it piece by piece, and retry or close it as configured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qualgate.served.client import Client
 from qualgate.served.faults import WireFault
 from qualgate.served.retries import pause
 
-LONGEST = 1_800.0  # s that one attempt at an answer may take
+LONGEST = 1_800.0  # seconds that one attempt may take
 
 
 async def ask(
@@ -29,10 +29,10 @@ async def ask(
     closes: bool = False,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Sent:
-    """What became of a request. NotServed and RequestRefused as of `Client.ask`; what else goes wrong is counted.
+    """Send a request and return its times. Raises NotServed and RequestRefused as `Client.ask`; else counts failures.
 
-    prompt: its place in the list. tries: the first among them. closes: once the first piece has come. sleep: how it
-    waits before it asks again.
+    prompt: index in the list. tries: attempts, with the first. closes: close it after the first piece. sleep: waits
+    before a retry.
     """
     clock = asyncio.get_running_loop().time
     began, failures = clock(), list[str]()
@@ -51,7 +51,7 @@ async def ask(
 
 
 async def _within(seconds: float, hearing: Awaitable[Answer | None]) -> Answer | None:
-    """A stream that never ends is none, however steadily its pieces come: without this nobody would see the others."""
+    """Await an answer for at most `seconds`, then raise WireFault: an endless stream would hide all other results."""
     try:
         async with asyncio.timeout(seconds):
             return await hearing
@@ -61,7 +61,7 @@ async def _within(seconds: float, hearing: Awaitable[Answer | None]) -> Answer |
 
 @dataclass(slots=True)
 class _Heard:
-    """When pieces came: those that said something, and every event with a choice."""
+    """Arrival times of the pieces with content, and of every event with a choice."""
 
     pieces: tuple[float, ...] = ()
     events: tuple[float, ...] = ()

@@ -1,4 +1,4 @@
-"""How many connections this process may hold: what it lacks itself must not be told as a server's failure."""
+"""Raise this process's limit on open files for its connections, or it would look like a server's failure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import resource
 
 from qualgate.errors import UsageError
 
-OTHERS = 256  # files that a process holds beside its connections
+OTHERS = 256  # open files of a process besides its connections
 
 
 def connections(wanted: int, at_most: bool = False) -> int:
-    """`wanted`, once the process may open so many files. UsageError where it may not; at_most: as many as it may."""
+    """Raise the limit and return `wanted`; if that is not allowed, raise UsageError, or with `at_most` return the
+    largest number allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     if soft != unlimited and soft < wanted + OTHERS:

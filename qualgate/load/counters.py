@@ -1,7 +1,7 @@
-"""A server's own counters: tokens that it wrote, whether or not anybody still reads them.
+"""Read a server's own counters of tokens written, whether or not anybody still reads them.
 
-A request that its user closed costs the server nothing more where it notices. It shows in the counter: once nothing of
-ours is under way any more, it must stand still. What others ask meanwhile moves it too.
+A server that notices a closed request stops writing its answer. Its counter shows this: with none of our requests
+running it must stand still. Other users' requests move it too.
 """
 
 from __future__ import annotations
@@ -15,37 +15,35 @@ from qualgate.served.drafts_counted import samples
 
 WRITTEN = (
     (("vllm:generation_tokens_total", ""),),
-    # Its generation_tokens_total waits for an answer's end; of these the first knows no answer's first token.
+    # SGLang's generation_tokens_total moves only at an answer's end; the first counter here lacks the first tokens.
     (("sglang:realtime_tokens_total", 'mode="decode"'), ("sglang:time_to_first_token_seconds_count", "")),
     (("llamacpp:tokens_predicted_total", ""),),
 )
-"""Of each engine the counters that together are the tokens it wrote: name, and the label by which a sample is one."""
+"""Counters that sum to the tokens written, by engine: name, and the label of the samples that count."""
 WRITING = (WRITTEN[0], WRITTEN[1], (("llamacpp:n_decode_total", ""),))
-"""Of each engine those that move while an answer is written. llama.cpp counts an answer's tokens at its end, and none
-of one that was closed; its passes, each of which writes at least one token, it counts as they are made."""
-WATCHED = 2.0  # s for which a counter is watched when nothing is under way
+"""Counters that move while an answer is written, by engine. llama.cpp counts an answer's tokens at its end, and none of
+a closed one, but counts each pass, which writes at least one token, as it is made."""
+WATCHED = 2.0  # seconds to watch a counter while none of our requests run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """Tokens that a server wrote: in a stage, and in WATCHED seconds after the last of its requests was over (of
-    llama.cpp the passes that it made)."""
+    """Tokens that a server wrote in a stage, and (llama.cpp: passes) in the WATCHED seconds after its last request."""
 
     written: float
     afterwards: float
 
 
 def tokens_written(page: str) -> float | None:
-    """The counters' sum over their labels, of a page in Prometheus' text format; None where an engine's first is not
-    there, for any of them."""
+    """Sum the counters of a page in Prometheus' text format; None if no engine's first counter is on it."""
     return _counted(page, WRITTEN)
 
 
 def _counted(page: str, engines: Sequence[Sequence[tuple[str, str]]]) -> float | None:
-    found = list(samples(page))
+    page_samples = list(samples(page))
     for counters in engines:
         sums = [
-            [value for name, labels, value in found if name == counter and label in labels]
+            [value for name, labels, value in page_samples if name == counter and label in labels]
             for counter, label in counters
         ]
         if sums[0]:
@@ -54,13 +52,12 @@ def _counted(page: str, engines: Sequence[Sequence[tuple[str, str]]]) -> float |
 
 
 async def written_now(client: Client) -> float | None:
-    """Of a running server; None where it does not tell."""
+    """Return the tokens that a running server has written; None if it does not tell."""
     return tokens_written(await client.page("/metrics"))
 
 
 async def counted_since(client: Client, before: float | None) -> Counted | None:
-    """When nothing is under way any more: what was written since, and whether that goes on. None where either is not
-    told."""
+    """Return the tokens written since `before`, and those written with no request running; None if not both known."""
     page = await client.page("/metrics") if before is not None else ""
     now, writing = tokens_written(page), _counted(page, WRITING)
     if before is None or now is None or writing is None:

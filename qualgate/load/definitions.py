@@ -1,7 +1,7 @@
 """Definitions of TTFT, TPOT, gaps and end to end for one request: qualgate's, and those of two other programs.
 
-Each is a pure function of the same times, so that what two programs call by one name can be held together. Read in
-`vllm/benchmarks/serve.py` with `lib/endpoint_request_func.py` (commits 009e6d4, 02cfb53), and in GuideLLM's
+Each is a pure function of the same times, so numbers of the same name can be compared. Sources: vLLM's
+`benchmarks/serve.py` with `lib/endpoint_request_func.py` (commits 009e6d4, 02cfb53), and GuideLLM's
 `schemas/request_stats.py`, `schemas/base/statistics.py` and `backends/openai/http.py` (06cef29, 0280467, 03358ed).
 """
 
@@ -19,10 +19,10 @@ Number = Callable[[Sent], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """How an answered request is told in numbers (seconds), and a list of them in percentiles.
+    """Functions from an answered request to its times (seconds), and from a list of times to percentiles.
 
-    windowed: only what came between warm-up and cool-down counts; else all of it. weights: of a time, how many times an
-    answer's counts in its percentiles; once where it is not named.
+    windowed: only requests between warm-up and cool-down count; else all. weights: how often an answer's value of a
+    time counts in its percentiles; once by default.
     """
 
     name: str
@@ -40,7 +40,7 @@ def _between(times: Sequence[float]) -> list[float]:
 
 
 def _first(sent: Sent) -> float:
-    """When it said something for the first time; its end where it never did."""
+    """Return the time of the first piece with content; the end if there was none."""
     return sent.pieces[0] if sent.pieces else sent.ended
 
 
@@ -57,14 +57,14 @@ def _guidellm_tokens(sent: Sent) -> int:
 
 
 def _value(values: Sequence[float], p: float) -> float | None:
-    found = quantile(values, p)
-    return found.value if found else None
+    estimate = quantile(values, p)
+    return estimate.value if estimate else None
 
 
 QUALGATE = Definition(
     name="qualgate",
     ttft=lambda sent: _first(sent) - sent.due,
-    # Of tokens that came at once nobody knows when each was there: 0 s would be within any limit.
+    # Tokens that came in one piece have no times of their own; 0 s would meet any limit.
     tpot=lambda sent: _per_further_token(sent, sent.pieces) if len(sent.pieces) > 1 else None,
     e2e=lambda sent: _last(sent) - sent.due,
     gaps=lambda sent: _between(sent.pieces),
@@ -88,4 +88,4 @@ GUIDELLM = Definition(
     percentile=_value,
     weights={"tpot": _guidellm_tokens, "gap": lambda sent: _guidellm_tokens(sent) - 1},
 )
-DEFINITIONS = {one.name: one for one in (QUALGATE, VLLM, GUIDELLM)}
+DEFINITIONS = {definition.name: definition for definition in (QUALGATE, VLLM, GUIDELLM)}

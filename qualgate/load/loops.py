@@ -1,4 +1,4 @@
-"""Two ways to ask under load, over anything that asks: the clock is the event loop's, which a test may make its own."""
+"""Send requests in a closed or an open loop. The clock is the event loop's, so tests can replace it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Ask = Callable[[int, float], Awaitable[Sent]]  # the request's number in its sta
 
 
 async def closed_loop(ask: Ask, at_once: int, seconds: float) -> tuple[float, list[Sent]]:
-    """So many users, each of whom asks anew once answered, for so many seconds; who has asked by then is waited for.
+    """Run `at_once` users for `seconds`, each sending its next request once answered; then await the last answers.
 
-    Returns when it began and what was sent. A user whose request failed pauses as whoever asks again does: else a
-    server that refuses would be asked as fast as it can refuse.
+    Returns the start time and the requests. After a failure a user pauses as a retry does, or a server that refuses
+    would be asked as fast as it can refuse.
     """
     clock, numbers, sent = asyncio.get_running_loop().time, count(), list[Sent]()
     start = clock()
@@ -24,8 +24,8 @@ async def closed_loop(ask: Ask, at_once: int, seconds: float) -> tuple[float, li
     async def user() -> None:
         failures = 0
         while (now := clock()) - start < seconds:
-            sent.append(one := await ask(next(numbers), now))
-            failures = failures + 1 if one.how == "failed" else 0
+            sent.append(request := await ask(next(numbers), now))
+            failures = failures + 1 if request.how == "failed" else 0
             wait = pause(failures, None, 1.0, failures + 1) if failures else None
             if wait is not None:
                 await asyncio.sleep(max(0.0, min(wait, start + seconds - clock())))
@@ -39,25 +39,25 @@ async def closed_loop(ask: Ask, at_once: int, seconds: float) -> tuple[float, li
 
 
 async def open_loop(ask: Ask, arrivals: Sequence[float]) -> tuple[float, list[Sent]]:
-    """Requests that come when they come, in seconds from the start, whoever is still waiting; all are waited for."""
+    """Send requests at their arrival times (seconds from the start), answered or not; then await all answers."""
     clock, sent = asyncio.get_running_loop().time, list[Sent]()
     start = clock()
 
-    async def one(number: int, due: float) -> None:
+    async def send(number: int, due: float) -> None:
         sent.append(await ask(number, due))
 
     async def begin(group: asyncio.TaskGroup) -> None:
         for number, at in enumerate(arrivals):
             if (wait := start + at - clock()) > 0:
                 await asyncio.sleep(wait)
-            group.create_task(one(number, start + at))
+            group.create_task(send(number, start + at))
 
     await _all(begin)
     return start, sent
 
 
 async def _all(begin: Callable[[asyncio.TaskGroup], Awaitable[None]]) -> None:
-    """Everything that `begin` starts; the first error ends the others and is raised as it is."""
+    """Await every task that `begin` starts; the first error cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
             await begin(group)

@@ -1,4 +1,4 @@
-"""Prompts under load: the cases of the gate file's evalsets, as a run asks them."""
+"""Prompts for a load: the cases of the gate file's evalsets, as a run asks them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from qualgate.records import ArmSpec, Prompt, UnitKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """An arm and its prompts; of all arms in one order."""
+class ArmPrompts:
+    """An arm and its prompts, which have the same order for all arms."""
 
     arm: ArmSpec
     prompts: tuple[Prompt, ...]
 
 
-def asked_of_arms(gate: GateFile) -> tuple[Asked, ...]:
-    """Of the arms that a server answers for. UsageError where there is none, or a case cannot be asked."""
+def prompts_of_arms(gate: GateFile) -> tuple[ArmPrompts, ...]:
+    """Return the served arms with their prompts. UsageError if no arm is served, or a case cannot be asked."""
     arms = [arm for arm in (gate.baseline, *gate.variants) if arm.served is not None]
     if not arms:
         raise UsageError(
@@ -35,7 +35,7 @@ def asked_of_arms(gate: GateFile) -> tuple[Asked, ...]:
     for item in sets:
         check_cases(item, ", ".join(arm.name for arm in arms))
     cases = {(item.name, case.id): case for item in sets for case in item.cases}
-    folders, found = tokenizers_of(arms), list[Asked]()
+    folders, by_arm = tokenizers_of(arms), list[ArmPrompts]()
     renderers = {name: Renderer(folder.files) for name, folder in folders.items()}
     for arm in arms:
         prompts = prompts_of(replace(gate, repeats=1), folders.get(arm.reads), renderers.get(arm.reads), sets)
@@ -47,25 +47,25 @@ def asked_of_arms(gate: GateFile) -> tuple[Asked, ...]:
             )
             for prompt in prompts
         )
-        found.append(Asked(arm=arm, prompts=tuple(of_arm)))
-    return tuple(found)
+        by_arm.append(ArmPrompts(arm=arm, prompts=tuple(of_arm)))
+    return tuple(by_arm)
 
 
 def places_in(prompts: Sequence[Prompt], trace: Sequence[Arrival], where: str) -> Mapping[int, int]:
-    """Of those of a trace that name a case: number of the arrival → place of its prompt. UsageError for a case that no
-    evalset has, or several have; where: the trace."""
+    """Return arrival number → index of its prompt, for arrivals that name a case. UsageError for a case in no evalset,
+    or in several. where: the trace's name."""
     places: dict[tuple[str, str], list[int]] = {}
     for place, prompt in enumerate(prompts):
         places.setdefault((prompt.key.evalset, prompt.key.case_id), []).append(place)
         places.setdefault(("", prompt.key.case_id), []).append(place)
-    found: dict[int, int] = {}
+    by_number: dict[int, int] = {}
     for number, arrival in enumerate(trace):
         if not arrival.case:
             continue
-        there = places.get((arrival.evalset, arrival.case), [])
-        if len(there) != 1:
+        matching = places.get((arrival.evalset, arrival.case), [])
+        if len(matching) != 1:
             named = f"{arrival.evalset}/{arrival.case}" if arrival.evalset else arrival.case
-            told = "several evalsets have; add `evalset`" if there else "no evalset of the gate file has"
-            raise UsageError(f"{where}: it asks the case {named!r:.120}, which {told}")
-        found[number] = there[0]
-    return found
+            fault = "several evalsets have; add `evalset`" if matching else "no evalset of the gate file has"
+            raise UsageError(f"{where}: it asks the case {named!r:.120}, which {fault}")
+        by_number[number] = matching[0]
+    return by_number

@@ -1,9 +1,9 @@
-"""A load's rules for each variant: level by level, by how many of its rounds are within a limit.
+"""Judge each variant by a load's rules, level by level, from the number of its rounds within a limit.
 
-A round is one measurement: what happens in it hangs together, so nothing is made of how many requests it had. Each
-variant's is held against the baseline's of the same round and level, which was measured right before or after it. That
-a round is within the limit more often than not is shown by the sign test (Dixon and Mood, 1946), which presumes nothing
-of how rates and times scatter, only that rounds are drawn alike and apart.
+A round is one measurement: its requests are correlated, so their number does not count. Each variant's round is
+compared with the baseline's of the same round and level, measured right before or after it. The sign test (Dixon and
+Mood, 1946) shows that a round is within the limit more often than not. It assumes independent and identically
+distributed rounds, and nothing about the distribution of rates and times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qualgate.load.run import Loaded
 from qualgate.load.schedule import Level
 from qualgate.records import LoadRule, Slo
 
-Said = Literal["approve", "block", "undecided"]
+Word = Literal["approve", "block", "undecided"]
 Value = Callable[[Measured, Counted | None], float | None]
 
 
@@ -35,8 +35,8 @@ def _share(causes: Sequence[tuple[str, int]], numbers: Measured) -> float | None
 
 def _p95(time: str) -> Value:
     def value(numbers: Measured, _: Counted | None) -> float | None:
-        found = dict(numbers.times)[time]
-        return found[1].found.value if found else None
+        percentiles = dict(numbers.times)[time]
+        return percentiles[1].pooled.value if percentiles else None
 
     return value
 
@@ -50,20 +50,20 @@ VALUES: dict[str, Value] = {
     "e2e.p95": _p95("e2e"),
     "retry.share": lambda numbers, _: _share(numbers.retried, numbers),
     "failed.share": lambda numbers, _: _share(numbers.failed, numbers),
-    "cancel.tokens": lambda _, told: None if told is None else told.afterwards,
+    "cancel.tokens": lambda _, count: None if count is None else count.afterwards,
 }
-"""By metric, of one round; None where it is not known."""
+"""The value of each metric in one round; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One rule at one level. values, baseline: of each round, None where it is not known; within: rounds that are;
-    p: of the sign test, of what is said (of the likelier of the two where nothing is); because: why nothing is."""
+    """One rule at one level. values, baseline: per round, None if unknown; within: rounds within the limit; p: of the
+    sign test for a block if the word is block, else for an approval; because: why nothing is shown."""
 
     variant: str
     rule: LoadRule
     level: Level
-    said: Said
+    word: Word
     values: tuple[float | None, ...]
     baseline: tuple[float | None, ...]
     within: int
@@ -73,20 +73,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadVerdict:
-    """Of a variant: blocked where one of its findings is, approved where all are."""
+    """The verdict on a variant: blocked if one of its findings is, approved if all are."""
 
     variant: str
     findings: tuple[Finding, ...]
 
     @property
-    def said(self) -> Said:
-        """The verdict."""
-        found = {one.said for one in self.findings}
-        return "block" if "block" in found else "undecided" if "undecided" in found or not found else "approve"
+    def word(self) -> Word:
+        """The verdict's word."""
+        words = {finding.word for finding in self.findings}
+        return "block" if "block" in words else "undecided" if "undecided" in words or not words else "approve"
 
 
 def check_rules(gate: GateFile) -> Iterator[str]:
-    """A line where so few rounds show nothing. UsageError for a rule that could never be decided."""
+    """Yield a line if there are too few rounds to approve. UsageError for a rule that could never be decided."""
     rules, where = gate.load.rules, gate.path.name
     if any(rule.metric == "throughput.good" for rule in rules) and gate.policy.slo is None:
         raise UsageError(
@@ -107,31 +107,30 @@ def check_rules(gate: GateFile) -> Iterator[str]:
 
 
 def policy_sha256(gate: GateFile, by: str) -> str:
-    """Of what a verdict depends on beside the arms and their cases. by: whose definitions."""
+    """Hash what a verdict depends on besides the arms and their cases. by: name of the definitions."""
     load, slo = asdict(gate.load), asdict(gate.policy.slo) if gate.policy.slo else None
     load["trace"] = file_hash(Path(gate.load.trace)) if gate.load.trace else ""
     return content_hash([load, slo, gate.policy.alpha, gate.seed, by])
 
 
 def verdicts(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) -> tuple[LoadVerdict, ...]:
-    """Of every arm but the first, which is the baseline. alpha: of an approval, and of a block of anything sound: a
-    variant is approved where every rule holds at every level, so that each is asked at alpha, and blocked by the worst
-    of them, so that they share it."""
+    """Judge every arm but the first, the baseline. alpha: error rate of wrong approvals and of wrong blocks. An
+    approval needs every rule at every level, so each is tested at alpha; a block needs one, so they share alpha."""
     rounds = {
         key: [(measured([stage], by, slo), count) for stage, count in zip(stages, loaded.counts[key], strict=True)]
         for key, stages in loaded.stages.items()
     }
     baseline, *variants = (arm.name for arm in loaded.arms)
     places = [(rule, level) for rule in loaded.load.rules for level in loaded.levels]
-    found = []
+    judged = []
     for name in variants:
         findings = []
         for rule, level in places:
             value = VALUES[rule.metric]
-            mine, theirs = (tuple(value(*one) for one in rounds[arm, level]) for arm in (name, baseline))
+            mine, theirs = (tuple(value(*numbers) for numbers in rounds[arm, level]) for arm in (name, baseline))
             findings.append(_finding(name, rule, level, (mine, theirs), (alpha, alpha / len(places))))
-        found.append(LoadVerdict(variant=name, findings=tuple(findings)))
-    return tuple(found)
+        judged.append(LoadVerdict(variant=name, findings=tuple(findings)))
+    return tuple(judged)
 
 
 def _finding(
@@ -142,27 +141,27 @@ def _finding(
     alphas: tuple[float, float],
 ) -> Finding:
     each = [_is_within(rule, mine, theirs) for mine, theirs in zip(*values, strict=True)]
-    known = [one for one in each if one is not None]
+    known = [is_within for is_within in each if is_within is not None]
     within, count = sum(known), len(each)
     holds, broken = sign_test(within, count), sign_test(len(known) - within, count)
-    said: Said = "block" if broken <= alphas[1] else "undecided"
+    word: Word = "block" if broken <= alphas[1] else "undecided"
     because = ""
-    if len(known) < count and said != "block":
+    if len(known) < count and word != "block":
         because = f"it is not known of {count - len(known)} of {count} rounds"
-    elif said != "block" and holds <= alphas[0]:
-        said = "approve"
-    elif said != "block":
+    elif word != "block" and holds <= alphas[0]:
+        word = "approve"
+    elif word != "block":
         least = rounds_needed(alphas[0])
         few = f"; no fewer than {least} rounds could show it" if count < least else ""
         because = f"{within} of {count} rounds are within it (p = {holds:.2g}){few}"
     return Finding(
-        variant=variant, rule=rule, level=level, said=said, values=tuple(values[0]), baseline=tuple(values[1]),
-        within=within, p=broken if said == "block" else holds, because=because,
+        variant=variant, rule=rule, level=level, word=word, values=tuple(values[0]), baseline=tuple(values[1]),
+        within=within, p=broken if word == "block" else holds, because=because,
     )  # fmt: skip
 
 
 def _is_within(rule: LoadRule, mine: float | None, theirs: float | None) -> bool | None:
-    """None where a value that the rule is about is not known."""
+    """Whether a round is within the rule's limit; None if a value it needs is unknown."""
     if mine is None or (rule.relative and theirs is None):
         return None
     if rule.min is not None:
@@ -176,11 +175,11 @@ def _is_within(rule: LoadRule, mine: float | None, theirs: float | None) -> bool
     return mine <= (1 + rule.max_increase) * theirs
 
 
-def sign_test(found: int, of: int) -> float:
-    """The chance of so many or more heads in `of` throws of a coin; 1 for none."""
-    return sum(comb(of, heads) for heads in range(found, of + 1)) / 2**of
+def sign_test(successes: int, trials: int) -> float:
+    """Return the probability of at least so many successes in `trials` throws of a fair coin; 1 for none."""
+    return sum(comb(trials, heads) for heads in range(successes, trials + 1)) / 2**trials
 
 
 def rounds_needed(alpha: float) -> int:
-    """The least of which all within a limit show it."""
+    """Return the fewest rounds that can show a rule if all of them are within its limit."""
     return ceil(log2(1 / alpha))

@@ -1,4 +1,4 @@
-"""The main path of `qualgate load`: arms in turns, at each level, in each round; `rules` judges."""
+"""The main path of `qualgate load`: measure the arms in turns, at each level, in each round; `rules` judges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qualgate.load.asking import ask
 from qualgate.load.connections import connections
 from qualgate.load.counters import Counted, counted_since, written_now
 from qualgate.load.loops import closed_loop, open_loop
-from qualgate.load.prompts import Asked, asked_of_arms, places_in
+from qualgate.load.prompts import ArmPrompts, prompts_of_arms, places_in
 from qualgate.load.schedule import Level, arrivals, is_closed, levels_of, prompt_of, replayed, turns
 from qualgate.load.sent import Sent, Stage
 from qualgate.load.trace import Arrival, read_trace
@@ -29,27 +29,27 @@ from qualgate.served.faults import RequestRefused
 from qualgate.served.launch import check_programs, running
 from qualgate.served.questions import of_case
 
-MOST_OPEN = 4_096  # requests under way at once in an open loop; those beyond wait, and their times go on
+MOST_OPEN = 4_096  # concurrent requests in an open loop; further ones wait while their times run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """All that was sent. stages, counts: by arm and level, one of each round; counts: None where requests were not
-    closed, or the server tells no tokens. told: arm → what its server says that it is."""
+    """All requests of a load. stages, counts: by arm and level, one per round; counts: None if no requests were closed,
+    or the server does not count tokens. declarations: arm → its server's description of itself."""
 
     load: Load
     seed: int
     levels: tuple[Level, ...]
     arms: tuple[ArmSpec, ...]
     prompts: int
-    told: Mapping[str, str]
+    declarations: Mapping[str, str]
     stages: Mapping[tuple[str, Level], tuple[Stage, ...]]
     counts: Mapping[tuple[str, Level], tuple[Counted | None, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One stage to come. closes: share of requests that are closed early."""
+    """One stage to be run."""
 
     load: Load
     level: Level
@@ -60,62 +60,62 @@ class _Turn:
 
     @property
     def what(self) -> tuple[object, ...]:
-        """What its draws belong to: not the arm, so all arms are asked the same at the same times."""
+        """The key of the random draws, without the arm, so all arms get the same requests at the same times."""
         return self.number, self.level.label
 
     @property
     def seconds(self) -> float:
-        """In which new requests come."""
+        """The time in which new requests are sent."""
         return self.load.seconds if self.level.kind != "trace" else replayed(self.trace, self.load.speed)[-1]
 
 
 def measure(gate: GateFile, tell: Callable[[str], None] = lambda line: None) -> Loaded:
     """Load every served arm of the gate file, as its section `load` says.
 
-    UsageError for what cannot be asked, or what a server refuses; InfrastructureError where one does not start, or does
-    not say who it is; IntegrityError where it says something else after a stage than before. What fails under load is
-    counted. tell: a line about what is being done.
+    UsageError for requests that cannot be made, or that a server refuses; InfrastructureError if a server does not
+    start or does not identify itself; IntegrityError if it identifies itself differently after a stage. Failures under
+    load are counted. tell: receives progress lines.
     """
-    asked, levels = {one.arm.name: one for one in asked_of_arms(gate)}, levels_of(gate.load)
+    by_name, levels = {each.arm.name: each for each in prompts_of_arms(gate)}, levels_of(gate.load)
     trace = read_trace(Path(gate.load.trace)) if gate.load.trace else ()
     _check_window(gate.load, trace)
-    first = next(iter(asked.values()))
+    first = next(iter(by_name.values()))
     cases = places_in(first.prompts, trace, gate.load.trace)
     stages: dict[tuple[str, Level], list[Stage]] = {}
     counts: dict[tuple[str, Level], list[Counted | None]] = {}
-    check_programs([one.arm for one in asked.values()], gate.path.parent)
-    told = told_of([one.arm for one in asked.values()])  # who is not there, or not as said, is told of first
-    order = turns(list(asked), gate.load.rounds, levels, gate.seed)
+    check_programs([each.arm for each in by_name.values()], gate.path.parent)
+    declarations = told_of([each.arm for each in by_name.values()])  # fails first for missing or wrong servers
+    order = turns(list(by_name), gate.load.rounds, levels, gate.seed)
     for line in (
-        *leaves_the_machine([one.arm for one in asked.values()]),
-        _lasts(gate.load, levels, trace, len(asked)),
+        *leaves_the_machine([each.arm for each in by_name.values()]),
+        _lasts(gate.load, levels, trace, len(by_name)),
     ):
         tell(line)
-    for number, level, one in _with_servers(order, asked, gate.path.parent, gate.seed):
-        tell(f"round {number + 1} of {gate.load.rounds}: {one.arm.name}, {level.label}")
+    for number, level, arm_prompts in _with_servers(order, by_name, gate.path.parent, gate.seed):
+        tell(f"round {number + 1} of {gate.load.rounds}: {arm_prompts.arm.name}, {level.label}")
         turn = _Turn(load=gate.load, level=level, seed=gate.seed, number=number, trace=trace, cases=cases)
-        stage, count, said = asyncio.run(_stage(one, turn))
-        _check_same(one.arm, told.setdefault(one.arm.name, said), said)
-        stages.setdefault((one.arm.name, level), []).append(stage)
-        counts.setdefault((one.arm.name, level), []).append(count)
+        stage, count, declaration = asyncio.run(_stage(arm_prompts, turn))
+        _check_same(arm_prompts.arm, declarations.setdefault(arm_prompts.arm.name, declaration), declaration)
+        stages.setdefault((arm_prompts.arm.name, level), []).append(stage)
+        counts.setdefault((arm_prompts.arm.name, level), []).append(count)
     return Loaded(
         load=gate.load,
         seed=gate.seed,
         levels=levels,
-        arms=tuple(one.arm for one in asked.values()),
+        arms=tuple(each.arm for each in by_name.values()),
         prompts=len(first.prompts),
-        told=told,
+        declarations=declarations,
         stages={key: tuple(some) for key, some in stages.items()},
         counts={key: tuple(some) for key, some in counts.items()},
     )
 
 
 def _with_servers(
-    order: Sequence[tuple[int, Level, str]], asked: Mapping[str, Asked], folder: Path, seed: int
-) -> Iterator[tuple[int, Level, Asked]]:
-    """Each turn with its arm's address. Servers that are started here do not run together, for they may not fit the
-    device: where there is one, a turn is all levels of an arm in a round."""
-    started = any(one.arm.served is not None and one.arm.served.command for one in asked.values())
+    order: Sequence[tuple[int, Level, str]], by_name: Mapping[str, ArmPrompts], folder: Path, seed: int
+) -> Iterator[tuple[int, Level, ArmPrompts]]:
+    """Yield each turn with its arm's address. Servers started here run one at a time, since they may not fit the device
+    together; a turn is then all levels of an arm in a round."""
+    started = any(each.arm.served is not None and each.arm.served.command for each in by_name.values())
     if started:
         names = list(dict.fromkeys(name for _, _, name in order))
         levels = list(dict.fromkeys(level for _, level, _ in order))
@@ -128,9 +128,9 @@ def _with_servers(
         for number, level, name in order:
             if reached is None or at != (number, name):
                 stack.close()
-                reached, at = stack.enter_context(running(asked[name].arm, folder, lambda: False)), (number, name)
+                reached, at = stack.enter_context(running(by_name[name].arm, folder, lambda: False)), (number, name)
             assert reached is not None, "never asked to stop"
-            yield number, level, replace(asked[name], arm=reached)
+            yield number, level, replace(by_name[name], arm=reached)
 
 
 def _lasts(load: Load, levels: Sequence[Level], trace: Sequence[Arrival], arms: int) -> str:
@@ -151,24 +151,24 @@ def _check_window(load: Load, trace: Sequence[Arrival]) -> None:
         )
 
 
-async def _stage(one: Asked, turn: _Turn) -> tuple[Stage, Counted | None, str]:
-    """One arm at one level, once; what its server counted, and what it says that it is."""
-    served = one.arm.served
+async def _stage(arm_prompts: ArmPrompts, turn: _Turn) -> tuple[Stage, Counted | None, str]:
+    """Load one arm at one level for one round; return also its server's counts and description of itself."""
+    served = arm_prompts.arm.served
     assert served is not None, "chosen so"
     closed = turn.level.kind == "concurrency"
     at_once = connections(int(turn.level.value)) if closed else connections(MOST_OPEN, at_most=True)
-    async with Client(one.arm.name, served, at_once) as client:
-        before = await declared(client, one.arm)
+    async with Client(arm_prompts.arm.name, served, at_once) as client:
+        before = await declared(client, arm_prompts.arm)
         written = await written_now(client) if turn.load.cancel else None
 
         async def send(number: int, due: float) -> Sent:
             place = turn.cases.get(number)
             if place is None:
-                place = prompt_of(number, len(one.prompts), turn.seed, *turn.what)
-            return await _sent(client, one.arm, one.prompts[place], place, number, due, turn)
+                place = prompt_of(number, len(arm_prompts.prompts), turn.seed, *turn.what)
+            return await _sent(client, arm_prompts.arm, arm_prompts.prompts[place], place, number, due, turn)
 
         gc.collect()
-        gc.freeze()  # to look through what is long there takes milliseconds, from whichever piece is due
+        gc.freeze()  # a collection over old objects takes milliseconds and would delay the timing of a piece
         try:
             if closed:
                 start, sent = await closed_loop(send, at_once, turn.seconds)
@@ -177,7 +177,7 @@ async def _stage(one: Asked, turn: _Turn) -> tuple[Stage, Counted | None, str]:
         finally:
             gc.unfreeze()
         count = await counted_since(client, written)
-        _check_same(one.arm, before, await declared(client, one.arm))
+        _check_same(arm_prompts.arm, before, await declared(client, arm_prompts.arm))
     stage = Stage(
         start=start,
         opens=start + turn.load.warmup,

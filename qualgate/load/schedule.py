@@ -1,4 +1,4 @@
-"""The schedule of a load, drawn before anything is sent: pure functions of a seed, so that it can be repeated."""
+"""Draw the schedule of a load before anything is sent: pure functions of a seed, so it can be repeated."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Kind = Literal["concurrency", "rate", "trace"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """How hard an arm is asked. value: requests at once, requests a second, or how many times as fast as a trace."""
+    """A load level. value: concurrent requests, requests per second, or the speed of a trace as a factor."""
 
     kind: Kind
     value: float
 
     @property
     def label(self) -> str:
-        """For people: "16 at once", "8/s", "trace", "trace x2"."""
+        """A label for people: "16 at once", "8/s", "trace", "trace x2"."""
         match self.kind:
             case "concurrency":
                 return f"{self.value:g} at once"
@@ -35,7 +35,7 @@ class Level:
 
 
 def levels_of(load: Load) -> tuple[Level, ...]:
-    """In the order in which they are measured."""
+    """Return the levels in the order of measurement."""
     return (
         *(Level(kind="concurrency", value=value) for value in load.concurrency),
         *(Level(kind="rate", value=value) for value in load.rate),
@@ -44,7 +44,7 @@ def levels_of(load: Load) -> tuple[Level, ...]:
 
 
 def seeded(seed: int, *what: object) -> np.random.Generator:
-    """Draws that belong to `what` alone: no other part of a schedule moves them."""
+    """Return a generator for `what` alone, independent of all other parts of a schedule."""
     return np.random.default_rng(int.from_bytes(_digest(seed, *what)[:16], "big"))
 
 
@@ -53,8 +53,8 @@ def _digest(seed: int, *what: object) -> bytes:
 
 
 def turns(arms: Sequence[str], rounds: int, levels: Sequence[Level], seed: int) -> list[tuple[int, Level, str]]:
-    """(round, level, arm) in the order of measuring: at each level of each round the arms come right after each other,
-    in a drawn order, so that what slows the machine for a while falls on any of them alike."""
+    """Return (round, level, arm) in the order of measurement. At each level of each round the arms follow each other in
+    a random order, so a temporary slowdown of the machine is equally likely to hit any of them."""
     return [
         (number, level, arms[int(place)])
         for number in range(rounds)
@@ -64,23 +64,23 @@ def turns(arms: Sequence[str], rounds: int, levels: Sequence[Level], seed: int) 
 
 
 def arrivals(rate: float, seconds: float, burstiness: float, seed: int, *what: object) -> tuple[float, ...]:
-    """When requests come, in seconds from 0 to below `seconds`, at `rate` a second on average.
+    """Draw arrival times from 0 to below `seconds`, at `rate` per second on average.
 
     Gaps are drawn from the gamma distribution of shape `burstiness`: at 1 these are exponential and the arrivals a
     Poisson process; below, the gaps' variance is 1/burstiness times as large.
     """
-    draws, found, at = seeded(seed, "arrivals", rate, *what), list[float](), 0.0
+    draws, times, at = seeded(seed, "arrivals", rate, *what), list[float](), 0.0
     while at < seconds:
         gaps = draws.gamma(burstiness, 1 / (rate * burstiness), 1_000)
         for come in (at + np.cumsum(gaps)).tolist():
             if (at := come) >= seconds:
                 break
-            found.append(come)
-    return tuple(found)
+            times.append(come)
+    return tuple(times)
 
 
 def replayed(trace: Sequence[Arrival], speed: float) -> tuple[float, ...]:
-    """When a trace's requests come, in seconds from its first, played `speed` times as fast."""
+    """Return the arrival times of a trace, in seconds from its first, played `speed` times as fast."""
     return tuple((arrival.at - trace[0].at) / speed for arrival in trace)
 
 
@@ -90,11 +90,11 @@ def _shuffled(prompts: int, seed: int, what: tuple[object, ...], cycle: int) -> 
 
 
 def prompt_of(number: int, prompts: int, seed: int, *what: object) -> int:
-    """Which of so many prompts the request of this number asks: all of them once before any comes again."""
+    """Return the index of the prompt for a request number; every prompt is asked once before any is repeated."""
     return _shuffled(prompts, seed, what, number // prompts)[number % prompts]
 
 
 def is_closed(number: int, share: float, seed: int, *what: object) -> bool:
-    """Whether the request of this number is closed early, as a share of all are."""
+    """Whether the request of this number is closed early; `share` of all are."""
     drawn = int.from_bytes(_digest(seed, "closed", *what, number)[:8], "big") / 2**64  # a generator would cost more
     return drawn < share

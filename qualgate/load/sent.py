@@ -1,4 +1,4 @@
-"""One request under load, and what became of it: times alone, from which every definition takes its numbers."""
+"""Records of requests under load: raw times, from which every definition computes its numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ How = Literal["answered", "failed", "closed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """Times in seconds of one clock.
+    """A request with its times, in seconds of one clock.
 
-    prompt: its place in the list of prompts. due: when it was to be sent. began: when it was first. pieces: when each
-    piece came that said something, of the attempt that ended it. events: the same of every event with a choice in it,
-    empty ones too. ended: when all of it was there, it had failed for good, or was closed. tokens: of the answer, as
-    the server counts them; None where it does not tell. failures: what went wrong, attempt by attempt.
+    prompt: index in the list of prompts. due: planned start. began: first attempt. pieces: arrival of each piece with
+    content, of the last attempt. events: the same for every event with a choice, empty ones too. ended: when it was
+    complete, had failed for good, or was closed. tokens: of the answer, as counted by the server; None if it does not
+    tell. failures: causes, attempt by attempt.
     """
 
     prompt: int
@@ -32,8 +32,8 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What was sent to one arm at one level in one round. start, end: when new requests began and ceased to come; the
-    window (from `opens` to `closes`) lies between."""
+    """The requests to one arm at one level in one round. start, end: first and last time for new requests; the window
+    from `opens` to `closes` lies between."""
 
     start: float
     opens: float

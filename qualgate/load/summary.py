@@ -1,4 +1,4 @@
-"""The summary of a load: the numbers of each arm at each level, and the notes that a reader needs."""
+"""Summarise a load: the numbers of each arm at each level, and notes for the reader."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qualgate.load.run import Loaded
 from qualgate.load.schedule import Level
 from qualgate.records import Load, Slo
 
-LATE = 0.01  # s after it was due at which requests (p99) make a client too slow to tell
-DRAINED = 0.05  # share of what is counted that may end when nothing new comes
+LATE = 0.01  # seconds; with a later p99 of sending, the client is reported as too slow
+DRAINED = 0.05  # share of the counted requests that may end after the last arrivals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One arm at one level."""
+    """The numbers of one arm at one level."""
 
     level: Level
     arm: str
@@ -29,14 +29,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Rows by level, then by arm in the gate file's order. by: whose definitions its numbers follow. told: arm → what
-    its server says that it is. notes: sentences for people. verdicts: of the variants, where there are rules."""
+    """A load's summary. rows: by level, then by arm in the gate file's order. by: name of the definitions.
+    declarations: arm → its server's description of itself. notes: sentences. verdicts: of the variants, with rules."""
 
     load: Load
     seed: int
     by: str
     slo: Slo | None
-    told: tuple[tuple[str, str], ...]
+    declarations: tuple[tuple[str, str], ...]
     prompts: int
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
@@ -44,12 +44,12 @@ class Summary:
 
     @property
     def unanswered(self) -> tuple[Row, ...]:
-        """Where not one answer counts: nothing is known of these."""
+        """The rows without a single counted answer."""
         return tuple(row for row in self.rows if not row.numbers.answered)
 
 
 def summarised(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) -> Summary:
-    """Of what was sent, by those definitions. alpha: of the verdicts."""
+    """Summarise a load by the definitions `by`. alpha: for the verdicts."""
     rows = tuple(
         Row(level=level, arm=arm.name, numbers=measured(loaded.stages[arm.name, level], by, slo))
         for level in loaded.levels
@@ -60,7 +60,7 @@ def summarised(loaded: Loaded, by: Definition, slo: Slo | None, alpha: float) ->
         seed=loaded.seed,
         by=by.name,
         slo=slo,
-        told=tuple(loaded.told.items()),
+        declarations=tuple(loaded.declarations.items()),
         prompts=loaded.prompts,
         rows=rows,
         notes=tuple(note for row in rows for note in _notes(row, loaded, by, slo)),
@@ -72,8 +72,8 @@ def _notes(row: Row, loaded: Loaded, by: Definition, slo: Slo | None) -> Iterato
     numbers, where = row.numbers, f"{row.arm}, {row.level.label}"
     for what, causes in (("failed", numbers.failed), ("sent again", numbers.retried)):
         if causes:
-            told = ", ".join(f"{cause} {count}x" for cause, count in causes)
-            yield f"{where}: {what}: {told}, of {counted(numbers.requests, 'request')}"
+            listed = ", ".join(f"{cause} {count}x" for cause, count in causes)
+            yield f"{where}: {what}: {listed}, of {counted(numbers.requests, 'request')}"
     if not numbers.answered:
         yield f"{where}: no answer counts, so nothing is known of it"
         return
@@ -102,20 +102,20 @@ def _notes(row: Row, loaded: Loaded, by: Definition, slo: Slo | None) -> Iterato
 
 
 def _closed(row: Row, loaded: Loaded) -> Iterator[str]:
-    """What became of requests that were closed early, by the server's own counter."""
+    """Yield a note on requests that were closed early, by the server's own counter."""
     key = row.arm, row.level
-    left = sum(one.how == "closed" for stage in loaded.stages[key] for one in stage.sent)
-    if not left:
+    closed_count = sum(request.how == "closed" for stage in loaded.stages[key] for request in stage.sent)
+    if not closed_count:
         return
-    where, closed = f"{row.arm}, {row.level.label}", counted(left, "request")
-    found = [one for one in loaded.counts[key] if one is not None]
-    if len(found) < len(loaded.counts[key]):
+    where, closed = f"{row.arm}, {row.level.label}", counted(closed_count, "request")
+    counts = [count for count in loaded.counts[key] if count is not None]
+    if len(counts) < len(loaded.counts[key]):
         yield f"{where}: {closed} closed early; whether its server goes on is not known, for it tells no tokens written"
         return
-    written, after = sum(one.written for one in found), sum(one.afterwards for one in found)
-    told = sum(one.tokens or 0 for stage in loaded.stages[key] for one in stage.sent)
+    written, after = sum(count.written for count in counts), sum(count.afterwards for count in counts)
+    whole = sum(request.tokens or 0 for stage in loaded.stages[key] for request in stage.sent)
     on = f"it wrote {after:,.0f} more" if after > 0 else "it wrote none any more"
     yield (
-        f"{where}: {closed} closed early; its server counts {written:,.0f} tokens written, {told:,} of them in whole "
-        f"answers; in the {WATCHED:g} s after the last request was over {on}"
+        f"{where}: {closed} closed early; its server counts {written:,.0f} tokens written, {whole:,} of them in "
+        f"whole answers; in the {WATCHED:g} s after the last request was over {on}"
     )

@@ -1,4 +1,4 @@
-"""A trace of when requests came, from JSON lines: rows of our own, or spans of OpenTelemetry's GenAI conventions."""
+"""Read a trace of arrivals from JSON lines: rows of our own, or spans by OpenTelemetry's GenAI conventions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from qualgate.errors import UsageError
 from qualgate.intake.jsonl import read_objects
 
 MOST_TOKENS = 1_000_000  # of one answer
-LATEST = 1e12  # s
+LATEST = 1e12  # seconds
 _KEYS = ("at", "evalset", "case", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A request. at: when it comes, in seconds. case, evalset: what it asks, "" for whatever is next. max_tokens: of
-    its answer, None for what its case says."""
+    """A request of a trace. at: arrival in seconds. case, evalset: its case, "" for the next one. max_tokens: limit on
+    its answer, None for its case's own."""
 
     at: float
     case: str = ""
@@ -28,16 +28,16 @@ class Arrival:
 
 
 def read_trace(path: Path) -> tuple[Arrival, ...]:
-    """The arrivals in the order of their times. UsageError names the line of what is none."""
-    found = [_arrival(row, f"{path}:{line}") for line, row in read_objects(path)]
-    arrivals = sorted((one for one in found if one is not None), key=lambda one: one.at)
+    """Return the arrivals by time. UsageError names the line of an invalid row."""
+    requests = [_arrival(row, f"{path}:{line}") for line, row in read_objects(path)]
+    arrivals = sorted((request for request in requests if request is not None), key=lambda request: request.at)
     if len(arrivals) < 2:
         raise UsageError(f"{path}: a trace needs two requests or more, found {len(arrivals)}")
     return tuple(arrivals)
 
 
 def _arrival(row: dict[str, Any], where: str) -> Arrival | None:
-    """None for a span of something else than a model's answer."""
+    """Parse a row; None for a span of something other than a model's answer."""
     if "startTimeUnixNano" in row or "start_time_unix_nano" in row:
         return _of_span(row, where)
     if unknown := [key for key in row if key not in _KEYS]:
@@ -60,32 +60,32 @@ def _arrival(row: dict[str, Any], where: str) -> Arrival | None:
 
 
 def _of_span(row: dict[str, Any], where: str) -> Arrival | None:
-    """A span as OpenTelemetry writes it in JSON: times in nanoseconds, as a number or as text."""
+    """Parse a span of OpenTelemetry's JSON: times in nanoseconds, as a number or as text."""
     attributes = _attributes(row.get("attributes"), where)
     if attributes.get("gen_ai.operation.name", "chat") not in ("chat", "text_completion", "generate_content"):
         return None
-    said = row.get("startTimeUnixNano", row.get("start_time_unix_nano"))
-    said = int(said) if isinstance(said, str) and re.fullmatch("[0-9]{1,19}", said) else said
-    if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said < 10**19:
-        raise UsageError(f"{where}: `startTimeUnixNano` is a whole number of nanoseconds, found {said!r:.40}")
+    start = row.get("startTimeUnixNano", row.get("start_time_unix_nano"))
+    start = int(start) if isinstance(start, str) and re.fullmatch("[0-9]{1,19}", start) else start
+    if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start < 10**19:
+        raise UsageError(f"{where}: `startTimeUnixNano` is a whole number of nanoseconds, found {start!r:.40}")
     tokens = attributes.get("gen_ai.usage.output_tokens", attributes.get("gen_ai.request.max_tokens"))
     tokens = int(tokens) if isinstance(tokens, str) and re.fullmatch("[0-9]{1,9}", tokens) else tokens
-    return Arrival(at=said / 1e9, max_tokens=_tokens(tokens or None, "gen_ai.usage.output_tokens", where))
+    return Arrival(at=start / 1e9, max_tokens=_tokens(tokens or None, "gen_ai.usage.output_tokens", where))
 
 
-def _attributes(said: Any, where: str) -> Mapping[str, Any]:
-    """Of a span: a mapping, or OTLP's list of keys and typed values."""
-    if said is None or isinstance(said, dict):
-        return said or {}
+def _attributes(written: Any, where: str) -> Mapping[str, Any]:
+    """Return a span's attributes from a mapping, or from OTLP's list of keys and typed values."""
+    if written is None or isinstance(written, dict):
+        return written or {}
     try:
-        return {one["key"]: next(iter(one["value"].values())) for one in said}
+        return {pair["key"]: next(iter(pair["value"].values())) for pair in written}
     except (TypeError, KeyError, AttributeError, StopIteration):
         raise UsageError(f"{where}: `attributes` is a mapping, or a list of {{key, value}}") from None
 
 
-def _tokens(said: Any, key: str, where: str) -> int | None:
-    if said is None:
+def _tokens(tokens: Any, key: str, where: str) -> int | None:
+    if tokens is None:
         return None
-    if isinstance(said, bool) or not isinstance(said, int) or not 1 <= said <= MOST_TOKENS:
-        raise UsageError(f"{where}: `{key}` is a whole number from 1 to {MOST_TOKENS:,}, found {said!r:.40}")
-    return said
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= MOST_TOKENS:
+        raise UsageError(f"{where}: `{key}` is a whole number from 1 to {MOST_TOKENS:,}, found {tokens!r:.40}")
+    return tokens

@@ -1,1 +1,1 @@
-"""Making a quantized folder, by our own methods or with a library, and what such a folder says of itself."""
+"""Make a quantized folder, with our own methods or a library, and record its evidence."""

@@ -1,4 +1,4 @@
-"""From the calibration set a recipe names to the one it means, which must not hold what judges the variant."""
+"""Find the calibration set that a recipe names, and refuse one that shares cases with the evalsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qualgate.records import ArmSpec, Evalset, QuantizeRecipe
 
 
 def with_calibration(recipe: QuantizeRecipe, relative_to: Path) -> QuantizeRecipe:
-    """The recipe with its calibration set found and named by content. Raises UsageError for a set with faults."""
+    """Return the recipe with its calibration set's path and sha256. Raises UsageError for a set with faults."""
     if not recipe.calibration:
         return recipe
     cases, digest = located(recipe.calibration, relative_to)
@@ -22,17 +22,15 @@ def with_calibration(recipe: QuantizeRecipe, relative_to: Path) -> QuantizeRecip
 
 
 def located(ref: str, relative_to: Path) -> tuple[str, str]:
-    """The file of the cases of the calibration set that `ref` names, and their sha256. UsageError for a set with
-    faults."""
-    found = evalsets.load_calibration(ref, relative_to)
-    return str(Path(found.path).with_suffix(".jsonl").absolute()), found.sha256
+    """Return the file of the cases of the calibration set `ref`, and its sha256. UsageError for a set with faults."""
+    calibration = evalsets.load_calibration(ref, relative_to)
+    return str(Path(calibration.path).with_suffix(".jsonl").absolute()), calibration.sha256
 
 
 def check_leaks(learned_by: QuantizeRecipe | ArmSpec, sets: Sequence[Evalset]) -> None:
-    """Raise UsageError when the calibration set of a recipe or of a folder, as `located` found it, shares cases with
-    `sets`.
+    """Raise UsageError if the calibration set of a recipe or folder, as found by `located`, shares cases with `sets`.
 
-    Reads texts alone, without a model: the other coverage numbers need one.
+    Compares texts alone, without a model, which the other coverage numbers need.
     """
     if learned_by.calibration:
         learned = evalsets.read(Path(learned_by.calibration).with_suffix(".yaml")).cases
@@ -41,7 +39,7 @@ def check_leaks(learned_by: QuantizeRecipe | ArmSpec, sets: Sequence[Evalset]) -
 
 
 def refuse_leaks(cases: Sequence[str]) -> None:
-    """Raise UsageError when there are evaluation cases that stand in the calibration set."""
+    """Raise UsageError if any evaluation cases are in the calibration set."""
     if cases:
         raise UsageError(
             f"{counted(len(cases), 'evaluation case stands', 'evaluation cases stand')} in the calibration set, "

@@ -1,4 +1,4 @@
-"""`qualgate quantize`: a quantized folder from a full-precision one, and which layers suffer most from it."""
+"""`qualgate quantize`: make a quantized folder from a full-precision one, and rank the layers by harm."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _DTYPES: dict[str, Literal["bfloat16", "float16", "float32"]] = {"BF16": "bfloat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be made of a full-precision folder."""
+    """The settings for quantizing a full-precision folder."""
 
     model: Path
     recipe: QuantizeRecipe
     out: Path
     format: str = ""  # of the folder; "": a library's own choice
-    relative_to: Path  # where the paths of evalsets and calibration sets begin
-    against: Sequence[str] = ()  # evalsets that the calibration's coverage is measured on
+    relative_to: Path  # base of relative paths of evalsets and calibration sets
+    against: Sequence[str] = ()  # evalsets for the calibration's coverage
     device: Device = "cpu"
-    date: str = ""  # stands in the card as it is given
+    date: str = ""  # copied into the card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantized:
-    """What was written, as measured."""
+    """A written folder's measurements."""
 
     folder: str
     format: str
@@ -53,23 +53,23 @@ class Quantized:
     layers: int
     weights: int  # numbers in the quantized layers
     code_bytes: int
-    packed_bytes: int  # codes, scales, zero points and all else
+    packed_bytes: int  # codes, scales, zero points and everything else
     effective_bits: float  # 8 * packed_bytes / weights
     source_bytes: int  # of the same weights before
     written_bytes: int  # of the whole folder
-    peak_bytes: int  # of this process's memory, and of the GPU's where it was used
+    peak_bytes: int  # of this process's memory, plus the GPU's if used
     seconds: float
     errors: dict[str, float]  # by layer, calibrated methods: mean square of the output's error, relative
     evidence: dict[str, Any]  # coverage of the calibration, stability of the weights
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the content of `--json`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What one layer alone does when it is quantized and all others are not."""
+    """The effect of quantizing one layer alone."""
 
     layer: str
     precision: str
@@ -79,22 +79,22 @@ class Sensitivity:
     saved_bytes: int
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the content of `--json`."""
         return asdict(self)
 
 
 def quantize(order: Order, progress: Progress = lambda what, done, total: None) -> Quantized:
-    """Make what is ordered, here.
+    """Quantize a folder with our own methods.
 
-    Finished layers are kept beside `order.out` until it is there: interrupted (Interrupted, exit 130), the same order
-    goes on. Raises UsageError for what cannot be quantized or written.
+    Finished layers are stored beside `order.out` until it is written, so an interrupted order (Interrupted, exit 130)
+    resumes. Raises UsageError if the model cannot be quantized or the folder not written.
     """
     from qualgate.quant.writers.card import Provenance
     from qualgate.quant.writers.folder import FORMATS, write_folder
 
     if order.format not in FORMATS:
         raise UsageError(f"--format {order.format}: not one of {', '.join(FORMATS)}.")
-    kept, start = _work_folder(order.out), time.monotonic()
+    work, start = _work_folder(order.out), time.monotonic()
     source = full_precision(order.model, order.recipe)
     recipe, dtype = with_calibration(order.recipe, order.relative_to), stored_dtype(source)
     coverage = calibration_coverage(
@@ -102,7 +102,7 @@ def quantize(order: Order, progress: Progress = lambda what, done, total: None) 
         device=order.device,
     )  # fmt: skip
     try:
-        packed, tokens = _packed(order, source, recipe, kept, progress)
+        packed, tokens = _packed(order, source, recipe, work, progress)
         evidence = {"coverage": coverage, "stability": stability(packed.stability)}
         written = write_folder(
             order.model, packed, order.out, cast("Format", order.format),
@@ -114,8 +114,8 @@ def quantize(order: Order, progress: Progress = lambda what, done, total: None) 
             more={EVIDENCE: evidence}, more_rows=card_rows(evidence),
         )  # fmt: skip
     except KeyboardInterrupt:
-        raise Interrupted(f"finished layers are kept in {kept}: run the same command again to go on") from None
-    shutil.rmtree(kept, ignore_errors=True)
+        raise Interrupted(f"finished layers are kept in {work}: run the same command again to go on") from None
+    shutil.rmtree(work, ignore_errors=True)
     weights = sum(weight.shape[0] * weight.shape[1] for weight in packed.weights.values())
     packed_bytes = sum(weight.nbytes for weight in packed.weights.values())
     return Quantized(
@@ -137,21 +137,21 @@ def quantize(order: Order, progress: Progress = lambda what, done, total: None) 
 
 
 def _work_folder(out: Path) -> Path:
-    """Where finished layers are kept until `out` is there. UsageError when it is, or cannot be written."""
+    """Make the folder for finished layers. UsageError if `out` exists already, or cannot be written."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already. Give another folder, or remove this one.")
-    kept = out.parent / f".{out.name}.work"
+    work = out.parent / f".{out.name}.work"
     try:
-        kept.mkdir(parents=True, exist_ok=True)
+        work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{out.parent} cannot be written ({error.strerror}). Give another --out.") from None
-    return kept
+    return work
 
 
 def _packed(
-    order: Order, source: ModelFolder, recipe: QuantizeRecipe, kept: Path, progress: Progress
+    order: Order, source: ModelFolder, recipe: QuantizeRecipe, work: Path, progress: Progress
 ) -> tuple[PackedModel, list[int]]:
-    """(the quantized layers, tokens of each calibration case). recipe: the order's, its calibration set found."""
+    """Return (quantized layers, tokens of each calibration case). recipe: the order's, with the set located."""
     import torch
 
     from qualgate.engine.calibration import calibration_prompts
@@ -167,7 +167,7 @@ def _packed(
         return rows
 
     folder = pack(
-        order.model, recipe, kept / f"{checkpoint_name(source.shards.sha256, recipe, dtype)}-{scales}", dtype,
+        order.model, recipe, work / f"{checkpoint_name(source.shards.sha256, recipe, dtype)}-{scales}", dtype,
         prompts=prompts, scale_dtype=getattr(torch, scales), device=order.device, progress=progress,
     )  # fmt: skip
     packed = read_packed(folder)
@@ -185,10 +185,10 @@ def sensitivity(
     device: Device = "cpu",
     progress: Progress = lambda what, done, total: None,
 ) -> tuple[Sensitivity, ...]:
-    """Every layer the recipe quantizes, quantized alone, the most harmful first.
+    """Quantize each layer of the recipe alone, and return the effects, the most harmful first.
 
-    Layers are rounded to nearest on the recipe's grid: what a calibrated method makes of a layer depends on the layers
-    before it, and this asks for the layer itself. For methods without data that is what they make, bit for bit.
+    Layers are rounded to nearest on the recipe's grid, since a calibrated method's result also depends on the layers
+    before. For methods without data this is their result, bit for bit.
     """
     import torch
 
@@ -209,7 +209,7 @@ def sensitivity(
     floats = float_model(model, dtype, device)
     reference = Reference(floats, calibration_pairs(model, data))
     names = linear_names(model)
-    found = []
+    ranked = []
     for done, name in enumerate(names):
         progress(name, done, len(names))
         own = layer_recipe(grid, name)
@@ -218,13 +218,13 @@ def sensitivity(
         parent, _, attribute = name.rpartition(".")
         holder = floats.get_submodule(parent)
         module: Any = getattr(holder, attribute)
-        together = [floats.get_parameter(f"{one}.weight") for one in fused_with(name) if one in names]
+        together = [floats.get_parameter(f"{sibling}.weight") for sibling in fused_with(name) if sibling in names]
         absmax = torch.stack([weight.abs().amax() for weight in together]).amax()  # they share a tensor's scale
         packed = quantize_weight(module.weight.detach(), own, name, dtype=getattr(torch, dtype), absmax=absmax)
         setattr(holder, attribute, QuantizedLinear(packed, module.bias, PER_TOKEN[own.activations]))
         divergence = reference.against(floats)
         setattr(holder, attribute, module)
-        found.append(
+        ranked.append(
             Sensitivity(
                 layer=name,
                 precision=own.label,
@@ -235,11 +235,11 @@ def sensitivity(
             )
         )
     progress("", len(names), len(names))
-    return tuple(sorted(found, key=lambda one: -one.kl))
+    return tuple(sorted(ranked, key=lambda layer: -layer.kl))
 
 
 def full_precision(model: Path, recipe: QuantizeRecipe) -> ModelFolder:
-    """The folder `model`, read. Raises UsageError when it is quantized already, or `recipe` does not fit it."""
+    """Read the folder `model`. Raises UsageError if it is quantized already, or `recipe` does not fit it."""
     folder = read_model_folder(model)
     if folder.format is not None:
         raise UsageError(f"{model} is quantized already. Give the full-precision model it was made from.")
@@ -248,14 +248,14 @@ def full_precision(model: Path, recipe: QuantizeRecipe) -> ModelFolder:
 
 
 def stored_dtype(folder: ModelFolder) -> Literal["bfloat16", "float16", "float32"]:
-    """What most of the model's numbers are stored in, as its headers say.
+    """Return the dtype of most of the model's bytes, by its headers.
 
-    Raises UsageError for what no quantizer starts from, with what its config says.
+    Raises UsageError for a dtype that no quantizer starts from.
     """
-    held: dict[str, int] = {}
+    nbytes: dict[str, int] = {}
     for entry in folder.shards.entries.values():
-        held[entry.dtype] = held.get(entry.dtype, 0) + entry.nbytes
-    stored = max(held, key=lambda name: held[name])
+        nbytes[entry.dtype] = nbytes.get(entry.dtype, 0) + entry.nbytes
+    stored = max(nbytes, key=lambda name: nbytes[name])
     if stored not in _DTYPES:
         config = folder.files.config
         raise UsageError(
@@ -266,19 +266,19 @@ def stored_dtype(folder: ModelFolder) -> Literal["bfloat16", "float16", "float32
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in ("qualgate", "torch", "transformers"):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:  # a source tree that was never installed
-            found[package] = "source"
-    return found
+            versions[package] = "source"
+    return versions
 
 
 def _peak(device: str) -> int:
-    """Bytes: the most this process has held, and the most torch has held on the GPU."""
+    """Return the peak bytes of this process, plus torch's peak on the GPU."""
     import torch
 
     unit = 1 if sys.platform == "darwin" else 1024
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return held + (torch.cuda.max_memory_allocated() if device == "cuda" else 0)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resident + (torch.cuda.max_memory_allocated() if device == "cuda" else 0)

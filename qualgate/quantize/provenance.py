@@ -1,4 +1,4 @@
-"""The record that a made variant carries: how far its calibration covers the traffic, how steady its weights are."""
+"""Evidence stored with a quantized variant: its calibration's coverage of the traffic, and its weights' stability."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def calibration_coverage(
     dtype: Literal["bfloat16", "float16", "float32"],
     device: Device,
 ) -> dict[str, Any]:
-    """How far `calibration` covers the evalsets `against` in the baseline `model`, as plain JSON.
+    """Measure how far `calibration` covers the evalsets `against` in the baseline `model`, as plain JSON.
 
-    calibration: the set's name or path, "" for a direct cast. Without evalsets the shipped calibration set is held
-    against all shipped ones, and another against nothing. Raises UsageError when both sides share cases.
+    calibration: the set's name or path, "" for a direct cast. Without evalsets, a shipped calibration set is compared
+    with all shipped evalsets, and any other with none. Raises UsageError if both sides share cases.
     """
     from qualgate.engine.coverage import coverage
     from qualgate.quant.coverage import NOT_APPLICABLE
@@ -43,32 +43,32 @@ def calibration_coverage(
         against = evalsets.shipped()
     if not against:
         return NOT_MEASURED
-    found = coverage(
+    report = coverage(
         model,
         evalsets.load_calibration(calibration, relative_to),
         [evalsets.load(name, relative_to) for name in against],
         dtype=dtype,
         device=device,
     )
-    refuse_leaks(found.leakage.cases)
-    return found.as_json()
+    refuse_leaks(report.leakage.cases)
+    return report.as_json()
 
 
 def stability(layers: Mapping[str, WeightStability], reason: str = "") -> dict[str, Any]:
-    """The counters of every layer as plain JSON, or why there are none."""
+    """Return the counters of every layer as plain JSON, or why there are none."""
     if not layers:
         return {"status": "not_measured", "reason": reason}
     return {"status": "measured", **stability_section(layers)}
 
 
 def card_rows(evidence: Mapping[str, Any]) -> list[str]:
-    """Rows of a model card's table; everything else is in the evidence file."""
+    """Return rows for a model card's table; the evidence file has the rest."""
     coverage, steady = evidence["coverage"], evidence["stability"]
     rows = []
     if coverage["status"] != "measured":
         rows.append(f"| calibration coverage | {coverage['status'].replace('_', ' ')}: {coverage['reason']} |")
     else:
-        sets = ", ".join(f"{one['name']} v{one['version']}" for one in coverage["traffic"]["evalsets"])
+        sets = ", ".join(f"{evalset['name']} v{evalset['version']}" for evalset in coverage["traffic"]["evalsets"])
         missed = [flag["name"] for flag in coverage["flags"] if flag["met"] is False]
         grams = ", ".join(_number(gram["share"]) for gram in coverage["ngrams"].values())
         rows += [

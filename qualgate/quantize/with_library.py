@@ -1,4 +1,4 @@
-"""`qualgate quantize --backend`: a quantized folder made by another library, in an interpreter of its own."""
+"""`qualgate quantize --backend`: make a quantized folder with another library, in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from qualgate.quant.stability import WeightStability
     from qualgate_kernels.packed import PackedWeight
 
-FOLDS = ("awq", "smoothquant")  # these change the weights before they round them, and the folder does not say how
+FOLDS = ("awq", "smoothquant")  # methods that change the weights before rounding; the folder does not record how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outsourced:
-    """What was written, by whom."""
+    """A folder written by a library, with its measurements."""
 
     folder: str
     backend: str
     recipe: str
     format: str
-    layers: dict[str, int]  # what they are, as read back here, and how many
+    layers: dict[str, int]  # format as read back here → number of layers
     versions: dict[str, str]
     patches: tuple[str, ...]
     written_bytes: int
@@ -43,16 +43,16 @@ class Outsourced:
     evidence: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the content of `--json`."""
         return asdict(self)
 
 
 def quantize_with(
     backend: str, order: Order, folder: Path | None = None, progress: Callable[[str], None] = lambda line: None
 ) -> Outsourced:
-    """Let `backend` make what is ordered. folder: where environments lie. UsageError when there is none.
+    """Quantize with the library `backend`. folder: parent of the environments. UsageError if the library has none.
 
-    The folder appears once it was read here: InfrastructureError when the library wrote what cannot be.
+    The output appears once it was read back here: InfrastructureError if it cannot be read.
     """
     from qualgate.engine.calibration import calibration_prompts
 
@@ -101,7 +101,7 @@ def quantize_with(
 
 
 def _read_back(made: Made) -> Iterator[tuple[str, PackedWeight]]:
-    """Every quantized layer of what the library wrote, one at a time."""
+    """Yield every quantized layer that the library wrote."""
     from qualgate.quant.readers import layers
 
     try:
@@ -112,7 +112,7 @@ def _read_back(made: Made) -> Iterator[tuple[str, PackedWeight]]:
 
 
 def _stability(source: Shards, name: str, weight: PackedWeight) -> dict[str, WeightStability]:
-    """Of one packed layer, against the weight the library was given."""
+    """Return the stability of one packed layer against its source weight."""
     from safetensors import safe_open
 
     from qualgate.quant.stability import weight_stability

@@ -1,4 +1,4 @@
-"""Coverage numbers for a reader: a line each, and the layers that are covered worst."""
+"""Coverage numbers as lines of text, and the layers that are covered worst."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from qualgate.formatting import counted
 WORST = 3  # layers named
 
 
-def coverage_lines(found: dict[str, Any]) -> list[str]:
-    """`found`: the JSON of `Coverage`, or of a variant that read no calibration data."""
-    if found["status"] == "not_applicable":
-        return [f"coverage: not applicable ({found['reason']})"]
-    calibration, traffic, strata, leakage = (found[key] for key in ("calibration", "traffic", "strata", "leakage"))
-    sets = ", ".join(f"{one['name']} v{one['version']}" for one in traffic["evalsets"])
+def coverage_lines(coverage: dict[str, Any]) -> list[str]:
+    """Return the lines for the JSON of a `Coverage`, or of a variant that read no calibration data."""
+    if coverage["status"] == "not_applicable":
+        return [f"coverage: not applicable ({coverage['reason']})"]
+    calibration, traffic, strata, leakage = (coverage[key] for key in ("calibration", "traffic", "strata", "leakage"))
+    sets = ", ".join(f"{evalset['name']} v{evalset['version']}" for evalset in traffic["evalsets"])
     lines = [
         f"calibration {calibration['name']} v{calibration['version']}: {counted(calibration['cases'], 'case')}, "
         f"{counted(calibration['tokens'], 'token')}",
         f"traffic {sets}: {counted(traffic['cases'], 'case')}, {counted(traffic['tokens'], 'token')}; "
         f"{counted(traffic['activation_cases'], 'case')} run through the model",
-        f"  range              {_number(found['range']['min'])} at the worst layer, "
-        f"{_number(found['range']['p1_over_channels'])} at the 1st percentile of channels; "
-        f"clipped energy {_number(found['range']['clipped_energy_max'])}{_at(found, 'clipped_energy', max)}",
-        f"  outlier channels   {_number(found['outlier_channels']['min'])} covered at the worst layer"
-        + _at(found, "outliers", min),
+        f"  range              {_number(coverage['range']['min'])} at the worst layer, "
+        f"{_number(coverage['range']['p1_over_channels'])} at the 1st percentile of channels; "
+        f"clipped energy {_number(coverage['range']['clipped_energy_max'])}{_at(coverage, 'clipped_energy', max)}",
+        f"  outlier channels   {_number(coverage['outlier_channels']['min'])} covered at the worst layer"
+        + _at(coverage, "outliers", min),
         "  n-grams (1, 2, 3)  "
-        + ", ".join(_number(gram["share"]) for gram in found["ngrams"].values())
+        + ", ".join(_number(gram["share"]) for gram in coverage["ngrams"].values())
         + " of the traffic's; unseen mass of the calibration "
-        + ", ".join(_number(gram["good_turing_unseen"]) for gram in found["ngrams"].values()),
+        + ", ".join(_number(gram["good_turing_unseen"]) for gram in coverage["ngrams"].values()),
         f"  strata             smallest ratio {_number(strata['min_ratio'])} ({strata['least_covered'] or 'none'}), "
         f"Jensen-Shannon {_number(strata['divergence'])} nats, tool schemas known {_number(strata['tools'])}",
-        f"  centroid distance  {_number(found['centroid_distance']['max'])} spreads at the worst layer"
-        + _at(found, "centroid_distance", max),
+        f"  centroid distance  {_number(coverage['centroid_distance']['max'])} spreads at the worst layer"
+        + _at(coverage, "centroid_distance", max),
         f"  leakage            {counted(leakage['grams'], 'run')} of 13 words and "
         f"{counted(leakage['same'], 'whole case')} shared",
     ]
@@ -41,18 +41,19 @@ def coverage_lines(found: dict[str, Any]) -> list[str]:
         more = f" and {len(leakage['cases']) - 5} more" if len(leakage["cases"]) > 5 else ""
         lines.append(f"    in {', '.join(leakage['cases'][:5])}{more}")
     worst = sorted(
-        (site for site in found["sites"] if site["range"] is not None), key=lambda site: (site["range"], site["site"])
+        (site for site in coverage["sites"] if site["range"] is not None),
+        key=lambda site: (site["range"], site["site"]),
     )[:WORST]
     lines += [f"  least covered      {site['site']}: range {_number(site['range'])}" for site in worst]
-    for flag in found["flags"]:
+    for flag in coverage["flags"]:
         word = {True: "ok  ", False: "LOW " if ">=" in flag["bound"] else "HIGH", None: "?   "}[flag["met"]]
         lines.append(f"  {word} {flag['name']} {_number(flag['value'])} (suggested {flag['bound']})")
     return lines
 
 
-def _at(found: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:
-    """Where the worst value of one of the layers' numbers is."""
-    sites = [site for site in found["sites"] if site.get(name) is not None]
+def _at(coverage: dict[str, Any], name: str, worst: Callable[..., dict[str, Any]]) -> str:
+    """Return the layer with the worst value of the number `name`, in brackets."""
+    sites = [site for site in coverage["sites"] if site.get(name) is not None]
     return f" ({worst(sites, key=lambda site: site[name])['site']})" if sites else ""
 
 

@@ -1,6 +1,6 @@
-"""Two answers side by side, word piece by word piece: what only one of them has is a change, and is marked.
+"""Compare two answers piece by piece and mark what only one of them has.
 
-Model text is hostile: what is returned says it with the invisible made visible, and as HTML it is only ever text.
+Model text is hostile: invisible characters are made visible, and HTML output is always escaped.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Span:
 
 
 def difference(before: str, after: str, most: int = MOST) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """Both answers as spans, which put together are what `visible` makes of them.
+    """Return both answers as spans; joined, they are the output of `visible`.
 
-    most: past so many pieces, all between the common beginning and end is one change. The time taken grows with their
-    square: in the worst case 2 s for 3,000, 0.2 s for 1,000.
+    most: with more pieces than this, all between the common beginning and end is one change. Time grows with the
+    square of the pieces: at worst 2 s for 3,000, 0.2 s for 1,000.
     """
     old, new = _PIECES.findall(visible(before)), _PIECES.findall(visible(after))
     start = _common(old, new)
@@ -48,25 +48,24 @@ def difference(before: str, after: str, most: int = MOST) -> tuple[tuple[Span, .
 
 
 def parted(before: str, after: str) -> tuple[str, str, str]:
-    """What both answers begin with, and how each goes on, with the invisible made visible."""
+    """Return the common beginning and the rest of each answer, with invisible characters made visible."""
     old, new = _PIECES.findall(visible(before)), _PIECES.findall(visible(after))
     start = _common(old, new)
     return "".join(old[:start]), "".join(old[start:]), "".join(new[start:])
 
 
 def parts_in(flip: Flip) -> str:
-    """`thought` or `answer`, whichever differs first; "" where the case does not say how thoughts are written."""
-    from qualgate.scoring.reasoning import parted as differing  # what reads no such set need not wait for the scorers
+    """Return `thought` or `answer`, whichever differs first; "" if the case declares no format for thoughts."""
+    from qualgate.scoring.reasoning import parted as differing  # imported late: most readers need no scorer
 
-    return differing(*said) if (said := _apart(flip)) else ""
+    return differing(*answers) if (answers := _apart(flip)) else ""
 
 
 def hashes_of(flip: Flip) -> dict[str, dict[str, str]]:
-    """sha256 of either side's thought and of its answer, each by itself; {} likewise. So one sees which answers are the
-    same behind other thoughts."""
+    """Return the sha256 of each side's thought and of its answer; {} if the case declares no format for thoughts."""
     return {
-        side: dict(zip(("thought", "answer"), said.hashes, strict=True))
-        for side, said in zip(("baseline", "variant"), _apart(flip), strict=False)
+        side: dict(zip(("thought", "answer"), answer.hashes, strict=True))
+        for side, answer in zip(("baseline", "variant"), _apart(flip), strict=False)
     }
 
 
@@ -79,18 +78,18 @@ def _apart(flip: Flip) -> tuple[Said, ...]:
 
 
 def marked(before: str, after: str, most: int = MOST) -> tuple[str, str]:
-    """Both answers as HTML: what only the first has stands in <del>, what only the second has in <ins>."""
+    """Return both answers as HTML, with what only the first has in <del>, only the second in <ins>."""
     old, new = difference(before, after, most)
     return _html("del", old), _html("ins", new)
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """The length of their common beginning."""
+    """Return the length of the common beginning."""
     return next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
 
 
 def _changes(old: Sequence[str], new: Sequence[str], start: int) -> Iterator[tuple[int, int, int, int]]:
-    """Pieces i to j of the old stand where pieces k to m of the new do, counted from `start` before both."""
+    """Yield (i, j, k, m): pieces i to j of the old became pieces k to m of the new, both counted from `start`."""
     for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
             yield start + i, start + j, start + k, start + m

@@ -18,67 +18,67 @@ HEAD = (
 )
 
 
-def drift_lines(found: DriftReport) -> list[str]:
-    """A table for each variant: all positions, then those of each kind of place."""
-    lines = [f"run {visible_line(found.run_id)}" + ("" if found.complete else ", not complete: what there is so far")]
-    for one in found.variants:
-        silent = f", {one.silent:,} without drift" if one.silent else ""
+def drift_lines(report: DriftReport) -> list[str]:
+    """Return a table for each variant: all positions, then those of each kind of place."""
+    lines = [f"run {visible_line(report.run_id)}" + ("" if report.complete else ", not complete: what there is so far")]
+    for arm in report.variants:
+        silent = f", {arm.silent:,} without drift" if arm.silent else ""
         lines += [
             "",
-            f"{visible_line(one.variant)}: {counted(one.answers, 'answer')}, "
-            f"{counted(one.overall.clusters, 'cluster')}{silent}",
+            f"{visible_line(arm.variant)}: {counted(arm.answers, 'answer')}, "
+            f"{counted(arm.overall.clusters, 'cluster')}{silent}",
         ]
-        if not one.answers:
+        if not arm.answers:
             continue
-        lines += [HEAD, _line("all", one.overall)]
-        shown = (kind for kind, numbers in one.where.items() if kind != "thought" or numbers.positions)
-        lines += [_line(NAMES[kind], one.where[kind]) for kind in shown]
-        if one.parted_in_thought or one.parted_in_answer:
+        lines += [HEAD, _line("all", arm.overall)]
+        shown = (kind for kind, numbers in arm.where.items() if kind != "thought" or numbers.positions)
+        lines += [_line(NAMES[kind], arm.where[kind]) for kind in shown]
+        if arm.parted_in_thought or arm.parted_in_answer:
             lines.append(
-                f"  of answers with a thought that part, {one.parted_in_thought:,} part in the thought, "
-                f"{one.parted_in_answer:,} behind it"
+                f"  of answers with a thought that part, {arm.parted_in_thought:,} part in the thought, "
+                f"{arm.parted_in_answer:,} behind it"
             )
         low, high = (
-            "…" if bound is None else f"{bound:.4g}" for bound in (one.overall.p99_lower, one.overall.p99_upper)
+            "…" if bound is None else f"{bound:.4g}" for bound in (arm.overall.p99_lower, arm.overall.p99_upper)
         )
         lines.append(f"  p99 of all: [{low}, {high}], 95 % each side; of each place: --json")
-        if one.certified is not None:
-            lines.append(f"  the baseline was rounded: the mean of all is within {one.certified:.2g} of the true one")
-        if any(numbers.positions and numbers.same_top is None for numbers in one.where.values()):
+        if arm.certified is not None:
+            lines.append(f"  the baseline was rounded: the mean of all is within {arm.certified:.2g} of the true one")
+        if any(numbers.positions and numbers.same_top is None for numbers in arm.where.values()):
             lines.append("  same top-1 was not stored by place when this ran: run again to see it")
-        if one.unplaced:
-            said = counted(one.unplaced, "answer is", "answers are")
-            lines.append(f"  {said} in `all` alone: the tokens do not spell the text")
-    if found.unavailable:
-        lines += ["", f"where it drifts cannot be shown: {visible_line(found.unavailable)}"]
+        if arm.unplaced:
+            unplaced = counted(arm.unplaced, "answer is", "answers are")
+            lines.append(f"  {unplaced} in `all` alone: the tokens do not spell the text")
+    if report.unavailable:
+        lines += ["", f"where it drifts cannot be shown: {visible_line(report.unavailable)}"]
     return lines
 
 
-def _line(name: str, found: DriftNumbers) -> str:
-    if found.mean is None:
+def _line(name: str, drift: DriftNumbers) -> str:
+    if drift.mean is None:
         return f"  {name:<11}{0:>10}{'–':>21}{'–':>10}{'–':>10}{'–':>16}"
-    error = "–" if found.mean_error is None else f"{found.mean_error:.3g}"
-    mean, top = f"{found.mean:.4g} ± {error}", _same_top(found)
-    return f"  {name:<11}{found.positions:>10,}{mean:>21}{found.p99:>10.4g}{found.max:>10.4g}{top:>16}"
+    error = "–" if drift.mean_error is None else f"{drift.mean_error:.3g}"
+    mean, top = f"{drift.mean:.4g} ± {error}", _same_top(drift)
+    return f"  {name:<11}{drift.positions:>10,}{mean:>21}{drift.p99:>10.4g}{drift.max:>10.4g}{top:>16}"
 
 
-def _same_top(found: DriftNumbers) -> str:
-    """Where all are the same the clustered error is 0 and proves nothing: the bound stands there instead."""
-    if found.same_top is None:
+def _same_top(drift: DriftNumbers) -> str:
+    # If all positions agree the clustered error is 0 and proves nothing, so the lower bound is shown instead.
+    if drift.same_top is None:
         return "not stored"
-    if found.same_top_error == 0 and found.same_top == 1 and found.same_top_lower is not None:
-        return f"100 %, ≥ {100 * found.same_top_lower:.1f}"
-    error = found.same_top_error and 100 * found.same_top_error
+    if drift.same_top_error == 0 and drift.same_top == 1 and drift.same_top_lower is not None:
+        return f"100 %, ≥ {100 * drift.same_top_lower:.1f}"
+    error = drift.same_top_error and 100 * drift.same_top_error
     text = "–" if error is None else f"{error:.2f}" if error >= 0.01 else f"{error:.1g}"
-    return f"{100 * found.same_top:.2f} ± {text} %"
+    return f"{100 * drift.same_top:.2f} ± {text} %"
 
 
-def drift_json(found: DriftReport) -> dict[str, Any]:
-    """All that the text says and more; what is not known is null."""
+def drift_json(report: DriftReport) -> dict[str, Any]:
+    """Return the text's content and more as JSON values; null where unknown."""
     return {
-        "run": found.run_id,
-        "complete": found.complete,
-        "unavailable": found.unavailable or None,
-        "variants": [{**asdict(one), "where": None if found.unavailable else asdict(one)["where"]}
-                     for one in found.variants],
+        "run": report.run_id,
+        "complete": report.complete,
+        "unavailable": report.unavailable or None,
+        "variants": [{**asdict(arm), "where": None if report.unavailable else asdict(arm)["where"]}
+                     for arm in report.variants],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The state of a service as Prometheus reads it. Names and labels here are a contract with whoever alerts on them."""
+"""The state of a service as Prometheus metrics. Names and labels are a contract: users' alerts depend on them."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from qualgate.store.queries.service import ServiceState
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-# What may be there and is not is 0, not absent: an alert on a sum would not fire otherwise.
+# A status without runs is exported as 0, not left out: an alert on a sum would not fire otherwise.
 RUNS = ("running", "complete", "incomplete")
 
 
 @dataclass(frozen=True, slots=True)
 class Exposition:
-    """A collector of prometheus-client's. state, overdue: read at each scrape; overdue of a nightly file: its name and
-    gate → s for which a night has been due. failed: told where they cannot be read; the scrape then says that alone."""
+    """A prometheus-client collector. state, overdue: called at each scrape; overdue: (nightly file, gate) → seconds
+    since a night was due. failed: called if either cannot be read; the scrape then has `qualgate_store_up` 0 alone."""
 
     state: Callable[[], ServiceState]
     overdue: Callable[[], Mapping[tuple[str, str], float]]
     failed: Callable[[QualgateError], None]
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric there is."""
+        """Yield every metric."""
         from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 
         yield InfoMetricFamily("qualgate", "The program that reads the store", {"version": own_version()})
         up = GaugeMetricFamily("qualgate_store_up", "1 where the store could be read")
         try:
-            found = [*families(self.state()), _overdue(self.overdue())]
+            metrics = [*families(self.state()), _overdue(self.overdue())]
         except QualgateError as error:
             self.failed(error)
-            found = []
-        up.add_metric((), float(bool(found)))
+            metrics = []
+        up.add_metric((), float(bool(metrics)))
         yield up
-        yield from found
+        yield from metrics
 
 
 def families(state: ServiceState) -> Iterator[Metric]:
-    """Of one moment."""
+    """Yield the metrics of one state."""
     yield _gauge("runs", "Runs in the store", {"status": RUNS}, state.runs)
     yield _gauge("units", "Answers of the runs under way", {"arm": (), "status": ()}, state.units)
     yield _counter("verdicts", "Verdicts ever given", {"word": get_args(VerdictWord)}, state.verdicts)
@@ -76,13 +76,13 @@ def _counter(name: str, what: str, labels: Labels, values: Values) -> Metric:
     return _filled(CounterMetricFamily(f"qualgate_{name}", what, labels=tuple(labels)), labels, values)
 
 
-Labels = Mapping[str, tuple[str, ...]]  # name → values that are shown, there or not
+Labels = Mapping[str, tuple[str, ...]]  # name → values that are always exported
 Values = float | Mapping[str, float] | Mapping[tuple[str, str], float]
 
 
 def _filled(family: Metric, labels: Labels, values: Values) -> Metric:
-    said: dict[Any, float] = dict.fromkeys(next(iter(labels.values()), ()), 0.0)
-    said |= values if isinstance(values, Mapping) else {(): values}
-    for key, value in said.items():
+    samples: dict[Any, float] = dict.fromkeys(next(iter(labels.values()), ()), 0.0)
+    samples |= values if isinstance(values, Mapping) else {(): values}
+    for key, value in samples.items():
         family.add_metric((key,) if isinstance(key, str) else key, value)  # type: ignore[attr-defined]
     return family

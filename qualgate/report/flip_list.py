@@ -1,4 +1,4 @@
-"""Answers that flipped, on a terminal: what was asked, what was expected, and where the two answers part."""
+"""Print flipped answers on a terminal: the prompt, the reference, and where the two answers diverge."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qualgate.report.diff import parted, parts_in
 from qualgate.report.screen import indented
 from qualgate.store.queries import Direction, Flip
 
-MOST = 700  # characters of a text that are shown
-BEFORE = 200  # of them, what the two answers share before they part
-MARK = "»"  # stands where they part, for terminals without colours and for files
+MOST = 700  # characters shown of a text
+BEFORE = 200  # characters shown of the answers' common beginning
+MARK = "»"  # marks the divergence, for terminals without colours and for files
 WAYS: dict[Direction, str] = {"lost": "right before, wrong now", "gained": "wrong before, right now"}
 
 
-def print_flips(variant: str, found: Sequence[Flip], total: int, pairs: int, direction: Direction) -> None:
-    """total, pairs: how many there are, of how many that both arms have a score for."""
+def print_flips(variant: str, shown: Sequence[Flip], total: int, pairs: int, direction: Direction) -> None:
+    """Print the flips `shown` out of `total`, among `pairs` of scores from both arms."""
     console = screen.console()
     head = f"{visible_line(variant)}: {total:,} of {counted(pairs, 'score')}: {WAYS[direction]}"
     console.print(Text(head, style="bold"))
-    for flip in found:
+    for flip in shown:
         _print_flip(console, flip)
-    if total > len(found):
-        console.print(Text(f"\n{total - len(found):,} more: --limit {total} shows all", style="dim"))
+    if total > len(shown):
+        console.print(Text(f"\n{total - len(shown):,} more: --limit {total} shows all", style="dim"))
 
 
 def _print_flip(console: Console, flip: Flip) -> None:

@@ -25,18 +25,18 @@ _COLUMNS = (
     ("bits", "right"), ("min", "right"), ("max", "right"), ("mean", "right"), ("std", "right"), ("zeros", "right"),
     ("saturated", "right"),
 )  # fmt: skip
-WIDE = 135  # characters that the table takes; below, each tensor has its numbers on lines of their own
+WIDE = 135  # columns for the table; on narrower screens each tensor has its numbers on lines of their own
 
 
 def inspection_as_json(
     report: ModelReport, differences: tuple[Difference, ...] = (), unmatched: tuple[str, ...] = ()
 ) -> str:
-    """One object; infinite SQNRs (equal tensors) are null."""
+    """Return the report as one JSON object; infinite SQNRs (equal tensors) are null."""
     value: dict[str, Any] = asdict(report) | {"nbytes": report.nbytes, "effective_bits": report.effective_bits}
     value["kernels"] = [{"kernel": kernel, "layers": count} for kernel, count in report.kernels]
     value["oddities"] = [{"what": what, "tensors": count} for what, count in report.oddities]
     if differences or unmatched:
-        value["differences"] = [_plain(asdict(one)) for one in differences]
+        value["differences"] = [_plain(asdict(difference)) for difference in differences]
         value["unmatched"] = list(unmatched)
     return json.dumps(value, indent=2)
 
@@ -48,17 +48,17 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 def print_inspection(
     report: ModelReport, differences: tuple[Difference, ...] = (), unmatched: tuple[str, ...] = ()
 ) -> None:
-    """Print to stdout; colours only on a terminal. Names come from files, so they are made visible."""
+    """Print the report to stdout, with colours only on a terminal. Names come from files, so they are made visible."""
     columns = screen.width()
     console = Console(highlight=False, width=columns or 1000)  # nothing is cut in a file or a pipe
-    by_name = {one.name: one for one in differences}
+    by_name = {difference.name: difference for difference in differences}
     heads = _COLUMNS + ((("rel. error", "right"), ("SQNR", "right")) if differences else ())
     rows: list[tuple[Text | str, ...]] = []
     for tensor in report.tensors:
         extra = ()
         if differences:
-            one = by_name.get(tensor.name)
-            extra = (f"{one.relative_error:.4f}", _decibels(one.sqnr)) if one else ("–", "–")
+            difference = by_name.get(tensor.name)
+            extra = (f"{difference.relative_error:.4f}", _decibels(difference.sqnr)) if difference else ("–", "–")
         rows.append((*_row(tensor), *extra))
     console.print(
         Text.assemble(
@@ -70,8 +70,8 @@ def print_inspection(
         console.print(_table(heads, rows))
     else:
         for name, *cells in rows:
-            told = [f"{head} {cell}" for (head, _), cell in zip(heads[1:], cells, strict=True)]
-            console.print(name, indented(Text("   ".join(told), style="dim"), 4), sep="\n")
+            cells_with_heads = [f"{head} {cell}" for (head, _), cell in zip(heads[1:], cells, strict=True)]
+            console.print(name, indented(Text("   ".join(cells_with_heads), style="dim"), 4), sep="\n")
     for text in report.inputs:
         console.print(Text(fit(f"inputs: {visible_line(text)}")))
     for kernel, count in report.kernels:

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def load_body(summary: Summary) -> dict[str, Any]:
-    """As load.json and the store have it: seconds, and rates a second. What is not known is None."""
+    """Return the JSON body stored and written to load.json: seconds, and rates per second; None where unknown."""
     return {
         "definitions": summary.by,
         "load": asdict(summary.load),
         "seed": summary.seed,
         "slo": asdict(summary.slo) if summary.slo else None,
-        "declared": dict(summary.told),
+        "declared": dict(summary.declarations),
         "prompts": summary.prompts,
         "rows": [_row(row) for row in summary.rows],
         "notes": list(summary.notes),
-        "verdicts": [_verdict(one) for one in summary.verdicts],
+        "verdicts": [_verdict(verdict) for verdict in summary.verdicts],
     }
 
 
@@ -42,35 +42,35 @@ def _row(row: Row) -> dict[str, Any]:
     numbers["good"] = dict(zip(("share", "low", "high"), row.numbers.good, strict=True)) if row.numbers.good else None
     numbers["times"] = {
         name: {
-            f"p{100 * one.p:g}": {
-                "value": one.found.value, "low": one.found.low, "high": one.found.high, "count": one.found.count,
-                "rounds": list(one.rounds),
+            f"p{100 * percentile.p:g}": {
+                "value": percentile.pooled.value, "low": percentile.pooled.low, "high": percentile.pooled.high,
+                "count": percentile.pooled.count, "rounds": list(percentile.rounds),
             }
-            for one in found
+            for percentile in percentiles
         }
-        for name, found in row.numbers.times
+        for name, percentiles in row.numbers.times
     }  # fmt: skip
     return {"level": asdict(row.level), "label": row.level.label, "arm": row.arm, **numbers}
 
 
-def _verdict(one: LoadVerdict) -> dict[str, Any]:
+def _verdict(verdict: LoadVerdict) -> dict[str, Any]:
     findings = [
         {
-            "rule": found.rule.label, "level": found.level.label, "verdict": found.said, "rounds": list(found.values),
-            "baseline": list(found.baseline), "within": found.within, "p": found.p, "because": found.because,
+            "rule": finding.rule.label, "level": finding.level.label, "verdict": finding.word,
+            "rounds": list(finding.values), "baseline": list(finding.baseline), "within": finding.within,
+            "p": finding.p, "because": finding.because,
         }
-        for found in one.findings
+        for finding in verdict.findings
     ]  # fmt: skip
-    return {"variant": one.variant, "verdict": one.said, "findings": findings}
+    return {"variant": verdict.variant, "verdict": verdict.word, "findings": findings}
 
 
 def requests_of(loaded: Loaded) -> Iterator[str]:
-    """A line of JSON for each request, so that anybody's definitions can be applied to them: seconds since its stage
-    began, and the place of its prompt among all cases."""
+    """Yield a line of JSON for each request: its times in seconds since the stage's start, and its prompt's index."""
     for (arm, level), stages in loaded.stages.items():
         for number, stage in enumerate(stages):
-            for one in stage.sent:
-                row = {"arm": arm, "level": level.label, "round": number} | asdict(one)
+            for request in stage.sent:
+                row = {"arm": arm, "level": level.label, "round": number} | asdict(request)
                 for name in ("due", "began", "ended"):
                     row[name] = round(row[name] - stage.start, 6)
                 for name in ("pieces", "events"):
@@ -79,10 +79,10 @@ def requests_of(loaded: Loaded) -> Iterator[str]:
 
 
 def print_load(body: Body) -> None:
-    """Print to stdout; colours only on a terminal."""
+    """Print the load to stdout, with colours only on a terminal."""
     console = screen.console()
-    for arm, told in body["declared"].items():
-        console.print(Text.assemble((visible_line(arm), "bold"), f"  {visible_line(told)}"))
+    for arm, settings in body["declared"].items():
+        console.print(Text.assemble((visible_line(arm), "bold"), f"  {visible_line(settings)}"))
     console.print(Text(load_tables.measured_line(body), style="dim"))
     console.print(_printed(load_tables.throughput_table(body)))
     console.print(_printed(load_tables.times_table(body)))
@@ -96,10 +96,10 @@ def print_load(body: Body) -> None:
         console.print(Text(fit(f"note: {visible_line(note)}")))
 
 
-def _printed(found: Table) -> rich_table.Table:
+def _printed(content: Table) -> rich_table.Table:
     table = rich_table.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place, head in enumerate(found.heads):
-        table.add_column(head, justify="right" if place in found.numbers else "left", overflow="fold")
-    for row in found.rows:
+    for place, head in enumerate(content.heads):
+        table.add_column(head, justify="right" if place in content.numbers else "left", overflow="fold")
+    for row in content.rows:
         table.add_row(*(Text(visible_line(cell)) for cell in row))
     return table

@@ -1,5 +1,6 @@
-"""A load as load.json and the store have it, in words: tables and a picture that a terminal, a file and the dashboard
-share. Cells hold stored text as it is: whoever shows them makes it visible, and escapes it."""
+"""Tables and a picture of a stored load, shared by the terminal, files and the dashboard.
+
+Cells hold stored text as it is: the caller makes it visible and escapes it."""
 
 from __future__ import annotations
 
@@ -27,31 +28,31 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells, as many as heads."""
+    """Column heads, and rows with a cell for each."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Places of columns that are set to the right."""
+        """Indices of the columns aligned right."""
         return tuple(place for place, head in enumerate(self.heads) if head not in WORDS)
 
 
 def measured_line(body: Body) -> str:
-    """How often, over how many prompts, and by whose definitions."""
+    """Return the number of rounds and prompts, the seed, and whose definitions were used."""
     whose = "" if body["definitions"] == "qualgate" else f", by the definitions of {body['definitions']}"
     rounds = counted(body["load"]["rounds"], "round")
     return f"{rounds}, {counted(body['prompts'], 'prompt')}, seed {body['seed']}{whose}"
 
 
 def levels_line(body: Body) -> str:
-    """How hard servers were asked: "4 at once, 8/s"."""
+    """Return the load levels: "4 at once, 8/s"."""
     return ", ".join(dict.fromkeys(row["label"] for row in body["rows"]))
 
 
 def throughput_table(body: Body) -> Table:
-    """What each arm gave at each level."""
+    """Return each arm's throughput at each level."""
     limited = body["slo"] is not None
     heads = ("level", "arm", "requests", "failed", "answers/s", "by round", "tokens/s")
     return Table(
@@ -73,39 +74,39 @@ def throughput_table(body: Body) -> Table:
 
 
 def times_table(body: Body) -> Table:
-    """How long answers took at each level, a row for each arm and time."""
+    """Return the percentiles of answer times at each level, a row for each time and arm."""
     rows = []
     for label in dict.fromkeys(row["label"] for row in body["rows"]):
-        for name, said in NAMES.items():
+        for name, title in NAMES.items():
             for row in (row for row in body["rows"] if row["label"] == label):
-                if found := row["times"][name]:
-                    by_round = [value for value in found["p95"]["rounds"] if value is not None]
-                    told = (_percentile(found[p]) for p in ("p50", "p95", "p99"))
-                    rows.append((label, said, row["arm"], *told, _range(by_round, _ms)))
+                if percentiles := row["times"][name]:
+                    by_round = [value for value in percentiles["p95"]["rounds"] if value is not None]
+                    cells = (_percentile(percentiles[p]) for p in ("p50", "p95", "p99"))
+                    rows.append((label, title, row["arm"], *cells, _range(by_round, _ms)))
     return Table(heads=("level", "time, ms", "arm", "p50", "p95", "p99", "p95 by round"), rows=tuple(rows))
 
 
 def rules_table(verdict: Body) -> Table:
-    """What each rule says of a variant at each level."""
+    """Return the result of each rule on a variant at each level."""
     rows = []
-    for one in verdict["findings"]:
+    for finding in verdict["findings"]:
         ranges = (
             _range([value for value in values if value is not None], lambda value: f"{value:.3g}")
-            for values in (one["rounds"], one["baseline"])
+            for values in (finding["rounds"], finding["baseline"])
         )
-        why = one["because"] or f"{_within(one)} (p = {one['p']:.2g})"
-        rows.append((one["verdict"], one["level"], one["rule"], *ranges, why))
+        why = finding["because"] or f"{_within(finding)} (p = {finding['p']:.2g})"
+        rows.append((finding["verdict"], finding["level"], finding["rule"], *ranges, why))
     return Table(heads=("verdict", "level", "rule", "by round", "baseline's", "why"), rows=tuple(rows))
 
 
 def causes_line(verdict: Body) -> str:
-    """Why its word is no approval; "" where it is one."""
+    """Return why the verdict is no approval; "" if it is one."""
     if verdict["verdict"] == "approve":
         return ""
     causes = [
-        f"{one['rule']} at {one['level']}: {one['because'] or _within(one)}"
-        for one in verdict["findings"]
-        if one["verdict"] == verdict["verdict"]
+        f"{finding['rule']} at {finding['level']}: {finding['because'] or _within(finding)}"
+        for finding in verdict["findings"]
+        if finding["verdict"] == verdict["verdict"]
     ]
     more = [f"and {len(causes) - CAUSES_SHOWN} more"] if len(causes) > CAUSES_SHOWN else []
     return "; ".join([*causes[:CAUSES_SHOWN], *more])
@@ -122,26 +123,26 @@ def _good(row: Body) -> str:
     return f"{share:.1f} % [{low:.1f}, {high:.1f}]"
 
 
-def _percentile(one: Body) -> str:
-    low, high = ("…" if bound is None else _ms(bound) for bound in (one["low"], one["high"]))
-    return f"{_ms(one['value'])} [{low}, {high}]"
+def _percentile(percentile: Body) -> str:
+    low, high = ("…" if bound is None else _ms(bound) for bound in (percentile["low"], percentile["high"]))
+    return f"{_ms(percentile['value'])} [{low}, {high}]"
 
 
 def _ms(seconds: float) -> str:
-    """Milliseconds with the digits that mean something: 0.213, 12.3, 1,204."""
-    told = 1000 * seconds
-    return f"{told:,.0f}" if told >= 100 else f"{told:.3g}"
+    """Return milliseconds with three significant digits: 0.213, 12.3, 1,204."""
+    milliseconds = 1000 * seconds
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
 
 
-def _range(values: Sequence[float], said: Callable[[float], str]) -> str:
+def _range(values: Sequence[float], text_of: Callable[[float], str]) -> str:
     if len(values) < 2:
         return ""
-    low, high = said(min(values)), said(max(values))
+    low, high = text_of(min(values)), text_of(max(values))
     return low if low == high else f"{low} … {high}"
 
 
 def load_picture(body: Body) -> Picture:
-    """Throughput against the 95th percentile of TTFT, TPOT and end to end."""
+    """Draw throughput against the 95th percentile of TTFT, TPOT and end to end."""
     by_tokens = all(row["tokens"] is not None for row in body["rows"])
     limits, panels = body["slo"] or {}, []
     for name in DRAWN:
@@ -157,7 +158,7 @@ def load_picture(body: Body) -> Picture:
 
 def _points(body: Body, name: str, across: str) -> Iterator[tuple[str, Point]]:
     for row in body["rows"]:
-        if found := row["times"][name].get("p95"):
-            low, high = (None if found[end] is None else 1000 * found[end] for end in ("low", "high"))
-            kind, x, y = row["level"]["kind"], row[across], 1000 * found["value"]
+        if p95 := row["times"][name].get("p95"):
+            low, high = (None if p95[end] is None else 1000 * p95[end] for end in ("low", "high"))
+            kind, x, y = row["level"]["kind"], row[across], 1000 * p95["value"]
             yield row["arm"], Point(label=row["label"], kind=kind, x=x, y=y, low=low, high=high)

@@ -1,4 +1,4 @@
-"""A run's nights on the dashboard: the numbers of `qualgate trend`, as pictures and lines."""
+"""The numbers of `qualgate trend` for the dashboard, as pictures and lines."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["ShownNights", "ShownTrend", "shown_nights", "word"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTrend:
-    """One metric of one arm. Lines hold stored text that is visible, and not escaped."""
+    """One metric of one arm. Stored text in the lines is made visible, but not escaped."""
 
     arm: str
     metric: str
-    first: float  # mean of the night that the others are held against
+    first: float  # mean of the reference night
     last: float
     falls: tuple[str, ...]  # a line each
     against: str
@@ -30,32 +30,32 @@ class ShownTrend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownNights:
-    """Of the nights up to a run."""
+    """The trends and flaky cases of the nights up to a run."""
 
     trends: tuple[ShownTrend, ...]  # those that fell first
-    flaky: tuple[tuple[str, str], ...]  # what is said of a case, and its line for `gate.quarantine`
-    pruned: str = ""  # "pruned on DATE" where the run itself has no scores any more
+    flaky: tuple[tuple[str, str], ...]  # a line on the case, and its line for `gate.quarantine`
+    pruned: str = ""  # "pruned on DATE" if the run's scores were removed
 
 
 def shown_nights(store: Store, run_id: str) -> ShownNights:
-    """Told from noise exactly as `qualgate trend` does."""
-    found = sorted(map(_shown, trends(store, run_id)), key=lambda one: (not one.falls, one.arm, one.metric))
+    """Return the trends of a run's nights, with falls told from noise exactly as in `qualgate trend`."""
+    shown = sorted(map(_shown, trends(store, run_id)), key=lambda trend: (not trend.falls, trend.arm, trend.metric))
     flaky = queries.flaky(store, run_id)
     with store.read() as connection:
         pruning = pruned(connection, run_id)
-    return ShownNights(trends=tuple(found), flaky=tuple((flaky_line(case), quarantine_line(case)) for case in flaky),
+    return ShownNights(trends=tuple(shown), flaky=tuple((flaky_line(case), quarantine_line(case)) for case in flaky),
                        pruned=str(pruning or ""))  # fmt: skip
 
 
-def _shown(one: ArmTrend) -> ShownTrend:
-    seen = one.watched
-    dates = [began[:10] for began in seen.began]
+def _shown(trend: ArmTrend) -> ShownTrend:
+    watched = trend.watched
+    dates = [began[:10] for began in watched.began]
     return ShownTrend(
-        arm=seen.arm,
-        metric=seen.metric,
-        first=seen.means[0],
-        last=seen.means[-1],
-        falls=tuple(map(fall_line, falls(one))),
-        against=held_against(one),
-        picture=plots.nights(seen.means, dates, [fall.began for fall in one.falls]),
+        arm=watched.arm,
+        metric=watched.metric,
+        first=watched.means[0],
+        last=watched.means[-1],
+        falls=tuple(map(fall_line, falls(trend))),
+        against=held_against(trend),
+        picture=plots.nights(watched.means, dates, [fall.began for fall in trend.falls]),
     )

@@ -1,4 +1,4 @@
-"""A page of HTML that runs nothing and loads nothing, whatever should slip into it."""
+"""An HTML page whose security policy keeps it from running or loading anything."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hashlib import sha256
 
 
 def page(title: str, style: str, body: str, schemes: str = "light") -> str:
-    """title, body: HTML already. Its security policy forbids scripts, pictures, frames, forms and every address, and
-    all style but `style`. schemes: for which of the browser's colour schemes that is made."""
+    """Return the page. Its security policy forbids scripts, pictures, frames, forms, every address, and all style but
+    `style`. title, body: HTML already. schemes: the browser's colour schemes that the style supports."""
     digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     return f"""<!DOCTYPE html>

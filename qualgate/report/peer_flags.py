@@ -1,6 +1,7 @@
-"""The flags with which other servers speculate alike, as far as they can: vLLM 0.32 was run with those of n-grams, of
-draft models and of rules of acceptance; others, and SGLang's, were read in documentation of November 2026. Where a
-server has no equal it says so; what it has instead is not called the same.
+"""Flags for other servers that speculate the same way, as far as they can; where a server has no equal a note says so.
+
+vLLM 0.32 was run with the flags for n-grams, draft models and acceptance rules. Its other flags, and SGLang's, come
+from documentation of November 2026.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 from qualgate.records import QuantizeRecipe, Speculation
 from qualgate.records.speculation import OWN
 
-MODEL, MADE = "MODEL", "DRAFT"  # the target's folder, and the one that is to be made of a draft
-MATCHED = 2, 8  # tokens that our n-grams have, at least and at most
+MODEL, MADE = "MODEL", "DRAFT"  # placeholders for the target's folder and for the quantized draft's
+MATCHED = 2, 8  # fewest and most tokens of our n-grams
 FIXED = ("mxfp4", "mxfp8", "nvfp4")  # methods whose groups have one size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerFlags:
-    """flags: for one command line; "" where the server has no equal. notes: what is not the same, a clause each."""
+    """A server's flags for one command line ("" if it has no equal), and notes on differences, a clause each."""
 
     server: str
     flags: str
@@ -28,12 +29,12 @@ class PeerFlags:
 
 
 def peer_flags(spec: Speculation, tokens: int) -> tuple[PeerFlags, ...]:
-    """Of vLLM and of SGLang. tokens: γ, one or more."""
+    """Return the flags for vLLM and for SGLang. tokens: γ, one or more."""
     return _vllm(spec, tokens), _sglang(spec, tokens)
 
 
 def draft_command(spec: Speculation) -> str:
-    """What makes the folder that the flags name as a draft; "" where none has to be made."""
+    """Return the command that makes the draft's folder named in the flags; "" if none is needed."""
     draft = spec.draft
     if draft.quantize is None:
         return ""
@@ -71,8 +72,8 @@ def _vllm(spec: Speculation, tokens: int) -> PeerFlags:
 def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
     draft, notes = spec.draft, _of_depth(spec)
     if spec.rule in ("typical", "lenient", "block_verification"):
-        said = f"it has no `{spec.rule}` rule of acceptance"
-        return PeerFlags(server="SGLang", flags="", notes=(said,))
+        missing = f"it has no `{spec.rule}` rule of acceptance"
+        return PeerFlags(server="SGLang", flags="", notes=(missing,))
     match draft.kind:
         case "head" if draft.head == OWN:
             flags = _chain("EAGLE", "", tokens)
@@ -95,7 +96,7 @@ def _sglang(spec: Speculation, tokens: int) -> PeerFlags:
 
 
 def _chain(algorithm: str, folder: str, tokens: int) -> str:
-    """Of SGLang, whose drafts are trees: one branch of so many tokens. folder: "" where the target drafts itself."""
+    """Return SGLang's flags for a draft tree with one branch of `tokens`. folder: "" if the target drafts itself."""
     named = f"--speculative-draft-model-path {folder} " if folder else ""
     return (
         f"--speculative-algorithm {algorithm} {named}"
@@ -113,18 +114,18 @@ def _of_depth(spec: Speculation) -> tuple[str, ...]:
 
 
 def _options(recipe: QuantizeRecipe) -> str:
-    """The recipe for `qualgate quantize`."""
-    said = [f"--method {recipe.method}"]
+    """Return the options of `qualgate quantize` for a recipe."""
+    options = [f"--method {recipe.method}"]
     if recipe.bits:
-        said.append(f"--bits {recipe.bits}")
+        options.append(f"--bits {recipe.bits}")
     if recipe.method not in FIXED:
-        said.append(f"--group-size {recipe.group_size}")
+        options.append(f"--group-size {recipe.group_size}")
     if recipe.calibration:
-        said.append(f"--calibration {quote(recipe.calibration)}")
-    said += [f"--keep {quote(f'{pattern}={precision}')}" for pattern, precision in recipe.keep]
+        options.append(f"--calibration {quote(recipe.calibration)}")
+    options += [f"--keep {quote(f'{pattern}={precision}')}" for pattern, precision in recipe.keep]
     named = ("method", "bits", "group_size", "calibration", "calibration_sha256", "keep")
     rest = {name: value for name, value in recipe.content.items() if name not in named}
-    return " ".join([*said, *(f"--option {quote(f'{name}={_plain(value)}')}" for name, value in rest.items())])
+    return " ".join([*options, *(f"--option {quote(f'{name}={_plain(value)}')}" for name, value in rest.items())])
 
 
 def _plain(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Peers' rules beside our verdict: a table for a terminal, a part of the JSON report."""
+"""Results of other tools' rules beside our verdict: a table for a terminal, a part of the JSON report."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 SAYS = {"pass": "green", "fail": "red", "cannot": "cyan"}
 
 
-def print_peers(said: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: Sequence[Verdict]) -> None:
-    """Print to stdout: one table a variant, then what an nel policy says with every difference."""
+def print_peers(answers: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: Sequence[Verdict]) -> None:
+    """Print one table per variant to stdout, then an nel policy's decision with every difference."""
     console = screen.console()
     words = {verdict.variant: verdict.word for verdict in verdicts}
-    for variant, lines in groupby(said, key=lambda line: line.variant):
+    for variant, lines in groupby(answers, key=lambda line: line.variant):
         word = words.get(variant, "no verdict")
         console.print(
             Text.assemble(
@@ -39,18 +39,17 @@ def print_peers(said: Sequence[PeerSaid], nel: Sequence[NelSaid], verdicts: Sequ
         )  # fmt: skip
         console.print(_table(list(lines)))
         console.print()
-    for one in nel:
-        console.print(
-            Text(fit(visible_line(f"by its own rules, nel would say {one.says} of {one.variant}: {one.why}")))
-        )
-        for line in one.benchmarks:
+    for decision in nel:
+        message = f"by its own rules, nel would say {decision.says} of {decision.variant}: {decision.why}"
+        console.print(Text(fit(visible_line(message))))
+        for line in decision.benchmarks:
             console.print(
                 Text(
                     fit(f"  {visible_line(line.benchmark)} [{line.tier}] {line.status}: {visible_line(line.why)}"),
                     style="dim",
                 )
             )
-        for difference in one.differences:
+        for difference in decision.differences:
             console.print(Text(fit(f"  • differs: {visible_line(difference)}")))
         console.print()
 
@@ -72,11 +71,11 @@ def _table(lines: Sequence[PeerSaid]) -> Table:
     return table
 
 
-def with_peers(report: str, said: Sequence[PeerSaid] | None, nel: Sequence[NelSaid]) -> str:
-    """The JSON report with `peers` (None: not asked for) and, where an nel policy decided, `nel`."""
+def with_peers(report: str, answers: Sequence[PeerSaid] | None, nel: Sequence[NelSaid]) -> str:
+    """Return the JSON report with `peers` (None: not requested) and, if an nel policy decided, `nel`."""
     plain = json.loads(report)
-    if said is not None:
-        plain["peers"] = [asdict(line) for line in said]
+    if answers is not None:
+        plain["peers"] = [asdict(line) for line in answers]
     if nel:
-        plain["nel"] = [asdict(one) for one in nel]
+        plain["nel"] = [asdict(decision) for decision in nel]
     return json.dumps(plain, indent=2, ensure_ascii=True, allow_nan=False)

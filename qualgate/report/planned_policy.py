@@ -1,4 +1,4 @@
-"""How surely a policy would decide, what would change that, and what stopping early saves: as text."""
+"""Text on how surely a policy would decide, what would change that, and what stopping early saves."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 def policy_as_lines(
     policy: PlannedPolicy, takes: Forecast, early: Mapping[int, UntilSettled] | None = None
 ) -> list[str]:
-    """takes: the run as it stands; a change of cases scales it. early: what `stop: early` would do after each of the
-    policy's changes, by number."""
+    """Return the policy's rates and changes. takes: the forecast of the run as it stands; a change of cases scales it.
+    early: the effect of `stop: early` after each of the policy's changes, by index."""
     lines = [*table_lines(_rules(policy), min(width() or WIDEST, WIDEST)), ""]
-    said = [
+    sentences = [
         f"The whole policy approves an identical variant in {_rate(policy.approve)} of runs, and blocks in "
         f"{_rate(policy.block)} one that loses twice the smallest margin everywhere.",
         f"Disagreement {_range(policy)} ({policy.source}). Rates are drawn: {policy.draws:,} times, so within "
         f"{300 * policy.error:.1f} points (3 standard errors).",
     ]
     if policy.refused:
-        said.append(
+        sentences.append(
             "This policy cannot decide, and neither more such cases nor wider margins were found that would let it."
         )
     elif not policy.decidable:
-        said.append(
+        sentences.append(
             "This policy can hardly decide. What would change that for all rules at once, approving and blocking (a "
             'rule\'s own "cases that would do" are for proving that one):'
         )
-    lines += map(fit, said)
+    lines += map(fit, sentences)
     for index, change in enumerate(policy.changes):
         lines += ["", *_change(change, policy.answers, takes, (early or {}).get(index))]
     return lines
@@ -55,7 +55,7 @@ def _change(change: Change, before: int, takes: Forecast, early: UntilSettled | 
     ]
     if change.kind not in ("more cases", "repeats"):
         lines.append("    in the gate file, under `gate:`, `rules:`")
-        lines += [f"    {line}" for line in change.lines]  # as they stand: what is pasted must not be wrapped
+        lines += [f"    {line}" for line in change.lines]  # to be pasted, so not wrapped
     else:
         lines += [fit(f"    {visible_line(line)}") for line in change.lines]
     if early is not None and not early.decidable:
@@ -66,11 +66,12 @@ def _change(change: Change, before: int, takes: Forecast, early: UntilSettled | 
 def _dearer(takes: Forecast, times: float) -> str:
     if times <= 1:
         return ""
-    said = f", about {time_text(takes.seconds * times)} instead of {time_text(takes.seconds)}" if takes.seconds else ""
+    now = takes.seconds
+    duration = f", about {time_text(now * times)} instead of {time_text(now)}" if now else ""
     if takes.cost is not None and takes.prices is not None:
         money = f"{money_text(takes.cost * times)} instead of {money_text(takes.cost)} {takes.prices.currency}"
-        said += f" and {money}" if said else f", about {money}"
-    return said
+        duration += f" and {money}" if duration else f", about {money}"
+    return duration
 
 
 def _rules(policy: PlannedPolicy) -> Table:
@@ -92,7 +93,7 @@ def _rules(policy: PlannedPolicy) -> Table:
 
 
 def early_as_lines(early: UntilSettled) -> list[str]:
-    """What `stop: early` is foretold to save."""
+    """Return the forecast savings of `stop: early`."""
     unit = "case" if early.repeats == 1 else "answer"
     lines = [
         "",
@@ -112,10 +113,10 @@ def early_as_lines(early: UntilSettled) -> list[str]:
 
 
 def unforeseen_as_lines(unforeseen: Sequence[str]) -> list[str]:
-    """What no rate above allows for."""
+    """Return what the rates leave out."""
     if not unforeseen:
         return []
-    return ["", "Not foretold, decided on what is measured:", *(fit(f"  {visible_line(one)}") for one in unforeseen)]
+    return ["", "Not foretold, decided on what is measured:", *(fit(f"  {visible_line(rule)}") for rule in unforeseen)]
 
 
 def _rate(rate: float | None) -> str:

@@ -23,36 +23,37 @@ if TYPE_CHECKING:
 NOTES_SHOWN = 5
 
 
-def foretold_as_text(found: Foretold) -> str:
-    """All of it: what would run, how surely the policy would decide, what stopping early saves, what is not known."""
-    lines = [plan_as_text(found.plan, found.takes, found.workers, found.held), fit(_memory(found.memory))]
-    lines += map(fit, foreseen_as_lines(found.spending))
-    lines += ["", *policy_as_lines(found.rates, found.takes, found.after)] if found.rates is not None else []
-    lines += early_as_lines(found.early) if found.early is not None else []
-    lines += ["", fit(f"Nothing will be approved: {visible_line(found.uncounted)}")] if found.uncounted else []
-    return "\n".join([*lines, *unforeseen_as_lines(found.unforeseen)])
+def foretold_as_text(forecast: Foretold) -> str:
+    """Return the whole forecast: the plan, the policy's rates, the savings of stopping early, and what is unknown."""
+    lines = [plan_as_text(forecast.plan, forecast.takes, forecast.workers, forecast.held)]
+    lines += map(fit, (_memory(forecast.memory), *foreseen_as_lines(forecast.spending)))
+    if forecast.rates is not None:
+        lines += ["", *policy_as_lines(forecast.rates, forecast.takes, forecast.after)]
+    lines += early_as_lines(forecast.early) if forecast.early is not None else []
+    lines += ["", fit(f"Nothing will be approved: {visible_line(forecast.uncounted)}")] if forecast.uncounted else []
+    return "\n".join([*lines, *unforeseen_as_lines(forecast.unforeseen)])
 
 
-def plan_as_text(plan: Plan, takes: Forecast, workers: int, held: Held) -> str:
-    """What would run, how long it would take and what it would cost."""
+def plan_as_text(plan: Plan, takes: Forecast, workers: int, quarantine: Held) -> str:
+    """Return what would run, how long it would take and what it would cost."""
     lines = ["evalsets"]
     wide = max(len(item.name) for item in plan.evalsets)
     for item in plan.evalsets:
-        out = sum((item.name, case.id) in held.cases for case in item.cases)
+        out = sum((item.name, case.id) in quarantine.cases for case in item.cases)
         lines.append(
             f"  {visible_line(item.name):<{wide}}  {version_text(item.version):<6} "
             f"{counted(len(item.cases), 'case'):>12}{f', {out:,} of them quarantined' if out else ''}"
         )
     if plan.repeats > 1:
         lines.append(f"  {plan.repeats} answers to each case; they are one cluster")
-    lines += [fit(f"  {visible_line(note)}") for note in held.notes[:NOTES_SHOWN]]
-    if (more := len(held.notes) - NOTES_SHOWN) > 0:
+    lines += [fit(f"  {visible_line(note)}") for note in quarantine.notes[:NOTES_SHOWN]]
+    if (more := len(quarantine.notes) - NOTES_SHOWN) > 0:
         lines.append(f"  and {counted(more, 'more note')} on the quarantine (--json has all)")
-    lines += [fit(f"  nothing could be decided: {visible_line(fault)}") for fault in held.faults]
+    lines += [fit(f"  nothing could be decided: {visible_line(fault)}") for fault in quarantine.faults]
     lines += ["", *table_lines(_arms(takes, workers, plan.repeats), min(width() or WIDEST, WIDEST)), ""]
-    said = f"{counted(len(plan.expected), 'answer')} in all, "
-    said += "for a time that is unknown" if takes.seconds is None else f"roughly {time_text(takes.seconds)}"
-    return "\n".join([*lines, fit(f"{said}. {_time_source(takes)}"), *map(fit, _money(takes))])
+    total = f"{counted(len(plan.expected), 'answer')} in all, "
+    total += "for a time that is unknown" if takes.seconds is None else f"roughly {time_text(takes.seconds)}"
+    return "\n".join([*lines, fit(f"{total}. {_time_source(takes)}"), *map(fit, _money(takes))])
 
 
 def _arms(takes: Forecast, workers: int, repeats: int) -> Table:
@@ -70,7 +71,7 @@ def _arms(takes: Forecast, workers: int, repeats: int) -> Table:
 
 
 def _time_source(takes: Forecast) -> str:
-    """Where the times and the lengths of answers come from, arm by arm if they differ."""
+    """Return the source of the times and answer lengths, arm by arm if they differ."""
     kinds = {
         f"as measured in run {takes.run}": [row for row in takes.arms if row.measured],
         "guessed from a probe of this machine's speed, with answers half as long as their limits; a run measures it":
@@ -78,12 +79,12 @@ def _time_source(takes: Forecast) -> str:
         "unknown until a run has measured it, as the probe is of the CPU":
             [row for row in takes.arms if row.seconds is None],
     }  # fmt: skip
-    said = [
+    sources = [
         (what, ", ".join(row.name for row in rows) if len(rows) < len(takes.arms) else "")
         for what, rows in kinds.items()
         if rows
     ]
-    return visible_line("Time: " + "; ".join(f"{names}: {what}" if names else what for what, names in said) + ".")
+    return visible_line("Time: " + "; ".join(f"{names}: {what}" if names else what for what, names in sources) + ".")
 
 
 def _money(takes: Forecast) -> list[str]:

@@ -1,4 +1,4 @@
-"""A plan and what is foretold of it, as JSON."""
+"""A plan and its forecast as JSON."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ if TYPE_CHECKING:
     from qualgate.pipeline.foretell import Foretold
 
 
-def foretold_as_json(found: Foretold) -> str:
-    """All that the text says. What is not known is null."""
-    beside = {"memory": asdict(found.memory), "servers": foreseen_as_body(found.spending)}
-    beside["uncounted"] = found.uncounted or None
-    told = found.unforeseen, found.early, found.after, beside
-    return plan_as_json(found.plan, found.takes, found.held, found.rates, *told)
+def foretold_as_json(forecast: Foretold) -> str:
+    """Return the content of `foretold_as_text` as JSON; null where unknown."""
+    beside = {"memory": asdict(forecast.memory), "servers": foreseen_as_body(forecast.spending)}
+    beside["uncounted"] = forecast.uncounted or None
+    optional = forecast.unforeseen, forecast.early, forecast.after, beside
+    return plan_as_json(forecast.plan, forecast.takes, forecast.held, forecast.rates, *optional)
 
 
 def plan_as_json(
     plan: Plan,
     takes: Forecast,
-    held: Held,
+    quarantine: Held,
     policy: PlannedPolicy | None,
     unforeseen: Sequence[str] = (),
     early: UntilSettled | None = None,
     after: Mapping[int, UntilSettled] | None = None,
     beside: Mapping[str, Any] | None = None,
 ) -> str:
-    """All that the text says. What is not known is null. beside: of memory and servers, in their own keys."""
-    out = Counter(item.name for item in plan.evalsets for case in item.cases if (item.name, case.id) in held.cases)
+    """Return the content of `plan_as_text` as JSON; null where unknown. beside: the keys for memory and servers."""
+    cases = ((item.name, case.id) for item in plan.evalsets for case in item.cases)
+    out = Counter(name for name, case_id in cases if (name, case_id) in quarantine.cases)
     prices = takes.prices
     body = {
         "key": plan.key,
@@ -58,7 +59,7 @@ def plan_as_json(
         "cost": None if prices is None else {
             "expected": takes.cost, "at_most": takes.most, "currency": prices.currency, "prices": prices.version,
         },
-        "quarantine": {"notes": list(held.notes), "faults": list(held.faults)},
+        "quarantine": {"notes": list(quarantine.notes), "faults": list(quarantine.faults)},
         "policy": None if policy is None else policy_as_body(policy, after),
         "not_foretold": list(unforeseen),
         "stop": None if early is None else asdict(early),
@@ -75,7 +76,7 @@ def _arm_body(row: ArmForecast, run: str, repeats: int) -> dict[str, Any]:
 
 
 def policy_as_body(policy: PlannedPolicy, after: Mapping[int, UntilSettled] | None = None) -> dict[str, Any]:
-    """after: what `stop: early` would do after each of the policy's changes, by number."""
+    """Return a policy's rates and changes. after: the effect of `stop: early` after each change, by index."""
     return {
         "approve_identical": policy.approve,
         "block_twice_the_margin": policy.block,

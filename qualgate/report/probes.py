@@ -10,41 +10,40 @@ from qualgate.store.queries import ArmLine
 
 
 def probe_lines(arms: Sequence[ArmLine]) -> list[str]:
-    """Of each arm that was probed what is wrong, or that nothing is; against the baseline, what differs. arms: the
-    baseline first."""
+    """Return each probed arm's faults, if any, and its differences from the baseline, the first of `arms`."""
     lines: list[str] = []
     baseline = probes_of(arms[0]) if arms else {}
     for arm in arms:
-        found = probes_of(arm)
-        if not found:
+        probes = probes_of(arm)
+        if not probes:
             continue
-        wrong = [one for one in found.values() if one.fault]
-        lines += [f"{arm.name}, probe of {one.name}: {one.fault} (asked {one.asked}; saw {one.saw})" for one in wrong]
+        wrong = [probe for probe in probes.values() if probe.fault]
+        lines += [f"{arm.name}, probe of {p.name}: {p.fault} (asked {p.asked}; saw {p.saw})" for p in wrong]
         if not wrong:
-            lines.append(f"{arm.name}: nothing wrong by {counted(len(found), 'probe')}: {', '.join(found)}")
+            lines.append(f"{arm.name}: nothing wrong by {counted(len(probes), 'probe')}: {', '.join(probes)}")
         if arm is not arms[0]:
-            lines += [f"{arm.name}, {line}" for line in _beside(found, baseline)]
+            lines += [f"{arm.name}, {line}" for line in _beside(probes, baseline)]
     return lines
 
 
 def probes_of(arm: ArmLine) -> dict[str, Probe]:
-    """By name; {} of an arm that no server answers for, or that was not probed."""
-    return {one.name: one for one in arm.footprint.probes} if arm.footprint else {}
+    """Return an arm's probes by name; {} if it is not served or was not probed."""
+    return {probe.name: probe for probe in arm.footprint.probes} if arm.footprint else {}
 
 
-def _beside(found: dict[str, Probe], baseline: dict[str, Probe]) -> Iterator[str]:
-    mine, theirs = (side["tokens"].values if "tokens" in side else () for side in (found, baseline))
+def _beside(probes: dict[str, Probe], baseline: dict[str, Probe]) -> Iterator[str]:
+    mine, theirs = (side["tokens"].values if "tokens" in side else () for side in (probes, baseline))
     if mine and theirs and mine != theirs:
         yield (
             f"probe of tokens: fixed prompts are {_numbers(mine)} tokens here and {_numbers(theirs)} of the baseline: "
             "another chat template or tokenizer, so the two do not read the same questions"
         )
-    mine, theirs = (side["log-probs"].values if "log-probs" in side else () for side in (found, baseline))
+    mine, theirs = (side["log-probs"].values if "log-probs" in side else () for side in (probes, baseline))
     if mine and len(mine) == len(theirs):
-        furthest = max(abs(one - other) for one, other in zip(mine, theirs, strict=True))
+        furthest = max(abs(own - other) for own, other in zip(mine, theirs, strict=True))
         what = "the same to the last digit" if not furthest else f"up to {furthest:.3g} nats apart"
         yield f"log-probs of a fixed text beside the baseline's: {what}"
 
 
 def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{one:g}" for one in values)
+    return ", ".join(f"{value:g}" for value in values)

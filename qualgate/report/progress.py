@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines in CI. Always on stderr; stdout belongs to the result."""
+"""Show progress of long work: a bar on a terminal, plain lines in CI. Always on stderr; stdout is for the result."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PLAIN_STEP = 0.1  # a plain line each tenth of the way
 
 @contextmanager
 def shown_progress(of: str = "answers") -> Iterator[Callable[[str, int, int], None]]:
-    """Yields `progress(what, done, total)`, called after every finished piece; `of`: what is counted.
+    """Yield `progress(what, done, total)`, to be called after every finished piece. of: the unit counted.
 
-    While nothing can be counted yet, `total` is 0 and `what` says what is being done; that line stays.
+    While nothing can be counted yet, `total` is 0 and `what` describes the work; that line stays.
     """
     if is_json():
         yield _json_lines(of)
@@ -72,8 +72,8 @@ def _json_lines(of: str) -> Callable[[str, int, int], None]:
         shown = done / total if total else -1.0
         if total:
             about |= {"of": of, "done": done, "total": total, "arm": what}
-        said = f"{done} of {total} {of}" if total else visible_line(what)
-        print(log_line(said, **about), file=sys.stderr, flush=True)
+        message = f"{done} of {total} {of}" if total else visible_line(what)
+        print(log_line(message, **about), file=sys.stderr, flush=True)
 
     return progress
 
@@ -84,7 +84,7 @@ def _plain_lines(of: str) -> Callable[[str, int, int], None]:
 
     def progress(arm: str, done: int, total: int) -> None:
         nonlocal shown
-        if not total:  # what is counted next begins anew
+        if not total:  # the next count starts again
             print(visible_line(arm), file=sys.stderr, flush=True)
             shown = -1.0
             return

@@ -1,4 +1,4 @@
-"""The report of `qualgate quantize`, for people."""
+"""The text report of `qualgate quantize`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 2**20
 
 
 def quantized_lines(made: Quantized) -> list[str]:
-    """Where it is and what it weighs, as measured."""
+    """Return the folder, its measured sizes, and the output error if it was calibrated."""
     scales = made.packed_bytes - made.code_bytes
     lines = [
         f"{made.folder}: {made.recipe}, {made.format} format, {counted(made.layers, 'layer')} in {made.seconds:.0f} s",
@@ -36,21 +36,21 @@ def quantized_lines(made: Quantized) -> list[str]:
 
 
 def sensitivity_lines(ranked: Sequence[Sensitivity]) -> list[str]:
-    """A table, the most harmful layer first."""
-    width = max((len(one.layer) for one in ranked), default=5)
+    """Return a table of the layers, the most harmful first."""
+    width = max((len(layer.layer) for layer in ranked), default=5)
     lines = [f"{'layer':<{width}}  {'KL, nats':>10}  {'loss, nats':>10}  {'same token':>10}  {'saves':>10}"]
     lines += [
-        f"{one.layer:<{width}}  {one.kl:>10.6f}  {one.loss_increase:>+10.6f}  {one.top1_agreement:>10.2%}  "
-        f"{one.saved_bytes / MIB:>6.2f} MiB"
-        for one in ranked
+        f"{layer.layer:<{width}}  {layer.kl:>10.6f}  {layer.loss_increase:>+10.6f}  {layer.top1_agreement:>10.2%}  "
+        f"{layer.saved_bytes / MIB:>6.2f} MiB"
+        for layer in ranked
     ]
     return lines
 
 
 def outsourced_lines(made: Outsourced) -> list[str]:
-    """What a library made, and what had to be changed in it."""
+    """Return the model folder made by a library, and the patches that it needed."""
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     lines = [f"{made.folder}: {made.recipe}, made by {made.backend} ({versions}) in {made.seconds:.0f} s"]
-    held = ", ".join(f"{count} {name}" for name, count in made.layers.items())
-    lines.append(f"  layers, read back here: {held}; {made.format} format, {made.written_bytes / MIB:,.2f} MiB")
+    formats = ", ".join(f"{count} {name}" for name, count in made.layers.items())
+    lines.append(f"  layers, read back here: {formats}; {made.format} format, {made.written_bytes / MIB:,.2f} MiB")
     return [*lines, *(f"  changed for it to run here: {patch}" for patch in made.patches)]

@@ -1,4 +1,4 @@
-"""Each reading of tool calls as people read it: what is right by it, and what it forgave."""
+"""Text on each reading of tool calls: how many are right by it, and how many it forgave."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from qualgate.store.queries import Readings
 HEADS = ("read", "asked", "baseline right", "variant right", "baseline forgiven", "variant forgiven")
 
 
-def headline(found: Readings) -> str:
-    """Of which set they are."""
-    return f"{found.evalset}: the same tool calls by each reading"
+def headline(results: Readings) -> str:
+    """Return the heading with the evalset's name."""
+    return f"{results.evalset}: the same tool calls by each reading"
 
 
-def rows(found: Readings) -> list[tuple[str, ...]]:
-    """Cells under HEADS, a row a reading; forgiven is right by it and wrong strictly."""
+def rows(results: Readings) -> list[tuple[str, ...]]:
+    """Return the cells under HEADS, one row per reading. Forgiven: right by the reading but wrong strictly."""
     return [
         (
-            one.reading, f"{one.asked:,}", f"{one.baseline:,}", f"{one.variant:,}",
-            f"{one.baseline_forgiven:,}", f"{one.variant_forgiven:,}",
+            reading.reading, f"{reading.asked:,}", f"{reading.baseline:,}", f"{reading.variant:,}",
+            f"{reading.baseline_forgiven:,}", f"{reading.variant_forgiven:,}",
         )
-        for one in found.lines
+        for reading in results.lines
     ]  # fmt: skip
 
 
 def lines(sets: Sequence[Readings]) -> list[str]:
-    """For a terminal: right by each reading, baseline → variant, and of those what was wrong strictly."""
-    told = []
-    for found in sets:
-        said = []
-        for one in found.lines:
-            forgave = f" (forgave {one.baseline_forgiven:,} → {one.variant_forgiven:,})"
-            any_ = one.baseline_forgiven or one.variant_forgiven
-            said.append(f"{one.reading} {one.baseline:,} → {one.variant:,} of {one.asked:,}{forgave if any_ else ''}")
-        told.append(f"tool calls of {found.evalset} right as read: {', '.join(said)}")
-    return told
+    """Return lines for a terminal: right answers by each reading, baseline → variant, and how many it forgave."""
+    text_lines = []
+    for results in sets:
+        parts = []
+        for reading in results.lines:
+            forgave = f" (forgave {reading.baseline_forgiven:,} → {reading.variant_forgiven:,})"
+            any_ = reading.baseline_forgiven or reading.variant_forgiven
+            rates = f"{reading.baseline:,} → {reading.variant:,} of {reading.asked:,}"
+            parts.append(f"{reading.reading} {rates}{forgave if any_ else ''}")
+        text_lines.append(f"tool calls of {results.evalset} right as read: {', '.join(parts)}")
+    return text_lines

@@ -1,4 +1,4 @@
-"""Writing a file so that no half of it is ever seen."""
+"""Write files atomically."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def write_atomically(path: Path, content: str) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        if file := next((one for one in path.parents if os.path.isfile(one)), None):
+        if file := next((parent for parent in path.parents if os.path.isfile(parent)), None):
             raise UsageError(f"{file}: it is a file, and a folder is needed; choose another name.") from None
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose a folder you may write to.") from None

@@ -23,7 +23,7 @@ NAMED = 10  # cases of each arm and metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """A variant's newest verdict in either run; None where it has none there."""
+    """A variant's newest verdict in each run; None if it has none."""
 
     variant: str
     before: str | None
@@ -32,7 +32,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """One rule on one slice, in either run; None where that run has no such rule on the variant."""
+    """One rule's result on one slice in each run; None if the run has no such rule on the variant."""
 
     variant: str
     rule: str
@@ -43,11 +43,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChanges:
-    """Of two runs, the older one given first or not."""
+    """Differences between two runs, in the order given, whichever is older."""
 
     before: str
     after: str
-    differs: tuple[str, ...]  # what was judged or asked otherwise, one line each
+    differs: tuple[str, ...]  # differences in arms, evalsets, rules and alpha, one line each
     verdicts: tuple[Words, ...]
     rates: tuple[Rate, ...]  # only those that differ
     scores: tuple[Changed, ...]
@@ -55,37 +55,37 @@ class RunChanges:
 
 
 def run_changes(url: str, before: str, after: str) -> RunChanges:
-    """UsageError for a run that is not there, IntegrityError for one that was changed."""
+    """Compare two stored runs. Raises UsageError for an unknown run, IntegrityError for changed evidence."""
     with open_store(url, create=False) as store:
-        one, other = queries.run_summary(store, before), queries.run_summary(store, after)
+        run_before, run_after = queries.run_summary(store, before), queries.run_summary(store, after)
         for run_id in (before, after):
             check_evidence(store, run_id)
         scores, pairs = queries.changed_scores(store, before, after)
-    names = dict.fromkeys(found.verdict.variant for run in (one, other) for found in run.verdicts)
+    names = dict.fromkeys(stored.verdict.variant for run in (run_before, run_after) for stored in run.verdicts)
     return RunChanges(
         before=before,
         after=after,
-        differs=tuple(_differs(one, other)),
-        verdicts=tuple(Words(variant=name, before=_word(one, name), after=_word(other, name)) for name in names),
-        rates=tuple(rate for name in names for rate in _rates(one, other, name)),
+        differs=tuple(_differs(run_before, run_after)),
+        verdicts=tuple(Words(variant=v, before=_word(run_before, v), after=_word(run_after, v)) for v in names),
+        rates=tuple(rate for name in names for rate in _rates(run_before, run_after, name)),
         scores=scores,
         pairs=pairs,
     )
 
 
 def _word(run: RunSummary, variant: str) -> str | None:
-    found = run.verdict(variant)
-    return found.verdict.word if found else None
+    stored = run.verdict(variant)
+    return stored.verdict.word if stored else None
 
 
-def _differs(one: RunSummary, other: RunSummary) -> Iterator[str]:
-    for run in (one, other):
+def _differs(run_before: RunSummary, run_after: RunSummary) -> Iterator[str]:
+    for run in (run_before, run_after):
         if run.policy.trial:
             yield f"{run.run_id} is a {run.policy.trial.said}"
-    arms, later = ({arm.name: arm for arm in run.arms} for run in (one, other))
+    arms, later = ({arm.name: arm for arm in run.arms} for run in (run_before, run_after))
     for name in dict.fromkeys([*arms, *later]):
         if name not in arms or name not in later:
-            yield f"arm {name}: only in {one.run_id if name in arms else other.run_id}"
+            yield f"arm {name}: only in {run_before.run_id if name in arms else run_after.run_id}"
             continue
         then, now = arms[name].planned, later[name].planned
         fields = [field for field in then.__dataclass_fields__ if getattr(then, field) != getattr(now, field)]
@@ -95,24 +95,24 @@ def _differs(one: RunSummary, other: RunSummary) -> Iterator[str]:
             yield f"arm {name}: arithmetic ({was} → {is_})"
         if (was := arms[name].kernels) != (is_ := later[name].kernels):
             yield f"arm {name}: kernel ({', '.join(was) or '–'} → {', '.join(is_) or '–'})"
-    sets, others = ({item.name: item for item in run.evalsets} for run in (one, other))
+    sets, others = ({item.name: item for item in run.evalsets} for run in (run_before, run_after))
     for name in dict.fromkeys([*sets, *others]):
         if name not in sets or name not in others:
-            yield f"evalset {name}: only in {one.run_id if name in sets else other.run_id}"
+            yield f"evalset {name}: only in {run_before.run_id if name in sets else run_after.run_id}"
         elif (sets[name].content, sets[name].size) != (others[name].content, others[name].size):
             texts = (f"{item.version}, {item.size}" for item in (sets[name], others[name]))
             yield f"evalset {name}: {' → '.join(texts)}"
-    rules, newer = ([rule.id for rule in run.policy.rules] for run in (one, other))
-    yield from (f"rule {rule}: only in {one.run_id}" for rule in rules if rule not in newer)
-    yield from (f"rule {rule}: only in {other.run_id}" for rule in newer if rule not in rules)
-    if one.policy.alpha != other.policy.alpha:
-        yield f"alpha: {one.policy.alpha:g} → {other.policy.alpha:g}"
+    rules, later_rules = ([rule.id for rule in run.policy.rules] for run in (run_before, run_after))
+    yield from (f"rule {rule}: only in {run_before.run_id}" for rule in rules if rule not in later_rules)
+    yield from (f"rule {rule}: only in {run_after.run_id}" for rule in later_rules if rule not in rules)
+    if run_before.policy.alpha != run_after.policy.alpha:
+        yield f"alpha: {run_before.policy.alpha:g} → {run_after.policy.alpha:g}"
 
 
-def _rates(one: RunSummary, other: RunSummary, variant: str) -> Iterator[Rate]:
+def _rates(run_before: RunSummary, run_after: RunSummary, variant: str) -> Iterator[Rate]:
     then, now = (
-        {(c.rule, c.slice): c for c in found.verdict.comparisons} if (found := run.verdict(variant)) else {}
-        for run in (one, other)
+        {(c.rule, c.slice): c for c in stored.verdict.comparisons} if (stored := run.verdict(variant)) else {}
+        for run in (run_before, run_after)
     )
     for rule, part in dict.fromkeys([*then, *now]):
         before, after = then.get((rule, part)), now.get((rule, part))
@@ -120,41 +120,41 @@ def _rates(one: RunSummary, other: RunSummary, variant: str) -> Iterator[Rate]:
             yield Rate(variant=variant, rule=rule, slice=part, before=before, after=after)
 
 
-def _shown(one: Comparison) -> tuple:
-    return one.status, one.n, one.baseline, one.variant, one.lower, one.upper
+def _shown(comparison: Comparison) -> tuple:
+    return comparison.status, comparison.n, comparison.baseline, comparison.variant, comparison.lower, comparison.upper
 
 
-def print_run_changes(found: RunChanges) -> None:
-    """To stdout; colours only on a terminal."""
+def print_run_changes(changes: RunChanges) -> None:
+    """Print the changes to stdout, with colours only on a terminal."""
     console = screen.console()
-    console.print(Text(f"{visible_line(found.before)} → {visible_line(found.after)}", style="bold"))
+    console.print(Text(f"{visible_line(changes.before)} → {visible_line(changes.after)}", style="bold"))
     console.print(Text("\nwhat was judged otherwise", style="bold"))
-    for line in found.differs or ("nothing: the same arms, evalsets and rules",):
+    for line in changes.differs or ("nothing: the same arms, evalsets and rules",):
         console.print(Text(fit(f"  {visible_line(line)}")))
     console.print(Text("\nverdicts", style="bold"))
-    for words in found.verdicts:
-        told = (
+    for words in changes.verdicts:
+        styled = (
             _styled(word) for word in ((words.before,) if words.before == words.after else (words.before, words.after))
         )
-        console.print(Text.assemble(f"  {visible_line(words.variant)}  ", Text(" → ").join(told)))
-    if found.rates:
+        console.print(Text.assemble(f"  {visible_line(words.variant)}  ", Text(" → ").join(styled)))
+    if changes.rates:
         console.print(Text("\nrules", style="bold"))
-    for rate in found.rates:
+    for rate in changes.rates:
         console.print(indented(f"{visible_line(rate.variant)}  {visible_line(rate.rule)} ({visible_line(rate.slice)})"))
         console.print(indented(Text(f"{_numbers(rate.before)} → {_numbers(rate.after)}", style="dim"), 6))
     console.print(Text("\nanswers", style="bold"))
-    for (arm, metric), pairs in found.pairs.items():
-        mine = [one for one in found.scores if (one.arm, one.metric) == (arm, metric)]
-        worse = sum(one.lost for one in mine)
-        told = f"{worse:,} worse, {len(mine) - worse:,} better" if mine else "the same"
+    for (arm, metric), pairs in changes.pairs.items():
+        scores = [score for score in changes.scores if (score.arm, score.metric) == (arm, metric)]
+        worse = sum(score.lost for score in scores)
+        styled = f"{worse:,} worse, {len(scores) - worse:,} better" if scores else "the same"
         console.print(
-            indented(f"{visible_line(arm)}  {visible_line(metric)}: {told}, of {counted(pairs, 'score')} of both")
+            indented(f"{visible_line(arm)}  {visible_line(metric)}: {styled}, of {counted(pairs, 'score')} of both")
         )
-        named = [f"{visible_line(one.name)} {'−' if one.lost else '+'}" for one in mine[:NAMED]]
-        more = [f"and {len(mine) - NAMED:,} more (--json)"] if len(mine) > NAMED else []
-        if mine:
+        named = [f"{visible_line(score.name)} {'−' if score.lost else '+'}" for score in scores[:NAMED]]
+        more = [f"and {len(scores) - NAMED:,} more (--json)"] if len(scores) > NAMED else []
+        if scores:
             console.print(indented(Text(", ".join([*named, *more]), style="dim"), 6))
-    if not found.pairs:
+    if not changes.pairs:
         console.print(Text("  no case was asked in both runs"))
 
 
@@ -162,8 +162,9 @@ def _styled(word: str | None) -> Text:
     return Text(visible_line(word or "no verdict").upper(), style=STYLE.get(word or "", "dim"))
 
 
-def _numbers(one: Comparison | None) -> str:
-    if one is None:
+def _numbers(comparison: Comparison | None) -> str:
+    if comparison is None:
         return "no such rule"
-    rates = f"{value_text(one.metric, one.baseline)} → {value_text(one.metric, one.variant)}"
-    return f"{visible_line(one.status)} (n {one.n:,}, baseline → variant {rates})"
+    metric = comparison.metric
+    rates = f"{value_text(metric, comparison.baseline)} → {value_text(metric, comparison.variant)}"
+    return f"{visible_line(comparison.status)} (n {comparison.n:,}, baseline → variant {rates})"

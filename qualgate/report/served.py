@@ -1,4 +1,4 @@
-"""Served arms, as reports and the dashboard show them: who answered, by which flags, and what drafts came to."""
+"""Served arms in reports and on the dashboard: who answered, with which flags, and how drafts did."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ NOT_SAID = "–"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """One thing that is known of each served arm, in their order. differs: not the same of all."""
+    """One setting of every served arm, in their order."""
 
     what: str
     cells: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Whether it is not the same of all of them."""
+        """Whether the arms' settings differ."""
         return len(set(self.cells)) > 1
 
 
 def side_by_side(arms: Sequence[ArmLine]) -> tuple[tuple[str, ...], tuple[SideBySide, ...]]:
-    """The served arms' names, and what is known of each: what its server declares, then what it was asked with, then
-    each flag of its command. Empty where fewer than two are served; the A/A arm is the baseline, asked again."""
+    """Return the served arms' names and settings: what the server declares, then how it was asked, then each flag of
+    its command. Empty if fewer than two are served; the A/A arm repeats the baseline and is left out."""
     served = [arm for arm in arms if arm.spec.served is not None and not arm.name.endswith(NOISE)]
     if len(served) < 2:
         return (), ()
-    told = [dict(_of(arm)) for arm in served]
-    names = list(dict.fromkeys(name for one in told for name in one))
-    # Known things first, flags in the order in which the first command that has them says them.
+    settings = [dict(_of(arm)) for arm in served]
+    names = list(dict.fromkeys(name for of_arm in settings for name in of_arm))
+    # Flags come last, in the order of the first command that has them.
     names.sort(key=lambda name: name.startswith(("-", "extra_body ", "extra_headers ", "extra_query ")))
-    rows = (SideBySide(what=name, cells=tuple(one.get(name, NOT_SAID) for one in told)) for name in names)
+    rows = (SideBySide(what=name, cells=tuple(of_arm.get(name, NOT_SAID) for of_arm in settings)) for name in names)
     return tuple(arm.name for arm in served), tuple(rows)
 
 
@@ -62,28 +62,28 @@ def _of(arm: ArmLine) -> Iterator[tuple[str, str]]:
 
 
 def _declared(arm: ArmLine) -> tuple[str, str, str]:
-    """(model with its root, engine, version) by what its server says; "" each where it does not run yet."""
+    """Return (model with its root, engine, version) as the server declares them; "" each if it does not run yet."""
     model, _, engine = arm.declared.rpartition("; ")
     name, _, version = engine.rpartition(" ")
-    if arm.spec.served is not None and arm.spec.served.command:  # before "; " stands the command, which has its rows
+    if arm.spec.served is not None and arm.spec.served.command:  # the part before "; " is the command, not a model
         model = ""
     return (model, name, version) if any(letter.isdigit() for letter in version) else (model, engine, "")
 
 
 def _flags(command: str) -> Iterator[tuple[str, str]]:
-    """What a command says before its first flag, and each flag with its value."""
+    """Yield the command up to its first flag, then each flag with its value."""
     words = shlex.split(command)
     first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     yield "command", " ".join(words[:first])
-    found: dict[str, list[str]] = {}
+    flags: dict[str, list[str]] = {}
     flag = ""
     for word in words[first:]:
         if word.startswith("-") and not word.lstrip("-.").isdigit():
             flag, same, value = word.partition("=")
-            found.setdefault(flag, []).extend([value] if same else [])
+            flags.setdefault(flag, []).extend([value] if same else [])
         else:
-            found[flag].append(word)
-    for name, values in found.items():
+            flags[flag].append(word)
+    for name, values in flags.items():
         yield name, " ".join(values) or "given"
 
 
@@ -97,37 +97,38 @@ def _added(served: Served) -> Iterator[tuple[str, str]]:
 
 
 def drafts_line(arm: ArmLine) -> str:
-    """What its server counted of drafts while it answered for the arm, over all and by set; "" where there is nothing
-    to say: it drafted nothing, or does not tell, and is not said to."""
+    """Return the server's draft counts while it answered for the arm, over all and by evalset; "" if it counted none
+    and no drafting was expected of it."""
     generation = arm.footprint.generation if arm.footprint else None
     served = arm.spec.served
     if generation is None or served is None:
         return ""
-    found = counted_in(generation.windows)
-    if found is None or not found.drafted:
+    counts = counted_in(generation.windows)
+    if counts is None or not counts.drafted:
         if not served.drafts:
             return ""
-        if generation.uncounted or found is None:
+        if generation.uncounted or counts is None:
             return f"{arm.name}: whether it drafted is not known: {generation.uncounted or 'nothing was counted'}"
         return f"{arm.name}: its server's counters of drafts stood still while it answered"
     sets = evalsets_of(generation.windows)
-    each = [f"{name} {_drafts(of)}" for name in sets if (of := counted_in(generation.windows, name)) is not None]
+    by_name = ((name, counted_in(generation.windows, name)) for name in sets)
+    each = [f"{name} {_drafts(of_set)}" for name, of_set in by_name if of_set is not None]
     by_set = f"; by set: {'; '.join(each)}" if len(each) > 1 else ""
     part = f"; of a part of its answers, for {generation.uncounted}" if generation.uncounted else ""
-    return f"{arm.name}: drafts, as its server counts them: {_drafts(found)}{by_set}{part}"
+    return f"{arm.name}: drafts, as its server counts them: {_drafts(counts)}{by_set}{part}"
 
 
-def _drafts(found: DraftCounts) -> str:
-    told = []
-    if found.acceptance_length is not None:
-        told.append(f"{found.acceptance_length:.2f} tokens a verification")
-    elif found.verifications:
-        told.append(f"{found.verifications:,} verifications")
-    if found.acceptance_rate is not None:
-        told.append(f"{found.acceptance_rate:.1%} of {found.proposed:,} drafted tokens accepted")
-    elif found.proposed:
-        told.append(f"{found.proposed:,} tokens drafted")
-    places = [f"{count / found.verifications:.0%}" for count in found.by_place if found.verifications]
+def _drafts(counts: DraftCounts) -> str:
+    parts = []
+    if counts.acceptance_length is not None:
+        parts.append(f"{counts.acceptance_length:.2f} tokens a verification")
+    elif counts.verifications:
+        parts.append(f"{counts.verifications:,} verifications")
+    if counts.acceptance_rate is not None:
+        parts.append(f"{counts.acceptance_rate:.1%} of {counts.proposed:,} drafted tokens accepted")
+    elif counts.proposed:
+        parts.append(f"{counts.proposed:,} tokens drafted")
+    places = [f"{count / counts.verifications:.0%}" for count in counts.by_place if counts.verifications]
     if places:
-        told.append(f"accepted at place 1 to {len(places)}: {', '.join(places)}")
-    return ", ".join(told) or "none"
+        parts.append(f"accepted at place 1 to {len(places)}: {', '.join(places)}")
+    return ", ".join(parts) or "none"

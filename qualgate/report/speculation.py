@@ -1,4 +1,4 @@
-"""The effect of speculation on an arm, in words and tables, and how to serve it: the same in every format."""
+"""Text and tables on the effect of speculation on an arm, and how to serve it, for every format."""
 
 from __future__ import annotations
 
@@ -17,156 +17,158 @@ LEVEL_HEADS = (
 TASK_HEADS = ("task", "tested", "rejected of those tested")
 POSITION_HEADS = ("token", "accepted, of all drafts", "accepted, of those tested")
 LAW = "S = τ / (v(γ + 1) + γ c)"
-OFF_BY = 0.1  # of the measured gain: a prediction that misses it by more is said to
+OFF_BY = 0.1  # relative error of a predicted gain that is reported as a miss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """said: method, length and gain in a sentence. peers: none where speculation is not worth it."""
+    """Advice on serving. sentence: method, length and gain. peers: empty if speculation is not worth it."""
 
-    said: str
+    sentence: str
     made_by: str = ""  # the command that makes the draft's folder, where one is to be made
     peers: tuple[PeerFlags, ...] = ()
 
 
-def headline(found: Speculated) -> str:
-    """Who drafts, how much, and what a verification came to: "mxfp4 draft, 5 tokens: 4.8 proposed, 4.5 accepted"."""
-    who = found.spec.label if found.spec else ", ".join(level.proposer for level in found.levels)
-    return f"{who}: {found.levels[0].in_words} a verification"
+def headline(speculated: Speculated) -> str:
+    """Return the proposer and tokens per verification: "mxfp4 draft, 5 tokens: 4.8 proposed, 4.5 accepted"."""
+    who = speculated.spec.label if speculated.spec else ", ".join(level.proposer for level in speculated.levels)
+    return f"{who}: {speculated.levels[0].in_words} a verification"
 
 
-def terms(found: Speculated) -> list[tuple[str, str]]:
-    """(what it is, its value with bounds, or why there is none) of each number of the whole arm."""
-    first, gain = found.levels[0], found.gain
+def terms(speculated: Speculated) -> list[tuple[str, str]]:
+    """Return (name, value with bounds or the reason why there is none) for each number of the whole arm."""
+    first, gain = speculated.levels[0], speculated.gain
     beside = "" if gain.same_weights else ", which has other weights or another cache"
-    told = [
+    rows = [
         ("accepted / proposed", share_text(first.acceptance_rate)),
         ("accepted a verification, bonus left out", number_text(first.accepted_per_verification)),
         ("tokens a verification, bonus included (τ)", number_text(first.tokens_per_verification_with_bonus)),
-        ("target passes saved", share_text(found.passes_saved)),
+        ("target passes saved", share_text(speculated.passes_saved)),
         (f"gain a token, measured against {gain.against}{beside}", gain_text(gain.measured)),
         (f"gain predicted for one sequence at a time, {LAW}", _predicted(gain)),
     ]
     if first.accepted_of_tested is not None and first.overlap is not None:
-        told.insert(1, ("accepted / tested, by chance", share_text(first.accepted_of_tested)))
-        told.insert(2, ("Σ min(p, q) / tested: what speculative sampling accepts", share_text(first.overlap)))
-    if found.rested is not None:
-        told.append(("drafts rested", _rested(found.rested, found.because)))
-    if found.gaps is not None:
-        told.append((f"longest wait between tokens, p95 of answers, against {gain.against}", _gaps(found.gaps)))
+        rows.insert(1, ("accepted / tested, by chance", share_text(first.accepted_of_tested)))
+        rows.insert(2, ("Σ min(p, q) / tested: what speculative sampling accepts", share_text(first.overlap)))
+    if speculated.rested is not None:
+        rows.append(("drafts rested", _rested(speculated.rested, speculated.because)))
+    if speculated.gaps is not None:
+        rows.append((f"longest wait between tokens, p95 of answers, against {gain.against}", _gaps(speculated.gaps)))
     if gain.by_batch:
-        told.append(("S(b), the gain predicted by sequences side by side", _by_batch(gain)))
+        rows.append(("S(b), the gain predicted by sequences side by side", _by_batch(gain)))
     names = {
         "draft_weights": "draft's weights",
         "draft_cache_token": "draft's keys and values, a token",
         "draft_workspace": "draft's workspace, a sequence (logits, what is drawn from)",
     }
-    return told + [(names[name], size_text(round(found.memory[name]))) for name in names if name in found.memory]
+    memory = speculated.memory
+    return rows + [(names[name], size_text(round(memory[name]))) for name in names if name in memory]
 
 
-def level_rows(found: Speculated) -> list[tuple[str, ...]]:
-    """What LEVEL_HEADS names, the level that the target verifies first."""
+def level_rows(speculated: Speculated) -> list[tuple[str, ...]]:
+    """Return the cells below LEVEL_HEADS, starting with the level that the target verifies."""
     return [
         (
-            str(one.level),
-            _who(found, one),
-            *(f"{n:,}" for n in (one.passes, one.without_draft, one.proposed, one.accepted, one.rejected)),
-            *(f"{n:,}" for n in (one.discarded, one.unverified)),
-            share_text(one.acceptance_rate),
+            str(level.level),
+            _who(speculated, level),
+            *(f"{n:,}" for n in (level.passes, level.without_draft, level.proposed, level.accepted, level.rejected)),
+            *(f"{n:,}" for n in (level.discarded, level.unverified)),
+            share_text(level.acceptance_rate),
         )
-        for one in found.levels
+        for level in speculated.levels
     ]
 
 
-def _who(found: Speculated, level: DraftLevel) -> str:
-    """Who drafted there; where nobody did, who was to."""
-    names = found.spec.names if found.spec else ()
+def _who(speculated: Speculated, level: DraftLevel) -> str:
+    """Return the level's proposer; if nothing was drafted, the configured one."""
+    names = speculated.spec.names if speculated.spec else ()
     return level.proposer or (names[level.level - 1] if level.level <= len(names) else "–")
 
 
 def task_rows(level: DraftLevel) -> list[tuple[str, ...]]:
-    """What TASK_HEADS names."""
+    """Return the cells below TASK_HEADS."""
     return [(task, f"{rate.denominator:,.0f}", share_text(rate)) for task, rate in level.rejection.items()]
 
 
 def position_rows(level: DraftLevel) -> list[tuple[str, ...]]:
-    """What POSITION_HEADS names, from the first token of a draft on."""
-    return [(str(one.position), share_text(one.unconditional), share_text(one.conditional)) for one in level.positions]
+    """Return the cells below POSITION_HEADS, from the first token of a draft on."""
+    return [(str(p.position), share_text(p.unconditional), share_text(p.conditional)) for p in level.positions]
 
 
-def advice(found: Speculated) -> Advice:
-    """Whether to speculate, with what and how long, and the flags of other servers that mean the same."""
-    gain, spec = found.gain, found.spec
+def advice(speculated: Speculated) -> Advice:
+    """Advise whether to speculate, with which draft and length, and with which flags of other servers."""
+    gain, spec = speculated.gain, speculated.spec
     measured, upper = gain.measured.value, gain.measured.upper
-    if found.levels[0].proposed == 0:
-        why = f": {found.because}" if found.because else ""
-        return Advice(said=f"Decode without it: nothing was drafted{why}.")
-    if found.levels[0].accepted == 0:
-        return Advice(said="Do not serve it with this draft: no token of it was accepted.")
+    if speculated.levels[0].proposed == 0:
+        why = f": {speculated.because}" if speculated.because else ""
+        return Advice(sentence=f"Decode without it: nothing was drafted{why}.")
+    if speculated.levels[0].accepted == 0:
+        return Advice(sentence="Do not serve it with this draft: no token of it was accepted.")
     if gain.best_tokens == 0:
-        return Advice(said="Decode without it: no length of this draft is predicted to gain anything.")
-    drafted = found.levels[0].proposed_per_verification.value or 1.0  # a verification has a token or more
-    if found.wasted and (gain.best_tokens or round(drafted)) >= round(drafted):  # shorter drafts are not said to pay
-        return Advice(said=f"Do not serve it as it is: {found.alerts[0]}.")
+        return Advice(sentence="Decode without it: no length of this draft is predicted to gain anything.")
+    drafted = speculated.levels[0].proposed_per_verification.value or 1.0  # a verification has a token or more
+    # A shorter draft may still pay.
+    if speculated.wasted and (gain.best_tokens or round(drafted)) >= round(drafted):
+        return Advice(sentence=f"Do not serve it as it is: {speculated.alerts[0]}.")
     if spec is None:
-        return Advice(said="Who drafted was not recorded, so nothing can be advised.")
+        return Advice(sentence="Who drafted was not recorded, so nothing can be advised.")
     spec = _of(spec, gain.best_by)
     tokens = gain.best_tokens or spec.tokens or round(drafted)
     bounds = "" if gain.measured.lower is None or upper is None else f" ({gain.measured.lower:.2f} to {upper:.2f})"
     timed = "not measured" if measured is None else f"measured {measured:.2f} times{bounds} at {drafted:.2g} a draft"
     predicted = "not predicted" if gain.best is None else f"predicted {gain.best:.2f} times for one sequence at a time"
     return Advice(
-        said=f"{' < '.join(spec.names)}, {counted(tokens, 'token')} a draft (γ): gain {predicted}, {timed}.",
+        sentence=f"{' < '.join(spec.names)}, {counted(tokens, 'token')} a draft (γ): gain {predicted}, {timed}.",
         made_by=draft_command(spec),
         peers=peer_flags(spec, tokens),
     )
 
 
 def _of(spec: Speculation, proposer: str) -> Speculation:
-    """What is left of a cascade whose upper levels leave it to `proposer` to draft."""
-    one = spec
-    while one.names[0] != proposer and one.draft.under is not None:
-        one = one.draft.under
-    return replace(one, rule=spec.rule) if one.names[0] == proposer else spec
+    """Return the part of a cascade from `proposer` down; the levels above it do not pay."""
+    cascade = spec
+    while cascade.names[0] != proposer and cascade.draft.under is not None:
+        cascade = cascade.draft.under
+    return replace(cascade, rule=spec.rule) if cascade.names[0] == proposer else spec
 
 
-def advice_lines(said: Advice) -> list[str]:
-    """The advice as lines; a line of flags can be pasted whole."""
-    lines = [said.said, *([f"the draft's folder: {said.made_by}"] if said.made_by else [])]
-    return [*lines, *(f"{peer_text(peer)}{f': `{peer.flags}`' if peer.flags else ''}" for peer in said.peers)]
+def advice_lines(given: Advice) -> list[str]:
+    """Return the advice as lines; a line of flags can be pasted as it is."""
+    lines = [given.sentence, *([f"the draft's folder: {given.made_by}"] if given.made_by else [])]
+    return [*lines, *(f"{peer_text(peer)}{f': `{peer.flags}`' if peer.flags else ''}" for peer in given.peers)]
 
 
 def peer_text(peer: PeerFlags) -> str:
-    """Which server it is, whether it has an equal, and what is not the same there."""
+    """Return the server's name, whether it has an equal, and the differences."""
     notes = f" ({'; '.join(peer.notes)})" if peer.notes else ""
     return f"{peer.server}{'' if peer.flags else ': no equal'}{notes}"
 
 
-def speculation_lines(found: Speculated) -> list[str]:
-    """All of it as plain lines."""
-    first = found.levels[0]
-    lines = [headline(found), *(f"{term}: {value}" for term, value in terms(found))]
-    for level in found.levels:
-        if len(found.levels) > 1:
-            lines.append(f"level {level.level}, {_who(found, level)}: {level.in_words} a verification")
+def speculation_lines(speculated: Speculated) -> list[str]:
+    """Return the numbers, alerts and advice as plain lines."""
+    first = speculated.levels[0]
+    lines = [headline(speculated), *(f"{term}: {value}" for term, value in terms(speculated))]
+    for level in speculated.levels:
+        if len(speculated.levels) > 1:
+            lines.append(f"level {level.level}, {_who(speculated, level)}: {level.in_words} a verification")
         lines.append(
             f"{level.proposed:,} proposed = {level.accepted:,} accepted + {level.rejected:,} rejected + "
             f"{level.discarded:,} discarded; {level.unverified:,} never verified; "
             f"{counted(level.passes, 'pass', 'passes')}, {level.without_draft:,} without a draft"
         )
-    tested = [one for one in first.positions if one.conditional.value is not None]
-    by_place = ", ".join(f"{one.position}: {_percent(one.conditional.value)}" for one in tested)
+    tested = [position for position in first.positions if position.conditional.value is not None]
+    by_place = ", ".join(f"{position.position}: {_percent(position.conditional.value)}" for position in tested)
     by_task = ", ".join(
         f"{task} {_percent(rate.value) if rate.value is not None else rate.reason}"
         for task, rate in first.rejection.items()
     )
     lines += [f"accepted by token of the draft, of those tested: {by_place or '–'}"] if by_place else []
-    lines += [f"rejected of those tested, by task: {by_task}", *(f"ALERT: {line}" for line in found.alerts)]
-    return [visible_line(line) for line in (*lines, *(f"advice: {line}" for line in advice_lines(advice(found))))]
+    lines += [f"rejected of those tested, by task: {by_task}", *(f"ALERT: {line}" for line in speculated.alerts)]
+    return [visible_line(line) for line in (*lines, *(f"advice: {line}" for line in advice_lines(advice(speculated))))]
 
 
 def share_text(rate: Rate) -> str:
-    """In per cent with its bounds, or why there is none."""
+    """Return a rate in per cent with its bounds, or why there is none."""
     if rate.value is None:
         return rate.reason
     return _percent(rate.value) + (
@@ -175,7 +177,7 @@ def share_text(rate: Rate) -> str:
 
 
 def number_text(rate: Rate) -> str:
-    """With its bounds, or why there is none."""
+    """Return a number with its bounds, or why there is none."""
     if rate.value is None:
         return rate.reason
     bounds = "" if rate.lower is None or rate.upper is None else f" [{rate.lower:.2f}, {rate.upper:.2f}]"
@@ -183,7 +185,7 @@ def number_text(rate: Rate) -> str:
 
 
 def gain_text(rate: Rate) -> str:
-    """A gain with its bounds, and why it has none."""
+    """Return a gain with its bounds, or why it has none."""
     if rate.value is None:
         return f"not measured: {rate.reason}"
     if rate.lower is None or rate.upper is None:
@@ -197,7 +199,6 @@ def _rested(rate: Rate, because: str) -> str:
 
 
 def _gaps(rate: Rate) -> str:
-    """Both in seconds, and how many times as long."""
     if rate.value is None:
         return rate.reason
     bounds = f"no bounds: {rate.reason}" if rate.lower is None or rate.upper is None else ""
@@ -214,16 +215,16 @@ def _predicted(gain: Gain) -> str:
 
 
 def _by_batch(gain: Gain) -> str:
-    """S at each, and at which of them drafting gains, whatever it does between two that do not."""
-    said = ", ".join(f"{one.sequences}: {one.predicted:.2f}" for one in gain.by_batch)
-    pays = [one.predicted > 1 for one in gain.by_batch]
+    """Return the gain at each batch size, and at which of them drafting pays."""
+    gains = ", ".join(f"{batch.sequences}: {batch.predicted:.2f}" for batch in gain.by_batch)
+    pays = [batch.predicted > 1 for batch in gain.by_batch]
     if all(pays):
-        return f"{said}; it pays at all of these"
+        return f"{gains}; it pays at all of these"
     if not any(pays):
-        return f"{said}; it does not pay at any of these"
+        return f"{gains}; it does not pay at any of these"
     if gain.crossover is not None and pays == sorted(pays, reverse=True):
-        return f"{said}; from {ceil(gain.crossover)} of up to {gain.by_batch[-1].sequences} on it does not pay"
-    return f"{said}; of these it pays at {', '.join(str(one.sequences) for one in gain.by_batch if one.predicted > 1)}"
+        return f"{gains}; from {ceil(gain.crossover)} of up to {gain.by_batch[-1].sequences} on it does not pay"
+    return f"{gains}; of these it pays at {', '.join(str(b.sequences) for b in gain.by_batch if b.predicted > 1)}"
 
 
 def _percent(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The cost of a run's requests to servers, as `plan` foretells it and a report shows it."""
+"""Text on the cost of a run's requests to servers: the forecast in `plan`, and the sum spent in a report."""
 
 from __future__ import annotations
 
@@ -15,57 +15,56 @@ if TYPE_CHECKING:
     from qualgate.pipeline.spending import Foreseen, Spending
 
 
-def foreseen_as_lines(found: Foreseen) -> list[str]:
-    """What servers would be asked, with what that rests on, and whether the budget lets it; [] where none is asked."""
-    if not found.asked:
+def foreseen_as_lines(foreseen: Foreseen) -> list[str]:
+    """Return the forecast use of servers, its source, and whether the budget suffices; [] if no server is used."""
+    if not foreseen.asked:
         return []
-    currency, expected = found.budget.currency, found.expected
+    currency, expected = foreseen.budget.currency, foreseen.expected
     lines = [
-        f"Servers: at most {_amount(found.most, currency)}, with every answer as long as its limit; the fixed "
+        f"Servers: at most {_amount(foreseen.most, currency)}, with every answer as long as its limit; the fixed "
         "questions before an arm's first case, and what is asked again after a failure, come on top."
     ]
-    if found.judge is not None:
+    if foreseen.judge is not None:
         lines.append(
-            f"Of these the judge: at most {_amount(found.judge.most, currency)}, where all pairs differ and an answer "
-            "is as many tokens to it as to the model that gave it."
+            f"Of these the judge: at most {_amount(foreseen.judge.most, currency)}, where all pairs differ and an "
+            "answer is as many tokens to it as to the model that gave it."
         )
     if expected is not None:
-        lines.append(f"Expected of servers: {_amount(expected, currency)}, as run {found.run} took for each answer.")
-    elif found.run:
+        lines.append(f"Expected of servers: {_amount(expected, currency)}, as run {foreseen.run} took for each answer.")
+    elif foreseen.run:
         lines.append("Expected of servers: not known of all of them, as no run has measured them all.")
-    if allowed := _allowed(found):
-        likely = found.most if expected is None else expected
-        word = _short_of(found, likely)
-        said = "as long as answers are shorter" if expected is None else "as it looks"
+    if allowed := _allowed(foreseen):
+        likely = foreseen.most if expected is None else expected
+        word = _short_of(foreseen, likely)
+        condition = "as long as answers are shorter" if expected is None else "as it looks"
         lines.append(
             f"Budget: {allowed}. "
             + (f"It does not reach for {word}: the run would stop incomplete (13), and go on with a higher one."
                if word and expected is not None
-               else f"It reaches {said}." if word
+               else f"It reaches {condition}." if word
                else "It reaches.")
         )  # fmt: skip
     return [visible_line(line) for line in lines]
 
 
-def foreseen_as_body(found: Foreseen) -> dict[str, Any] | None:
-    """The same as JSON; None where none is asked."""
-    if not found.asked:
+def foreseen_as_body(foreseen: Foreseen) -> dict[str, Any] | None:
+    """Return the same as JSON values; None if no server is used."""
+    if not foreseen.asked:
         return None
     return {
-        "max_tokens_total": found.budget.max_tokens,
-        "max_cost": found.budget.max_cost,
-        "currency": found.budget.currency,
-        "at_most": _body(found.most),
-        "expected": None if found.expected is None else _body(found.expected),
-        "measured_in": found.run or None,
-        "arms": [{"name": one.arm, **_spending_body(one)} for one in found.arms],
-        "judge": None if found.judge is None else _spending_body(found.judge),
+        "max_tokens_total": foreseen.budget.max_tokens,
+        "max_cost": foreseen.budget.max_cost,
+        "currency": foreseen.budget.currency,
+        "at_most": _body(foreseen.most),
+        "expected": None if foreseen.expected is None else _body(foreseen.expected),
+        "measured_in": foreseen.run or None,
+        "arms": [{"name": arm.arm, **_spending_body(arm)} for arm in foreseen.arms],
+        "judge": None if foreseen.judge is None else _spending_body(foreseen.judge),
     }
 
 
 def spent_lines(arms: Sequence[ArmLine], judging: Spent | None = None) -> tuple[str, ...]:
-    """Return one line on what each served arm's requests, those to a judge and all of them came to; () where none were
-    counted."""
+    """Return one line on the tokens and cost of each served arm, of the judge and in all; () if none were counted."""
     spent = {arm.name: arm.footprint.spent for arm in arms if arm.footprint and arm.footprint.spent}
     spent |= {JUDGING: judging} if judging else {}
     if not spent:
@@ -89,15 +88,15 @@ def _amount(spent: Spent, currency: str) -> str:
     )
 
 
-def _allowed(found: Foreseen) -> str:
-    budget = found.budget
+def _allowed(foreseen: Foreseen) -> str:
+    budget = foreseen.budget
     tokens = "" if budget.max_tokens is None else counted(budget.max_tokens, "token")
     cost = "" if budget.max_cost is None else f"{money_text(budget.max_cost)} {budget.currency}".rstrip()
     return " and ".join(filter(None, (tokens, cost)))
 
 
-def _short_of(found: Foreseen, spent: Spent) -> str:
-    budget, cost = found.budget, spent.cost or 0.0
+def _short_of(foreseen: Foreseen, spent: Spent) -> str:
+    budget, cost = foreseen.budget, spent.cost or 0.0
     if budget.max_tokens is not None and spent.tokens > budget.max_tokens:
         return counted(spent.tokens, "token")
     if budget.max_cost is not None and cost > budget.max_cost:
@@ -105,8 +104,9 @@ def _short_of(found: Foreseen, spent: Spent) -> str:
     return ""
 
 
-def _spending_body(one: Spending) -> dict[str, Any]:
-    return {"at_most": _body(one.most), "expected": None if one.expected is None else _body(one.expected)}
+def _spending_body(spending: Spending) -> dict[str, Any]:
+    expected = None if spending.expected is None else _body(spending.expected)
+    return {"at_most": _body(spending.most), "expected": expected}
 
 
 def _body(spent: Spent) -> dict[str, Any]:

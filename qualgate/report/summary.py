@@ -1,6 +1,6 @@
-"""A stored run as a report: read from the store, rendered elsewhere. No statistic is computed here.
+"""Load a stored run as a report, to be rendered elsewhere. No statistic is computed here.
 
-Nothing of the host or the clock is in it, so the same stored evidence gives the same bytes on every machine.
+A report depends on neither host nor clock: the same stored evidence gives the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from qualgate.report.spending import spent_lines
 from qualgate.store import queries
 from qualgate.store.database import open_store
 
-LEFT_OUT_SHOWN = 12  # names of tensors for each arm
+LEFT_OUT_SHOWN = 12  # names of left-out tensors for each arm
 FLIPS_SHOWN = 20  # right → wrong answers quoted for each variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that any format says of a run. `report.formats.rendered` makes a text of it."""
+    """The content of a run's report in any format; `report.formats.rendered` renders it."""
 
     run: queries.RunSummary
     flips: dict[str, tuple[queries.Flip, ...]]  # variant → the first cases that were right and are wrong, each once
@@ -39,36 +39,36 @@ class Report:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The newest of each variant, in the gate file's order."""
+        """The newest verdict on each variant, in the gate file's order."""
         return tuple(stored.verdict for stored in self.run.verdicts)
 
     @property
     def policy(self) -> Policy:
-        """By which the newest verdicts were made; the run's own when there is none."""
+        """The policy of the newest verdicts; the run's own if there are none."""
         return self.run.verdicts[0].policy if self.run.verdicts else self.run.policy
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader must know before the verdicts, a sentence each."""
+        """Sentences to be read before the verdicts."""
         trial = self.run.policy.trial
-        said = (
+        sentences = (
             f"{trial.said[0].upper()}{trial.said[1:]}. It decides nothing." if trial else "",
             f"The run was {self.run.pruned}."
             if self.run.pruned and not self.run.verdicts
             else "",  # else in each verdict
             self.decided_otherwise,
-            *(f"Scoring {one.number}, {one.text}." for one in self.run.scorings),
+            *(f"Scoring {scoring.number}, {scoring.text}." for scoring in self.run.scorings),
         )
-        return tuple(filter(None, said))
+        return tuple(filter(None, sentences))
 
     @property
     def first_look(self) -> bool:
-        """Whether it was held against no policy: `qualgate compare`."""
+        """Whether the run is a first look without a policy: `qualgate compare`."""
         return self.run.policy.trial is not None and self.run.policy.trial.first_look
 
     @property
     def decided_otherwise(self) -> str:
-        """That the newest verdicts are not by the rules the run was made with, as a sentence; "" where they are."""
+        """A sentence if the newest verdicts use other rules than the run was made with; else ""."""
         then, now = self.run.policy, self.policy
         if now.nel and now.nel != then.nel:
             return "Decided by a NeMo Evaluator policy given later, not by the rules that this run was made with."
@@ -78,9 +78,8 @@ class Report:
 
     @property
     def of_arms(self) -> tuple[str, ...]:
-        """A line for each arm that is served, with what its server says of itself and what probes of it show, for each
-        whose answers were asked otherwise than planned, for each whose server counts its drafts, and for each whose
-        files hold tensors that have no say in its answers; then what `memory` says."""
+        """Lines on the arms: what servers declare, invariant modes, probes, requests that deviated from the plan,
+        drafts, spending, and tensors left out of the model; then `memory`."""
         lines = [visible_line(_declares(arm)) for arm in self.run.arms if arm.declared]
         lines += [
             visible_line(f"{arm.name}: started in {mode}: what its server answers beside should change no answer")
@@ -89,20 +88,20 @@ class Report:
         ]
         lines += map(visible_line, probe_lines(self.run.arms))
         made = [(arm.name, arm.footprint.generation) for arm in self.run.arms if arm.declared and arm.footprint]
-        lines += [visible_line(f"{name}: {one.because}") for name, one in made if one.because]
+        lines += [visible_line(f"{name}: {generation.because}") for name, generation in made if generation.because]
         lines += [
-            visible_line(f"{name}: answers were asked whole (`stream: false`) from there on: {one.asked_whole}")
-            for name, one in made
-            if one.asked_whole
+            visible_line(f"{name}: answers were asked whole (`stream: false`) from there on: {generation.asked_whole}")
+            for name, generation in made
+            if generation.asked_whole
         ]
         lines += filter(None, (visible_line(drafts_line(arm)) for arm in self.run.arms))
         lines += map(visible_line, spent_lines(self.run.arms, self.run.judging))
         for arm in self.run.arms:
-            found = arm.footprint.left_out if arm.footprint else {}
-            named = [f"{name} ({count})" for name, count in found.items()]
+            left_out = arm.footprint.left_out if arm.footprint else {}
+            named = [f"{name} ({count})" for name, count in left_out.items()]
             more = [f"and {len(named) - LEFT_OUT_SHOWN} more"] if len(named) > LEFT_OUT_SHOWN else []
             if named:
-                all_ = counted(sum(found.values()), "tensor")
+                all_ = counted(sum(left_out.values()), "tensor")
                 shown = ", ".join([*named[:LEFT_OUT_SHOWN], *more])
                 lines.append(
                     visible_line(f"{arm.name}: {all_} of its files left out, no answer rests on them: {shown}")
@@ -111,38 +110,38 @@ class Report:
 
     @property
     def memory(self) -> tuple[str, ...]:
-        """Lines of the most memory that was held while each arm ran, where that was measured."""
+        """Lines on the peak memory of each arm, where it was measured."""
         made = {visible_line(arm.name): arm.footprint.generation for arm in self.run.arms if arm.footprint}
         kinds = {
             "most memory of its process, libraries and loading included": {
-                name: one.peak for name, one in made.items()
+                name: generation.peak for name, generation in made.items()
             },
-            "most memory of its GPU": {name: one.device_peak for name, one in made.items()},
+            "most memory of its GPU": {name: generation.device_peak for name, generation in made.items()},
         }
         return tuple(
-            f"{what}: {', '.join(f'{name} {size_text(size)}' for name, size in held.items() if size)}"
-            for what, held in kinds.items()
-            if any(held.values())
+            f"{what}: {', '.join(f'{name} {size_text(size)}' for name, size in peaks.items() if size)}"
+            for what, peaks in kinds.items()
+            if any(peaks.values())
         )
 
     @property
     def four_arm(self) -> FourArm | None:
-        """Which arm to serve, where that was asked."""
+        """The choice among four arms, if there is one."""
         return next((verdict.four_arm for verdict in self.verdicts if verdict.four_arm is not None), None)
 
     @property
     def settled_by_choice(self) -> bool:
-        """An arm was chosen to replace the baseline, if a person agrees: what the others did not pass fails nothing."""
+        """Whether an arm was chosen (perhaps pending review), so that failures of the other arms fail nothing."""
         return self.four_arm is not None and self.exit in (Exit.APPROVE, Exit.REVIEW)
 
     @property
     def exit(self) -> Exit:
-        """The true code of all verdicts, of four arms that of the choice; 13 for a run that is not complete."""
+        """The most severe code of all verdicts, or that of the four-arm choice; 13 for an incomplete run."""
         codes = {verdict.exit for verdict in self.verdicts} if self.four_arm is None else {self.four_arm.exit}
         return next((code for code in EXIT_ORDER if code in codes), Exit.INFRASTRUCTURE)
 
     def lines(self) -> list[str]:
-        """One plain line a variant: name, verdict, reason; and one for the choice among four arms."""
+        """Return one plain line per variant: name, verdict, reason; and one for the choice among four arms."""
         names = [visible_line(verdict.variant) for verdict in self.verdicts]
         width = max(map(len, names), default=0)
         lines = [
@@ -158,41 +157,39 @@ def load_report(
     source: Source | None = None,
     verdicts: tuple[queries.StoredVerdict, ...] = (),
 ) -> Report:
-    """The report of a run, by default the newest, its stored evidence checked. UsageError: no such run.
+    """Load the report of a run, by default the newest, and check its stored evidence. UsageError: no such run.
 
-    source: where the gate file lies today; by default its text as the run kept it says where the rules stand.
-    verdicts: in place of those that the store has.
+    source: lines of the rules in today's gate file; by default those in the text stored with the run.
+    verdicts: replace the stored ones.
     """
     with open_store(url, create=False) as store:
-        found = run_id or queries.latest_run(store)
-        run = queries.checked_run(store, found)
+        chosen = run_id or queries.latest_run(store)
+        run = queries.checked_run(store, chosen)
         run = replace(run, verdicts=verdicts or run.verdicts)
-        judged = [one.verdict for one in run.verdicts if one.verdict.exit != Exit.INTEGRITY and not run.pruned]
+        judged = [stored.verdict for stored in run.verdicts if stored.verdict.exit != Exit.INTEGRITY and not run.pruned]
         variants = [verdict.variant for verdict in judged]  # of damaged evidence, or none, nothing is drawn
         sets = {item.name for item in run.evalsets}
-        of = {verdict.variant: queries.judged_by(verdict, sets) for verdict in judged}
+        metrics = {verdict.variant: queries.judged_by(verdict, sets) for verdict in judged}
         return Report(
             run=run,
             flips={
-                variant: queries.flipped_cases(store, found, variant, of[variant], direction="lost", limit=FLIPS_SHOWN)
-                for variant in variants
+                v: queries.flipped_cases(store, chosen, v, metrics[v], direction="lost", limit=FLIPS_SHOWN)
+                for v in variants
             },
-            lost={variant: queries.count_flipped_cases(store, found, variant, of[variant])["lost"] for variant in of},
-            flip_counts={variant: queries.flip_counts(store, found, variant) for variant in variants},
-            drift={variant: queries.drift_by_position(store, found, variant) for variant in variants},
-            trajectories={
-                variant: told for variant in variants if (told := queries.trajectories(store, found, variant))
-            },
-            readings={variant: told for variant in variants if (told := queries.readings(store, found, variant))},
+            lost={v: queries.count_flipped_cases(store, chosen, v, metrics[v])["lost"] for v in metrics},
+            flip_counts={v: queries.flip_counts(store, chosen, v) for v in variants},
+            drift={v: queries.drift_by_position(store, chosen, v) for v in variants},
+            trajectories={v: by_set for v in variants if (by_set := queries.trajectories(store, chosen, v))},
+            readings={v: by_set for v in variants if (by_set := queries.readings(store, chosen, v))},
             source=source or stored_source(run.gate_file, run.policy),
         )
 
 
 def _declares(arm: queries.ArmLine) -> str:
-    """What is known of a served arm's server, and by whom."""
+    """Return what a served arm's server declares, and which part of it was checked."""
     if arm.spec.served is None or not arm.spec.served.command:
         return f"{arm.name}: {arm.weights}, which declares and nobody here checked: {arm.declared}"
     files = arm.spec.served.weights
-    held = f" over model files of sha256 {files[:12]}" if files else ""
-    told = "its command, and what it declares and nobody here checked"
-    return f"{arm.name}: {arm.weights}{held}; {told}: {arm.declared}"
+    hashed = f" over model files of sha256 {files[:12]}" if files else ""
+    claims = "its command, and what it declares and nobody here checked"
+    return f"{arm.name}: {arm.weights}{hashed}; {claims}: {arm.declared}"

@@ -1,4 +1,4 @@
-"""A report on a terminal: one table a variant, its reasons, its drift."""
+"""Print a report on a terminal: one table per variant, its reasons, its drift."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STYLE = {
     "proven": "green",
     "broken": "red",
 }
-EXAMPLES = 3  # answers of a first look that are shown at once
-WIDE = 135  # characters that the table of comparisons takes; below, each comparison has lines of its own
+EXAMPLES = 3  # flipped answers shown with a first look
+WIDE = 135  # columns for the table of comparisons; on narrower screens each comparison has lines of its own
 
 
 def print_report(report: Report) -> None:
-    """Print to stdout; colours only on a terminal."""
+    """Print the report to stdout, with colours only on a terminal."""
     console = screen.console()
     for remark in report.remarks:
         console.print(Text(fit(f"{remark}\n"), style="yellow"))
@@ -65,15 +65,14 @@ def print_report(report: Report) -> None:
 
 
 def _print_more(console: Console, report: Report, verdict: Verdict) -> None:
-    """What stands below the rules of a variant."""
     if verdict.drift:
         console.print(Text(fit("  drift: " + "; ".join(drift_texts(verdict.drift))), style="dim"))
     if verdict.stop_reasons:
         console.print(Text(fit("  ended by: " + "; ".join(stop_texts(verdict.stop_reasons))), style="dim"))
     for line in arm_lines(verdict):
         console.print(Text(fit(f"  {line}")))
-    told = readings.lines(report.readings.get(verdict.variant, ()))
-    for line in (*trajectories.lines(report.trajectories.get(verdict.variant, ())), *told):
+    reading_lines = readings.lines(report.readings.get(verdict.variant, ()))
+    for line in (*trajectories.lines(report.trajectories.get(verdict.variant, ())), *reading_lines):
         console.print(Text(fit(f"  {visible_line(line)}")))
     if verdict.weights_and_cache is not None:
         console.print(Text("  weights and cache"))
@@ -86,11 +85,11 @@ def _print_more(console: Console, report: Report, verdict: Verdict) -> None:
 
 
 def _print_examples(report: Report, variant: str) -> None:
-    """Of a first look the first answers that flipped; all of them are told by `qualgate flips`."""
-    if report.first_look and (found := report.flips.get(variant, ())):
+    """Print the first flipped answers of a first look; `qualgate flips` shows all."""
+    if report.first_look and (flips := report.flips.get(variant, ())):
         counts = report.flip_counts[variant]
-        lost, pairs = sum(one.lost for one in counts), sum(one.pairs for one in counts)
-        print_flips(variant, found[:EXAMPLES], lost, pairs, "lost")
+        lost, pairs = sum(count.lost for count in counts), sum(count.pairs for count in counts)
+        print_flips(variant, flips[:EXAMPLES], lost, pairs, "lost")
 
 
 def _arms(report: Report, *, wide: bool) -> Table:
@@ -115,13 +114,13 @@ def _arms(report: Report, *, wide: bool) -> Table:
 
 
 def _stacked(c: Comparison) -> Group:
-    """One comparison for a narrow terminal: the rule and its result, and the numbers below."""
+    """Lay out one comparison for a narrow terminal: the rule and its result, and the numbers below."""
     result, style = _result(c)
     numbers = [f"n {c.n}", f"{value_text(c.metric, c.baseline)} → {value_text(c.metric, c.variant)}"]
     numbers += [difference_and_bounds(c)] + ([f"lost/gained {flips}"] if (flips := flips_text(c)).strip("– ") else [])
     rule = visible_line(c.rule) + (f" ({visible_line(c.slice)})" if c.slice not in c.rule else "")
-    told = Text("   ".join(numbers), style="dim")
-    return Group(indented(Text.assemble(rule, "  ", (result, style))), indented(told, 6))
+    figures = Text("   ".join(numbers), style="dim")
+    return Group(indented(Text.assemble(rule, "  ", (result, style))), indented(figures, 6))
 
 
 def _result(c: Comparison) -> tuple[str, str]:

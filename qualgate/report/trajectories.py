@@ -1,4 +1,4 @@
-"""Trajectories turn by turn as people read them, the first divergent turn of each marked."""
+"""Text on trajectories turn by turn, the first divergent turn of each marked."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ from qualgate.formatting import counted
 from qualgate.store.queries import Trajectories, Trajectory
 
 HEADS = ("turn", "asked", "baseline right", "variant right", "baseline first wrong", "variant first wrong")
-EXAMPLES = 3  # lost ones that a terminal is shown of each set
+EXAMPLES = 3  # lost trajectories shown per evalset on a terminal
 SIGNS = {True: "✓", False: "✗", None: "?"}
 
 
-def headline(found: Trajectories) -> str:
-    """How many are right in all of their turns."""
-    of = counted(found.count, "trajectory", "trajectories")
-    return f"{found.evalset}: right in all turns, of {of}: baseline {found.baseline:,}, variant {found.variant:,}"
+def headline(results: Trajectories) -> str:
+    """Return how many trajectories are right in all of their turns."""
+    total = f"{results.evalset}: right in all turns, of {counted(results.count, 'trajectory', 'trajectories')}"
+    return f"{total}: baseline {results.baseline:,}, variant {results.variant:,}"
 
 
-def turn_rows(found: Trajectories) -> list[tuple[str, ...]]:
-    """Cells under HEADS, a row a turn."""
+def turn_rows(results: Trajectories) -> list[tuple[str, ...]]:
+    """Return the cells under HEADS, one row per turn."""
     return [
         tuple(
             f"{number:,}"
             for number in (
-                one.turn, one.asked, one.baseline, one.variant, one.baseline_diverged, one.variant_diverged,
+                turn.turn, turn.asked, turn.baseline, turn.variant, turn.baseline_diverged, turn.variant_diverged,
             )
         )
-        for one in found.turns
+        for turn in results.turns
     ]  # fmt: skip
 
 
-def turn_line(found: Trajectories) -> str:
-    """The same in a line: at which turn how many first went wrong."""
-    rates = ", ".join(f"{one.turn}: {one.baseline_diverged:,} → {one.variant_diverged:,}" for one in found.turns)
+def turn_line(results: Trajectories) -> str:
+    """Return one line on how many trajectories first went wrong at each turn."""
+    rates = ", ".join(f"{turn.turn}: {turn.baseline_diverged:,} → {turn.variant_diverged:,}" for turn in results.turns)
     return f"first wrong at turn (baseline → variant) {rates}"
 
 
-def lost_line(one: Trajectory) -> str:
-    """Which turns of the variant's are right, the first that is not in brackets, and why it is not."""
-    signs = [SIGNS[value] for value in one.variant]
-    place = one.diverged
+def lost_line(trajectory: Trajectory) -> str:
+    """Return which turns of the variant are right, the first wrong one in brackets, and its reason."""
+    signs = [SIGNS[value] for value in trajectory.variant]
+    place = trajectory.diverged
     assert place is not None, "told of lost trajectories alone"
     signs[place] = f"[{signs[place]}]"
-    name = one.name + (f"#{one.repeat}" if one.repeat else "")
-    return f"{name}: {' '.join(signs)} first diverges at turn {one.turns[place]}: {one.reasons[place]}"
+    name = trajectory.name + (f"#{trajectory.repeat}" if trajectory.repeat else "")
+    return f"{name}: {' '.join(signs)} first diverges at turn {trajectory.turns[place]}: {trajectory.reasons[place]}"
 
 
 def lines(sets: Sequence[Trajectories]) -> list[str]:
-    """For a terminal: rates, where they first went wrong, and the first that were lost."""
-    told = []
-    for found in sets:
-        told += [f"trajectories of {headline(found)}", f"  {turn_line(found)}"]
-        told += [f"  {lost_line(one)}" for one in found.first_lost[:EXAMPLES]]
-    return told
+    """Return lines for a terminal: rates, the turns of first errors, and the first lost trajectories."""
+    text_lines = []
+    for results in sets:
+        text_lines += [f"trajectories of {headline(results)}", f"  {turn_line(results)}"]
+        text_lines += [f"  {lost_line(trajectory)}" for trajectory in results.first_lost[:EXAMPLES]]
+    return text_lines
 
 
-def lost_head(found: Trajectories) -> str:
-    """What stands above those lines; "" where none is lost."""
-    more = found.lost - len(found.first_lost)
-    said = f"right in all turns before, not now: {found.lost:,}{f', the first {len(found.first_lost)}' * (more > 0)}"
-    return said if found.lost else ""
+def lost_head(results: Trajectories) -> str:
+    """Return the heading of the lost trajectories; "" if there are none."""
+    shown = len(results.first_lost)
+    first = f", the first {shown}" if results.lost > shown else ""
+    return f"right in all turns before, not now: {results.lost:,}{first}" if results.lost else ""

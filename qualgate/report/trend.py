@@ -1,4 +1,4 @@
-"""A trend on a terminal: a line a metric, with the nights as marks, and what was told from noise."""
+"""Print a trend on a terminal: a line per metric, with the nights as marks, and the falls told from noise."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ FLAKY_SHOWN = 10
 
 
 def print_trend(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> None:
-    """To stdout; colours only on a terminal."""
+    """Print trends and flaky cases to stdout, with colours only on a terminal."""
     console = screen.console()
-    for one in trends:
-        seen, found = one.watched, falls(one)
-        state = ("fallen", "bold red") if found else ("no fall", "green")
-        console.print(Text.assemble((f"{visible_line(seen.arm)}  {seen.metric}", "bold"), "  ", state))
-        console.print(indented(Text(f"{_marks(seen.means)}  {100 * seen.means[0]:.1f} → {100 * seen.means[-1]:.1f} %")))
-        console.print(indented(Text(held_against(one), style="dim")))
-        for fall in found:
+    for trend in trends:
+        watched, fallen = trend.watched, falls(trend)
+        state = ("fallen", "bold red") if fallen else ("no fall", "green")
+        console.print(Text.assemble((f"{visible_line(watched.arm)}  {watched.metric}", "bold"), "  ", state))
+        means = watched.means
+        console.print(indented(Text(f"{_marks(means)}  {100 * means[0]:.1f} → {100 * means[-1]:.1f} %")))
+        console.print(indented(Text(held_against(trend), style="dim")))
+        for fall in fallen:
             console.print(indented(Text(fall_line(fall), style="red")))
     if flaky:
         console.print(Text(fit(f"\n{counted(len(flaky), 'flaky case')}: answers changed though nothing else did")))
@@ -43,13 +44,13 @@ def print_trend(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> None:
 
 
 def flaky_line(case: Flaky) -> str:
-    """Which, of whom, how often."""
+    """Return a line on a flaky case: the case, the arm, and on how many nights it changed."""
     where = f"{visible_line(case.evalset)}/{visible_line(case.case_id)}"
     return f"{where}  {visible_line(case.arm)}: another answer on {case.changed} of {counted(case.pairs, 'night')}"
 
 
 def quarantine_line(case: Flaky) -> str:
-    """As a gate file takes it, owner and date left to a person."""
+    """Return the case's line for a gate file's quarantine, with owner and date to be filled in."""
     reason = f"another answer on {case.changed} of {case.pairs} unchanged nights"
     return (
         f"{{case: {_yaml(case.case_id)}, evalset: {_yaml(case.evalset)}, owner: WHO, expires: DATE, reason: {reason}}}"
@@ -57,27 +58,27 @@ def quarantine_line(case: Flaky) -> str:
 
 
 def trend_as_json(trends: Sequence[ArmTrend], flaky: Sequence[Flaky]) -> dict[str, Any]:
-    """Plain values: every night's mean, p and evidence; falls; all flaky cases."""
+    """Return JSON values: every night's mean, p and evidence; falls; all flaky cases."""
     return {
         "trends": [
             {
-                "arm": one.watched.arm,
-                "metric": one.watched.metric,
-                "approved_by": one.watched.approved_by,
-                "other_cases_before": one.watched.other_cases,
-                "method": one.told.method,
-                "threshold": one.told.threshold,
+                "arm": trend.watched.arm,
+                "metric": trend.watched.metric,
+                "approved_by": trend.watched.approved_by,
+                "other_cases_before": trend.watched.other_cases,
+                "method": trend.told.method,
+                "threshold": trend.told.threshold,
                 "nights": [
                     {"run": run, "began": began, "mean": mean, "p": p, "log_evidence": evidence}
                     for run, began, mean, p, evidence in zip(
-                        one.watched.run_ids, one.watched.began, one.watched.means, (None, *one.told.p),
-                        (None, *(value if value > float("-inf") else None for value in one.told.log_evidence)),
+                        trend.watched.run_ids, trend.watched.began, trend.watched.means, (None, *trend.told.p),
+                        (None, *(value if value > float("-inf") else None for value in trend.told.log_evidence)),
                         strict=True,
                     )
                 ],
-                "falls": falls(one),
+                "falls": falls(trend),
             }
-            for one in trends
+            for trend in trends
         ],
         "flaky": [
             {"arm": case.arm, "evalset": case.evalset, "case": case.case_id, "changed": case.changed, "of": case.pairs}
@@ -93,13 +94,13 @@ def _marks(means: Sequence[float]) -> str:
     return "".join(MARKS[top if high == low else round(top * (mean - low) / (high - low))] for mean in shown)
 
 
-def held_against(one: ArmTrend) -> str:
-    """How many nights there are, and who approved the one before them."""
-    seen = one.watched
-    by = f"approved by {visible_line(seen.approved_by)}" if seen.approved_by else "the first that is known"
-    nights = counted(len(seen.run_ids) - 1, "night")
-    others = "; nights before asked other cases, or were scored otherwise" if seen.other_cases else ""
-    return f"{nights} against the run of {seen.began[0][:10]}, {by}{others}"
+def held_against(trend: ArmTrend) -> str:
+    """Return the number of nights, the reference run, and who approved it."""
+    watched = trend.watched
+    by = f"approved by {visible_line(watched.approved_by)}" if watched.approved_by else "the first that is known"
+    nights = counted(len(watched.run_ids) - 1, "night")
+    others = "; nights before asked other cases, or were scored otherwise" if watched.other_cases else ""
+    return f"{nights} against the run of {watched.began[0][:10]}, {by}{others}"
 
 
 def _yaml(text: str) -> str:

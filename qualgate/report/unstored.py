@@ -1,4 +1,4 @@
-"""The report of evidence that came from files and is in no store."""
+"""Build the report of evidence that came from files and is in no store."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileArm(ArmLine):
-    """An arm of which only scores are known."""
+    """An arm known by its scores alone."""
 
-    models: tuple[str, ...] = ()  # as its rows call it
+    models: tuple[str, ...] = ()  # named in its rows
 
     @property
     def weights(self) -> str:
-        """What stands for a description of its weights."""
+        """The models named in its rows, in place of a description of its weights."""
         return f"{', '.join(self.models) or 'not known'} (scores from a file)"
 
 
 def report_of_files(judged: Judged) -> Report:
-    """The report of a verdict on score files; its findings point at the gate file as it lies there."""
+    """Build the report of a verdict on score files; its findings point at the gate file on disk."""
     return report_of(
         judged.evidence,
         judged.verdicts,
@@ -55,12 +55,12 @@ def report_of(
     sides: Sequence[Scores] = (),
     source: Source | None = None,
 ) -> Report:
-    """sources: the file of the baseline, then of each variant in order. sides: their rows, for flips to be shown.
-    source: where the rules stand, if anywhere."""
+    """Build a report. sources: the baseline's file, then each variant's in order. sides: their rows, to show flips.
+    source: the gate file's lines, if there is one."""
     arms = (evidence.baseline, *evidence.variants)
-    of = {verdict.variant: queries.judged_by(verdict, evidence.metrics) for verdict in verdicts}
+    judged_metrics = {verdict.variant: queries.judged_by(verdict, evidence.metrics) for verdict in verdicts}
     moved = {
-        arm.name: _flips(sides[0], side, of.get(arm.name, ()))
+        arm.name: _flips(sides[0], side, judged_metrics.get(arm.name, ()))
         for arm, side in zip(evidence.variants, sides[1:], strict=bool(sides))
     }
     questions: dict[str, set[tuple[str, int]]] = {name: set() for name in evidence.metrics}
@@ -98,14 +98,16 @@ def report_of(
         flips={name: lost[:FLIPS_SHOWN] for name, (lost, _) in moved.items()},
         lost={name: len(lost) for name, (lost, _) in moved.items()},
         flip_counts={name: counts for name, (_, counts) in moved.items()},
-        trajectories={arm.name: told for arm in evidence.variants if (told := _trajectories(evidence.baseline, arm))},
-        readings={arm.name: told for arm in evidence.variants if (told := _readings(evidence.baseline, arm))},
+        trajectories={
+            arm.name: by_set for arm in evidence.variants if (by_set := _trajectories(evidence.baseline, arm))
+        },
+        readings={arm.name: by_set for arm in evidence.variants if (by_set := _readings(evidence.baseline, arm))},
         source=source or Source(),
     )
 
 
 def _trajectories(baseline: ArmEvidence, variant: ArmEvidence) -> tuple[queries.Trajectories, ...]:
-    """As `queries.trajectories` tells them; why a turn is wrong its rows alone say."""
+    """Return what `queries.trajectories` does for a store; the reasons of wrong turns are in the rows alone."""
     return queries.gathered(*(_pairs(baseline, variant, metric) for metric in BY_TRAJECTORY))
 
 
@@ -114,7 +116,7 @@ def _readings(baseline: ArmEvidence, variant: ArmEvidence) -> tuple[queries.Read
 
 
 def _pairs(baseline: ArmEvidence, variant: ArmEvidence, metric: str) -> list[queries.ScoredPair]:
-    """As the store's `scored_pairs`, without reasons."""
+    """Return what the store's `scored_pairs` does, without reasons."""
     before = {(unit.key.evalset, unit.key.case_id, unit.key.repeat): unit.values for unit in baseline.units}
     return [
         (*at, before[at][metric], unit.values[metric], None, unit.scorers.get(metric) or "")
@@ -128,8 +130,9 @@ def _pairs(baseline: ArmEvidence, variant: ArmEvidence, metric: str) -> list[que
 def _flips(
     baseline: Scores, variant: Scores, of: Sequence[queries.Judged]
 ) -> tuple[tuple[queries.Flip, ...], tuple[queries.FlipCount, ...]]:
-    """The cases that were right and are wrong, each once, and how many scores moved, by metric and set. of: as in
-    `queries.flipped_cases`. What a row's scorer extracted stands for the answer, which no row has."""
+    """Return the cases that were right and are wrong, each once, and the counts of moved scores by metric and evalset.
+
+    of: as in `queries.flipped_cases`. Rows have no answers, so the scorer's extracted text is shown instead."""
     before = {(row.metric, row.evalset, row.id, row.repeat): row for row in baseline.rows if row.value is not None}
     counts: dict[tuple[str, str], list[int]] = {}
     lost = []
@@ -146,7 +149,7 @@ def _flips(
         elif (was, row.value) == (0, 1):
             count[2] += 1
     once: dict[tuple[str, str], tuple[tuple[str, str, str, int], ScoreRow]] = {}
-    for key, row in sorted(lost, key=lambda one: one[0]):
+    for key, row in sorted(lost, key=lambda keyed: keyed[0]):
         once.setdefault((row.evalset, row.id), (key, row))
     shown = [
         queries.Flip(
@@ -162,11 +165,11 @@ def _flips(
         )
         for key, row in once.values()
     ]
-    told = [
+    flip_counts = [
         queries.FlipCount(metric=metric, evalset=evalset, pairs=pairs, lost=gone, gained=won)
         for (metric, evalset), (pairs, gone, won) in sorted(counts.items())
     ]
-    return tuple(shown), tuple(told)
+    return tuple(shown), tuple(flip_counts)
 
 
 def _arm(arm: ArmEvidence, source: str, evidence: RunEvidence, models: tuple[str, ...]) -> FileArm:

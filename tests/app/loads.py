@@ -40,7 +40,7 @@ def load_of(
     found = Loaded(
         load=Load(concurrency=(4,), rate=(8,), seconds=WINDOW, rounds=ROUNDS, rules=RULES), seed=7, levels=LEVELS,
         arms=tuple(ArmSpec(name=arm, model="support") for arm in arms), prompts=240,
-        told=dict.fromkeys(arms, server), stages=stages, counts=dict.fromkeys(stages, (count,) * ROUNDS),
+        declarations=dict.fromkeys(arms, server), stages=stages, counts=dict.fromkeys(stages, (count,) * ROUNDS),
     )  # fmt: skip
     return load_body(summarised(found, QUALGATE, Slo(ttft=0.5, tpot=0.05, e2e=10), 0.05))
 

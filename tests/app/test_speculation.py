@@ -49,7 +49,7 @@ def test_a_variants_page_says_of_its_drafts_what_a_report_says(speculating, open
     assert headline(found) in page
     said = [*terms(found), *level_rows(found), *position_rows(found.levels[0]), *task_rows(found.levels[0])]
     assert all(cell in page for row in said for cell in row)
-    assert advice(found).said in page
+    assert advice(found).sentence in page
     assert [one.value for one in app.get("code") if one.value.startswith("--spec")] == [
         peer.flags for peer in advice(found).peers
     ]

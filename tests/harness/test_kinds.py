@@ -59,7 +59,7 @@ def test_requests_and_scores_are_lm_evals(kinds, theirs, name, capsys):
     sums: dict[str, list[float]] = {}
     for row in theirs["samples"][name]:
         case = cases[str(row["doc_id"])]
-        assert [list(one.args) for one in loaded.asked[case.id]] == [list(one) for one in row["arguments"]]
+        assert [list(one.args) for one in loaded.requests[case.id]] == [list(one) for one in row["arguments"]]
         answers = [one[0] for one in row["resps"]]
         kind = loaded.task.OUTPUT_TYPE
         text = answers[0] if kind == "generate_until" else json.dumps(

@@ -1,4 +1,4 @@
-"""Every function and module of the shipped code: how long, how typed, how documented."""
+"""Measure every function of the shipped code: its length, types and docstrings."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Function:
 
 
 def functions(paths: list[Path]) -> list[Function]:
-    """Of these files, nested ones too."""
-    return [one for path in paths for one in _of(path)]
+    """Return the functions of these files, nested ones too."""
+    return [function for path in paths for function in _of(path)]
 
 
 def _of(path: Path) -> Iterator[Function]:
@@ -44,38 +44,38 @@ def _of(path: Path) -> Iterator[Function]:
                 place=f"{where}:{node.lineno}",
                 name=node.name,
                 lines=(node.end_lineno or node.lineno) - node.lineno + 1,
-                typed=node.returns is not None and all(one.annotation is not None for one in own),
+                typed=node.returns is not None and all(argument.annotation is not None for argument in own),
                 documented=ast.get_docstring(node) is not None,
                 public=not node.name.startswith("_"),
             )
 
 
-def too_long(found: list[Function]) -> list[str]:
-    """Over 60 lines, where they may not be."""
-    return [f"{one.place} {one.name} {one.lines}" for one in found
-            if one.lines > MOST_LINES and not one.place.startswith(BODIES)]  # fmt: skip
+def too_long(listed: list[Function]) -> list[str]:
+    """Return the functions over 60 lines outside the files that may have them."""
+    return [f"{function.place} {function.name} {function.lines}" for function in listed
+            if function.lines > MOST_LINES and not function.place.startswith(BODIES)]  # fmt: skip
 
 
 def ruled() -> dict[str, list[str]]:
-    """What ruff finds, by rule: `file:line message`. McCabe's number is told from 11 on."""
+    """Return ruff's findings by rule, as `file:line message`; McCabe complexity from 11 on."""
     command = [sys.executable, "-m", "ruff", "check", "--select", "C901,PLR0913,D100,D101,D102,D103,D104"]
     limit = ["--config", "lint.mccabe.max-complexity=10"]
     done = subprocess.run(
         [*command, *limit, "--output-format", "json", "."], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    found: dict[str, list[str]] = {}
+    by_rule: dict[str, list[str]] = {}
     for row in json.loads(done.stdout):
         place = f"{Path(row['filename']).relative_to(ROOT)}:{row['location']['row']}"
-        found.setdefault(row["code"], []).append(f"{place} {row['message']}")
-    return found
+        by_rule.setdefault(row["code"], []).append(f"{place} {row['message']}")
+    return by_rule
 
 
 def mccabe(line: str) -> int:
-    """The number in ruff's message."""
+    """Return the McCabe complexity in ruff's message."""
     return int(line.rpartition("(")[2].split()[0])
 
 
 def comments_per_100(paths: list[Path]) -> float:
-    """Lines that hold a comment, of 100."""
+    """Return the number of lines with a comment per 100 lines."""
     lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
     return 100 * sum("# " in line for line in lines) / max(1, len(lines))

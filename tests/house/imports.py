@@ -1,4 +1,4 @@
-"""Which of our modules imports which, as the syntax says: also under TYPE_CHECKING, inside functions, and by name."""
+"""Find which of our modules imports which from the syntax: also under TYPE_CHECKING, in functions, and by name."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ SOURCES = {
 
 
 def modules() -> dict[str, Path]:
-    """Name of each module that is shipped → its file. All files are walked: ask once."""
-    found = {}
+    """Return the name of each shipped module → its file. Walks all files, so call it once."""
+    paths = {}
     for package, folder in SOURCES.items():
         for path in folder.rglob("*.py"):
             name = ".".join((package, *path.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
-            found[name] = path
-    return found
+            paths[name] = path
+    return paths
 
 
 def imported(name: str, path: Path, known: set[str]) -> set[str]:
-    """Our own modules that a file imports, wherever in it. `import_module` of a text counts as what it names; of a text
-    that begins with a package, as every module of it."""
-    found: set[str] = set()
+    """Return our own modules that a file imports, anywhere in it. `import_module` counts with its constant name; with a
+    text that begins with a package, as every module of that package."""
+    names: set[str] = set()
     for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in known else node.module)
+                names.add(inner if inner in known else node.module)
     if "import_module" in path.read_text(encoding="utf-8"):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and _called(node) == "import_module" and node.args:
                 begin = _beginning(node.args[0], name)
-                found |= {m for m in known if m == begin or (begin.endswith(".") and m.startswith(begin))}
-    return (found & known) - {name}
+                names |= {m for m in known if m == begin or (begin.endswith(".") and m.startswith(begin))}
+    return (names & known) - {name}
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement below a node, without the expressions in it, which are nine tenths of a syntax tree."""
+    """Yield every statement below a node, skipping expressions, which are nine tenths of a syntax tree."""
     left = [tree]
     while left:
         node = left.pop()
@@ -63,49 +63,49 @@ def _called(node: ast.Call) -> str:
 
 
 def _beginning(text: ast.expr, name: str) -> str:
-    """What is known of a text: all of a constant, else all up to the first part that is not."""
+    """Return the constant beginning of a text expression."""
     if isinstance(text, ast.Constant):
         return str(text.value)
-    said = ""
+    prefix = ""
     for part in text.values if isinstance(text, ast.JoinedStr) else ():
         if isinstance(part, ast.Constant):
-            said += str(part.value)
+            prefix += str(part.value)
         elif isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "__name__":
-            said += name
+            prefix += name
         else:
             break
-    return said
+    return prefix
 
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax of a file, which several rows look through."""
+    """Parse a file; cached, since several rows need it."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """Module → modules that it imports."""
-    found = modules()
-    known = set(found)
-    return {name: imported(name, path, known) for name, path in found.items()}
+    """Return each module → the modules that it imports."""
+    paths = modules()
+    known = set(paths)
+    return {name: imported(name, path, known) for name, path in paths.items()}
 
 
 def circles(edges: dict[str, set[str]]) -> Iterator[list[str]]:
-    """Circles, one after the other, each cut at its last arrow before the next is looked for."""
+    """Yield import circles, each cut at its last arrow before the search for the next."""
     left = {name: set(targets) for name, targets in edges.items()}
     while True:
         try:
             tuple(TopologicalSorter(left).static_order())
             return
         except CycleError as error:
-            circle = error.args[1]  # each is imported by the next
+            circle = error.args[1]  # each module is imported by the next
             yield circle[::-1]
             left[circle[1]].discard(circle[0])
 
 
 def floors(edges: dict[str, set[str]]) -> int:
-    """Of a graph without circles: how many levels of imports stand on each other."""
+    """Return the number of import levels of a graph without circles."""
     height: dict[str, int] = {}
     for name in TopologicalSorter(edges).static_order():
         height[name] = 1 + max((height[target] for target in edges.get(name, ())), default=0)

@@ -1,4 +1,4 @@
-"""Which public names of the shipped code nothing shipped names, and which test files mirror a module."""
+"""Find public names that no shipped code uses, and modules with a test file of their name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tests.house.imports import ROOT, parsed
 
-LEAST = 30  # lines from which a module is looked for among the tests
+LEAST = 30  # lines of a module that should have a test file
 CALLED_BY_OTHERS = re.compile(r"^(upgrade|downgrade|main|serve|visit_\w+|do_\w+)$")
 
 
 def unnamed(paths: list[Path]) -> list[str]:
-    """`file:line name` of functions and classes at a module's top that no shipped file, page or setting names again."""
+    """Return `file:line name` of top-level functions and classes that no other shipped code or setting names."""
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     others = [ROOT / "pyproject.toml", *(ROOT / "app").rglob("*.toml")]
     words = Counter(
@@ -30,7 +30,7 @@ def unnamed(paths: list[Path]) -> list[str]:
 
 
 def bound_names(tree: ast.AST) -> list[str]:
-    """Names that a module binds: parameters, variables, patterns, imports under another name."""
+    """Return the names that a module binds: parameters, variables, patterns, imports under another name."""
     names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     names += [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
     names += [node.name for node in ast.walk(tree) if isinstance(node, ast.MatchAs | ast.MatchStar) and node.name]
@@ -38,8 +38,8 @@ def bound_names(tree: ast.AST) -> list[str]:
 
 
 def mirrored(paths: list[Path]) -> tuple[int, int]:
-    """(modules of at least 30 lines with a test file of their name in their room's folder, all such modules)."""
-    asked = [path for path in paths if path.name != "__init__.py" and len(path.read_text().splitlines()) >= LEAST]
+    """Return (modules of at least 30 lines with a test file of their name in their room's folder, all such modules)."""
+    measured = [path for path in paths if path.name != "__init__.py" and len(path.read_text().splitlines()) >= LEAST]
     of_tests = {path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
 
     def test_of(path: Path) -> Path:
@@ -48,4 +48,4 @@ def mirrored(paths: list[Path]) -> tuple[int, int]:
         )
         return inside.with_name(f"test_{inside.name}")
 
-    return sum(test_of(path) in of_tests for path in asked), len(asked)
+    return sum(test_of(path) in of_tests for path in measured), len(measured)

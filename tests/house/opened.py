@@ -1,4 +1,4 @@
-"""How often one plan of the demo opens each file of its models, as Python's audit hook sees it."""
+"""Count how often one plan of the demo opens each file of its models, by Python's audit hook."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LINES_BEFORE = 60_878  # of Python in the wheel, at commit 7871ea0, before the p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """met: None where the row only tells. places: what misses the goal."""
+    """A row of the table. met: None if the row has no goal to meet. places: what misses the goal."""
 
     what: str
     measured: float | int | str
@@ -39,12 +39,12 @@ class Row:
     places: tuple[str, ...] = ()
 
     def as_plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the row for JSON."""
         return asdict(self)
 
 
 def rows() -> list[Row]:
-    """Every row, in the order of the table."""
+    """Return every row, in the order of the table."""
     shipped = modules()
     paths = sorted(shipped.values())
     return [*_sizes(shipped), *_imports(), *_functions(paths), *_words(paths), *_wheel(shipped),
@@ -109,16 +109,16 @@ def _imports() -> list[Row]:
 
 
 def _functions(paths: list[Path]) -> list[Row]:
-    found, by_rule = functions(paths), ruled()
-    public = [one for one in found if one.public]
+    every, by_rule = functions(paths), ruled()
+    public = [function for function in every if function.public]
     tangled = by_rule.get("C901", [])
     return [
-        Row(what="functions", measured=len(found)),
-        Row(what="median function, lines", measured=median(one.lines for one in found)),
-        Row(what="fully typed, %", measured=round(100 * sum(one.typed for one in found) / len(found), 1)),
-        Row(what="with a docstring, %", measured=round(100 * sum(one.documented for one in found) / len(found), 1)),
-        Row(what="public ones, %", measured=round(100 * sum(one.documented for one in public) / len(public), 1)),
-        _none("functions over 60 lines", too_long(found)),
+        Row(what="functions", measured=len(every)),
+        Row(what="median function, lines", measured=median(function.lines for function in every)),
+        Row(what="fully typed, %", measured=round(100 * sum(f.typed for f in every) / len(every), 1)),
+        Row(what="with a docstring, %", measured=round(100 * sum(f.documented for f in every) / len(every), 1)),
+        Row(what="public ones, %", measured=round(100 * sum(f.documented for f in public) / len(public), 1)),
+        _none("functions over 60 lines", too_long(every)),
         _none("McCabe over 15", [line for line in tangled if mccabe(line) > 15]),
         Row(what="McCabe over 10", measured=len(tangled)),
         _none("over 8 parameters", by_rule.get("PLR0913", [])),
@@ -169,14 +169,14 @@ def _tests(paths: list[Path]) -> list[Row]:
     tests = sorted((ROOT / "tests").rglob("*.py"))
     written = sum(len(re.findall(r"^ *def test_", path.read_text(encoding="utf-8"), re.MULTILINE)) for path in tests)
     lost = unnamed(paths)
-    found, of = mirrored(paths)
+    mirrors, total = mirrored(paths)
     benchmarks = sum(map(_lines, (ROOT / "tests" / "benchmarks").rglob("*.py")))
     return [
         Row(what="Python outside tests, lines", measured=_shipped_lines(), goal="<= 85000"),
         Row(what="tests without benchmarks, lines", measured=sum(map(_lines, tests)) - benchmarks, goal="<= 80000"),
         _most("tests/benchmarks, lines", benchmarks, 7000),
         Row(what="test functions", measured=written),
-        Row(what="modules with a test file of their name", measured=f"{found} of {of}"),
+        Row(what="modules with a test file of their name", measured=f"{mirrors} of {total}"),
         Row(what="names that nothing shipped names again", measured=len(lost), places=tuple(lost)),
         _none(
             "test files over 450 lines", [f"{_lines(p)} {p.relative_to(ROOT)}" for p in tests if _lines(p) > MOST_LINES]
@@ -190,7 +190,7 @@ def _shipped_lines() -> int:
 
 
 def _prose(text: str) -> list[int]:
-    """Words of each sentence outside code, tables and headings."""
+    """Count the words of each sentence outside code, tables and headings."""
     plain = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     lines = [line for line in plain.splitlines() if not line.startswith(("#", "|", "!", "<"))]
     sentences = re.split(r"(?<=[.!?:])\s+", " ".join(lines))

@@ -21,6 +21,6 @@ def test_circles_are_found_each_once():
 
 
 def test_functions_are_measured_to_their_end():
-    here = [one for one in functions([Path(__file__)]) if one.name == "test_every_goal_is_met"]
-    assert [(one.lines, one.typed, one.documented, one.public) for one in here] == [(2, False, False, True)]
+    here = [function for function in functions([Path(__file__)]) if function.name == "test_every_goal_is_met"]
+    assert [(f.lines, f.typed, f.documented, f.public) for f in here] == [(2, False, False, True)]
     assert too_long(here) == []

@@ -58,7 +58,7 @@ def test_what_comes_in_warm_up_and_cool_down_is_not_counted_and_what_came_betwee
     inside = [sent(10.0, 11.0), sent(19.9, 23.0, 24.0)]
     found = measured([stage(sent(9.9, 12.0), *inside, sent(20.0, 20.5))], QUALGATE, None)
     assert found.requests == found.answered == 2
-    assert percentile(found, "ttft", 0.99).found.value == pytest.approx(3.1)
+    assert percentile(found, "ttft", 0.99).pooled.value == pytest.approx(3.1)
     assert found.drained == 0.0
     assert measured([stage(sent(19.0, 26.0), sent(12.0, 13.0))], QUALGATE, None).drained == 0.5
 
@@ -78,7 +78,7 @@ def test_rounds_are_pooled_and_each_shown():
     rounds = [stage(*(sent(11.0, 11.0 + wait) for wait in waits)) for waits in ((1.0, 2.0, 3.0), (7.0,))]
     found = measured(rounds, QUALGATE, None)
     median = percentile(found, "e2e", 0.5)
-    assert (median.found.value, median.found.count, median.rounds) == (2.0, 4, (2.0, 7.0))
+    assert (median.pooled.value, median.pooled.count, median.rounds) == (2.0, 4, (2.0, 7.0))
     assert found.throughputs == (0.3, 0.1)
     assert found.throughput == 0.2
 
@@ -137,17 +137,17 @@ def test_all_that_vllm_counts_is_counted_as_it_does():
     assert found.tokens == pytest.approx(360 / duration)
     assert found.goodput == pytest.approx((latency <= 1.2).sum() / duration)
     for p in (0.5, 0.95, 0.99):
-        assert percentile(found, "e2e", p).found.value == pytest.approx(np.percentile(latency, 100 * p))
+        assert percentile(found, "e2e", p).pooled.value == pytest.approx(np.percentile(latency, 100 * p))
         ttft = [one.pieces[0] - one.due for one in many]
-        assert percentile(found, "ttft", p).found.value == pytest.approx(np.percentile(ttft, 100 * p))
+        assert percentile(found, "ttft", p).pooled.value == pytest.approx(np.percentile(ttft, 100 * p))
         tpot = [(one.pieces[-1] - one.pieces[0]) / 5 for one in many]
-        assert percentile(found, "tpot", p).found.value == pytest.approx(np.percentile(tpot, 100 * p))
+        assert percentile(found, "tpot", p).pooled.value == pytest.approx(np.percentile(tpot, 100 * p))
 
 
 def test_a_client_that_sends_late_says_so_and_users_wait_from_when_it_was_due():
     found = measured([stage(sent(11.0, 12.0, began=11.75))], QUALGATE, None)
     assert found.late == pytest.approx(0.75)
-    assert percentile(found, "ttft", 0.5).found.value == pytest.approx(1.0)
+    assert percentile(found, "ttft", 0.5).pooled.value == pytest.approx(1.0)
 
 
 def test_a_window_in_which_nothing_came_says_nothing():
@@ -161,7 +161,7 @@ def test_guidellm_counts_an_answer_once_a_token_in_percentiles_of_tpot_and_gaps(
     slow = [sent(11.0, 12.0, 13.0, tokens=2) for _ in range(3)]  # TPOT 2 s / 2, gap 1 s
     found = measured([stage(*slow, sent(11.0, 11.1, 12.0, tokens=7))], GUIDELLM, None)
     tpot, gap = (percentile(found, name, 0.5) for name in ("tpot", "gap"))
-    assert tpot.found.value == pytest.approx(1.0 / 7), "7 of 13 tokens"
-    assert gap.found.value == pytest.approx(0.9 / 6), "6 of 9"
-    assert (tpot.found.low, tpot.found.high, tpot.found.count, tpot.rounds) == (None, None, 4, (tpot.found.value,))
-    assert percentile(found, "ttft", 0.5).found.value == pytest.approx(1.0), "an answer is one"
+    assert tpot.pooled.value == pytest.approx(1.0 / 7), "7 of 13 tokens"
+    assert gap.pooled.value == pytest.approx(0.9 / 6), "6 of 9"
+    assert (tpot.pooled.low, tpot.pooled.high, tpot.pooled.count, tpot.rounds) == (None, None, 4, (tpot.pooled.value,))
+    assert percentile(found, "ttft", 0.5).pooled.value == pytest.approx(1.0), "an answer is one"

@@ -49,14 +49,14 @@ def loaded(rules, variant, baseline=None, levels=LEVELS[:1], counts=None) -> Loa
     stages |= {("v", level): tuple(variant) for level in levels}
     return Loaded(
         load=Load(rules=tuple(rules), rounds=len(variant)), seed=0, levels=levels,
-        arms=(ArmSpec(name="baseline", model="m"), ArmSpec(name="v", model="m")), prompts=1, told={},
+        arms=(ArmSpec(name="baseline", model="m"), ArmSpec(name="v", model="m")), prompts=1, declarations={},
         stages=stages, counts={key: tuple(told[key[0]]) for key in stages},
     )  # fmt: skip
 
 
 def said(found: Loaded, slo: Slo | None = None) -> str:
     [verdict] = verdicts(found, QUALGATE, slo, 0.05)
-    return verdict.said
+    return verdict.word
 
 
 @pytest.mark.parametrize("of", [1, 5, 8, 20])

@@ -163,13 +163,13 @@ def test_an_alert_is_told_in_every_format_with_its_cause(form: str, wasted: Repo
 def test_wasted_drafts_get_no_flags_unless_shorter_ones_are_predicted_to_pay(wasted: Report) -> None:
     said = found(wasted)
     assert advice(said).peers == ()
-    assert advice(said).said == f"Do not serve it as it is: {said.alerts[0]}."
+    assert advice(said).sentence == f"Do not serve it as it is: {said.alerts[0]}."
     shorter = replace(said, gain=replace(said.gain, best_tokens=1, best=1.2))
     assert len(advice(shorter).peers) == 2
     never = replace(said, gain=replace(said.gain, best_tokens=0, best=1.0))
-    assert advice(never).said.startswith("Decode without it")
+    assert advice(never).sentence.startswith("Decode without it")
     nothing = replace(said.levels[0], accepted=0)
-    assert "no token of it was accepted" in advice(replace(said, levels=(nothing,))).said
+    assert "no token of it was accepted" in advice(replace(said, levels=(nothing,))).sentence
 
 
 def test_a_level_at_which_nobody_drafted_is_called_by_who_was_to(report: Report) -> None:
@@ -186,14 +186,14 @@ def test_the_advice_names_method_length_and_both_gains(report: Report) -> None:
     assert gain.best_tokens is not None
     assert gain.best is not None
     measured = gain.measured
-    assert advice(said).said == (
+    assert advice(said).sentence == (
         f"mxfp4 draft < ngram, {gain.best_tokens} tokens a draft (γ): gain predicted {gain.best:.2f} times for one "
         f"sequence at a time, measured {measured.value:.2f} times ({measured.lower:.2f} to "
         f"{measured.upper:.2f}) at 4.9 a draft."
     )
     assert advice(said).made_by == "qualgate quantize MODEL --method mxfp4 --out DRAFT"
     unknown = replace(said, gain=replace(gain, best=None, best_tokens=None))
-    assert "5 tokens a draft (γ): gain not predicted" in advice(unknown).said
+    assert "5 tokens a draft (γ): gain not predicted" in advice(unknown).sentence
     assert advice(replace(unknown, spec=None)).peers == ()
 
 
@@ -201,10 +201,10 @@ def test_a_cascade_whose_model_left_the_drafting_to_n_grams_is_advised_as_n_gram
     said = found(report)
     gain = replace(said.gain, best_by="ngram", best_tokens=3)
     advised = advice(replace(said, gain=gain))
-    assert advised.said.startswith("ngram, 3 tokens a draft (γ): gain predicted")
+    assert advised.sentence.startswith("ngram, 3 tokens a draft (γ): gain predicted")
     assert advised.made_by == ""
     assert all("ngram" in peer.flags.lower() for peer in advised.peers)
-    assert advice(replace(said, gain=replace(gain, best_by=""))).said.startswith("mxfp4 draft < ngram, 3 tokens")
+    assert advice(replace(said, gain=replace(gain, best_by=""))).sentence.startswith("mxfp4 draft < ngram, 3 tokens")
 
 
 @pytest.mark.parametrize("form", ["html", "markdown"])
@@ -249,7 +249,7 @@ def test_how_often_drafts_rested_and_why_is_told_and_drafts_that_were_never_made
     never = replace(said, rested=Rate(numerator=0, denominator=1000, value=0.0))
     assert dict(terms(never))["drafts rested"] == "in 0.0 % of 1,000 passes"
     nothing = replace(rested, levels=(replace(said.levels[0], proposed=0, accepted=0),))
-    assert advice(nothing).said == f"Decode without it: nothing was drafted: {why}."
+    assert advice(nothing).sentence == f"Decode without it: nothing was drafted: {why}."
     assert advice(nothing).peers == ()
 
 

@@ -26,7 +26,7 @@ PROCESSES = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def record(folder: Path, traced: bool, words: list[str]) -> int:
-    """Run pytest with the recording; its exit code."""
+    """Run pytest with the recording, and return its exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in (*folder.glob("*.pickle"), *folder.glob("now-*")):
         path.unlink()
@@ -51,8 +51,8 @@ def show(recorded: Recorded, folder: Path, most: int) -> None:
     print("\nseconds, lines and branches that no cheaper test reaches, mutants that no cheaper test notices")
     for test in recorded.tests[:most]:
         own = alone.get(test.name)
-        held = f"{len(own.lines):5} {len(own.branches):5}" if own else f"{'?':>5} {'?':>5}"
-        print(f"{test.seconds:8.2f} {held} {killers[test.name]:3}  {test.name}")
+        alone_counts = f"{len(own.lines):5} {len(own.branches):5}" if own else f"{'?':>5} {'?':>5}"
+        print(f"{test.seconds:8.2f} {alone_counts} {killers[test.name]:3}  {test.name}")
 
 
 def show_branches(recorded: Recorded, test: str) -> None:
@@ -91,16 +91,16 @@ def main() -> int:
     compared.add_argument("before", type=Path)
     compared.add_argument("after", type=Path)
     compared.add_argument("rooms", nargs="*", default=["tests/"])
-    asked, words = parser.parse_known_args()
-    match asked.command:
+    arguments, words = parser.parse_known_args()
+    match arguments.command:
         case "record":
-            return record(asked.folder, asked.traced, words)
+            return record(arguments.folder, arguments.traced, words)
         case "lost":
-            return lost(read(asked.before), read(asked.after), tuple(asked.rooms))
-        case "show" if asked.branches:
-            show_branches(read(asked.folder), asked.branches)
+            return lost(read(arguments.before), read(arguments.after), tuple(arguments.rooms))
+        case "show" if arguments.branches:
+            show_branches(read(arguments.folder), arguments.branches)
         case "show":
-            show(read(asked.folder), asked.folder, asked.most)
+            show(read(arguments.folder), arguments.folder, arguments.most)
         case _:
             folder = Path(tempfile.gettempdir()) / "qualgate-tests-time"  # an interrupted hunt goes on there
             if not any(folder.glob("tests-*.pickle")):

@@ -1,4 +1,4 @@
-"""What a recorded run of the suite cost, and what a test holds that no cheaper one does."""
+"""Compute the costs of a recorded run of the suite, and what each test covers that no cheaper one does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What no cheaper test reaches."""
+    """Lines and branches that no cheaper test reaches."""
 
     lines: set[tuple[str, int]]
     branches: list[Branch]
@@ -53,7 +53,7 @@ class Recorded:
         return {room: (sum(costs), len(costs)) for room, costs in sorted(rooms.items(), key=lambda row: -sum(row[1]))}
 
     def reaching(self, path: str, first: int, last: int) -> list[Test]:
-        """Tests that reach a line of these, the cheapest first."""
+        """Return the tests that reach one of these lines, the cheapest first."""
         mask = 0
         for number, (file, *ends) in enumerate(self.branches):
             if file == path and any(first <= end <= last for end in ends):
@@ -61,7 +61,7 @@ class Recorded:
         return [test for test in reversed(self.tests) if test.taken & mask]
 
     def held_alone(self, heaviest: int) -> dict[str, Alone]:
-        """Of each of the `heaviest` tests: what none that costs less reaches."""
+        """Return what each of the `heaviest` tests reaches and no cheaper test does."""
         reached = 0
         for test in self.tests[heaviest:]:
             reached |= test.taken

@@ -32,7 +32,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _process_seconds(pid: int) -> float:
-    """Of a process and the children that it reaped."""
+    """Return the processor seconds of a process and of the children that it reaped."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -41,14 +41,14 @@ def _process_seconds(pid: int) -> float:
 
 
 def seconds_so_far() -> float:
-    """Processor seconds of this process and of all that it started."""
+    """Return the processor seconds of this process and of all that it started."""
     own = os.times()
     reaped = own.user + own.system + own.children_user + own.children_system
     return reaped + sum(_process_seconds(pid) for pid in _descendants(os.getpid()))
 
 
 class Recording:
-    """Of one process of pytest."""
+    """Pytest plug-in that records one process's tests."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
@@ -87,6 +87,6 @@ class Recording:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In each worker of xdist, or in the one process there is."""
+    """Record in each worker of xdist, or in the only process."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         config.pluginmanager.register(Recording())

@@ -1,4 +1,4 @@
-"""What a recorded run says: costs, what a test alone reaches, and what a later run no longer reaches."""
+"""Test the costs of a recorded run, what a test alone reaches, and what a later run no longer reaches."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_a_run_is_recorded_with_the_branches_of_its_children(tmp_path):
     (tmp_path / "test_some.py").write_text(TRACED)
     words = ["record", str(tmp_path / "run"), "--traced", "-n", "0", str(tmp_path / "test_some.py")]
     subprocess.run([sys.executable, "-m", "tests.time", *words], check=True, capture_output=True)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "tests.time", "show", str(tmp_path / "run")], check=True, capture_output=True, text=True
     ).stdout
-    assert said.startswith("2 tests, ")
-    rows = {line.split("::")[1]: line.split()[1:4] for line in said.splitlines() if "::" in line}
+    assert output.startswith("2 tests, ")
+    rows = {line.split("::")[1]: line.split()[1:4] for line in output.splitlines() if "::" in line}
     assert int(rows["test_in_a_child"][0]) > 0
     assert rows["test_here"] == ["0", "0", "0"]

@@ -54,7 +54,7 @@ class Tracer:
 
 
 class Taken:
-    """Which branches each test took: numbers of a list of all."""
+    """Branches taken by each test, as indices into a list of all."""
 
     def __init__(self) -> None:
         self.numbers: dict[Branch, int] = {}
@@ -69,14 +69,14 @@ class Taken:
 
 
 def write(name: str, rows: Any) -> None:
-    """Whole or not at all."""
+    """Write a pickle atomically."""
     path = folder() / f"{name}-{os.getpid()}-{time.monotonic_ns()}.pickle"
     path.with_suffix(".part").write_bytes(pickle.dumps(rows))
     path.with_suffix(".part").rename(path)
 
 
 def trace_children() -> None:
-    """In a child: write at its end what it took, for the test that ran when it began; and so each of its forks."""
+    """Trace a child process and its forks; at its end, write the branches for the test that ran at its start."""
     tracer = Tracer()
     test = current_test().read_text()
 

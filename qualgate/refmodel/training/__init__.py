@@ -1,1 +1,1 @@
-"""How the reference model was trained, and what it answers: in a checkout alone, for a wheel carries its weights."""
+"""Train and evaluate the reference model. Only in a checkout: a wheel contains the weights."""

@@ -33,7 +33,7 @@ COPY_HEADS = 3
 
 @torch.no_grad()
 def plant(model: LlamaForCausalLM, seed: int) -> None:
-    """Overwrites the start of `model`; needs two layers, four heads of at least 32 dimensions, three key heads."""
+    """Overwrite initial weights of `model`; needs two layers, four heads of at least 32 dimensions, three key heads."""
     config, layers = model.config, model.model.layers
     width, head = config.hidden_size, config.hidden_size // config.num_attention_heads
     group = config.num_attention_heads // config.num_key_value_heads  # query heads a key head

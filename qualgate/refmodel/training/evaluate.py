@@ -1,4 +1,4 @@
-"""Scores a model folder on freshly generated eval cases: exact match a family, greedy, float32 arithmetic.
+"""Score a model folder on freshly generated eval cases: exact match a family, greedy, float32 arithmetic.
 
 python -m qualgate.refmodel.training.evaluate FOLDER --seeds 101 102 103 --cases 400
 """
@@ -71,7 +71,7 @@ def decode(
 
 
 def is_json(text: str) -> bool:
-    """As the gate reads it."""
+    """Return the result as the gate reads it."""
     try:
         strict_json.read(text)
     except strict_json.NotStrictJson:

@@ -24,27 +24,27 @@ WEIGHTS = {
     "reformat": 1.8,
     "grounded_qa": 1.6,
 }
-WARM_UP = 0.03  # of the run is spent, in part, on pure copying
-FULL_LEVEL = 0.3  # of the run until the hardest cases are in the mix
+WARM_UP = 0.03  # first part of the run, with some pure copying
+FULL_LEVEL = 0.3  # part of the run until the hardest cases are in the mix
 
 
 def copy_case(rng: random.Random) -> dict[str, Any]:
-    """Repeat some words, or give the word that followed another one."""
+    """Draw a copying case: repeat some words, or give the values of some keys."""
     values = Values(rng, "train")
     words = values.words(rng.randint(2, 12))
     if rng.random() < 0.5:
         return {"messages": user(f"Repeat: {' '.join(words)}"), "answer": " ".join(words)}
     pairs = list(zip(words[::2], words[1::2], strict=False))
-    asked = rng.sample(pairs, len(pairs))
+    requested = rng.sample(pairs, len(pairs))
     listing = ", ".join(f"{key}={value}" for key, value in pairs)
     return {
-        "messages": user(f"{listing}: {' '.join(key for key, _ in asked)}"),
-        "answer": ", ".join(f"{key}={value}" for key, value in asked),
+        "messages": user(f"{listing}: {' '.join(key for key, _ in requested)}"),
+        "answer": ", ".join(f"{key}={value}" for key, value in requested),
     }
 
 
 def training_case(rng: random.Random, progress: float) -> dict[str, Any]:
-    """A case for a run that is `progress` (0 to 1) of its way through."""
+    """Draw a case for a training run at `progress` (0 to 1)."""
     if progress < WARM_UP and rng.random() < 0.7 * (1 - progress / WARM_UP):
         return copy_case(rng)
     name = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
@@ -53,7 +53,7 @@ def training_case(rng: random.Random, progress: float) -> dict[str, Any]:
 
 
 def vocabulary_texts(seed: int, cases: int = 20_000) -> Iterator[str]:
-    """What the tokenizer's merges are learned from: prompts, tools' words and answers of every family alike."""
+    """Yield texts for the tokenizer's merges: prompts, tools' words and answers of every family alike."""
     rng = random.Random(seed)
     # Every syllable becomes one token in each of its four dresses, so that made-up words always split alike.
     forms = [form for syllable in SYLLABLES for form in (syllable, syllable.capitalize())]

@@ -43,7 +43,7 @@ CHAT_TEMPLATE = """\
 
 
 def train(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Learns the merges from `texts`."""
+    """Learn the merges from `texts`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

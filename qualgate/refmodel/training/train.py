@@ -1,4 +1,4 @@
-"""Trains the reference model from nothing on generated tasks, on a CPU, within a time limit.
+"""Train the reference model from nothing on generated tasks, on a CPU, within a time limit.
 
     python -m qualgate.refmodel.training.train --out FOLDER --minutes 65 --seed 0 --threads 2 --compile --bf16
 
@@ -40,7 +40,7 @@ SAVE_EVERY = 300.0  # seconds between checkpoints
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What decides the weights, besides the time they get."""
+    """Settings that determine the weights, besides the time limit."""
 
     seed: int = 0
     width: int = 256
@@ -67,7 +67,7 @@ SIZES = {
 
 @dataclass
 class Progress:
-    """How far a run has come."""
+    """Progress of a run."""
 
     step: int = 0
     tokens: int = 0
@@ -148,7 +148,7 @@ def answer_loss(model: LlamaForCausalLM, batch: torch.Tensor, bf16: bool = False
 
 
 def learning_rate_factor(recipe: Recipe, progress: float) -> float:
-    """Of the full rate: up over `warm_up`, level to `decay_from`, then down to 0. progress: 0..1."""
+    """Return the share of the full rate: up over `warm_up`, level to `decay_from`, then to 0. progress: 0..1."""
     return min(1.0, progress / recipe.warm_up, (1 - progress) / (1 - recipe.decay_from))
 
 
@@ -173,7 +173,7 @@ def train(
     eval_cases: int = 0,
     compiled: bool = False,
 ) -> Progress:
-    """Trains until the time or the steps are used up (or `stop_after` steps of this call) and exports to `out`.
+    """Train until the time or the steps are used up (or `stop_after` steps of this call) and exports to `out`.
 
     minutes, steps: the whole run's length, one of the two; it sets curriculum and learning rate.
     compiled:       faster by half, after two minutes of compiling; needs a C++ compiler.
@@ -233,7 +233,7 @@ def _step(
     batches: list[torch.Tensor],
     progress: float,
 ) -> float:
-    """One step of both optimizers; the loss, in nats an answer token."""
+    """Take one step of both optimizers, and return the loss in nats per answer token."""
     answers = sum(int((batch[1] != IGNORED).sum()) for batch in batches)
     total = 0.0
     for batch in batches:
@@ -279,7 +279,7 @@ def save(
 
 
 def export(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Writes the model as bf16 safetensors with its tokenizer, all at once: a reader never sees half a folder."""
+    """Write the model as bf16 safetensors with its tokenizer, all at once: a reader never sees half a folder."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     rounded = LlamaForCausalLM(model.config)

@@ -1,4 +1,4 @@
-"""One report, many readers: each format is a module, and each says what its host's limits made it leave out."""
+"""Render a report in one of many formats, a module each; each states what its host's limits made it leave out."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ WRITTEN = {"json": "json", "md": "markdown", "html": "html"}  # by `run`: a file
 
 
 def rendered(report: Report, form: str) -> str:
-    """The report in one of FORMATS (UsageError for another). Same stored evidence, same text, byte for byte.
+    """Render the report in one of FORMATS (else UsageError). The same stored evidence gives the same bytes.
 
-    Whatever is stored, no line of it is a command to a CI runner, but for those that `annotations` is.
+    Except in `annotations`, no line is a command to a CI runner, whatever the store holds.
     """
     if form not in FORMATS:
         raise UsageError(f"--format {form}: not one of terminal, {', '.join(FORMATS)}.")

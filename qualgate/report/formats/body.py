@@ -1,4 +1,4 @@
-"""The report as JSON, and the schema that it promises: both come from the types below."""
+"""The report as JSON and its schema, both derived from the types below."""
 
 from __future__ import annotations
 
@@ -29,31 +29,29 @@ class ArmBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """All of a report. `exit` is the true code, whatever --warn-only made of it; 13 where nothing is decided yet."""
+    """The whole report. `exit` is the true code, even with --warn-only; 13 if nothing is decided yet."""
 
     schema: int
     run: str
     status: str
     exit: int
-    trial: str  # "" unless the run is one: then it decides nothing
+    trial: str  # its description if the run is a trial, which decides nothing; else ""
     policy: Policy
     evalsets: tuple[EvalsetLine, ...]
     arms: tuple[ArmBody, ...]
-    choice: str | None  # among four arms, "" where it is not known yet; null where it was not asked
+    choice: str | None  # among four arms: "" if not known yet, null if not asked for
     verdicts: tuple[Verdict, ...]
     flips: dict[str, tuple[Flip, ...]]
     flip_counts: dict[str, tuple[FlipCount, ...]]
     drift_by_position: dict[str, tuple[PositionDrift, ...]]
-    trajectories: dict[
-        str, tuple[Trajectories, ...]
-    ]  # by variant, of sets whose turns were scored by turns.correct, or turns.state alone
-    readings: dict[str, tuple[Readings, ...]]  # by variant, of sets whose tool calls two readings scored or more
+    trajectories: dict[str, tuple[Trajectories, ...]]  # by variant; sets scored by turns.correct, or turns.state alone
+    readings: dict[str, tuple[Readings, ...]]  # by variant; sets whose tool calls were scored by two readings or more
     failures: tuple[str, ...]
-    judging: Spent | None  # what asking its judge came to, beside what arms spent
+    judging: Spent | None  # spent on the judge, not included in what arms spent
 
 
 def report_as_json(report: Report) -> str:
-    """The whole report as `Body`. NaN never stands in it."""
+    """Return the whole report as a JSON `Body`, without NaN."""
     run = report.run
     body = Body(
         schema=SCHEMA,
@@ -90,7 +88,7 @@ def report_as_json(report: Report) -> str:
 
 
 def report_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of `report_as_json`; `qualgate report --schema` prints it."""
+    """Return the JSON Schema (2020-12) of `report_as_json`; `qualgate report --schema` prints it."""
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(Body).json_schema(mode="serialization")

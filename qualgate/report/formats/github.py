@@ -1,7 +1,7 @@
 """GitHub Actions: the step summary (Markdown) and annotations (workflow commands), within the runner's limits.
 
-The runner drops a step summary over 1 MiB whole, and shows 10 annotations of a kind in a step, without a word about the
-others. We stay at a fifth and at half of that: a step may hold more commands than ours.
+The runner drops a step summary over 1 MiB as a whole, and silently hides annotations beyond 10 of a kind per step.
+We stay at a fifth and at half of that, since a step may run other commands too.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from qualgate.report.summary import Report
 
 SUMMARY_LIMIT = 200_000  # bytes
 RUNNER_LIMIT = 1 << 20  # bytes of all that a step wrote
-ANNOTATIONS = 5  # of a kind, the last one of which says how many are hidden
-RULES = 100  # of a variant, those not proven first
-FLIPS = 20  # quoted, of all variants together
+ANNOTATIONS = 5  # most of a kind; the last counts the hidden ones
+RULES = 100  # most of a variant; proven ones are dropped first
+FLIPS = 20  # most quoted, over all variants
 KINDS = {"error": "error", "warning": "warning", "note": "notice"}
 SIGNS = {"approve": "✅", "block": "❌", "review": "👀", "undecided": "❔", "invalid": "⛔"}
-_NOTE = 400  # bytes kept for saying what was left out
+_NOTE = 400  # bytes reserved for the note on what was left out
 
 
 def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
-    """What matters most first: verdicts, what is blocked before what passed; folded, the reasons and rules of each
-    variant, then answers that are wrong now."""
-    verdicts = sorted(report.verdicts, key=lambda one: EXIT_ORDER.index(Exit(one.exit)))
+    """Render the step summary: verdicts, the worst first; folded, variants' reasons and rules, and wrong answers."""
+    verdicts = sorted(report.verdicts, key=lambda verdict: EXIT_ORDER.index(Exit(verdict.exit)))
     chosen = [] if report.four_arm is None else ["\n".join([*four_arm_lines(report.four_arm), ""])]
     pieces = [_verdicts(report, verdicts), *chosen, *map(_rules, verdicts)]
     flips = [flip for verdict in verdicts for flip in report.flips.get(verdict.variant, ())]
@@ -46,12 +45,12 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
     if quoted:
         head = "\n<details><summary>Answers that were right and are wrong now, the first ones</summary>\n"
         quoted[0] = head + quoted[0]
-    kept = fitting([*pieces, *quoted], limit - _NOTE)
-    text = "\n".join([*pieces, *quoted][:kept])
-    if kept > len(pieces):
+    fits = fitting([*pieces, *quoted], limit - _NOTE)
+    text = "\n".join([*pieces, *quoted][:fits])
+    if fits > len(pieces):
         text += "\n</details>\n"
-    left_out = max(0, len(pieces) - max(kept, 1 + len(chosen))), len(flips) - max(0, kept - len(pieces))
-    if kept == 0:  # not even the table of verdicts: the one line that a reader needs
+    left_out = max(0, len(pieces) - max(fits, 1 + len(chosen))), len(flips) - max(0, fits - len(pieces))
+    if fits == 0:  # not even the table of verdicts fits
         text = f"# qualgate: exit {int(report.exit)}\n"
     if any(left_out):
         text += f"\nNot shown here: {left_out[0]:,} variants' rules and {counted(left_out[1], 'quoted answer')}. "
@@ -60,28 +59,29 @@ def report_as_step_summary(report: Report, limit: int = SUMMARY_LIMIT) -> str:
 
 
 def report_as_annotations(report: Report) -> str:
-    """One workflow command a line, to be printed in a step."""
-    found = findings(report)
+    """Render one workflow command per line, to be printed in a step."""
+    every = findings(report)
     lines = []
     for level, kind in KINDS.items():
-        mine = [one for one in found if one.level == level]
-        shown = mine if len(mine) <= ANNOTATIONS else mine[: ANNOTATIONS - 1]
-        lines += [_command(kind, one, report.source.path) for one in shown]
-        if len(shown) < len(mine):
-            hidden = f"{len(mine) - len(shown):,} more like these are hidden: see the step summary or the HTML report"
+        of_level = [finding for finding in every if finding.level == level]
+        shown = of_level if len(of_level) <= ANNOTATIONS else of_level[: ANNOTATIONS - 1]
+        lines += [_command(kind, finding, report.source.path) for finding in shown]
+        if len(shown) < len(of_level):
+            more = len(of_level) - len(shown)
+            hidden = f"{more:,} more like these are hidden: see the step summary or the HTML report"
             lines.append(f"::{kind} title=qualgate::{_data(hidden)}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def append_step_summary(report: Report) -> None:
-    """To the file that GITHUB_STEP_SUMMARY names, as far as the runner's limit leaves room; else nothing is done."""
+    """Append the summary to the file in GITHUB_STEP_SUMMARY, if it is set and the runner's limit leaves room."""
     name = os.environ.get("GITHUB_STEP_SUMMARY")
     if not name:
         return
     path = Path(name)
-    there = path.stat().st_size if path.exists() else 0
-    text = report_as_step_summary(report, min(SUMMARY_LIMIT, RUNNER_LIMIT - there - 1))
-    if there + len(text.encode("utf-8")) < RUNNER_LIMIT:
+    written = path.stat().st_size if path.exists() else 0
+    text = report_as_step_summary(report, min(SUMMARY_LIMIT, RUNNER_LIMIT - written - 1))
+    if written + len(text.encode("utf-8")) < RUNNER_LIMIT:
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
 
@@ -120,15 +120,15 @@ def _rules(verdict: Verdict) -> str:
 
 
 def _in_html(text: str) -> str:
-    """Where Markdown is not read, its escapes would be seen."""
+    """Escape text for HTML alone: inside HTML tags, Markdown escapes would be shown."""
     return escape(visible_line(text))
 
 
-def _command(kind: str, one: Finding, path: str) -> str:
-    line = {} if one.line is None else {"line": str(one.line)}
-    properties = {"file": path, **line, "title": one.title}
-    said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{kind} {said}::{_data(one.message)}"
+def _command(kind: str, finding: Finding, path: str) -> str:
+    line = {} if finding.line is None else {"line": str(finding.line)}
+    properties = {"file": path, **line, "title": finding.title}
+    parameters = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{kind} {parameters}::{_data(finding.message)}"
 
 
 def _data(text: str) -> str:

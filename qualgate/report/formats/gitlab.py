@@ -9,23 +9,23 @@ from qualgate.identity import content_hash
 from qualgate.report.findings import Finding, findings
 from qualgate.report.summary import Report
 
-MOST = 1000  # violations; a merge request that shows more is read by nobody
+MOST = 1000  # violations; nobody reads more on a merge request
 SEVERITY = {"error": "critical", "warning": "major", "note": "info"}
 
 
 def report_as_code_quality(report: Report) -> str:
-    """GitLab's Code Quality report: one violation for each finding."""
-    found = findings(report)
-    shown = found if len(found) <= MOST else found[: MOST - 1]
-    entries = [_violation(one, report.source.path) for one in shown]
-    if len(shown) < len(found):
-        cut = f"{len(found) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
+    """Render GitLab's Code Quality report: one violation for each finding."""
+    every = findings(report)
+    shown = every if len(every) <= MOST else every[: MOST - 1]
+    entries = [_violation(finding, report.source.path) for finding in shown]
+    if len(shown) < len(every):
+        cut = f"{len(every) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
         entries.append(_entry(cut, "qualgate", content_hash("cut"), "major", report.source.path, None))
     return json.dumps(entries, indent=2, ensure_ascii=True) + "\n"
 
 
-def _violation(one: Finding, path: str) -> dict[str, Any]:
-    return _entry(one.message, one.rule, one.fingerprint, SEVERITY[one.level], path, one.line)
+def _violation(finding: Finding, path: str) -> dict[str, Any]:
+    return _entry(finding.message, finding.rule, finding.fingerprint, SEVERITY[finding.level], path, finding.line)
 
 
 def _entry(text: str, rule: str, fingerprint: str, severity: str, path: str, line: int | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The report as one HTML page: no script, nothing loaded from anywhere, and stored text is only ever text.
+"""The report as one HTML page without scripts or external resources.
 
-Model text is hostile: it is escaped and what is invisible in it is shown, and the page's own security policy forbids
-scripts, pictures, frames, forms and every address, should anything slip through.
+Model text is hostile: it is escaped and its invisible characters are shown. As a second defence the page's security
+policy forbids scripts, pictures, frames, forms and every address.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from qualgate.store.queries import ArmLine, Flip, Readings, StoredVerdict, Traje
 
 TEXT_LIMIT = 2000  # characters of an answer quoted
 DIFFERS = "≠ is not the same of all"
-PIECES = 1000  # of two answers compared; many are, so less time is spent on each than on a page of its own
+PIECES = 1000  # compared of two answers: fewer than on a page of their own, since a report quotes many
 
 
 def report_as_html(report: Report) -> str:
-    """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
+    """Render the whole report. It depends on stored evidence alone, so the same evidence gives the same bytes."""
     style = plots.style() + Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     run = report.run
     parts = [
@@ -77,18 +77,17 @@ def _overview(report: Report) -> str:
     cards = []
     for index, verdict in enumerate(report.verdicts):
         arm = arms.get(verdict.variant)
-        held = f"<p class=quiet>{_text(arm.weights)}{_bits(arm)}</p>" if arm else ""
+        weights = f"<p class=quiet>{_text(arm.weights)}{_bits(arm)}</p>" if arm else ""
         chosen = report.four_arm is not None and report.four_arm.choice == verdict.variant
         why = f"<p><b>Chosen</b>: {_text(report.four_arm.why)}</p>" if chosen and report.four_arm else ""
         cards.append(
             f'<a class="card {_text(verdict.word)}" href="#v{index}"><p>{_chip(verdict.word)}</p>'
-            f"<h3>{_text(verdict.variant)}</h3>{why}{held}<p>{_text(verdict.reasons[0])}</p></a>"
+            f"<h3>{_text(verdict.variant)}</h3>{why}{weights}<p>{_text(verdict.reasons[0])}</p></a>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
 def _choice(answer: FourArm) -> str:
-    """Which arm to serve, and why: what the report was asked for."""
     word = {0: "approve", 11: "review"}.get(answer.exit, "block" if answer.choice else "undecided")
     serve = f"serve {answer.choice}" if answer.choice else "not known yet"
     return (
@@ -98,7 +97,6 @@ def _choice(answer: FourArm) -> str:
 
 
 def _four_arm(answer: FourArm) -> str:
-    """The steps that each arm passed or did not, interactions, costs, and what to try first."""
     parts = ['<section id="arms"><h2>How far each arm came</h2>']
     if rows := step_rows(answer):
         heads = ("arm", *STEPS.values())
@@ -125,14 +123,14 @@ def _step(status: str, reason: str) -> str:
 def _services(services: Sequence[ArmService]) -> str:
     if not services:
         return ""
-    rows = ([_text(cell) for cell in service_row(one)] for one in services)
+    rows = ([_text(cell) for cell in service_row(service)] for service in services)
     notes = f"<p class=quiet>{'<br>'.join(map(_text, service_notes(services)))}</p>"
     return f"<h3>What serving took and gave</h3>{_table(SERVICE_HEADS, rows, numbers=(1, 3))}{notes}"
 
 
 def _setting(report: Report) -> str:
     run = report.run
-    sets = ", ".join(f"{_text(one.name)} {_text(version_text(one.version))} ({one.size})" for one in run.evalsets)
+    sets = ", ".join(f"{_text(s.name)} {_text(version_text(s.version))} ({s.size})" for s in run.evalsets)
     policy = report.policy
     rows = []
     for arm in run.arms:
@@ -151,21 +149,21 @@ def _setting(report: Report) -> str:
 
 
 def _served(arms: Sequence[ArmLine]) -> str:
-    """Engine, version and flags of the arms that are served, with what is not the same of all marked."""
+    """Render engine, version and flags of the served arms, with differences marked."""
     names, known = served.side_by_side(arms)
     if not known:
         return ""
     rows = []
-    for one in known:
-        cells = [f"<ins>{_text(cell)}</ins>" if one.differs else _text(cell) for cell in one.cells]
-        rows.append((f"{'≠ ' if one.differs else ''}{_text(one.what)}", *cells))
+    for setting in known:
+        cells = [f"<ins>{_text(cell)}</ins>" if setting.differs else _text(cell) for cell in setting.cells]
+        rows.append((f"{'≠ ' if setting.differs else ''}{_text(setting.what)}", *cells))
     return f"<h3>Served side by side</h3>{_table((DIFFERS, *names), rows, numbers=())}"
 
 
 def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     verdict, name = stored.verdict, stored.verdict.variant
     parts, end = [f'<section id="v{index}"><h2>{_text(name)} {_chip(verdict.word)}</h2>', _list(verdict.reasons)], ""
-    if verdict.word == "approve":  # the figures of what passed are read when they are asked for
+    if verdict.word == "approve":  # folded: few readers need the figures of an approved variant
         parts.append("<details><summary>Its figures</summary>")
         end = "</details>"
     end = f"{end}</section>"
@@ -177,9 +175,9 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         ]
         heads = ("rule", "slice", "n", "baseline", "variant", "difference [bounds]", "lost / gained", "result")
         parts.append(_table(heads, map(_rule, verdict.comparisons), numbers=(2, 3, 4, 5, 6)))
-    if verdict.four_arm is None:  # else they stand beside the choice
+    if verdict.four_arm is None:  # else shown beside the choice
         parts.append(_services(verdict.services))
-    if verdict.word == "invalid":  # then its evidence is nothing to draw
+    if verdict.word == "invalid":  # damaged evidence is not drawn
         return "\n".join([*parts, end])
     if verdict.weights_and_cache is not None:
         parts.append(_weights_and_cache(verdict.weights_and_cache))
@@ -196,8 +194,8 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
         parts.append(f"<figure><figcaption>{plots.DRIFT_CAPTION}</figcaption>{drawn.html}</figure>")
     if verdict.drift:
         terms = drift_terms(verdict.drift)
-        said = "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in terms)
-        parts.append(f"<dl>{said}</dl>")
+        figures = "".join(f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in terms)
+        parts.append(f"<dl>{figures}</dl>")
     if verdict.stop_reasons:
         parts.append(f"<p class=quiet>Answers ended by: {_text('; '.join(stop_texts(verdict.stop_reasons)))}</p>")
     if quoted := report.flips.get(name, ()):
@@ -210,82 +208,82 @@ def _variant(stored: StoredVerdict, report: Report, index: int) -> str:
     return "\n".join([*parts, end])
 
 
-def _weights_and_cache(found: WeightsAndCache) -> str:
-    """What each of two changes did alone, what both did, and what they do together beyond that."""
-    rows = ([_text(cell) for cell in row] for row in weights_and_cache_rows(found))
-    table = _table([_text(head) for head in weights_and_cache_heads(found)], rows, numbers=range(2, 6))
-    drawn = plots.interactions(found.interactions)
+def _weights_and_cache(comparison: WeightsAndCache) -> str:
+    """Render the effect of each of two changes alone, of both, and their interaction."""
+    rows = ([_text(cell) for cell in row] for row in weights_and_cache_rows(comparison))
+    table = _table([_text(head) for head in weights_and_cache_heads(comparison)], rows, numbers=range(2, 6))
+    drawn = plots.interactions(comparison.interactions)
     caption = "Both together beyond the sum of what each does alone, in points"
     figure = f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>" if drawn else ""
     return f"<h3>Weights and cache, apart and together</h3>{table}{figure}"
 
 
-def _speculation(found: Speculated) -> str:
-    """Who drafted, what came of it by level, place and task, and how to serve it."""
-    said = speculation.advice(found)
-    parts = [f"<h3>Speculation</h3><p><b>{_text(speculation.headline(found))}</b></p>"]
-    parts += [f'<p class="loud">{_text(line)}</p>' for line in found.alerts]
-    told = "".join(
-        f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in speculation.terms(found)
+def _speculation(speculated: Speculated) -> str:
+    """Render the drafts' acceptance by level, position and task, and how to serve the arm."""
+    advice = speculation.advice(speculated)
+    parts = [f"<h3>Speculation</h3><p><b>{_text(speculation.headline(speculated))}</b></p>"]
+    parts += [f'<p class="loud">{_text(line)}</p>' for line in speculated.alerts]
+    terms = "".join(
+        f"<div><dt>{_text(term)}</dt><dd>{_text(value)}</dd></div>" for term, value in speculation.terms(speculated)
     )
-    parts.append(f"<dl>{told}</dl>")
-    rows = ([_text(cell) for cell in row] for row in speculation.level_rows(found))
+    parts.append(f"<dl>{terms}</dl>")
+    rows = ([_text(cell) for cell in row] for row in speculation.level_rows(speculated))
     parts.append(_table(speculation.LEVEL_HEADS, rows, numbers=range(2, 10)))
-    for level in found.levels:
+    for level in speculated.levels:
         if drawn := plots.acceptance(level.positions):
-            who = f"Level {level.level}, {level.proposer}. " if len(found.levels) > 1 else ""
+            who = f"Level {level.level}, {level.proposer}. " if len(speculated.levels) > 1 else ""
             caption = _text(f"{who}{plots.ACCEPTANCE_CAPTION}")
             parts.append(f"<figure><figcaption>{caption}</figcaption>{drawn.html}</figure>")
         places = ([_text(cell) for cell in row] for row in speculation.position_rows(level))
         parts.append(_table(speculation.POSITION_HEADS, places, numbers=(1, 2)))
         tasks = ([_text(cell) for cell in row] for row in speculation.task_rows(level))
         parts.append(_table(speculation.TASK_HEADS, tasks, numbers=(1, 2)))
-    parts.append(f"<h3>How to serve it</h3><p>{_text(said.said)}</p>")
-    pasted = [("the draft's folder", said.made_by)] if said.made_by else []
-    pasted += [(speculation.peer_text(peer), peer.flags) for peer in said.peers]
+    parts.append(f"<h3>How to serve it</h3><p>{_text(advice.sentence)}</p>")
+    pasted = [("the draft's folder", advice.made_by)] if advice.made_by else []
+    pasted += [(speculation.peer_text(peer), peer.flags) for peer in advice.peers]
     for what, flags in pasted:
         parts.append(f"<p class=quiet>{_text(what)}</p>" + (f"<pre>{_text(flags)}</pre>" if flags else ""))
     return "\n".join(parts)
 
 
-def _trajectories(found: Trajectories) -> str:
-    """Turn by turn, then the lost ones with the first divergent turn marked."""
-    rows = ([_text(cell) for cell in row] for row in trajectories.turn_rows(found))
+def _trajectories(results: Trajectories) -> str:
+    """Render the rates turn by turn, then the lost trajectories with their first divergent turn marked."""
+    rows = ([_text(cell) for cell in row] for row in trajectories.turn_rows(results))
     table = _table(trajectories.HEADS, rows, numbers=range(6))
-    lost = f"<p>{_text(trajectories.lost_head(found))}</p>" if found.lost else ""
-    return f"<h3>Trajectories</h3><p>{_text(trajectories.headline(found))}</p>{table}{lost}" + (
-        f"<ul>{''.join(map(_lost, found.first_lost))}</ul>" if found.lost else ""
+    lost = f"<p>{_text(trajectories.lost_head(results))}</p>" if results.lost else ""
+    return f"<h3>Trajectories</h3><p>{_text(trajectories.headline(results))}</p>{table}{lost}" + (
+        f"<ul>{''.join(map(_lost, results.first_lost))}</ul>" if results.lost else ""
     )
 
 
-def _readings(found: Readings) -> str:
-    rows = ([_text(cell) for cell in row] for row in readings.rows(found))
-    return f"<h3>{_text(readings.headline(found))}</h3>" + _table(readings.HEADS, rows, numbers=range(1, 6))
+def _readings(results: Readings) -> str:
+    rows = ([_text(cell) for cell in row] for row in readings.rows(results))
+    return f"<h3>{_text(readings.headline(results))}</h3>" + _table(readings.HEADS, rows, numbers=range(1, 6))
 
 
-def _lost(one: Trajectory) -> str:
-    name, place = one.name + (f"#{one.repeat}" if one.repeat else ""), one.diverged
-    signs = [trajectories.SIGNS[value] for value in one.variant]
+def _lost(trajectory: Trajectory) -> str:
+    name, place = trajectory.name + (f"#{trajectory.repeat}" if trajectory.repeat else ""), trajectory.diverged
+    signs = [trajectories.SIGNS[value] for value in trajectory.variant]
     turns = [f"<ins>{sign}</ins>" if index == place else sign for index, sign in enumerate(signs)]
-    why = "" if place is None else f"first diverges at turn {one.turns[place]}: {one.reasons[place]}"
+    why = "" if place is None else f"first diverges at turn {trajectory.turns[place]}: {trajectory.reasons[place]}"
     return f"<li><b>{_text(name)}</b> {' '.join(turns)} <span class=quiet>{_text(why)}</span></li>"
 
 
 RANKED = "What changes when the baseline answers again without any change of weights (A/A) says little and is last."
 
 
-def _rule(one: Comparison) -> tuple[str, ...]:
-    sign = f'<span class="sign {_text(one.status)}">{plots.SIGNS.get(one.status, "")}</span>'
-    tier = "" if one.tier == "critical" else f" <span class=quiet>({_text(one.tier)})</span>"
+def _rule(comparison: Comparison) -> tuple[str, ...]:
+    sign = f'<span class="sign {_text(comparison.status)}">{plots.SIGNS.get(comparison.status, "")}</span>'
+    tier = "" if comparison.tier == "critical" else f" <span class=quiet>({_text(comparison.tier)})</span>"
     return (
-        _text(one.rule),
-        _text(one.slice),
-        f"{one.n:,}",
-        value_text(one.metric, one.baseline),
-        value_text(one.metric, one.variant),
-        _text(difference_and_bounds(one)),
-        flips_text(one),
-        f"{sign}&nbsp;{_text(one.status)}{tier}",
+        _text(comparison.rule),
+        _text(comparison.slice),
+        f"{comparison.n:,}",
+        value_text(comparison.metric, comparison.baseline),
+        value_text(comparison.metric, comparison.variant),
+        _text(difference_and_bounds(comparison)),
+        flips_text(comparison),
+        f"{sign}&nbsp;{_text(comparison.status)}{tier}",
     )
 
 
@@ -303,8 +301,8 @@ def _flip(flip: Flip) -> str:
 
 
 def _pair(*sides: tuple[str, str]) -> str:
-    """Two texts side by side. sides: their names, and what they say as HTML."""
-    cells = (f"<div><p class=quiet>{name}</p><pre>{said}</pre></div>" for name, said in sides)
+    """Render two texts side by side. sides: name and HTML content of each."""
+    cells = (f"<div><p class=quiet>{name}</p><pre>{content}</pre></div>" for name, content in sides)
     return f'<div class="pair">{"".join(cells)}</div>'
 
 
@@ -313,20 +311,20 @@ def _quoted(text: str) -> str:
 
 
 def _answers(before: str, after: str) -> tuple[str, str]:
-    """The beginnings of both, with what only one of them has marked."""
-    one, other = diff.marked(before[:TEXT_LIMIT], after[:TEXT_LIMIT], most=PIECES)
-    return one + _cut(before), other + _cut(after)
+    """Render the beginnings of both answers with their differences marked."""
+    old, new = diff.marked(before[:TEXT_LIMIT], after[:TEXT_LIMIT], most=PIECES)
+    return old + _cut(before), new + _cut(after)
 
 
 def _cut(text: str) -> str:
     return " … (cut)" if len(text) > TEXT_LIMIT else ""
 
 
-_LONG_WORD = re.compile(r"[^\s<>\"=]{31,}")  # only such a one may break in its middle
+_LONG_WORD = re.compile(r"[^\s<>\"=]{31,}")  # may break inside the word
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    """Cells are HTML already. On a phone each row is a card, so a cell carries its column's name."""
+    """Render a table; cells are HTML already. On a phone each row is a card, so a cell carries its column's name."""
     kinds = ["number" if index in numbers else "" for index in range(len(heads))]
     head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in zip(heads, kinds, strict=True))
     body = "".join(

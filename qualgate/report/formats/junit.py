@@ -1,9 +1,9 @@
-"""JUnit XML: a suite for each variant, a case for its verdict and for each rule and slice; never one for a sample.
+"""JUnit XML: a suite for each variant, a case for its verdict and for each rule and slice, none for single samples.
 
-A suite is green exactly when the verdict is approve. Failure: proven broken. Error: not shown to be kept. A rule that
-could not change the verdict is skipped, with its reason; so is all that the other arms did not pass once one of four
-is chosen, as the choice decides then. It is valid by both schemas in use: Ant's (JUnit.xsd), which wants every
-attribute that stands here and none in the root, and Jenkins' (junit-10.xsd).
+A suite is green exactly when the verdict is approve. Failure: proven broken. Error: undecided. A rule that could not
+change the verdict is skipped with its reason. Once one of four arms is chosen the choice decides, so failures of the
+other arms are skipped too. The output is valid by both schemas in use: Ant's (JUnit.xsd), which requires every
+attribute below and allows none in the root, and Jenkins' (junit-10.xsd).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from qualgate.report.limits import fitting
 from qualgate.report.summary import Report
 
 LARGEST = 1_000_000  # bytes of the whole file
-NEVER = "1970-01-01T00:00:00"  # score files were not made by a run
+NEVER = "1970-01-01T00:00:00"  # timestamp for score files, which no run made
 ARMS = "four arms"  # the suite of their choice
 LONGEST = 2000  # characters of a message
-_HEAD = 800  # bytes that a suite takes besides its cases and its name; the file's frame takes as many
+_HEAD = 800  # bytes of a suite without its cases and its name, and of the file's frame
 _OUTCOMES = {  # (tier, status) → element
     ("critical", "broken"): "failure",
     ("critical", "undecided"): "error",
@@ -36,7 +36,7 @@ _WORST_FIRST = ("error", "failure", "skipped", "")
 
 
 def report_as_junit(report: Report) -> str:
-    """JUnit's XML: a suite for each variant, a case for each rule."""
+    """Render JUnit XML: a suite for each variant, a case for each rule."""
     root = ElementTree.Element("testsuites")
     suites = [(verdict.variant, _cases(verdict, report)) for verdict in report.verdicts]
     if report.four_arm is not None:
@@ -44,19 +44,19 @@ def report_as_junit(report: Report) -> str:
     if not suites:
         undecided = _case("run", "verdict", "error", "nothing is decided", "the run is not complete")
         suites = [("run", [undecided])]
-    said = {v.variant: seen_text(v.seen).strip(" ()") for v in report.verdicts if v.seen is not None}
+    outputs = {v.variant: seen_text(v.seen).strip(" ()") for v in report.verdicts if v.seen is not None}
     if report.four_arm is not None:
         first = f"try first: {report.four_arm.first} ({report.four_arm.first_why})"
-        said[ARMS] = f"{choice_line(report.four_arm)}; {visible_line(first)}"
+        outputs[ARMS] = f"{choice_line(report.four_arm)}; {visible_line(first)}"
     budget = LARGEST - _HEAD
     for variant, cases in suites:
         name = visible_line(variant)[:LONGEST]
-        # Each suite may take an equal part of what is left, so that none is crowded out.
+        # Each suite may take an equal part of the remaining bytes, so that none is crowded out.
         room = budget // (len(suites) - len(root)) - _HEAD - len(name.encode("utf-8"))
         suite = _suite(name, cases, room)
         suite.set("id", str(len(root)))
         suite.set("timestamp", report.run.created_at[:19] or NEVER)
-        ElementTree.SubElement(suite, "system-out").text = _cut(said.get(variant, ""))
+        ElementTree.SubElement(suite, "system-out").text = _cut(outputs.get(variant, ""))
         ElementTree.SubElement(suite, "system-err")
         ElementTree.indent(suite, level=1)
         root.append(suite)
@@ -66,15 +66,16 @@ def report_as_junit(report: Report) -> str:
 
 
 def _suite(name: str, cases: Sequence[ElementTree.Element], room: int) -> ElementTree.Element:
-    """Its verdict first, then its rules; when they do not fit, the worst are kept and a last case says how many not."""
+    """Build a suite: the verdict, then the rules. If they do not fit, the worst stay and a case counts the rest."""
     pieces = ["".join(("    ", _bytes(case).decode("utf-8"), " " * 20)) for case in cases]  # indented later
     if fitting(pieces, room) < len(pieces):
         order = sorted(range(1, len(cases)), key=lambda index: (_WORST_FIRST.index(_outcome(cases[index])), index))
-        kept = fitting([pieces[0], *(pieces[index] for index in order)], room - _HEAD)
-        left_out = len(cases) - kept
-        cases = [cases[0], *(cases[index] for index in sorted(order[: max(0, kept - 1)]))]
-        said = f"{counted(left_out, 'rule is', 'rules are')} not shown here, the worst are: see the HTML or JSON report"
-        cases.append(_case(name[:100], "left out", "skipped", said, ""))
+        fits = fitting([pieces[0], *(pieces[index] for index in order)], room - _HEAD)
+        left_out = len(cases) - fits
+        cases = [cases[0], *(cases[index] for index in sorted(order[: max(0, fits - 1)]))]
+        count = counted(left_out, "rule is", "rules are")
+        message = f"{count} not shown here, the worst are: see the HTML or JSON report"
+        cases.append(_case(name[:100], "left out", "skipped", message, ""))
     counts = {kind: sum(_outcome(case) == kind for case in cases) for kind in ("failure", "error", "skipped")}
     suite = ElementTree.Element(
         "testsuite",
@@ -99,34 +100,35 @@ def _cases(verdict: Verdict, report: Report) -> list[ElementTree.Element]:
     first = _case(
         verdict.variant, "verdict", outcome, f"{verdict.word}: {verdict.reasons[0]}", "\n".join(verdict.reasons)
     )
-    several = {one.rule for one in verdict.comparisons if one.slice not in one.rule}
+    several = {comparison.rule for comparison in verdict.comparisons if comparison.slice not in comparison.rule}
     return [
         first,
-        *(_rule_case(verdict, one, named=one.rule in several, forgiven=forgiven) for one in verdict.comparisons),
+        *(_rule_case(verdict, c, named=c.rule in several, forgiven=forgiven) for c in verdict.comparisons),
     ]
 
 
 def _choice_cases(answer: FourArm) -> list[ElementTree.Element]:
-    """The choice decides the suite; steps and interactions are there to be read."""
+    """Return the case of the choice, which decides the suite, and cases for steps and interactions to read."""
     name = ARMS
     outcome = "" if answer.exit == 0 else "failure" if answer.exit == Exit.BLOCK else "error"
     cases = [_case(name, "choice", outcome, choice_line(answer), "")]
     for step in answer.steps:
-        said = f"{step.status}: {step.reason}"
-        # A case that passes shows its name alone, and what is declared is to be seen.
+        message = f"{step.status}: {step.reason}"
+        # A passing case shows its name alone, so a declaration goes into the name.
         what = f"{step.step}: {step.reason}" if step.step == "drafting" else step.step
-        cases.append(_case(name, f"{step.arm}: {what}", "" if step.status == "proven" else "skipped", said, ""))
-    for one in answer.interactions:
-        said = interaction_text(one)
-        cases.append(_case(name, f"interaction: {one.metric} ({one.slice})", "skipped" if one.found else "", said, ""))
+        cases.append(_case(name, f"{step.arm}: {what}", "" if step.status == "proven" else "skipped", message, ""))
+    for interaction in answer.interactions:
+        title = f"interaction: {interaction.metric} ({interaction.slice})"
+        outcome = "skipped" if interaction.found else ""
+        cases.append(_case(name, title, outcome, interaction_text(interaction), ""))
     return cases
 
 
-def _rule_case(verdict: Verdict, one: Comparison, *, named: bool, forgiven: bool) -> ElementTree.Element:
-    outcome = _OUTCOMES.get((one.tier, one.status), "")
+def _rule_case(verdict: Verdict, comparison: Comparison, *, named: bool, forgiven: bool) -> ElementTree.Element:
+    outcome = _OUTCOMES.get((comparison.tier, comparison.status), "")
     outcome = "skipped" if outcome and forgiven else outcome
-    name = f"{one.rule} ({one.slice})" if named else one.rule
-    return _case(verdict.variant, name, outcome, f"{one.status} ({one.tier}): {one.reason}", "")
+    name = f"{comparison.rule} ({comparison.slice})" if named else comparison.rule
+    return _case(verdict.variant, name, outcome, f"{comparison.status} ({comparison.tier}): {comparison.reason}", "")
 
 
 def _case(suite: str, name: str, outcome: str, message: str, detail: str) -> ElementTree.Element:

@@ -1,4 +1,4 @@
-"""A report as Markdown: any stored text in it is only text, whatever a model wrote."""
+"""The report as Markdown, with all stored text escaped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from qualgate.report.arms import (
 from qualgate.report.summary import Report
 from qualgate.store.queries import Flip, Readings, Trajectories
 
-# What can begin something in Markdown, a bare address among it, which many readers make a link.
+# Characters with a meaning in Markdown, and bare addresses, which many readers turn into links.
 _MARKS = re.compile(r"[\\`*_{}\[\]#!|~$^]|^[-+=]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 TEXT_LIMIT = 600  # characters of an answer quoted
 COMPARISONS_HEAD = (
@@ -42,7 +42,7 @@ COMPARISONS_HEAD = (
 
 
 def report_as_markdown(report: Report) -> str:
-    """The whole report. Depends on stored evidence alone, so the same evidence gives the same bytes."""
+    """Render the whole report. It depends on stored evidence alone, so the same evidence gives the same bytes."""
     lines = [f"# qualgate report: run {escaped(report.run.run_id)}", ""]
     for remark in report.remarks:
         lines += [f"**{escaped(remark)}**", ""]
@@ -84,7 +84,6 @@ def report_as_markdown(report: Report) -> str:
 
 
 def _arms(report: Report) -> list[str]:
-    """What each is, and how much of it was answered."""
     lines = [
         "| arm | weights | on disk | in memory | bits a weight | kernel | done | errors |",
         "|---|---|---|---|---|---|---|---|",
@@ -97,43 +96,43 @@ def _arms(report: Report) -> list[str]:
     return lines
 
 
-def speculation_section(found: Speculated) -> list[str]:
-    """Who drafted, what came of it by level, place and task, and how to serve it."""
-    said = speculation.advice(found)
-    lines = ["", f"### Speculation: {escaped(speculation.headline(found))}", ""]
-    lines += [f"- **{escaped(line)}**" for line in found.alerts]
-    lines += [f"- {escaped(term)}: {escaped(value)}" for term, value in speculation.terms(found)]
-    lines += _table(speculation.LEVEL_HEADS, speculation.level_rows(found))
-    for level in found.levels:
-        if len(found.levels) > 1:
+def speculation_section(speculated: Speculated) -> list[str]:
+    """Render the drafts' acceptance by level, position and task, and how to serve the arm."""
+    advice = speculation.advice(speculated)
+    lines = ["", f"### Speculation: {escaped(speculation.headline(speculated))}", ""]
+    lines += [f"- **{escaped(line)}**" for line in speculated.alerts]
+    lines += [f"- {escaped(term)}: {escaped(value)}" for term, value in speculation.terms(speculated)]
+    lines += _table(speculation.LEVEL_HEADS, speculation.level_rows(speculated))
+    for level in speculated.levels:
+        if len(speculated.levels) > 1:
             lines += ["", f"Level {level.level}, {escaped(level.proposer)}:"]
         lines += _table(speculation.POSITION_HEADS, speculation.position_rows(level))
         lines += _table(speculation.TASK_HEADS, speculation.task_rows(level))
-    lines += ["", f"Advice: {escaped(said.said)}"]
-    if said.made_by:
-        lines += ["", *_pasted("the draft's folder", said.made_by)]
-    for peer in said.peers:
-        told = speculation.peer_text(peer)
-        lines += ["", *(_pasted(told, peer.flags) if peer.flags else [escaped(told)])]
+    lines += ["", f"Advice: {escaped(advice.sentence)}"]
+    if advice.made_by:
+        lines += ["", *_pasted("the draft's folder", advice.made_by)]
+    for peer in advice.peers:
+        peer_line = speculation.peer_text(peer)
+        lines += ["", *(_pasted(peer_line, peer.flags) if peer.flags else [escaped(peer_line)])]
     return lines
 
 
 def _readings(sets: Sequence[Readings]) -> list[str]:
-    """A table of each set: what is right as each reading has its tool calls."""
+    """Render a table per evalset: right tool calls by each reading."""
     lines = []
-    for found in sets:
-        lines += ["", f"### {escaped(readings.headline(found))}", *_table(readings.HEADS, readings.rows(found))]
+    for results in sets:
+        lines += ["", f"### {escaped(readings.headline(results))}", *_table(readings.HEADS, readings.rows(results))]
     return lines
 
 
 def _trajectories(sets: Sequence[Trajectories]) -> list[str]:
-    """Turn by turn, then the lost ones with the first divergent turn in brackets."""
+    """Render the rates turn by turn, then the lost trajectories with the first divergent turn in brackets."""
     lines = []
-    for found in sets:
-        lines += ["", f"### Trajectories of {escaped(trajectories.headline(found))}"]
-        lines += _table(trajectories.HEADS, trajectories.turn_rows(found))
-        lines += ["", escaped(trajectories.lost_head(found)), ""] if found.lost else []
-        lines += [f"- {escaped(trajectories.lost_line(one))}" for one in found.first_lost]
+    for results in sets:
+        lines += ["", f"### Trajectories of {escaped(trajectories.headline(results))}"]
+        lines += _table(trajectories.HEADS, trajectories.turn_rows(results))
+        lines += ["", escaped(trajectories.lost_head(results)), ""] if results.lost else []
+        lines += [f"- {escaped(trajectories.lost_line(trajectory))}" for trajectory in results.first_lost]
     return lines
 
 
@@ -142,22 +141,22 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _pasted(label: str, text: str) -> list[str]:
-    """What can be taken as it stands, in a block of its own."""
+    """Render text to be pasted as it is, in a block of its own."""
     *block, _ = _quoted(label, visible_line(text))
     return [f"{escaped(label)}:", *block[1:]]
 
 
 def four_arm_lines(answer: FourArm) -> list[str]:
-    """A section: the choice, each arm's steps, interactions, costs, what to try first, and the order of blocks."""
+    """Render the choice, each arm's steps, interactions, costs, what to try first, and the order of blocks."""
     lines = [f"## Which arm to serve: {escaped(answer.choice or 'not known yet')}", "", escaped(answer.why)]
     if rows := step_rows(answer):
         lines += ["", row("arm", *STEPS.values()), f"|{'---|' * (1 + len(STEPS))}"]
     for arm, steps in rows:
         cells = (steps.get(name) for name in STEPS)
-        lines.append(row(arm, *(f"{one.status}: {one.reason}" if one else "–" for one in cells)))
+        lines.append(row(arm, *(f"{step.status}: {step.reason}" if step else "–" for step in cells)))
     if answer.interactions:
         lines += ["", "Interaction of quantization and speculation:", ""]
-        lines += [f"- {escaped(interaction_text(one))}" for one in answer.interactions]
+        lines += [f"- {escaped(interaction_text(interaction))}" for interaction in answer.interactions]
     lines += _services(answer.services)
     lines += ["", f"Try first: **{escaped(answer.first)}** ({escaped(answer.first_why)})"]
     if answer.blocks:
@@ -169,12 +168,12 @@ def _services(services: Sequence[ArmService]) -> list[str]:
     if not services:
         return []
     rule = f"|{'---|' * len(SERVICE_HEADS)}"
-    rows = [row(*service_row(one)) for one in services]
+    rows = [row(*service_row(service)) for service in services]
     return ["", row(*SERVICE_HEADS), rule, *rows, "", *(f"- {escaped(line)}" for line in service_notes(services))]
 
 
 def comparison_row(c: Comparison) -> str:
-    """A row under COMPARISONS_HEAD."""
+    """Render a row under COMPARISONS_HEAD."""
     values = (
         value_text(c.metric, c.baseline),
         value_text(c.metric, c.variant),
@@ -185,17 +184,17 @@ def comparison_row(c: Comparison) -> str:
 
 
 def escaped(text: str) -> str:
-    """Any stored text as one line of Markdown that is only text: a model may have written it."""
+    """Escape stored text, which a model may have written, as one line of Markdown."""
     return html.escape(_MARKS.sub(r"\\\g<0>", visible_line(text)), quote=False)
 
 
 def row(*cells: str) -> str:
-    """A row of a table."""
+    """Render a row of a table, its cells escaped."""
     return f"| {' | '.join(map(escaped, cells))} |"
 
 
 def flip_lines(flip: Flip) -> list[str]:
-    """Which case, why it is wrong, and both answers."""
+    """Render the case, the reason why it is wrong, and both answers."""
     case = escaped(flip.name)
     also = " (changes in the A/A arm too)" if flip.noisy else ""
     head = f"**{case}** ({escaped(flip.metric)}): {escaped(flip.reason)}{also}"
@@ -203,7 +202,7 @@ def flip_lines(flip: Flip) -> list[str]:
 
 
 def _quoted(label: str, text: str) -> list[str]:
-    """A code block whose fence is longer than any run of backticks in it, so that nothing in it ends it."""
+    """Render a code block with a fence longer than any run of backticks in the text, so the text cannot end it."""
     shown = visible(text[:TEXT_LIMIT]) + (" … (cut)" if len(text) > TEXT_LIMIT else "")
     fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 3)
     return [f"{label}:", f"{fence}text", shown, fence, ""]

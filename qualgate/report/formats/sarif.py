@@ -1,4 +1,4 @@
-"""SARIF 2.1.0 (OASIS): a result for each rule that was not kept or not shown to be, placed in the gate file."""
+"""SARIF 2.1.0 (OASIS): a result for each broken or undecided rule, placed in the gate file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ CUT = "cut"
 
 
 def report_as_sarif(report: Report) -> str:
-    """SARIF 2.1.0: one result for each finding."""
-    found = findings(report)
-    shown = found if len(found) <= MOST else found[: MOST - 1]
-    names = dict.fromkeys((*(visible_line(rule.id) for rule in report.policy.rules), *(one.rule for one in shown)))
-    results = [_result(one, report.source.path) for one in shown]
-    if len(shown) < len(found):
-        text = f"{len(found) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
+    """Render SARIF 2.1.0: one result for each finding."""
+    every = findings(report)
+    shown = every if len(every) <= MOST else every[: MOST - 1]
+    rules = (visible_line(rule.id) for rule in report.policy.rules)
+    names = dict.fromkeys((*rules, *(finding.rule for finding in shown)))
+    results = [_result(finding, report.source.path) for finding in shown]
+    if len(shown) < len(every):
+        text = f"{len(every) - len(shown):,} more findings are not shown here: see the HTML or JSON report"
         names[CUT] = None
         results.append(_at(CUT, "warning", text, report.source.path, None))
     body = {
@@ -47,13 +48,13 @@ _SAID = {
 
 
 def _rule(name: str) -> dict[str, Any]:
-    said = _SAID.get(name, f"Gate rule {name}")
-    return {"id": name, "shortDescription": {"text": said}}
+    description = _SAID.get(name, f"Gate rule {name}")
+    return {"id": name, "shortDescription": {"text": description}}
 
 
-def _result(one: Finding, path: str) -> dict[str, Any]:
-    fingerprint = {"partialFingerprints": {"qualgate/v1": one.fingerprint}}
-    return _at(one.rule, one.level, one.message, path, one.line) | fingerprint
+def _result(finding: Finding, path: str) -> dict[str, Any]:
+    fingerprint = {"partialFingerprints": {"qualgate/v1": finding.fingerprint}}
+    return _at(finding.rule, finding.level, finding.message, path, finding.line) | fingerprint
 
 
 def _at(rule: str, level: str, text: str, path: str, line: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The pictures of the HTML report and the dashboard: each says the same as a table beside it, never by colour alone."""
+"""Pictures of the HTML report and the dashboard. Each repeats a table beside it, and never relies on colour alone."""
 
 from importlib.resources import files
 
@@ -30,5 +30,5 @@ __all__ = [
 
 
 def style() -> str:
-    """How pictures look, on a light ground and on a dark one."""
+    """Return the pictures' CSS, for light and dark backgrounds."""
     return (files(__name__) / "plots.css").read_text(encoding="utf-8")

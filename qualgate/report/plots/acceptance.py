@@ -1,4 +1,4 @@
-"""How many tokens of a draft are accepted, by their place in it."""
+"""Plot the share of draft tokens that are accepted, by position in the draft."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ SHARES = Axis(low=0.0, high=100.0)
 
 
 def acceptance(positions: Sequence[DraftPosition]) -> Picture | None:
-    """A row a place: a bar for the unconditional share, a mark between its bounds for the conditional one. None where
-    nothing was proposed."""
+    """Draw per position a bar for the unconditional share, a mark for the conditional one. None without proposals."""
     if not positions:
         return None
-    rows = [_row(one) for one in positions]
+    rows = [_row(position) for position in positions]
     html = f'<div class="plot">{"".join(rows)}<div class="label"></div>{SHARES.ticks()}</div>'
     return Picture(html, len(rows) * LINED + TICKS)
 
 
-def _row(one: DraftPosition) -> str:
-    of_all, tested = one.unconditional, one.conditional
+def _row(position: DraftPosition) -> str:
+    of_all, tested = position.unconditional, position.conditional
     parts = [rect(0, SHARES.at(100 * (of_all.value or 0.0)), 6, ROW - 12, "kept")]
-    said = f"token {one.position}: {100 * (of_all.value or 0.0):.1f} % of all drafts"
+    title = f"token {position.position}: {100 * (of_all.value or 0.0):.1f} % of all drafts"
     if tested.value is not None:
         at, middle = SHARES.at(100 * tested.value), ROW / 2
         if tested.lower is not None and tested.upper is not None:
@@ -35,5 +34,5 @@ def _row(one: DraftPosition) -> str:
             parts.append(line(ends[0], middle, ends[1], middle, "bar"))
             parts += [line(end, middle - 5, end, middle + 5, "bar") for end in ends]
         parts.append(mark(at, middle, "undecided"))
-        said += f", {100 * tested.value:.1f} % of the {tested.denominator:,.0f} in which it was tested"
-    return f'<div class="label">token {one.position}</div>{svg(ROW, said, "".join(parts))}'
+        title += f", {100 * tested.value:.1f} % of the {tested.denominator:,.0f} in which it was tested"
+    return f'<div class="label">token {position.position}</div>{svg(ROW, title, "".join(parts))}'

@@ -1,4 +1,4 @@
-"""Drift along the answers, token by token."""
+"""Plot drift along the answers, token by token."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from qualgate.store.queries import PositionDrift
 CAPTION = "Mean KL, in nats, by token of the baseline's answer; paler where under half of them are that long"
 TOP, BOTTOM, HEIGHT = 8, 180, 202  # px: the curve's box, and the picture with the numbers below it
 LEFT = 7  # per cent of the width, for the numbers beside the curve
-READ = 150  # columns at most that say their numbers to a pointer
+READ = 150  # most columns with a tooltip
 
 
 def drift(points: Sequence[PositionDrift]) -> Picture | None:
-    """Mean KL at each token of the baseline's answers. Paler where fewer than half of the answers are that long."""
+    """Draw the mean KL at each token of the baseline's answers, paler if under half of the answers are that long."""
     if len(points) < 2:
         return None
     last = points[-1].position
@@ -27,9 +27,9 @@ def drift(points: Sequence[PositionDrift]) -> Picture | None:
     box = f'x="{LEFT}%" y="{TOP}" width="{100 - LEFT}%" height="{BOTTOM - TOP}" viewBox="0 0 100 100"'
     inner = f'<svg {box} preserveAspectRatio="none">{lines}{_columns(points)}</svg>'
     peak = max(points, key=lambda point: (point.mean, -point.position))
-    said = f"mean KL by token, largest {peak.mean:.4g} nats at token {peak.position} of {last}"
+    title = f"mean KL by token, largest {peak.mean:.4g} nats at token {peak.position} of {last}"
     grid, labels = _scale(gap, ceiling)
-    return Picture(svg(HEIGHT, said, f"{grid}{inner}{labels}{_ticks(last)}", "line"), HEIGHT)
+    return Picture(svg(HEIGHT, title, f"{grid}{inner}{labels}{_ticks(last)}", "line"), HEIGHT)
 
 
 def _path(points: Sequence[PositionDrift], kind: str, last: int, ceiling: float) -> str:
@@ -38,7 +38,7 @@ def _path(points: Sequence[PositionDrift], kind: str, last: int, ceiling: float)
 
 
 def _columns(points: Sequence[PositionDrift]) -> str:
-    """Nothing to be seen but under a pointer: then what was measured there, of several tokens where it is most."""
+    """Draw invisible columns whose tooltips give the measured value; over several tokens, the largest."""
     end = points[-1].position + 1
     size = -(-len(points) // READ)
     columns = []
@@ -46,14 +46,14 @@ def _columns(points: Sequence[PositionDrift]) -> str:
         part = points[first : first + size]
         left, right = (100 * place / end for place in (part[0].position, part[-1].position + 1))
         peak = max(part, key=lambda point: point.mean)
-        said = text(f"token {peak.position}: {peak.mean:.4g} nats over {peak.answers:,} answers")
+        title = text(f"token {peak.position}: {peak.mean:.4g} nats over {peak.answers:,} answers")
         place = f'x="{left:.2f}" y="0" width="{right - left:.2f}" height="100"'
-        columns.append(f'<g class="read"><title>{said}</title><rect {place}/></g>')
+        columns.append(f'<g class="read"><title>{title}</title><rect {place}/></g>')
     return "".join(columns)
 
 
 def _scale(gap: float, ceiling: float) -> tuple[str, str]:
-    """(lines across, the numbers beside them), which stand above the curve."""
+    """Return the grid lines and the numbers beside them."""
     grid, labels, value = [], [], 0.0
     while value <= ceiling:
         y = TOP + (BOTTOM - TOP) * (1 - value / ceiling)

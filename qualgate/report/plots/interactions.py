@@ -1,4 +1,4 @@
-"""The effect of two changes together beyond their effects alone."""
+"""Plot the effect of two changes together beyond their effects alone."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from qualgate.report.arms import interaction_numbers, too_few
 from qualgate.report.plots.drawing import FAR, ROW, SIGNS, Axis, line, mark, number, scaled, svg, text
 
 
-def interactions(found: Sequence[Interaction]) -> str:
-    """What two changes do together beyond what each does alone: one scale for points, one for ratios of costs.
+def interactions(estimates: Sequence[Interaction]) -> str:
+    """Draw the interactions, with one scale for points and one for cost ratios.
 
-    HTML whose rows are as high as the numbers beside them, so no Picture."""
-    costs = [one for one in found if one.metric == "cost_per_accepted_answer"]
-    points = [one for one in found if one not in costs]
+    Returns HTML, not a Picture, since each row is as high as the numbers beside it."""
+    costs = [interaction for interaction in estimates if interaction.metric == "cost_per_accepted_answer"]
+    points = [interaction for interaction in estimates if interaction not in costs]
     return "".join(_interactions(rows, scale) for rows, scale in ((points, 100.0), (costs, 1.0)) if rows)
 
 
-def _interactions(found: Sequence[Interaction], scale: float) -> str:
-    """scale: of a stored value to the axis's unit. What reaches beyond 4 times the narrowest is marked at the edge."""
+def _interactions(estimates: Sequence[Interaction], scale: float) -> str:
+    """Draw one scale; values beyond 4 times the narrowest go to the edge. scale: stored value to the axis's unit."""
     reach = [
-        scale * max(abs(value) for value in (one.estimate, one.lower, one.upper) if value is not None)
-        for one in found
-        if not too_few(one)
+        scale * max(abs(value) for value in (each.estimate, each.lower, each.upper) if value is not None)
+        for each in estimates
+        if not too_few(each)
     ]
     most = 1.15 * min(max(reach, default=0.0), FAR * min((r for r in reach if r), default=0.0)) or 1.0
     axis = Axis(low=-most, high=most)
-    rows = [_interaction(one, axis, scale) for one in found]
+    rows = [_interaction(interaction, axis, scale) for interaction in estimates]
     return f'<div class="plot">{"".join(rows)}<div class="label"></div>{axis.ticks() if reach else ""}</div>'
 
 
-def _interaction(one: Interaction, axis: Axis, scale: float) -> str:
-    status, middle = "broken" if one.found else "undecided", ROW / 2
-    sign = f'<span class="sign {status}">{SIGNS["broken"] if one.found else ""}</span>'
-    numbers = f"<span class=quiet>{text(interaction_numbers(one))}</span>"
-    label = f'<div class="label">{sign} {text(one.metric)} · {text(one.slice)}{numbers}</div>'
-    if too_few(one):
+def _interaction(interaction: Interaction, axis: Axis, scale: float) -> str:
+    status, middle = "broken" if interaction.found else "undecided", ROW / 2
+    sign = f'<span class="sign {status}">{SIGNS["broken"] if interaction.found else ""}</span>'
+    numbers = f"<span class=quiet>{text(interaction_numbers(interaction))}</span>"
+    label = f'<div class="label">{sign} {text(interaction.metric)} · {text(interaction.slice)}{numbers}</div>'
+    if too_few(interaction):
         return f"{label}<div></div>"
-    estimate, low, high = scaled(one.estimate, one.lower, one.upper, scale)
+    estimate, low, high = scaled(interaction.estimate, interaction.lower, interaction.upper, scale)
     ends = (axis.low if low is None else low), (axis.high if high is None else high)
     parts = [
         line(50, 0, 50, ROW, "zero"),
@@ -52,10 +52,10 @@ def _interaction(one: Interaction, axis: Axis, scale: float) -> str:
     if ends[1] > axis.high:
         parts.append(_beyond(ends[1], 100, "end", "{} ▸"))
     parts.append(mark(axis.at(estimate), middle, status))
-    return label + svg(ROW, f"{one.metric} {interaction_numbers(one)}", "".join(parts))
+    return label + svg(ROW, f"{interaction.metric} {interaction_numbers(interaction)}", "".join(parts))
 
 
 def _beyond(value: float, at: float, anchor: str, form: str) -> str:
-    """A value that the axis does not reach, at its edge."""
-    said = form.format(number(round(value, 2)))
-    return f'<text x="{at:g}%" y="{ROW / 2 - 4:g}" text-anchor="{anchor}">{said}</text>'
+    """Write a value beyond the axis at its edge."""
+    shown = form.format(number(round(value, 2)))
+    return f'<text x="{at:g}%" y="{ROW / 2 - 4:g}" text-anchor="{anchor}">{shown}</text>'

@@ -1,4 +1,4 @@
-"""Measured values between their bounds, beside what the rules allow."""
+"""Plot measured values between their bounds, beside what the rules allow."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from qualgate.report.plots.drawing import (
 
 
 def margins(comparisons: Sequence[Comparison], policy: Policy) -> list[tuple[str, Picture]]:
-    """(heading, picture): quality rules as differences in points, all others as multiples of what is allowed."""
+    """Return (heading, picture) pairs: quality rules as differences in points, others as multiples of their limit."""
     rules = {rule.id: rule for rule in policy.rules}
     quality, others = [], []
-    for one in comparisons:
-        rule = rules.get(one.rule)
-        if rule is None or (_kind(one) == "quality" and one.difference is None):
+    for comparison in comparisons:
+        rule = rules.get(comparison.rule)
+        if rule is None or (_kind(comparison) == "quality" and comparison.difference is None):
             continue
-        if rule.max_drop is not None and one.difference is not None:
-            at, low, high = scaled(one.difference, one.lower, one.upper, 100)
-            quality.append(_Row(one, at, low, high, limit=-100 * rule.max_drop, good_above=True))
-        elif (limit := _limit(rule)) and (value := _value(one, rule)) is not None:
-            at, low, high = scaled(value, one.lower, one.upper, 1 / limit)
-            others.append(_Row(one, at, low, high, limit=1.0, good_above=rule.min is not None))
+        if rule.max_drop is not None and comparison.difference is not None:
+            at, low, high = scaled(comparison.difference, comparison.lower, comparison.upper, 100)
+            quality.append(_Row(comparison, at, low, high, limit=-100 * rule.max_drop, good_above=True))
+        elif (limit := _limit(rule)) and (value := _value(comparison, rule)) is not None:
+            at, low, high = scaled(value, comparison.lower, comparison.upper, 1 / limit)
+            others.append(_Row(comparison, at, low, high, limit=1.0, good_above=rule.min is not None))
     drawn = []
     if quality:
         drawn.append((QUALITY, _intervals(quality, 0.0)))
     if others:
         beyond = max(row.span[1] for row in others) > FAR
-        said = f"; what is beyond {FAR:g} stands at the edge" if beyond else ""
-        drawn.append((f"Other rules: the measured value as a multiple of its limit{said}", _intervals(others, None)))
+        note = f"; what is beyond {FAR:g} stands at the edge" if beyond else ""
+        drawn.append((f"Other rules: the measured value as a multiple of its limit{note}", _intervals(others, None)))
     return drawn
 
 
@@ -54,9 +54,9 @@ QUALITY = "Quality: variant − baseline, in points; the thick bar is the allowe
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A comparison in its axis's unit."""
+    """A comparison with its value and bounds in the axis's unit."""
 
-    one: Comparison
+    comparison: Comparison
     at: float
     low: float | None
     high: float | None
@@ -70,7 +70,7 @@ class _Row:
 
 
 def _intervals(rows: Sequence[_Row], zero: float | None) -> Picture:
-    """A line from bound to bound with a mark at the measured value; what the rule allows is shaded."""
+    """Draw lines from bound to bound with a mark at the measured value; the allowed range is shaded."""
     low = min(row.span[0] for row in rows)
     high = max(row.span[1] for row in rows)
     low, high = min(low, 0.0), max(high, 0.0) if zero is not None else min(high, FAR)
@@ -82,8 +82,8 @@ def _intervals(rows: Sequence[_Row], zero: float | None) -> Picture:
 
 
 def _interval(row: _Row, axis: Axis, zero: float | None) -> str:
-    one, middle = row.one, ROW / 2
-    status = one.status
+    comparison, middle = row.comparison, ROW / 2
+    status = comparison.status
     allowed = (row.limit, axis.high) if row.good_above else (axis.low, row.limit)
     parts = [rect(axis.at(allowed[0]), axis.at(allowed[1]), 3, ROW - 6, "allowed")]
     if zero is not None:
@@ -95,22 +95,22 @@ def _interval(row: _Row, axis: Axis, zero: float | None) -> str:
         if bound is not None:
             parts.append(line(axis.at(bound), middle - 5, axis.at(bound), middle + 5, f"bar {status}"))
     parts.append(mark(axis.at(row.at), middle, status))
-    said = f"{one.metric}, {one.slice}: {difference_and_bounds(one)}, {status}; {one.rule}"
-    where = "" if one.slice == "pooled" else f" · {text(one.slice)}"
-    label = f'<span class="sign {status}">{SIGNS.get(status, "")}</span> {text(one.metric)}{where}'
-    return f'<div class="label">{label}</div>{svg(ROW, said, "".join(parts))}'
+    title = f"{comparison.metric}, {comparison.slice}: {difference_and_bounds(comparison)}, {status}; {comparison.rule}"
+    where = "" if comparison.slice == "pooled" else f" · {text(comparison.slice)}"
+    label = f'<span class="sign {status}">{SIGNS.get(status, "")}</span> {text(comparison.metric)}{where}'
+    return f'<div class="label">{label}</div>{svg(ROW, title, "".join(parts))}'
 
 
-def _kind(one: Comparison) -> str:
-    return METRICS[one.metric].kind if one.metric in METRICS else ""
+def _kind(comparison: Comparison) -> str:
+    return METRICS[comparison.metric].kind if comparison.metric in METRICS else ""
 
 
 def _limit(rule: Rule) -> float | None:
     return next((bound for bound in (rule.max, rule.min, rule.max_ratio) if bound), None)
 
 
-def _value(one: Comparison, rule: Rule) -> float | None:
-    """What the limit is put to: the ratio to the baseline where the rule asks for one, else the variant's own value."""
+def _value(comparison: Comparison, rule: Rule) -> float | None:
+    """Return the value that the rule limits: the ratio to the baseline for `max_ratio`, else the variant's value."""
     if rule.max_ratio is None:
-        return one.variant
-    return one.variant / one.baseline if one.variant is not None and one.baseline else None
+        return comparison.variant
+    return comparison.variant / comparison.baseline if comparison.variant is not None and comparison.baseline else None

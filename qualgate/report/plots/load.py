@@ -1,4 +1,4 @@
-"""Throughput against latency: a line an arm, a mark a level, as an SVG file that needs nothing else."""
+"""Plot throughput against latency as a self-contained SVG file: a line per arm, a mark per level."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qualgate.report.plots.drawing import Picture, number, step, text
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 720, 150, 64, 24, 34, 50  # px
-LINES = ("", "7 4", "2 4", "10 3 2 3")  # of arms, dashed so that colour says nothing alone
+LINES = ("", "7 4", "2 4", "10 3 2 3")  # dashes of the arms' lines, so that colour is not needed
 COLOURS = ("#0b5cad", "#b3480a", "#1a7f37", "#7a3fb0", "#4f6679")
 SHAPES = (
     '<circle r="4.5"/>', '<rect x="-4.5" y="-4.5" width="9" height="9"/>', '<path d="M0-6 6 5-6 5Z"/>',
@@ -18,8 +18,7 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A level of an arm. x: its throughput, y: its latency in ms with the ends of an interval (None: none known).
-    kind: points of one kind are joined."""
+    """A level of an arm. x: throughput. y: latency in ms, with its interval (None: unknown). kind: points to join."""
 
     label: str
     kind: str
@@ -31,7 +30,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One latency. points: by arm. limit: in ms, None where none was asked for."""
+    """The plot of one latency. points: by arm. limit: in ms, None if there is none."""
 
     title: str
     points: Mapping[str, Sequence[Point]]
@@ -39,9 +38,9 @@ class Panel:
 
 
 def throughput_and_latency(panels: Sequence[Panel], across: str, caption: str) -> Picture:
-    """One SVG; across: what its x axis shows."""
+    """Draw one SVG with all panels. across: label of the x axis."""
     arms = list(dict.fromkeys(arm for panel in panels for arm in panel.points))
-    most = max((point.x for panel in panels for some in panel.points.values() for point in some), default=0.0)
+    most = max((point.x for panel in panels for points in panel.points.values() for point in points), default=0.0)
     right = 1.05 * most or 1.0
     height = TOP + 20 * len(arms) + len(panels) * (PANEL + GAP) + 20
     parts = [f'<text x="8" y="18" class="title">{text(caption)}</text>', *_legend(arms)]
@@ -59,7 +58,7 @@ def throughput_and_latency(panels: Sequence[Panel], across: str, caption: str) -
 
 
 def as_file(picture: Picture) -> str:
-    """A whole SVG document: a page keeps the style where its security policy wants it, a file has but itself."""
+    """Return a whole SVG document with its style inside; pages keep the style where their security policy needs it."""
     return picture.html.replace("</title>", f"</title><style>{picture.style}</style>", 1)
 
 
@@ -79,8 +78,9 @@ def _legend(arms: Sequence[str]) -> Iterator[str]:
 
 
 def _panel(panel: Panel, arms: Sequence[str], top: float, right: float) -> Iterator[str]:
-    seen = [value for some in panel.points.values() for one in some for value in (one.y, one.high or one.y)]
-    ceiling = 1.08 * max([*seen, 0.0]) or 1.0
+    every = [point for points in panel.points.values() for point in points]
+    latencies = [value for point in every for value in (point.y, point.high or point.y)]
+    ceiling = 1.08 * max([*latencies, 0.0]) or 1.0
     if panel.limit is not None and panel.limit < 3 * ceiling:
         ceiling = max(ceiling, 1.08 * panel.limit)
 
@@ -103,16 +103,17 @@ def _panel(panel: Panel, arms: Sequence[str], top: float, right: float) -> Itera
         yield f'<text x="{WIDTH - RIGHT}" y="{at - 4:.1f}" text-anchor="end">limit</text>'
     for place, arm in enumerate(arms):
         points = panel.points.get(arm, ())
-        for kind in dict.fromkeys(one.kind for one in points):
-            line = " ".join(f"{x(one.x):.1f},{y(one.y):.1f}" for one in points if one.kind == kind)
+        for kind in dict.fromkeys(point.kind for point in points):
+            line = " ".join(f"{x(point.x):.1f},{y(point.y):.1f}" for point in points if point.kind == kind)
             yield f'<polyline points="{line}" {_pen(place)}/>'
-        for one in points:
-            low, high = 0.0 if one.low is None else one.low, ceiling if one.high is None else one.high
-            ends = f'x1="{x(one.x):.1f}" x2="{x(one.x):.1f}" y1="{y(low):.1f}" y2="{y(high):.1f}"'
-            open_ = ' stroke-dasharray="1 3"' if None in (one.low, one.high) else ""
-            yield f'<line class="bar" {ends} {_pen(place, dashed=False)}{open_}/>{_mark(x(one.x), y(one.y), place)}'
-            aside = f'text-anchor="end" x="{x(one.x) - 8:.1f}"' if one.x > 0.85 * right else f'x="{x(one.x) + 8:.1f}"'
-            yield f'<text class="level" {aside} y="{y(one.y) - 7:.1f}">{text(one.label)}</text>'
+        for point in points:
+            low, high = 0.0 if point.low is None else point.low, ceiling if point.high is None else point.high
+            ends = f'x1="{x(point.x):.1f}" x2="{x(point.x):.1f}" y1="{y(low):.1f}" y2="{y(high):.1f}"'
+            open_ = ' stroke-dasharray="1 3"' if None in (point.low, point.high) else ""
+            yield f'<line class="bar" {ends} {_pen(place, dashed=False)}{open_}/>{_mark(x(point.x), y(point.y), place)}'
+            anchor, offset = ('text-anchor="end" ', -8) if point.x > 0.85 * right else ("", 8)
+            aside = f'{anchor}x="{x(point.x) + offset:.1f}"'
+            yield f'<text class="level" {aside} y="{y(point.y) - 7:.1f}">{text(point.label)}</text>'
 
 
 def _ticks(most: float) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""A number of an arm, night by night, against the night that was approved."""
+"""Plot a metric of an arm night by night, against the approved night."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CAPTION = (
 )
 TOP, BOTTOM, HEIGHT = 10, 130, 152  # px: the curve's box, and the picture with the dates below it
 LEFT, RIGHT = 7, 99  # per cent of the width: the curve's, with room for the numbers beside it and the last mark
-LEAST = 0.02  # of what a mean can be, from the bottom to the top: less would make noise look like news
+LEAST = 0.02  # smallest range of the y axis: a narrower one would make noise look like a change
 
 
 def nights(means: Sequence[float], dates: Sequence[str], falls: Sequence[int]) -> Picture | None:
-    """means: in 0 to 1, the approved night's first; falls: places where one began. None where there is one night."""
+    """Draw the means (0 to 1, the approved night's first); falls: indices where one began. None for a single night."""
     if len(means) < 2:
         return None
     low, high = min(means), max(means)
@@ -29,10 +29,10 @@ def nights(means: Sequence[float], dates: Sequence[str], falls: Sequence[int]) -
     approved = line(LEFT, spots[0][1], RIGHT, spots[0][1], "approved")
     marks = "".join(_night(spots[k], f"{dates[k]}: {100 * mean:.1f} %", k in falls) for k, mean in enumerate(means))
     fallen = f", fallen since {', '.join(dates[k] for k in falls)}" if falls else ", no fall"
-    said = f"{100 * means[0]:.1f} % on {dates[0]}, {100 * means[-1]:.1f} % on {dates[-1]}{fallen}"
+    title = f"{100 * means[0]:.1f} % on {dates[0]}, {100 * means[-1]:.1f} % on {dates[-1]}{fallen}"
     ends = f'<text x="{LEFT}%" y="{BOTTOM + 18}">{text(dates[0])}</text>' \
         f'<text x="{RIGHT}%" y="{BOTTOM + 18}" text-anchor="end">{text(dates[-1])}</text>'  # fmt: skip
-    return Picture(svg(HEIGHT, said, f"{grid}{approved}{curve}{marks}{labels}{ends}", "line"), HEIGHT)
+    return Picture(svg(HEIGHT, title, f"{grid}{approved}{curve}{marks}{labels}{ends}", "line"), HEIGHT)
 
 
 def _across(place: int, count: int) -> float:
@@ -43,17 +43,17 @@ def _down(mean: float, low: float, room: float) -> float:
     return TOP + (BOTTOM - TOP) * (1 - (mean - low) / room)
 
 
-def _night(spot: tuple[float, float], said: str, fell: bool) -> str:
-    """A square where it fell; else a dot that says its number to a pointer."""
+def _night(spot: tuple[float, float], title: str, fell: bool) -> str:
+    """Draw a square where a fall began, else a dot, both with a tooltip."""
     shape = '<rect x="-5" y="-5" width="10" height="10"/>' if fell else '<circle r="3"/>'
     kind = "mark broken" if fell else "night"
     x = LEFT + (RIGHT - LEFT) * spot[0] / 100
-    inner = f"<title>{text(said)}</title>{shape}"
+    inner = f"<title>{text(title)}</title>{shape}"
     return f'<svg class="{kind}" x="{x:.2f}%" y="{spot[1]:.1f}" overflow="visible">{inner}</svg>'
 
 
 def _scale(low: float, room: float) -> tuple[str, str]:
-    """(lines across, per cents beside them)."""
+    """Return the grid lines and the per cents beside them."""
     gap, grid, labels = step(100 * room / 4), [], []
     value = -(-100 * low // gap) * gap
     while value <= 100 * (low + room):
