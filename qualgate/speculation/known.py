@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.text import MOST_MATCHED, Text, longest, repeated
 
 SURE = 4  # tokens that match before a place is believed to be the new alignment: pairs match by chance
@@ -87,10 +87,10 @@ class Known:
     def __init__(self, rows: Iterable[Sources]) -> None:
         self._rows = [_Row(sources) for sources in rows]
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         """See `Proposer`. The baseline's answer, the siblings', the own text: whichever matches most tokens said, of
         equals the first."""
-        return [self._draft(one.row, one.said, one.most) for one in asked]
+        return [self._draft(one.row, one.generated, one.most) for one in asked]
 
     def ended(self, row: int) -> None:
         """See `Proposer`: texts are not large."""

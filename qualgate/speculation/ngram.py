@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.propose import DraftRequest, Draft
 from qualgate.speculation.text import MOST_MATCHED, TRIED, Text, longest, repeated
 
 BREAK = -1  # stands between two answers and is no token
@@ -24,7 +24,7 @@ class Ngram:
     def __init__(self) -> None:
         self._texts: dict[int, Text] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         """See `Proposer`."""
         return [self._draft(one) for one in asked]
 
@@ -32,9 +32,9 @@ class Ngram:
         """See `Proposer`."""
         self._texts.pop(row, None)
 
-    def _draft(self, one: Asked) -> Draft:
+    def _draft(self, one: DraftRequest) -> Draft:
         text = self._texts.setdefault(one.row, Text(()))
-        text.go_on([*one.prompt, *one.said])
+        text.go_on([*one.prompt, *one.generated])
         found = repeated(text, one.most)
         return Draft(found.tokens, self.name, found.matched) if found.tokens else found
 
@@ -57,9 +57,9 @@ class Suffix(Ngram):
         if len(self._others.tokens) > REMEMBERED:
             self._others = Text(self._others.tokens[-REMEMBERED // 2 :])
 
-    def _draft(self, one: Asked) -> Draft:
+    def _draft(self, one: DraftRequest) -> Draft:
         own = super()._draft(one)
-        tail = [*one.prompt[-MOST_MATCHED:], *one.said[-MOST_MATCHED:]][-MOST_MATCHED:]
+        tail = [*one.prompt[-MOST_MATCHED:], *one.generated[-MOST_MATCHED:]][-MOST_MATCHED:]
         if own.matched == len(tail) or len(tail) < 2:
             return own
         others = self._others.tokens

@@ -46,13 +46,13 @@ NO_DRAFT = Draft((), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A row that is to be drafted for. row: its request's index; prompt, said: token ids, all so far; most: tokens, one
-    or more, that a draft may have; round: what tells this asking from every other of the row, at whatever level."""
+class DraftRequest:
+    """A request for one row's draft. row: index of its request; prompt, generated: all token ids so far; most: tokens
+    that the draft may have, one or more; round: a number unique to this request of the row, at whatever level."""
 
     row: int
     prompt: Sequence[int]
-    said: Sequence[int]
+    generated: Sequence[int]
     most: int
     round: tuple[int, ...] = ()
 
@@ -65,7 +65,7 @@ class Proposer(Protocol):
     runs_model: bool
     broken: int
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         """One draft for each, all of them made together."""
         ...
 

@@ -39,7 +39,7 @@ class Remaining:
     def __init__(self) -> None:
         self._tasks: dict[str, _Task] = {}
 
-    def said(self, task: str, position: int, tokens: int) -> None:
+    def observe(self, task: str, position: int, tokens: int) -> None:
         """So many tokens of an answer from a position on."""
         said, end = self._task(task).said, position + tokens
         while position < end:
