@@ -27,10 +27,10 @@ def unavailable(device: torch.device, activations: str = "") -> str:
         return ""
     if device.type != "cuda" or torch.version.hip:
         return f"the kernels run on an NVIDIA GPU, not on {device.type}"
-    found = capability(device.index or 0)
+    offered = capability(device.index or 0)
     needed = 89 if activations.startswith("fp8") else 80
-    if found < needed:
-        return f"compute capability {found / 10}, {activations or 'the kernels'} need {needed / 10}"
+    if offered < needed:
+        return f"compute capability {offered / 10}, {activations or 'the kernels'} need {needed / 10}"
     return ""
 
 

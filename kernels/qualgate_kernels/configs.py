@@ -31,12 +31,12 @@ SPLITS: dict[tuple[int, int, str, int], int] = {}
 
 def splits(out_features: int, in_features: int, code: str, bits: int, blocks: int, wanted: int | None = None) -> int:
     """Parts of K's `blocks`: `wanted`, or the table's, or the fewest that give every SM two tiles of four blocks."""
-    found = wanted or SPLITS.get((out_features, in_features, code, bits))
-    if found is None:
+    parts = wanted or SPLITS.get((out_features, in_features, code, bits))
+    if parts is None:
         tiles = -(-out_features // 128)
-        found = -(-2 * STREAMING_MULTIPROCESSORS * 15 // 16 // tiles)  # 15/16: 256 tiles fill 264 places well enough
-        found = max(1, min(found, blocks // 4, LARGEST_SPLIT))
-    return -(-blocks // -(-blocks // found))  # no empty part
+        parts = -(-2 * STREAMING_MULTIPROCESSORS * 15 // 16 // tiles)  # 15/16: 256 tiles fill 264 places well enough
+        parts = max(1, min(parts, blocks // 4, LARGEST_SPLIT))
+    return -(-blocks // -(-blocks // parts))  # no empty part
 
 
 def tile(tokens: int, block_k: int, bits: int, terms: int, capability: int) -> Tile:

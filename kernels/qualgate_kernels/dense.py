@@ -55,23 +55,23 @@ def prepare_dense(weight: torch.Tensor) -> Dense | str:
     return arrange_dense(weight, narrowest(weight))
 
 
-def matmul_dense(x: torch.Tensor, held: Dense) -> torch.Tensor:
+def matmul_dense(x: torch.Tensor, weight: Dense) -> torch.Tensor:
     """float32 x [rows, in_features], contiguous, where the weight is → float32 [rows, out_features]."""
-    if isinstance(held, PreparedDense):
-        return cpu.matmul(x, held)
+    if isinstance(weight, PreparedDense):
+        return cpu.matmul(x, weight)
     from qualgate_kernels.dense_gpu import matmul_dense_triton
 
-    return matmul_dense_triton(x, held.values)
+    return matmul_dense_triton(x, weight.values)
 
 
-def restore_dense(held: Dense) -> torch.Tensor:
+def restore_dense(weight: Dense) -> torch.Tensor:
     """The weight's numbers, equal to the bit; by the kernels in C in the dtype that they had."""
-    return restore_in_c(held) if isinstance(held, PreparedDense) else held.values
+    return restore_in_c(weight) if isinstance(weight, PreparedDense) else weight.values
 
 
-def rows_of(held: Dense, which: torch.Tensor) -> torch.Tensor:
+def rows_of(weight: Dense, which: torch.Tensor) -> torch.Tensor:
     """Some rows of the weight, float32 [n, in_features]. which: int64 [n]. IndexError for one that it has not."""
-    return rows.rows_of(held, which) if isinstance(held, PreparedDense) else held.values[which].float()
+    return rows.rows_of(weight, which) if isinstance(weight, PreparedDense) else weight.values[which].float()
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -165,7 +165,7 @@ def _on_gpu(packed: PackedWeight, activations: str) -> Fused | str:
         prepared = linear.prepare(packed)
     if prepared.twin is not None:
         return prepared.twin_because
-    weight = replace(prepared, kept={})
+    weight = replace(prepared, unchanged={})
     return Fused(
         kernel=f"triton {weight.activations}".rstrip(),
         multiply=lambda x: linear.matmul(x, weight),
@@ -186,5 +186,5 @@ def _hollow(packed: PackedWeight) -> PackedWeight:
 
 
 def _tensors(layout: Any) -> dict[str, torch.Tensor]:
-    held = {item.name: getattr(layout, item.name) for item in fields(layout)}
-    return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
+    values = {item.name: getattr(layout, item.name) for item in fields(layout)}
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

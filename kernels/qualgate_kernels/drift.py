@@ -102,7 +102,9 @@ def drift_torch(p: Head, q: Head, *, labels: torch.Tensor | None = None, noise: 
 
 def gathered(parts: Sequence[tuple[torch.Tensor, ...]], labels: torch.Tensor | None, noise: Noise | None) -> Drift:
     """From the `results` of blocks of rows."""
-    kl, entropy, top, margin, best, logprob, sample = (torch.cat(found, dim=1) for found in zip(*parts, strict=True))
+    kl, entropy, top, margin, best, logprob, sample = (
+        torch.cat(columns, dim=1) for columns in zip(*parts, strict=True)
+    )
     return Drift(
         kl=kl, entropy=entropy, top=top, margin=margin, best=best,
         logprob=None if labels is None else logprob,
@@ -119,7 +121,7 @@ class Sums:
     total: torch.Tensor  # sum of e
     own: torch.Tensor  # sum of e (l - best)
     other: torch.Tensor  # sum of e d, in Q's row with Q's e and -d
-    said: torch.Tensor  # the label's logit; NaN where it is elsewhere
+    label_logit: torch.Tensor  # the label's logit; NaN where it is elsewhere
     top: torch.Tensor
     most: torch.Tensor  # the highest logit with noise
     sample: torch.Tensor
@@ -137,7 +139,7 @@ class Sums:
                 factor * (part.other + part.total * (shift - shift.flip(0))),
             )
 
-        total, own, other = (one + two for one, two in zip(moved(self), moved(later), strict=True))
+        total, own, other = (mine + theirs for mine, theirs in zip(moved(self), moved(later), strict=True))
         won, drawn = later.best > self.best, later.most > self.most
         return Sums(
             best=best,
@@ -145,7 +147,7 @@ class Sums:
             total=total,
             own=own,
             other=other,
-            said=torch.where(later.said.isnan(), self.said, later.said),
+            label_logit=torch.where(later.label_logit.isnan(), self.label_logit, later.label_logit),
             top=torch.where(won, later.top, self.top),
             most=torch.where(drawn, later.most, self.most),
             sample=torch.where(drawn, later.sample, self.sample),
@@ -162,7 +164,7 @@ class Sums:
             self.top.masked_fill(broken, -1),
             (self.best - self.second).masked_fill(broken, torch.nan),
             (-log_total).clamp(max=0).masked_fill(broken, torch.nan),
-            (self.said - self.best - log_total).clamp(max=0).masked_fill(broken, torch.nan),
+            (self.label_logit - self.best - log_total).clamp(max=0).masked_fill(broken, torch.nan),
             self.sample.masked_fill(broken, -1),
         )
 
@@ -175,16 +177,16 @@ def _tile(p: Head, q: Head, rows: slice, start: int, labels: torch.Tensor | None
     best, second = leaders[..., 0], leaders[..., 1]
     lead = logits - best[..., None]
     weight = lead.exp()
-    said, most, sample = torch.full_like(best, torch.nan), best, torch.full_like(best, -1, dtype=torch.int64)
+    label_logit, most, sample = torch.full_like(best, torch.nan), best, torch.full_like(best, -1, dtype=torch.int64)
     if labels is not None:
         inside = (labels[rows] >= start) & (labels[rows] < start + TILE)
         place = torch.where(inside, labels[rows] - start, 0).expand(2, -1)[..., None]
-        said = torch.where(inside, logits.gather(-1, place)[..., 0], said)
+        label_logit = torch.where(inside, logits.gather(-1, place)[..., 0], label_logit)
     if noise is not None:
         most, place = (logits / noise.temperature + gumbel_torch(noise, rows, tokens)).max(-1)  # the first of equals
         sample = tokens[place]
     return Sums(
-        best=best, second=second, said=said, most=most, sample=sample,
+        best=best, second=second, label_logit=label_logit, most=most, sample=sample,
         top=tokens[logits.argmax(-1)],  # the first of equals
         total=(weight + 0 * logits).sum(-1),  # 0 * infinity: NaN, and all that follows
         own=(weight * lead).sum(-1),

@@ -41,7 +41,7 @@ class Library:
     def drift(self, p: Head, q: Head, labels: torch.Tensor | None, noise: Noise | None, threads: int) -> dict[str, Any]:
         """The fields of a Drift. Rows are shared among threads; each has a workspace of its own."""
         rows, each = p.hidden.shape[0], len(FLOATS) + len(TOKENS)
-        found = torch.empty(rows, each, 2, dtype=torch.float64)
+        results = torch.empty(rows, each, 2, dtype=torch.float64)
         inputs = [labels, *((None, None) if noise is None else (noise.cases, noise.positions))]
         inputs = [None if tensor is None else tensor.contiguous() for tensor in inputs]
 
@@ -50,7 +50,7 @@ class Library:
             return self.handle.qualgate_drift(
                 sides, stop - start, p.weight.shape[0], *(None if t is None else t[start:].data_ptr() for t in inputs),
                 0 if noise is None else noise.seed, 1.0 if noise is None else 1 / noise.temperature,
-                found[start:].data_ptr(),
+                results[start:].data_ptr(),
             )  # fmt: skip
 
         share = -(-rows // max(1, threads) // 8) * 8
@@ -64,8 +64,8 @@ class Library:
             raise MemoryError("drift kernel: out of memory")
         if any(codes):
             raise RuntimeError(f"drift kernel: {ERRORS.get(max(codes), max(codes))}")
-        columns = {name: found[:, i].T.contiguous() for i, name in enumerate(FLOATS)}
-        columns |= {name: found[:, len(FLOATS) + i].T.contiguous().view(torch.int64) for i, name in enumerate(TOKENS)}
+        columns = {name: results[:, i].T.contiguous() for i, name in enumerate(FLOATS)}
+        columns |= {name: results[:, len(FLOATS) + i].T.contiguous().view(torch.int64) for i, name in enumerate(TOKENS)}
         absent = {"logprob": None} if labels is None else {}
         return columns | absent | ({"sample": None} if noise is None else {})
 

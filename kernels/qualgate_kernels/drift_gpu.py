@@ -176,10 +176,10 @@ def drift_kernel(
             tl.store(q_at + 5, q_top.to(tl.float64), mask=row_ok)
             if LABELS:
                 place = tl.load(labels + rows, mask=row_ok, other=-1).to(tl.int32) - tile * TOKENS
-                said = row_ok & (place >= 0) & (place < TOKENS)
+                labelled = row_ok & (place >= 0) & (place < TOKENS)
                 at = tl.arange(0, ROWS) * TOKENS + place
-                tl.store(p_at + 6, tl.load(p_scratch + at, mask=said).to(tl.float64), mask=said)
-                tl.store(q_at + 6, tl.load(q_scratch + at, mask=said).to(tl.float64), mask=said)
+                tl.store(p_at + 6, tl.load(p_scratch + at, mask=labelled).to(tl.float64), mask=labelled)
+                tl.store(q_at + 6, tl.load(q_scratch + at, mask=labelled).to(tl.float64), mask=labelled)
             if NOISE:
                 p_most = tl.load(p_at + 7, mask=known, other=-1e30).to(tl.float32)
                 q_most = tl.load(q_at + 7, mask=known, other=-1e30).to(tl.float32)

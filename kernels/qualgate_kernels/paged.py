@@ -181,14 +181,14 @@ def new_blocks(
 def _shapes(form: Form, count: int, kv_heads: int, dim: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
     """Of the tensors that blocks have, by field."""
     dtype, elements = getattr(torch, form.dtype), dim // form.packed
-    found = {
+    shapes = {
         "keys": (dtype, (count, kv_heads, elements, SLOTS)),
         "values": (dtype, (count, kv_heads, SLOTS, elements)),
     }
     if form.scales:
         scales = (count, kv_heads, SLOTS) if form.scales == 1 else (count, kv_heads, form.scales, SLOTS)
-        found |= dict.fromkeys(("key_scales", "value_scales"), (torch.bfloat16, scales))
-    return found
+        shapes |= dict.fromkeys(("key_scales", "value_scales"), (torch.bfloat16, scales))
+    return shapes
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -43,19 +43,19 @@ PARTIALS = 16_384  # partial results that may be kept, of up to 16 KiB
 @triton.jit
 def _read(at, mask, shift, FORM: tl.constexpr, OPERAND: tl.constexpr):
     """What is kept there, as OPERAND: numbers, or codes without their scale. shift: of int4, to a code's bits."""
-    found = tl.load(at, mask=mask, other=0)
+    stored = tl.load(at, mask=mask, other=0)
     if FORM == 2:  # e4m3, without its instructions, which GPUs before 8.9 have not
-        code = found.to(tl.int32) & 127
+        code = stored.to(tl.int32) & 127
         large = ((code << 20) + (120 << 23)).to(tl.float32, bitcast=True)
         number = tl.where(code < 8, code.to(tl.float32) * 0.001953125, large)
         number = tl.where(code == 127, float("nan"), number)
-        return tl.where(found.to(tl.int32) > 127, -number, number).to(OPERAND)
+        return tl.where(stored.to(tl.int32) > 127, -number, number).to(OPERAND)
     elif FORM == 4:
-        return ((found.to(tl.int32) >> shift) & 15).to(tl.float32).to(OPERAND)
+        return ((stored.to(tl.int32) >> shift) & 15).to(tl.float32).to(OPERAND)
     elif FORM == 3:
-        return found.to(tl.float32).to(OPERAND)
+        return stored.to(tl.float32).to(OPERAND)
     else:
-        return found.to(OPERAND)
+        return stored.to(OPERAND)
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def _scales(scales, whole, block, place, FORM: tl.constexpr, SLOTS: tl.constexpr
 
 @triton.jit
 def _through(
-    q1, q2, q3, asked, keys, values, key_scales, value_scales, key_scale, value_scale, count, blocks, head, kv_heads,
+    q1, q2, q3, q_sum, keys, values, key_scales, value_scales, key_scale, value_scale, count, blocks, head, kv_heads,
     begin, stop, first, last, low, high, scale, soft_cap,
     DIM: tl.constexpr, WIDTH: tl.constexpr, FORM: tl.constexpr, OPERAND: tl.constexpr, TERMS: tl.constexpr,
     CAP: tl.constexpr, PACK: tl.constexpr, TILE: tl.constexpr, SLOTS: tl.constexpr,
@@ -103,7 +103,7 @@ def _through(
         elif FORM > 2:
             logits = logits * step[None, :]
         if FORM == 4:
-            logits += asked[:, None] * least[None, :]
+            logits += q_sum[:, None] * least[None, :]
         logits = logits * scale
         if CAP:
             logits = soft_cap * _tanh(logits / soft_cap)
@@ -111,11 +111,11 @@ def _through(
         logits = tl.where(seen, logits, -float("inf"))
         higher = tl.maximum(best, tl.max(logits, axis=1))
         anchor = tl.where(higher == -float("inf"), 0.0, higher)  # nothing seen yet: every weight is exp(-inf) = 0
-        kept, weight = tl.exp(best - anchor), tl.exp(logits - anchor[:, None])
+        decay, weight = tl.exp(best - anchor), tl.exp(logits - anchor[:, None])
         value_at = values + (at + here % SLOTS * HELD)[:, None] + element[None, :]
         value = _read(value_at, (columns < DIM)[None, :], shift[None, :], FORM, OPERAND)
-        total = total * kept + tl.sum(weight, axis=1)
-        summed = summed * kept[:, None]
+        total = total * decay + tl.sum(weight, axis=1)
+        summed = summed * decay[:, None]
         step, least = _scales(value_scales, value_scale, block, here % SLOTS, FORM, SLOTS)
         if FORM == 4:
             summed += tl.sum(weight * least[None, :], axis=1)[:, None]
@@ -140,8 +140,8 @@ def _tanh(x):
 def _combined(best, total, summed, its_best, its_total, its_summed):
     higher = tl.maximum(best, its_best)
     anchor = tl.where(higher == -float("inf"), 0.0, higher)
-    one, two = tl.exp(best - anchor), tl.exp(its_best - anchor)
-    return higher, total * one + its_total * two, summed * one[:, None] + its_summed * two[:, None]
+    factor, its_factor = tl.exp(best - anchor), tl.exp(its_best - anchor)
+    return higher, total * factor + its_total * its_factor, summed * factor[:, None] + its_summed * its_factor[:, None]
 
 
 @triton.jit
@@ -150,9 +150,9 @@ def _finish(out, mask, best, total, summed, sinks, SINKS: tl.constexpr):
     if SINKS:
         sink = tl.load(sinks)
         higher = tl.maximum(best, sink)
-        kept = tl.exp(best - higher)
-        total = total * kept + tl.exp(sink - higher)
-        summed = summed * kept[:, None]
+        decay = tl.exp(best - higher)
+        total = total * decay + tl.exp(sink - higher)
+        summed = summed * decay[:, None]
     tl.store(out, summed / total[:, None], mask=mask)
 
 
@@ -190,7 +190,7 @@ def attend_paged_kernel(
     start, row, query_head, ok, at, mask = _pairs(packs, heads, heads // kv_heads, DIM, WIDTH, PACK)
     asks = tl.load(query + at, mask=mask, other=0.0)
     q1, q2, q3 = terms(asks, TERMS, OPERAND)
-    asked = tl.sum(asks, axis=1)
+    q_sum = tl.sum(asks, axis=1)
     last = tl.load(position + row, mask=ok, other=-1)  # a pair that is not there sees nothing
     first = tl.maximum(last - window + 1, 0)
     high = tl.max(last)
@@ -205,7 +205,7 @@ def attend_paged_kernel(
     summed = tl.zeros([PACK, WIDTH], tl.float32)
     for span in range(begin, stop, SPAN):
         its_best, its_total, its_summed = _through(
-            q1, q2, q3, asked, keys, values, key_scales, value_scales, key_scale, value_scale, count, blocks, head,
+            q1, q2, q3, q_sum, keys, values, key_scales, value_scales, key_scale, value_scale, count, blocks, head,
             kv_heads, tl.maximum(span, low // TILE * TILE), tl.minimum(span + SPAN, stop), first, last, low, high,
             scale, soft_cap, DIM, WIDTH, FORM, OPERAND, TERMS, CAP, PACK, TILE, SLOTS,
         )  # fmt: skip
@@ -238,8 +238,8 @@ def merge_spans_kernel(
         place = (tl.program_id(0) * kv_heads + tl.program_id(1)).to(tl.int64) * spans + span
         its_best = tl.load(totals + place * (2 * PACK) + lane)
         its_total = tl.load(totals + place * (2 * PACK) + PACK + lane)
-        kept = partial + (place * PACK + lane)[:, None] * DIM + columns[None, :]
-        its_summed = tl.load(kept, mask=mask, other=0.0)
+        place_of_sum = partial + (place * PACK + lane)[:, None] * DIM + columns[None, :]
+        its_summed = tl.load(place_of_sum, mask=mask, other=0.0)
         best, total, summed = _combined(best, total, summed, its_best, its_total, its_summed)
     _finish(out + at, mask, best, total, summed, sinks + query_head, SINKS)
 

@@ -95,27 +95,27 @@ def decode_torch(
     """
     dtype = getattr(torch, stored)
 
-    def held(numbers: torch.Tensor) -> torch.Tensor:
+    def rounded(numbers: torch.Tensor) -> torch.Tensor:
         return numbers.to(dtype).float()
 
     def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return held(held(x * torch.rsqrt(x.square().mean(-1, keepdim=True) + decoder.eps)) * weight)
+        return rounded(rounded(x * torch.rsqrt(x.square().mean(-1, keepdim=True) + decoder.eps)) * weight)
 
     rows, dim = len(x), decoder.head_dim
     cosine, sine = (table[places.position.long()][:, None] for table in (decoder.cosines, decoder.sines))
     split = [decoder.heads, decoder.kv_heads, decoder.kv_heads]
-    for layer, kept in zip(decoder.layers, blocks, strict=True):
-        heads = held(_times(normed(x, layer.attention_norm), layer.heads)).view(rows, -1, dim)
+    for layer, cache in zip(decoder.layers, blocks, strict=True):
+        heads = rounded(_times(normed(x, layer.attention_norm), layer.heads)).view(rows, -1, dim)
         query, key, value = heads.split(split, 1)
         query, key = (
-            held(_turned(part if norm is None else normed(part, norm), cosine, sine))
+            rounded(_turned(part if norm is None else normed(part, norm), cosine, sine))
             for part, norm in ((query, layer.query_norm), (key, layer.key_norm))
         )
-        keep_torch(kept, places, key, value)
-        attended = held(attend_torch(query.contiguous(), kept, places, layer.seen)).flatten(1)
-        x = held(x + held(_times(attended, layer.out)))
-        gate, up = held(_times(normed(x, layer.feed_norm), layer.gates)).chunk(2, -1)
-        x = held(x + held(_times(held(held(torch.nn.functional.silu(gate)) * up), layer.down)))
+        keep_torch(cache, places, key, value)
+        attended = rounded(attend_torch(query.contiguous(), cache, places, layer.seen)).flatten(1)
+        x = rounded(x + rounded(_times(attended, layer.out)))
+        gate, up = rounded(_times(normed(x, layer.feed_norm), layer.gates)).chunk(2, -1)
+        x = rounded(x + rounded(_times(rounded(rounded(torch.nn.functional.silu(gate)) * up), layer.down)))
     return normed(x[wanted], decoder.norm)
 
 
@@ -125,7 +125,7 @@ def _turned(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> to
 
 
 def _times(x: torch.Tensor, products: Products) -> torch.Tensor:
-    return torch.cat([_product(x, *one) for one in zip(products.weights, products.biases, strict=True)], -1)
+    return torch.cat([_product(x, *pair) for pair in zip(products.weights, products.biases, strict=True)], -1)
 
 
 def _product(x: torch.Tensor, weight: Layout, bias: torch.Tensor | None) -> torch.Tensor:

@@ -35,7 +35,7 @@ class Prepared:
     row_scales: float32 [padded N], multiplied at the end; None = 1
     order:      int64 [K]: in_feature of the layout → in_feature of x (act-order); None = as they come
     like:       the PackedWeight it was made from, without its tensors (on the meta device)
-    kept:       its small tensors, as they came
+    unchanged:  its small tensors, as they came
     """
 
     like: PackedWeight
@@ -47,7 +47,7 @@ class Prepared:
     zeros: torch.Tensor | None = None
     row_scales: torch.Tensor | None = None
     order: torch.Tensor | None = None
-    kept: dict[str, torch.Tensor]
+    unchanged: dict[str, torch.Tensor]
     twin: PackedWeight | None = None
     twin_because: str = ""
 
@@ -89,9 +89,9 @@ class Prepared:
     @property
     def device(self) -> torch.device:
         """Where its tensors are, or its twin's."""
-        held = self.twin.codes if self.twin is not None else self.words
-        assert held is not None
-        return held.device
+        tensor = self.twin.codes if self.twin is not None else self.words
+        assert tensor is not None
+        return tensor.device
 
     @property
     def scale_kind(self) -> str:
@@ -101,8 +101,8 @@ class Prepared:
     @property
     def nbytes(self) -> int:
         """Bytes held, the twin included where there is one."""
-        held = (self.words, self.scales, self.zeros, self.row_scales, self.order, *self.kept.values())
-        return sum(tensor.nbytes for tensor in held if tensor is not None) + (self.twin.nbytes if self.twin else 0)
+        tensors = (self.words, self.scales, self.zeros, self.row_scales, self.order, *self.unchanged.values())
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None) + (self.twin.nbytes if self.twin else 0)
 
 
 _KINDS = {
@@ -165,7 +165,7 @@ def _odd_numbers(packed: PackedWeight) -> str:
 
 def left_to_twin(packed: PackedWeight, activations: str, because: str) -> Prepared:
     """`packed` as it is, for the torch twin."""
-    return Prepared(like=_like(packed), activations=activations, kept={}, twin=packed, twin_because=because)
+    return Prepared(like=_like(packed), activations=activations, unchanged={}, twin=packed, twin_because=because)
 
 
 def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = None) -> Prepared:
@@ -181,11 +181,11 @@ def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = No
     codes = unpack_codes(packed.codes, packed.bits, packed.shape[1])
     if order is not None:
         codes = codes[:, order]
-    kept = {name: tensor for name, tensor in packed.tensors.items() if name in ("tensor_scale", "g_idx")}
+    unchanged = {name: tensor for name, tensor in packed.tensors.items() if name in ("tensor_scale", "g_idx")}
     row_scales = scales = zeros = None
     planes = 1 if activations else WORDS_AND_PLANES[packed.bits][1]
     if packed.group_size == 0 and packed.zero_points is None:
-        kept["scales"] = packed.scales
+        unchanged["scales"] = packed.scales
         row_scales = _padded_rows(_by_row(scales_float(packed), packed))[:, 0].contiguous()
     else:
         bits = _scale_bits(packed, plane * planes)
@@ -197,8 +197,8 @@ def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = No
             kept_zeros = _by_row(packed.zero_points.to(torch.int16), packed)
             zeros = _pack_fields(kept_zeros, packed, plane * planes, _zero_bits(packed, plane * planes))
         if packed.tensor_scale is not None:
-            one = 1 / packed.tensor_scale if packed.tensor_divides else packed.tensor_scale
-            row_scales = one.expand(-(-packed.shape[0] // PADDED_ROWS) * PADDED_ROWS).contiguous()
+            factor = 1 / packed.tensor_scale if packed.tensor_divides else packed.tensor_scale
+            row_scales = factor.expand(-(-packed.shape[0] // PADDED_ROWS) * PADDED_ROWS).contiguous()
     blocks = -(-packed.shape[1] // (plane * planes))
     return Prepared(
         like=_like(packed),
@@ -210,7 +210,7 @@ def lay_out(packed: PackedWeight, activations: str = "", splits: int | None = No
         zeros=zeros,
         row_scales=row_scales,
         order=order,
-        kept=kept,
+        unchanged=unchanged,
     )
 
 
@@ -223,7 +223,7 @@ def restore(prepared: Prepared) -> PackedWeight:
     codes = _unpack_words(words, like, prepared.plane, prepared.activations)
     if prepared.order is not None:
         codes = codes[:, prepared.order.argsort()]
-    found = {"codes": pack_codes(codes, like.bits), **prepared.kept}
+    tensors = {"codes": pack_codes(codes, like.bits), **prepared.unchanged}
     if prepared.scales is not None:
         bits = prepared.scale_bits
         scales = _unpack_fields(prepared.scales, like, prepared.block_k, bits)
@@ -235,11 +235,11 @@ def restore(prepared: Prepared) -> PackedWeight:
                 scales = scales.to(like.scales.dtype)
         else:
             scales = scales.to(torch.uint8 if bits == 8 else torch.int16).view(like.scales.dtype)
-        found["scales"] = scales[:: like.block_rows or like.shape[0]].contiguous()
+        tensors["scales"] = scales[:: like.block_rows or like.shape[0]].contiguous()
     if prepared.zeros is not None and like.zero_points is not None:
         zeros = _unpack_fields(prepared.zeros, like, prepared.block_k, _zero_bits(like, prepared.block_k))
-        found["zero_points"] = zeros.to(like.zero_points.dtype)[:: like.block_rows or like.shape[0]].contiguous()
-    return replace(like, **found)
+        tensors["zero_points"] = zeros.to(like.zero_points.dtype)[:: like.block_rows or like.shape[0]].contiguous()
+    return replace(like, **tensors)
 
 
 def concatenate(weights: list[PackedWeight]) -> PackedWeight:

@@ -1,1 +1,1 @@
-"""Running one arm: loading it, rendering prompts, generating, and measuring drift on the baseline's tokens."""
+"""Run one arm: load it, render prompts, generate, and measure drift on the baseline's tokens."""

@@ -1,8 +1,8 @@
-"""LoRA adapters at work: merged into a model's weights at load, or kept apart of them.
+"""LoRA adapters, either merged into a model's weights at load time or kept separate.
 
-Apart is what servers do, and the only way over packed weights: y = W x + scale · up (down x), its matrices rounded to
-the arm's dtype. Merged, a weight is round(W + scale · up down), the adapter's numbers as they are stored: what PEFT's
-`merge_and_unload` gives, but for sums in float64, which no count of threads changes.
+Servers keep them separate, and over packed weights nothing else works: y = W x + scale · up (down x), with its matrices
+rounded to the arm's dtype. A merged weight is round(W + scale · up down), from the adapter's numbers as stored: the
+result of PEFT's `merge_and_unload`, but summed in float64, so that the thread count changes nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LINEARS = (nn.Linear, Conv1D, QuantizedLinear)
-ROWS = 1024  # of a weight that are merged at a time, in float64
+ROWS = 1024  # rows of a weight merged at a time, in float64
 
 
 class LoraLinear(nn.Module):
-    """y = base(x) + scale · up(down(x)): no sum over rows, so a row's bits are its own where those of its parts are."""
+    """Linear layer with a separate adapter: y = base(x) + scale · up(down(x)). No sum runs over rows, so batching does
+    not change a row's bits as long as it does not change those of the three parts."""
 
     def __init__(self, base: nn.Module, down: nn.Linear, up: nn.Linear, scale: float) -> None:
         super().__init__()
@@ -39,13 +40,13 @@ class LoraLinear(nn.Module):
         return self.base(x).add_(self.up(self.down(x)).mul_(self.scale))
 
     def extra_repr(self) -> str:
-        """What torch prints of it."""
+        """Return the text that torch prints for the module."""
         return f"scale={self.scale:.4g}"
 
 
 def check_adapter(adapter: AdapterFolder, model: nn.Module, *, merged: bool) -> None:
-    """Raise UsageError for an adapter of another base than `model`, whose weights need not be there; NotInThisVersion
-    for one of parts that are not adapted here."""
+    """Check that `adapter` fits `model`, whose weights may be missing. UsageError for an adapter of another base model;
+    NotInThisVersion for adapted parts that are not supported."""
     head, embedded = (_name_of(model, part) for part in ("get_output_embeddings", "get_input_embeddings"))
     linears = {name: module for name, module in model.named_modules() if isinstance(module, LINEARS)}
     for layer in adapter.layers:
@@ -59,20 +60,21 @@ def check_adapter(adapter: AdapterFolder, model: nn.Module, *, merged: bool) -> 
                 "was trained on."
             )
         _check_shape(adapter, layer, linears[layer.module])
-    found, wanted = {layer.module for layer in adapter.layers}, {name for name in linears if name in adapter.targets}
-    wanted -= {head} if adapter.config.get("target_modules") == "all-linear" else set()
+    adapted = {layer.module for layer in adapter.layers}
+    expected = {name for name in linears if name in adapter.targets}
+    expected -= {head} if adapter.config.get("target_modules") == "all-linear" else set()
     if embedded in adapter.targets and adapter.config.get("target_modules") != "all-linear":
         raise NotInThisVersion(f"{adapter.path} adapts the embedding {embedded}, which is not in this version. {MERGE}")
-    for what, names in (("lacks tensors of", wanted - found), ("holds unnamed tensors of", found - wanted)):
+    for what, names in (("lacks tensors of", expected - adapted), ("holds unnamed tensors of", adapted - expected)):
         if names:
             raise UsageError(
-                f"{adapter.path / TENSORS} {what} {some(names)}: by its config it adapts {some(wanted)} of this model. "
-                "It is damaged, or an adapter of another base."
+                f"{adapter.path / TENSORS} {what} {some(names)}: by its config it adapts {some(expected)} of this "
+                "model. It is damaged, or an adapter of another base."
             )
 
 
 def merge(model: nn.Module, adapter: AdapterFolder, dtype: torch.dtype) -> None:
-    """Add it to the float weights of `model`, rounded to `dtype`. UsageError where the sum is no finite number."""
+    """Add the adapter to the float weights of `model`, rounded to `dtype`. UsageError if a sum is not finite."""
     for layer, down, up in _tensors(adapter):
         module: Any = model.get_submodule(layer.module)
         weight = module.weight.T if isinstance(module, Conv1D) else module.weight
@@ -90,23 +92,23 @@ def merge(model: nn.Module, adapter: AdapterFolder, dtype: torch.dtype) -> None:
 
 
 def keep_apart(model: PreTrainedModel, adapter: AdapterFolder, dtype: torch.dtype) -> None:
-    """Put it beside the layers of `model`, which is on its device and whose packed layers are fused: in float32,
-    rounded to `dtype`. UsageError for numbers that it does not hold."""
+    """Put the adapter beside the layers of `model` (on its device, packed layers fused): in float32, rounded to
+    `dtype`. UsageError for numbers beyond the range of `dtype`."""
     for layer, down, up in _tensors(adapter):
         parent, _, last = layer.module.rpartition(".")
         holder, base = model.get_submodule(parent), model.get_submodule(layer.module)
-        held = [matrix.to(dtype).float() for matrix in (down, up)]
-        if not all(matrix.isfinite().all() for matrix in held):
+        rounded = [matrix.to(dtype).float() for matrix in (down, up)]
+        if not all(matrix.isfinite().all() for matrix in rounded):
             raise UsageError(
                 f"{adapter.path / TENSORS}: the tensors of {layer.module} hold numbers that {dtype} does not, in which "
                 "servers keep an adapter. Write `dtype: bfloat16` beside the model, or `merge: true`."
             )
-        narrow, wide = (_linear(matrix.to(model.device)) for matrix in held)
+        narrow, wide = (_linear(matrix.to(model.device)) for matrix in rounded)
         setattr(holder, last, LoraLinear(base, narrow, wide, layer.scale).eval())
 
 
 def _tensors(adapter: AdapterFolder) -> Iterator[tuple[AdapterLayer, torch.Tensor, torch.Tensor]]:
-    """Each layer's matrices as stored. UsageError for a file that is no longer what was read, or no numbers."""
+    """Yield each layer with its matrices as stored. UsageError if the file changed since it was read, or holds NaN."""
     from safetensors.torch import load
 
     body = (adapter.path / TENSORS).read_bytes()
@@ -134,11 +136,12 @@ def _check_shape(adapter: AdapterFolder, layer: AdapterLayer, module: Any) -> No
             "it does not. It is an adapter of another base."
         )
     shape = tuple(reversed(module.weight.shape)) if turned else (module.out_features, module.in_features)
-    found = layer.up.shape[0], layer.down.shape[1]
-    if found != shape:
+    adapter_shape = layer.up.shape[0], layer.down.shape[1]
+    if adapter_shape != shape:
         raise UsageError(
-            f"{adapter.path}: its part of {layer.module} is for a weight of {found[0]} x {found[1]}, and this model's "
-            f"has {shape[0]} x {shape[1]}: it is an adapter of another base. Name the model that it was trained on."
+            f"{adapter.path}: its part of {layer.module} is for a weight of {adapter_shape[0]} x {adapter_shape[1]}, "
+            f"and this model's has {shape[0]} x {shape[1]}: it is an adapter of another base. Name the model that it "
+            "was trained on."
         )
 
 
@@ -156,4 +159,4 @@ def _check_head(adapter: AdapterFolder, model: Any, *, merged: bool) -> None:
 
 def _name_of(model: Any, part: str) -> str:
     module = getattr(model, part)()
-    return next((name for name, one in model.named_modules() if one is module), "")
+    return next((name for name, submodule in model.named_modules() if submodule is module), "")

@@ -1,7 +1,8 @@
-"""How an answer goes on: from what a model would say behind a draft to what it says, and why it is over then.
+"""Continue an answer: from the tokens that a model predicts behind a draft to the tokens it says and the reason to
+stop.
 
-What is said is what one token at a time would have given, whatever was offered: behind the token that ends an answer
-nothing is, be it an end token, the end of a text, the limit, a dead end, or the first whose logits mean nothing.
+The result is what decoding one token at a time gives, whatever was drafted. Nothing follows the token that ends an
+answer: an end token, the end of a stop text, the limit, a dead end, or the first token without finite logits.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from qualgate.speculation.accept import accepted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """tokens: said, one or more, none at a dead end; agreed: how many of them were offered; reason: why the last is the
-    last, or None."""
+    """One step of an answer. tokens: new tokens, none at a dead end; agreed: how many of them the draft had; reason:
+    why the answer ends with the last one, or None."""
 
     tokens: tuple[int, ...]
     agreed: int
@@ -25,28 +26,27 @@ class Advance:
 
 
 def advance(
-    request: Request, said: Sequence[int], offered: Sequence[int], would: Sequence[int], finite: Sequence[bool]
+    request: Request, generated: Sequence[int], offered: Sequence[int], would: Sequence[int], finite: Sequence[bool]
 ) -> Advance:
-    """What `request`, which has said `said` and is not over, says next.
+    """Return the next tokens of `request`, which has generated `generated` so far and is not over.
 
-    offered: token ids of a draft, or of an answer that was read; would: token ids, one or more; would[i] is what the
-    model says after the first i that were offered, of which the last may be left out; finite: of each, whether its
-    logits are.
+    offered: token ids of a draft, or of a given answer; would: token ids, one or more; would[i] is the model's token
+    behind the first i offered ones, the last of which may be left out; finite: for each, whether its logits are finite.
     """
-    got = accepted(offered[: len(would) - 1], would, request.stop_ids, request.max_new_tokens - len(said))
+    got = accepted(offered[: len(would) - 1], would, request.stop_ids, request.max_new_tokens - len(generated))
     tokens: list[int] = list(got.tokens)
     reason: Reason | None = "eos" if got.ended else None
     if DEAD_END in tokens:
         tokens, reason = tokens[: tokens.index(DEAD_END)], "dead_end"
     if request.stops is not None:
         for count in range(1, len(tokens) + 1 - got.ended):
-            if request.stops([*said, *tokens[:count]]):
+            if request.stops([*generated, *tokens[:count]]):
                 tokens, reason = tokens[:count], "stop"
                 break
-    whole = list(finite[: len(tokens) + (reason == "dead_end")])  # what means nothing says of no constraint anything
+    whole = list(finite[: len(tokens) + (reason == "dead_end")])  # broken logits tell nothing about a constraint
     if False in whole:
         tokens, reason = tokens[: whole.index(False) + 1], "broken"
-    if reason is None and len(said) + len(tokens) >= request.max_new_tokens:
+    if reason is None and len(generated) + len(tokens) >= request.max_new_tokens:
         reason = "length"
-    same = [one == other for one, other in zip(tokens, offered, strict=False)]
+    same = [token == offered_token for token, offered_token in zip(tokens, offered, strict=False)]
     return Advance(tokens=tuple(tokens), agreed=[*same, False].index(False), reason=reason)

@@ -1,4 +1,4 @@
-"""Answers, gathered from an engine's events."""
+"""Collect answers from an engine's events."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Watch = Callable[[Spoken | Read], None]
 
 
 class Answers:
-    """Of each request its tokens, their log-probs (nats) and margins, when the first and the last were said (seconds
-    since the run began), the longest wait between two of them (those of a pass come at once; None: fewer than two),
-    and why no more were. watch: is told what was said or read as well."""
+    """Answers by request: tokens, log-probs (nats), margins, times of the first and last token (seconds since the start
+    of the run), the longest gap between two tokens (those of one pass arrive together; None with fewer than two), and
+    the reason for the end. watch: also called with each `Spoken` and `Read` event."""
 
     def __init__(self, requests: int, watch: Watch | None = None) -> None:
         self.began = time()  # s since the epoch, to tell which of two batches came first
@@ -28,13 +28,13 @@ class Answers:
         self.reasons: list[Reason | None] = [None] * requests
 
     def __call__(self, event: Event) -> None:
-        """Take an event of the run."""
+        """Record one event of the run."""
         if isinstance(event, Ended):
             self.reasons[event.request] = event.reason
             return
         if isinstance(event, Spoken):
-            said = zip(event.requests, event.positions, event.tokens, event.logprobs, event.margins, strict=True)
-            for request, position, token, logprob, margin in said:
+            new_tokens = zip(event.requests, event.positions, event.tokens, event.logprobs, event.margins, strict=True)
+            for request, position, token, logprob, margin in new_tokens:
                 if position == 0:
                     self.first[request] = event.seconds
                 else:

@@ -1,4 +1,4 @@
-"""In which dtype a server would store what an arm computes, and whether the arm rounds to it. Needs no torch."""
+"""The dtype in which a server stores activations, and whether an arm rounds to it. Needs no torch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def check_arithmetic(spec: ArmSpec, folder: ModelFolder) -> None:
-    """Raise UsageError where `spec` is to be computed as served, and the dtype in which a server would store what it
-    computes is float32, in which nothing is rounded, or not that of its weights here."""
+    """Raise UsageError if `spec` asks for `served` arithmetic but the server's activation dtype is float32, which
+    rounds nothing, or differs from the dtype of the weights here."""
     stored = stored_in(spec, folder.files)
     if spec.arithmetic == "float32" or stored == spec.dtype != "float32":
         return
@@ -38,20 +38,20 @@ def check_arithmetic(spec: ArmSpec, folder: ModelFolder) -> None:
 
 
 def stored_in(spec: ArmSpec, files: ModelFiles) -> str:
-    """The dtype in which a server stores activations: what the gate file says, else what the model's folder does."""
+    """Return the dtype in which a server stores activations: from the gate file, else from the model's folder."""
     return spec.dtype if spec.dtype_said else files.dtype or spec.dtype
 
 
 def default_arithmetic(device: Device, arms: Iterable[tuple[ArmSpec, ModelFiles]]) -> Arithmetic:
-    """Of a run whose gate file does not say: a GPU computes as servers do there, where its kernels are installed and
-    every arm has a dtype to round to; float32 is a CPU's."""
+    """Return the default arithmetic of a run: "served" on a GPU with our kernels if every arm has a dtype to round to,
+    else "float32"."""
     dtypes = [(stored_in(arm, files), arm.dtype) for arm, files in arms]
     as_served = all(stored == dtype != "float32" for stored, dtype in dtypes)
     return "served" if device != "cpu" and packs(device) and dtypes and as_served else "float32"
 
 
 def with_arithmetic(spec: ArmSpec, model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
-    """The choice, with the arithmetic that the arm has. A draft in float32 stays so: it changes no answer."""
+    """Return the choice with the arm's arithmetic. A float32 draft stays float32, because it changes no answer."""
     from qualgate.engine.choice import rounding
 
     if spec.arithmetic == "float32" or stored == "float32":

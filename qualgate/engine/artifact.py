@@ -38,14 +38,15 @@ LARGE = 4096  # tokens of a vocabulary
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptHead:
-    """A baseline's head. tensors: weight, and bias if there is one; module: what multiplies them, see dense.head_of"""
+    """A baseline's output head. tensors: weight, and bias if there is one; module: multiplies by them, see
+    dense.head_of."""
 
     tensors: dict[str, torch.Tensor]
     module: torch.nn.Module
 
     @classmethod
     def of(cls, tensors: dict[str, torch.Tensor]) -> KeptHead:
-        """The head of these tensors."""
+        """Return the head of these tensors."""
         return cls(tensors, head_of(tensors))
 
 
@@ -74,14 +75,14 @@ class BaselineAnswers:
         return self.logits_of(self.states[self.starts[row] + start : self.starts[row] + stop])
 
     def logits_of(self, states: torch.Tensor) -> torch.Tensor:
-        """float32 [positions, vocabulary], of some of `states`."""
+        """Return the logits of some of `states`, float32 [positions, vocabulary]."""
         if self.head is None:
             return states
         return finished(self.head.module(states), self.after)
 
 
 class Recorder:
-    """Watches the baseline and keeps what its logits can be recomputed from."""
+    """Watch the baseline's run and keep what its logits can be recomputed from."""
 
     def __init__(self, head: OutputHead) -> None:
         self.head = head
@@ -90,7 +91,7 @@ class Recorder:
         self._states: list[torch.Tensor] = []
 
     def __call__(self, event: Spoken | Read) -> None:
-        """Keep an event's states; of each request they come in the order of its answer."""
+        """Keep an event's states; those of one request arrive in the order of its answer."""
         if event.states is None:
             return
         self._bytes += 0 if self.head.whole else 4 * event.states.numel()
@@ -105,11 +106,11 @@ class Recorder:
 
     @property
     def width(self) -> int:
-        """Numbers kept of a token; 0 before the first."""
+        """Numbers kept per token; 0 before the first token."""
         return self._states[0].shape[1] if self._states else 0
 
     def states(self) -> torch.Tensor:
-        """[all tokens, ...], row after row, each in the order it was said."""
+        """Return all states [all tokens, ...]: row after row, each in the order of its tokens."""
         order = torch.sort(torch.tensor(self._rows), stable=True).indices
         return torch.cat(self._states)[order]
 
@@ -145,11 +146,8 @@ def write_artifact(
 
 
 def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
-    """The baseline's answers to the job's cases. Raises InfrastructureError when the file is not what was written for
-    this job of this run: no bit of another is ever used.
-
-    Such a file is deleted, so that the next run makes it again.
-    """
+    """Return the baseline's answers to the job's cases. Raises InfrastructureError for a file that was not written for
+    this job of this run, and deletes it, so that the next run writes it again."""
     path = Path(job.artifact)
     head_file = None
     try:
@@ -162,8 +160,8 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
         ends = list(accumulate(json.loads(about["rows"])))
         if ends[-1] != len(lengths):
             raise ValueError("rows are missing")
-        asked = zip(places_of(job, json.loads(about["cases"])), job.prompts, strict=True)
-        rows = [row for place, prompt in asked for row in range(ends[place] - prompt.rows, ends[place])]
+        placed_prompts = zip(places_of(job, json.loads(about["cases"])), job.prompts, strict=True)
+        rows = [row for place, prompt in placed_prompts for row in range(ends[place] - prompt.rows, ends[place])]
         head = _head(head_file, str(device)) if head_file else None
     except (OSError, KeyError, TypeError, ValueError) as error:
         # Also when the head alone is broken: it is made again together with an artifact.
@@ -185,7 +183,7 @@ def read_artifact(job: Job, device: torch.device) -> BaselineAnswers:
 
 
 def places_of(job: Job, cases: list[list[str | int]]) -> list[int]:
-    """Where the job's cases are among a file's: it may ask for some of them alone. ValueError for one that is not."""
+    """Places of the job's cases in a file, of which it may ask for only some. ValueError for a missing case."""
     try:
         return [cases.index(case_of(prompt)) for prompt in job.prompts]
     except ValueError:
@@ -193,21 +191,21 @@ def places_of(job: Job, cases: list[list[str | int]]) -> list[int]:
 
 
 def _columns(recorder: Recorder) -> dict[str, torch.Tensor]:
-    """What of the states goes into the file."""
+    """Return the columns of the file that hold the states."""
     states, head = recorder.states(), recorder.head
     if head.vocabulary < LARGE or not head.whole or head.after:
         return {"states": states}
-    kept = keep(states)
-    eta = moved(states, kept, head.tensors["weight"])
+    codes = keep(states)
+    eta = moved(states, codes, head.tensors["weight"])
     coded = (eta > 0) & (eta <= ETA)
     return {
         "eta": torch.where(coded, eta, 0), "states": states[~coded],
-        "high": kept.high[coded], "low": kept.low[coded], "exponent": kept.exponent[coded],
+        "high": codes.high[coded], "low": codes.low[coded], "exponent": codes.exponent[coded],
     }  # fmt: skip
 
 
 def _states(columns: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple[torch.Tensor, torch.Tensor]:
-    """All of them, float32, and their eta, [all tokens]."""
+    """Return all states in float32 and their eta, [all tokens]."""
     whole = columns["states"]
     if "eta" not in columns:
         return whole, torch.zeros(len(whole))
@@ -228,16 +226,16 @@ def _head(path: Path, device: str) -> KeptHead:
 
 
 def place_of(path: Path) -> str:
-    """The run's folder is called by its key, and so by everything that generation depends on."""
+    """Place of a file. A run's folder is named by its key, which covers everything that generation depends on."""
     return f"{path.parent.name}/{path.name}"
 
 
 def check_place(path: Path, about: dict[str, str]) -> None:
-    """ValueError for a file that was made for another place than it lies at."""
+    """Raise ValueError if a file was made for another place than where it lies."""
     if about["place"] != place_of(path):
         raise ValueError(f"it was made for {about['place']}")
 
 
 def case_of(prompt: Prompt) -> list[str | int]:
-    """What tells a job's cases from another's."""
+    """Return what identifies a case among those of all jobs."""
     return [prompt.key.evalset, prompt.key.case_id, prompt.key.repeat, prompt.case_hash]

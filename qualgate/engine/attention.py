@@ -29,11 +29,11 @@ UNIT = 16  # numbers of a head that the kernel takes at a time
 
 @dataclass(slots=True)
 class KeysValues:
-    """Those of every layer, in as many blocks each; a layer's are made when it is first asked.
+    """Keys and values of all layers, the same number of blocks in each, allocated when a layer first needs them.
 
-    form: how they are held, one of `kept.FORMS`; scales: fp8's, of keys and of values of each layer, 1 of those that
-    are not there; seen: how each layer weighs what it sees, as its model says it; numbers: that each keeps of a
-    position, which blocks may fill up with zeros; memory: blocks of each layer that may be written to, as many or more
+    form: the storage format, one of `kept.FORMS`; scales: fp8 scales of keys and values by layer, 1 where missing;
+    seen: attention parameters of each layer, as its model passes them; numbers: stored per position and layer (blocks
+    may pad with zeros); memory: writable blocks of each layer, at least as many.
     """
 
     form: str = "float32"
@@ -44,36 +44,36 @@ class KeysValues:
     memory: dict[int, Blocks] = field(default_factory=dict)
 
     def of(self, layer: int, count: int, kv_heads: int, head_dim: int, device: torch.device = CPU) -> Blocks:
-        """A layer's."""
+        """Return the blocks of one layer."""
         if layer not in self.layers:
-            there = self.memory.get(layer)
+            blocks = self.memory.get(layer)
             wanted = self.form, kv_heads, head_dim, device
-            if there is None or there.count < count or _kind(there) != wanted:
-                if there is not None:  # too few, or another model's: none of them is of use
-                    there = None
+            if blocks is None or blocks.count < count or _kind(blocks) != wanted:
+                if blocks is not None:  # too few, or another model's: none of them is of use
+                    blocks = None
                     for other in self.memory.keys() - self.layers.keys():
                         del self.memory[other]
-                there = self.memory[layer] = new_blocks(count, kv_heads, head_dim, form=self.form, device=device)
+                blocks = self.memory[layer] = new_blocks(count, kv_heads, head_dim, form=self.form, device=device)
             keys, values = self.scales.get(layer, (1.0, 1.0))  # the memory may be of an arm with others
-            self.layers[layer] = replace(there.first(count), key_scale=keys, value_scale=values)
+            self.layers[layer] = replace(blocks.first(count), key_scale=keys, value_scale=values)
         return self.layers[layer]
 
     def copy(self, blocks: Sequence[tuple[int, int]]) -> None:
-        """Of each pair the first block into the second, as they all are before the first is written to."""
+        """Copy blocks, given as pairs (source, target). All sources are read before any target is written."""
         if not blocks:
             return
-        there, here = torch.tensor(blocks).T
-        for one in self.layers.values():
-            one.copy(there, here)
+        sources, targets = torch.tensor(blocks).T
+        for layer_blocks in self.layers.values():
+            layer_blocks.copy(sources, targets)
 
     def emptied(self) -> KeysValues:
-        """Others, in the same memory."""
+        """Return empty keys and values that reuse the same memory."""
         return KeysValues(self.form, self.scales, memory=self.memory)
 
     @property
     def size(self) -> int:
-        """Bytes that they take when all are written to."""
-        return sum(one.nbytes for one in self.memory.values())
+        """Bytes that they take when every block is written."""
+        return sum(layer_blocks.nbytes for layer_blocks in self.memory.values())
 
 
 def _kind(blocks: Blocks) -> tuple[str, int, int, torch.device]:
@@ -85,9 +85,9 @@ _MEMORY: dict[int, Blocks] = {}
 
 @contextmanager
 def recycled(form: str = "float32", scales: Mapping[int, tuple[float, float]] | None = None) -> Iterator[KeysValues]:
-    """None yet, of such a form and scales, in the memory of those that the process had last: to be given fresh memory
-    takes as long as to attend does. What lies there is of no sequence. That of a GPU, which torch has at hand again, is
-    let go: the next arm's weights may need it."""
+    """Yield empty keys and values in the memory that the process used last, for fresh memory costs as much time as
+    attention does. It holds no sequence's data. GPU memory is released instead: torch caches it, and the next arm's
+    weights may need it."""
     states = KeysValues(form, scales or {}, memory=dict(_MEMORY))
     _MEMORY.clear()
     try:
@@ -109,7 +109,7 @@ _PASS: ContextVar[_Pass] = ContextVar("pass")
 
 @contextmanager
 def attending(batch: Batch, states: KeysValues, threads: int, overflows: Overflows | None = None) -> Iterator[None]:
-    """Inside the block, a model's layers attend as this pass's rows."""
+    """Make a model's layers attend to the rows of this pass inside the block."""
     token = _PASS.set(_Pass(batch, states, threads, overflows))
     try:
         with threaded(threads):
@@ -119,7 +119,7 @@ def attending(batch: Batch, states: KeysValues, threads: int, overflows: Overflo
 
 
 def register() -> None:
-    """Make NAME known to transformers."""
+    """Register NAME with transformers."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, attend)

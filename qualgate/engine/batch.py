@@ -1,4 +1,4 @@
-"""A pass as tensors: rows of all its parts side by side."""
+"""Turn the parts of a pass into tensors, all rows side by side."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ class Rows(Protocol):
 
     @property
     def stream(self) -> _Text:
-        """Whose `blocks` hold its keys and values, in order."""
+        """The text whose `blocks` hold its keys and values, in order."""
         ...
 
     @property
     def first(self) -> int:
-        """Its position that the first row stands at."""
+        """Position of the first row in the text."""
         ...
 
     @property
     def tokens(self) -> Sequence[int]:
-        """One a row."""
+        """One token per row."""
         ...
 
     @property
     def wants(self) -> int:
-        """Of how many rows, the last, logits are wanted."""
+        """How many of the last rows need logits."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """token_ids: int64 [rows]; places: where each row stands; slots: int64 [rows], as `Places.slots`; wanted: int64,
-    the rows whose states are wanted, ascending; blocks: of each layer's keys and values there are so many"""
+    """A pass as tensors. token_ids: int64 [rows]; places: where each row stands; slots: int64 [rows], as
+    `Places.slots`; wanted: int64, rows whose states are needed, ascending; blocks: number of blocks per layer."""
 
     token_ids: torch.Tensor
     places: Places
@@ -55,23 +55,23 @@ class Batch:
 
     @property
     def positions(self) -> torch.Tensor:
-        """int64 [rows], of each row in its sequence."""
+        """Position of each row in its sequence, int64 [rows]."""
         return self.places.position.long()
 
 
 def batch(parts: Sequence[Rows], blocks: int, *, whole: bool = False) -> Batch:
-    """The rows of `parts`, in their order. blocks: how many the pool has; whole: of every row the state is wanted."""
+    """Return the rows of `parts` in order. blocks: size of the pool; whole: return the state of every row."""
     token_ids, sequence, position, slots, wanted, table = [], [], [], [], [], []
     width = max(len(part.stream.blocks) for part in parts)
     for index, part in enumerate(parts):
-        count, held = len(part.tokens), part.stream.blocks
+        count, own_blocks = len(part.tokens), part.stream.blocks
         wanted += range(len(token_ids) + (0 if whole else count - part.wants), len(token_ids) + count)
         token_ids += part.tokens
         sequence += [index] * count
         positions = range(part.first, part.first + count)
         position += positions
-        slots += [held[at // SLOTS] * SLOTS + at % SLOTS for at in positions]
-        table += [*held, *[0] * (width - len(held))]
+        slots += [own_blocks[at // SLOTS] * SLOTS + at % SLOTS for at in positions]
+        table += [*own_blocks, *[0] * (width - len(own_blocks))]
     return Batch(
         token_ids=_int64(token_ids),
         places=Places(

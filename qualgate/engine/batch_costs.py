@@ -1,6 +1,5 @@
-"""Seconds of passes over several sequences of an arm that speculates, timed when it is loaded: the control of drafts
-starts from them, and they tell at which batch size drafting stops paying.
-"""
+"""Time passes over several sequences when an arm that speculates is loaded. Draft control starts from these seconds,
+and they show at which batch size drafting stops paying."""
 
 from __future__ import annotations
 
@@ -48,49 +47,48 @@ class _Rows:
 
 
 def batch_costs(target: Runs, tokens: int, drafts: Sequence[Runs | None], lent: int = 0) -> dict[str, float]:
-    """Facts by the names in `records.speculated`, in plain steps of one sequence, and that step in seconds. tokens: γ,
-    0 where it is chosen; drafts: a level each, None where none runs a model; lent: how many of them, the first, see
-    the text by its keys and values and read none.
-    """
+    """Return facts by the names in `records.speculated`: costs in plain steps of one sequence, and that step in
+    seconds. tokens: γ, 0 if it is adaptive; drafts: one per level, None without a model; lent: how many of the first
+    levels reuse the target's keys and values and read no text."""
     with threads_of_kernels() as threads:
         rows = (1, tokens + 1) if tokens else ROWS
         shapes = [(count, count * each) for count in BATCHES for each in rows if count * each <= MOST_ROWS or tokens]
         timed = _timed(target, shapes, threads)
         plain = timed[1, 1]
-        found = {PLAIN_STEP: plain}
-        found |= {f"{BATCH_COST}{count}x{of_all}": one / plain for (count, of_all), one in timed.items()}
+        facts = {PLAIN_STEP: plain}
+        facts |= {f"{BATCH_COST}{count}x{of_all}": seconds / plain for (count, of_all), seconds in timed.items()}
         for at, level in enumerate(drafts, start=1):
             if level is None:
                 continue
             steps = _timed(level, [(count, count) for count in BATCHES], threads)
-            found |= {f"{DRAFT_STEP_COST}{at}x{count}": one / plain for (count, _), one in steps.items()}
+            facts |= {f"{DRAFT_STEP_COST}{at}x{count}": seconds / plain for (count, _), seconds in steps.items()}
             if at <= lent:
                 continue
             read = _timed(level, [(1, TEXT)], threads)[1, TEXT]
-            found[f"{READING_COST}{at}"] = max(0.0, read - steps[1, 1]) / (TEXT - 1) / plain
-    return found
+            facts[f"{READING_COST}{at}"] = max(0.0, read - steps[1, 1]) / (TEXT - 1) / plain
+    return facts
 
 
 def learned_from(facts: Mapping[str, float], names: Sequence[str]) -> Learned:
-    """What a target that was timed so knows before it begins. names: of who drafts, a level each."""
-    found = Learned()
+    """Return what a target with these timings knows at the start. names: who drafts, one per level."""
+    learned = Learned()
     plain = facts.get(PLAIN_STEP, 0.0)
-    found.seed({shape: cost * plain for shape, cost in costs_of(facts, BATCH_COST).items()})
+    learned.seed({shape: cost * plain for shape, cost in costs_of(facts, BATCH_COST).items()})
     steps = costs_of(facts, DRAFT_STEP_COST)
     for at, name in enumerate(names, start=1):
         mine = {count: cost * plain for (level, count), cost in steps.items() if level == at}
         if mine:
-            found.lengths(name).seed(mine, facts.get(f"{READING_COST}{at}", 0.0) * plain)
-    return found
+            learned.lengths(name).seed(mine, facts.get(f"{READING_COST}{at}", 0.0) * plain)
+    return learned
 
 
 def _timed(runs: Runs, shapes: Sequence[tuple[int, int]], threads: int) -> dict[tuple[int, int], float]:
-    """The least of a few passes of each shape (sequences, rows in all), to the tokens that they say; none of as many
-    rows as one that took too long. All texts share what they see, so that it takes no memory to speak of: what is read
-    anew each time is weights."""
-    seen, found = POSITIONS // SLOTS, dict[tuple[int, int], float]()
+    """Return the fastest of a few passes of each shape (sequences, rows in all), up to its tokens. Shapes with at least
+    as many rows as one that took too long are skipped. All texts share their context, which keeps memory small: each
+    pass reads only the weights anew."""
+    seen, times = POSITIONS // SLOTS, dict[tuple[int, int], float]()
     most = max(count * _own(rows // count) for count, rows in shapes)
-    states, too_many = KeysValues(runs[1].kept, runs[1].scales), inf
+    states, too_many = KeysValues(runs[1].cache_form, runs[1].scales), inf
     with open_decoder(*runs) as (decoder, head):
         for count, rows in shapes:
             if rows >= too_many:
@@ -99,17 +97,17 @@ def _timed(runs: Runs, shapes: Sequence[tuple[int, int]], threads: int) -> dict[
             ends = [range(seen + at * _own(each), seen + (at + 1) * _own(each)) for at in range(count)]
             parts = [_Rows(_Text([*range(seen), *own]), POSITIONS, [0] * each, each) for own in ends]
             taken = list[float]()
-            # The first makes what it keeps. What else a machine does takes longer than a small pass: so more of these.
+            # The first pass allocates memory. Noise weighs more in small passes, so more of them are timed.
             while len(taken) <= TIMES or (len(taken) <= MOST_TIMES and sum(taken) < ENOUGH):
                 began = perf_counter()
                 greedy(head.logits(decoder.forward(batch(parts, seen + most), states, threads))).tokens.tolist()
                 taken.append(perf_counter() - began)
-            found[count, rows] = min(taken[1:])
-            if found[count, rows] > LONGEST:
+            times[count, rows] = min(taken[1:])
+            if times[count, rows] > LONGEST:
                 too_many = rows
-    return found
+    return times
 
 
 def _own(rows: int) -> int:
-    """Blocks of a text's own."""
+    """Return the number of blocks that only one text uses."""
     return -(-rows // SLOTS)

@@ -1,9 +1,8 @@
-"""Which block holds which positions of which sequence: numbers alone, the tensors are the attention's.
+"""Assign positions of sequences to blocks. Only numbers here; the tensors belong to attention.
 
-A block holds SLOTS positions of every layer. One full of a prompt's tokens is known by them and by what stands before
-them, exactly, so that a prompt that begins alike finds it (T19: hash-chained blocks); one that agrees with only the
-first of its tokens finds what it may copy. Blocks nobody uses any longer stay known until they are needed, the longest
-unused first.
+A block holds SLOTS positions of every layer. A block full of prompt tokens is indexed by them and by all tokens before
+them, so that a prompt with the same beginning finds it (T19: hash-chained blocks); if only the first tokens agree, that
+part can be copied. Unused blocks stay indexed until they are needed, least recently used first.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from operator import eq
 from qualgate_kernels.slots import SLOTS
 
 ROOT = 0  # what stands before a sequence's first block
-LOOKED_AT = 64  # blocks behind the same text, of which the one that agrees longest is looked for
+LOOKED_AT = 64  # candidates compared behind the same text
 
 
 class BlockPool:
-    """`count` blocks with reference counts."""
+    """A pool of `count` blocks with reference counts."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -33,16 +32,16 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Blocks that `take` can give."""
+        """Number of blocks that `take` can give."""
         return len(self._empty) + len(self._idle)
 
     @property
     def used(self) -> int:
-        """Blocks that a sequence holds."""
+        """Number of blocks in use."""
         return self.count - self.free
 
     def take(self) -> int:
-        """A block of one's own. IndexError when none is free."""
+        """Return an exclusive block. IndexError when none is free."""
         if self._empty:
             block = self._empty.pop()
         elif self._idle:
@@ -55,7 +54,7 @@ class BlockPool:
         return block
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Give blocks back, each once for every `take` or `shared` that gave it."""
+        """Give blocks back, once for every `take` or `shared` that returned them."""
         for block in reversed(blocks):  # a chain's end goes before its beginning, which more prompts share
             self._users[block] -= 1
             if self._users[block] == 0:
@@ -67,8 +66,8 @@ class BlockPool:
                 raise ValueError(f"block {block} was given back twice")
 
     def shared(self, tokens: Sequence[int], most: int) -> list[int]:
-        """The blocks of the longest known beginning of `tokens`, at most `most`, now used once more."""
-        found, before = [], ROOT
+        """Return the blocks of the longest indexed prefix of `tokens`, at most `most`, with one more user each."""
+        chain, before = [], ROOT
         for start in range(0, min(len(tokens) // SLOTS, most) * SLOTS, SLOTS):
             block = self._known.get(before, {}).get(tuple(tokens[start : start + SLOTS]))
             if block is None:
@@ -76,28 +75,27 @@ class BlockPool:
             self._idle.pop(block, None)
             self._users[block] += 1
             before = self._names[block][1]
-            found.append(block)
-        return found
+            chain.append(block)
+        return chain
 
     def alike(self, blocks: Sequence[int], tokens: Sequence[int]) -> tuple[int, int]:
-        """The filled block behind `blocks`, all that `shared` gave for `tokens`, that agrees with the next of these
-        longest: (block, how many of its first tokens agree); (0, 0) where none does."""
+        """Return (block, number of matching tokens) for the filled block behind `blocks` (the result of `shared` for
+        `tokens`) that matches the next tokens longest; (0, 0) without a match."""
         before = self._names[blocks[-1]][1] if blocks else ROOT
-        wanted, found = tokens[len(blocks) * SLOTS : (len(blocks) + 1) * SLOTS], (0, 0)
-        for there, block in islice(reversed(self._known.get(before, {}).items()), LOOKED_AT):
-            same = len(list(takewhile(bool, map(eq, there, wanted))))
-            if same > found[1] and block not in self._unread:
-                found = block, same
-        return found
+        wanted, best = tokens[len(blocks) * SLOTS : (len(blocks) + 1) * SLOTS], (0, 0)
+        for known_tokens, block in islice(reversed(self._known.get(before, {}).items()), LOOKED_AT):
+            same = len(list(takewhile(bool, map(eq, known_tokens, wanted))))
+            if same > best[1] and block not in self._unread:
+                best = block, same
+        return best
 
     def filled(self) -> None:
-        """The pass is over."""
+        """Mark the blocks of the finished pass as filled."""
         self._unread.clear()
 
     def know(self, blocks: Sequence[int], tokens: Sequence[int]) -> None:
-        """Name the blocks that hold `tokens` from a sequence's beginning on; a block that is not full stays unnamed.
-        They must not be written to any more.
-        """
+        """Index the full blocks that hold `tokens` from a sequence's beginning on. They must not be written to any
+        more."""
         before = ROOT
         for index, start in enumerate(range(0, len(tokens) // SLOTS * SLOTS, SLOTS)):
             name = before, tuple(tokens[start : start + SLOTS])

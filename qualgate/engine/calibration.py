@@ -1,4 +1,4 @@
-"""Calibration cases as token ids: prompt, answer, end token, as the model meets them when it answers rightly."""
+"""Calibration cases as token ids: prompt, answer and end token, as in a correct answer of the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def calibration_prompts(model_folder: Path, recipe: QuantizeRecipe) -> list[tupl
 
 
 def calibration_pairs(model_folder: Path, recipe: QuantizeRecipe) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """As `calibration_prompts`, each prompt and its answer apart."""
+    """Return the pairs of `calibration_prompts`, prompt and answer apart."""
     if not recipe.calibration:
         raise UsageError(f"{recipe.label} needs its calibration set, which this recipe does not name.")
     file = Path(recipe.calibration)
@@ -31,10 +31,10 @@ def calibration_pairs(model_folder: Path, recipe: QuantizeRecipe) -> list[tuple[
         raw = file.read_bytes()
     except OSError as error:
         raise UsageError(f"The calibration set {file} cannot be read ({error.strerror}).") from None
-    found = hashlib.sha256(raw).hexdigest()
-    if found != recipe.calibration_sha256:
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != recipe.calibration_sha256:
         raise UsageError(
-            f"{file} has changed since it was planned: its sha256 is {found}, not {recipe.calibration_sha256}. "
+            f"{file} has changed since it was planned: its sha256 is {digest}, not {recipe.calibration_sha256}. "
             "Start again, so that the variant says which data made it."
         )
     cases = [Case(evalset=file.stem, body=json.loads(line)) for line in raw.splitlines() if line.strip()]

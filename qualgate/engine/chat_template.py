@@ -1,6 +1,6 @@
-"""A chat template is a program of its model's author: it is run in a child, where it can be ended.
+"""Render chat templates in a child process, because a template is a program of its model's author.
 
-By transformers' own code, on what a tokenizer knows of its template, so that the text is that of any other program.
+The child runs transformers' own code on the template, so the text equals that of other programs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ BOUNDS = killable.Bounds(cpu_seconds=10.0, memory_bytes=2**29)
 
 
 class TemplateFault(ValueError):
-    """The template does not render this chat, in words."""
+    """A template that does not render this chat; the message says why."""
 
 
 def render_chat(
     tokenizer: PreTrainedTokenizerBase, messages: list[Any], tools: list[Any] | None = None, *, answers: bool = True
 ) -> str:
-    """The text of a chat that the assistant is to answer, or whose last message it is to go on with.
+    """Return the text of a chat that the assistant is to answer, or whose last message it is to continue.
 
-    TemplateFault where there is none.
+    Raises TemplateFault if the template fails.
     """
     from transformers import PreTrainedTokenizerBase
 
@@ -42,18 +42,18 @@ def render_chat(
         name: token if isinstance(token, list) else str(token) for name, token in tokenizer.special_tokens_map.items()
     }
     try:
-        said = killable.run(_render, tokenizer.chat_template, special, messages, tools, answers, within=BOUNDS)
+        reply = killable.run(_render, tokenizer.chat_template, special, messages, tools, answers, within=BOUNDS)
     except killable.Killed as ended:
         raise TemplateFault(f"it was ended: {ended}; does it loop without end?") from None
-    if "fault" in said:
-        raise TemplateFault(said["fault"])
-    return said["text"]
+    if "fault" in reply:
+        raise TemplateFault(reply["fault"])
+    return reply["text"]
 
 
 def _with_arguments(messages: Sequence[Any]) -> list[Any]:
-    """The same, the arguments of recorded calls as objects, which templates write; OpenAI's API has them as text.
+    """Return the messages with tool-call arguments as objects, as templates expect them; OpenAI's API has them as text.
 
-    So does vLLM before it renders: what a server makes of these messages is what is made of them here.
+    vLLM does the same before it renders, so the text equals that of a server.
     """
     return [
         message | {"tool_calls": [_with_object(call) for call in message["tool_calls"]]}
@@ -74,18 +74,18 @@ def _with_object(call: Any) -> Any:
 def _render(
     template: Any, special: dict[str, Any], messages: list[Any], tools: list[Any] | None, answers: bool
 ) -> dict[str, str]:
-    """In the child: the text, or what is wrong."""
-    knows = _tokenizer()
-    knows.chat_template = template
+    """Return the text or the error. Runs in the child."""
+    tokenizer = _tokenizer()
+    tokenizer.chat_template = template
     try:
-        return {"text": _text(knows, messages, tools, answers, special)}
+        return {"text": _text(tokenizer, messages, tools, answers, special)}
     except TemplateFault as fault:
         return {"fault": str(fault)}
 
 
 @lru_cache(maxsize=1)
 def _tokenizer() -> Any:
-    """One that knows nothing but its template."""
+    """Return a tokenizer that has only a template."""
     from transformers import PreTrainedTokenizerBase
 
     return PreTrainedTokenizerBase()
@@ -100,8 +100,10 @@ def _text(
     except MemoryError:
         raise
     except Exception as error:  # anything can go wrong in a program
-        said = str(error)
-        raise TemplateFault(f"{type(error).__name__}: {said[:MOST_SAID]}{'…' * (len(said) > MOST_SAID)}") from None
+        message = str(error)
+        raise TemplateFault(
+            f"{type(error).__name__}: {message[:MOST_SAID]}{'…' * (len(message) > MOST_SAID)}"
+        ) from None
     if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
         raise TemplateFault(f"it gives more than {MOST_CHARACTERS:,} characters")
     return text

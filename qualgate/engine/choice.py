@@ -1,7 +1,7 @@
-"""Which engine serves a model: tried at load, on the model itself, and not looked up in a list.
+"""Choose the engine for a model by trying it at load time, not from a list of architectures.
 
-Packed passes are for models whose whole state is keys and values, which attend by transformers' interface and whose
-rows do not depend on each other to the bit. Plain decoders pass through C. All others get padded batches.
+Packed passes need a model whose whole state is keys and values, which attends through transformers' interface, and
+whose rows do not depend on each other to the bit. Plain decoders run in C. All others run in padded batches.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ KINDS = {"full_attention", "sliding_attention"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """kind: "plain" passes through C, "packed" through the model's own modules, "padded" is neither; because: why not
-    the one before. seen: how each layer attends; numbers: that one position keeps, of all layers, and heads: of keys in
-    all layers; whole: see `OutputHead`; kept: the form of keys and values, of `kept.FORMS`; scales: fp8's, of keys and
-    of values of each layer, {} where all are 1; rounded: the dtype to which what a server stores is rounded, "float32"
-    where nothing is."""
+    """The chosen engine. kind: "plain" runs in C, "packed" through the model's own modules, "padded" in padded batches;
+    because: why not the kind before. seen: attention parameters by layer; numbers: stored per position in all layers;
+    heads: key heads in all layers; whole: see `OutputHead`; cache_form: of keys and values, one of `kept.FORMS`;
+    scales: fp8 scales of keys and values by layer, {} if all are 1; rounded: the dtype to which stored activations are
+    rounded, "float32" for none."""
 
     kind: Literal["plain", "packed", "padded"]
     because: str = ""
@@ -55,36 +55,36 @@ class Choice:
     numbers: int | None = None
     heads: int = 0
     whole: bool = True
-    kept: str = "float32"
+    cache_form: str = "float32"
     scales: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     rounded: str = "float32"
 
     @property
     def position_bytes(self) -> int:
-        """Of the keys, values and scales of one position; 1 where that is not known."""
-        form = form_of(self.kept)
+        """Bytes of one position's keys, values and scales; 1 if unknown."""
+        form = form_of(self.cache_form)
         return max(1, (self.numbers or 0) // form.packed * form.size + 4 * form.scales * self.heads)
 
 
 def choose_engine(model: PreTrainedModel) -> Choice:
-    """Try them on `model`, which is left as the chosen one wants it. NotInThisVersion for a model that none runs."""
-    found = _packed(model)
-    if isinstance(found, Choice):
-        return found
+    """Return the engine for `model`, and leave the model prepared for it. NotInThisVersion if no engine runs it."""
+    tried = _packed(model)
+    if isinstance(tried, Choice):
+        return tried
     norms.take_back(model)
     dense.take_back(model)
-    return Choice(kind="padded", because=found, numbers=check_runs_right(model))
+    return Choice(kind="padded", because=tried, numbers=check_runs_right(model))
 
 
 def rounding(model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
-    """The choice with what a server stores rounded to the dtype `stored`. NotInThisVersion for a model that this does
-    not serve: its own modules are tried once more."""
-    kept = stored if stored == "bfloat16" else choice.kept  # the same bits in half of the memory
-    found, reason = replace(choice, rounded=stored, kept=kept), choice.because
+    """Return the choice with stored activations rounded to the dtype `stored`. NotInThisVersion if the model's rows
+    then depend on each other."""
+    cache_form = stored if stored == "bfloat16" else choice.cache_form  # the same bits in half of the memory
+    rounded_choice, reason = replace(choice, rounded=stored, cache_form=cache_form), choice.because
     if choice.kind == "packed":
         what = texts(model)
         try:
-            with threads_of_kernels(), open_decoder(model, found) as (decoder, head):
+            with threads_of_kernels(), open_decoder(model, rounded_choice) as (decoder, head):
                 expected = read(decoder, head, what, whole(what))
                 reason = row_variant(decoder, head, what, expected)
         except Exception as error:  # whatever an architecture does in a dtype of half the width
@@ -96,7 +96,7 @@ def rounding(model: PreTrainedModel, choice: Choice, stored: str) -> Choice:
             f"what a server stores is not rounded for it in this version ({reason}). Write `arithmetic: float32`, or "
             "leave the key out."
         )
-    return found
+    return rounded_choice
 
 
 @contextmanager
@@ -112,7 +112,11 @@ def open_engine(
             yield engine
         return
     decoding = open_decoder(model, choice, stored)
-    with threads_of_kernels() as threads, decoding as (decoder, head), recycled(choice.kept, choice.scales) as states:
+    with (
+        threads_of_kernels() as threads,
+        decoding as (decoder, head),
+        recycled(choice.cache_form, choice.scales) as states,
+    ):
         yield PackedEngine(
             graphed(decoder, head.device),
             head,
@@ -130,7 +134,7 @@ def open_engine(
 def open_decoder(
     model: PreTrainedModel, choice: Choice, stored: str = "float32"
 ) -> Iterator[tuple[ModelDecoder | FastDecoder, OutputHead]]:
-    """What makes packed passes of a model that these serve, in inference mode, for the length of the block."""
+    """Yield the decoder for packed passes of a model, and its output head, in inference mode."""
     head, in_c = OutputHead(model, choice.rounded), choice.kind == "plain"
     head.whole = choice.whole
     with open_model(model, head, stored, rounded="float32" if in_c else choice.rounded) as decoder:
@@ -139,7 +143,7 @@ def open_decoder(
 
 @contextmanager
 def threads_of_kernels() -> Iterator[int]:
-    """Our kernels' rows do not depend on threads, torch's operators may: theirs are one, ours what torch had."""
+    """Limit torch to one thread and give its threads to our kernels, whose rows do not depend on threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -150,7 +154,7 @@ def threads_of_kernels() -> Iterator[int]:
 
 
 def _packed(model: PreTrainedModel) -> Choice | str:
-    """The choice, or why packed passes do not serve `model`."""
+    """Return the choice, or why packed passes do not work for `model`."""
     if missing := _missing(model.device):
         return missing
     config = model.config.get_text_config(decoder=True)
@@ -172,7 +176,7 @@ def _packed(model: PreTrainedModel) -> Choice | str:
 
 
 def _missing(device: torch.device) -> str:
-    """Why no kernels make packed passes there; "" where some do."""
+    """Return why there are no kernels for packed passes on `device`; "" if there are."""
     if availability.on_triton(device):
         return ""
     if device.type == "cpu":
@@ -181,7 +185,7 @@ def _missing(device: torch.device) -> str:
 
 
 def _other_state(config: PreTrainedConfig) -> str:
-    """What a model keeps beside keys and values, or sees otherwise; "" where that is nothing."""
+    """Return what state a model has besides ordinary keys and values; "" if none."""
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
     for layer in DynamicCache(config=config).layers:
@@ -205,7 +209,7 @@ def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> C
         kind="packed",
         seen=states.seen,
         numbers=sum(states.numbers.values()),
-        heads=sum(one.kv_heads for one in states.layers.values()),
+        heads=sum(blocks.kv_heads for blocks in states.layers.values()),
         whole=head.whole,
     )
     if reason := _other_windows(model.config.get_text_config(decoder=True), states.seen):
@@ -219,7 +223,7 @@ def _tried(model: PreTrainedModel, decoder: ModelDecoder, head: OutputHead) -> C
 
 
 def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any, expected: Any) -> Choice:
-    """The plain decoder's choice where it gives what the model's own modules give."""
+    """Return the choice of the plain decoder if it gives the results of the model's own modules."""
 
     def without(because: str) -> Choice:
         return replace(choice, because=because)
@@ -232,17 +236,17 @@ def _faster(model: PreTrainedModel, choice: Choice, head: OutputHead, what: Any,
         fast = FastDecoder(model, choice.seen)
     except (Unfit, AttributeError) as reason:
         return without(str(reason))
-    found = read(fast, head, what, whole(what))
+    fast_logits = read(fast, head, what, whole(what))
     if all(logits.isfinite().all() for logits in expected):
-        if not far_from(found, expected) <= noise(model):
+        if not far_from(fast_logits, expected) <= noise(model):
             return without("in C it gives other logits than by its own modules")
-        if reason := row_variant(fast, head, what, found):
+        if reason := row_variant(fast, head, what, fast_logits):
             return without(f"in C it gives {reason}")
     return replace(choice, kind="plain")
 
 
 def _other_windows(config: PreTrainedConfig, seen: dict[int, Seen]) -> str:
-    """A layer whose window the model's own mask would make, for it does not say it to its attention; "" if none."""
+    """Reason if a layer's window lives in the model's own mask and not in its attention call; "" if none does."""
     from transformers.cache_utils import DynamicCache, DynamicSlidingWindowLayer
 
     for index, layer in enumerate(DynamicCache(config=config).layers):

@@ -1,10 +1,10 @@
-"""Which tokens a constraint admits behind a text: the one place where llguidance is used to generate.
+"""The tokens that a constraint admits after a text. Only this module uses llguidance to generate.
 
-A mask's state is held against the text it is asked about: what it has read beyond that is rewound, what it lacks is
-read. So a draft moves it on and a rejection back without anybody telling it, as in `speculation/propose`. Its library
-never leaves a state in which it met an error; a fresh one takes its place then, so no draft can spoil what comes after.
+A mask compares its state with the given text: it rewinds what it read beyond it and reads what is missing. So drafts
+advance it and rejections rewind it without any message, as in `speculation/propose`. llguidance never leaves an error
+state; a fresh matcher then replaces it, so no draft can spoil what follows.
 
-An end token is admitted exactly where the grammar may be over, whatever else is; a grammar's own end tokens are not.
+An end token is admitted exactly where the grammar may end; a grammar's own end tokens are not.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Vocabulary:
-    """A tokenizer's tokens as the library wants them. stop_ids: tokens that end an answer."""
+    """A tokenizer's tokens in llguidance's form. stop_ids: tokens that end an answer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int]) -> None:
-        """UsageError for a tokenizer whose tokens it cannot read, or where the library is missing."""
+        """Raise UsageError if the tokens cannot be read or llguidance is missing."""
         try:
             self.tokens: Any = _library_tokens(tokenizer, tuple(sorted(stop_ids)))
         except ImportError:
@@ -46,10 +46,10 @@ def _library_tokens(tokenizer: PreTrainedTokenizerBase, stop_ids: tuple[int, ...
 
 
 class GrammarMask:
-    """Of one request. grammar: as `scoring.constraint.grammar_of` writes it."""
+    """The mask of one request. grammar: as `scoring.constraint.grammar_of` writes it."""
 
     def __init__(self, vocabulary: Vocabulary, grammar: str) -> None:
-        """UsageError for a grammar that the library does not compile."""
+        """Raise UsageError for a grammar that does not compile."""
         from llguidance import LLMatcher, LLParserLimits
 
         self._vocabulary = vocabulary
@@ -60,9 +60,9 @@ class GrammarMask:
         self._matcher = self._fresh.deep_copy()
         self._read: list[int] = []
 
-    def admitted(self, said: Sequence[int], offered: Sequence[int]) -> list[bytes]:
+    def admitted(self, generated: Sequence[int], offered: Sequence[int]) -> list[bytes]:
         """See `steering.Mask`."""
-        if not self._reads(said):
+        if not self._reads(generated):
             return []
         rows = [self._row()]
         for token in offered:
@@ -73,7 +73,7 @@ class GrammarMask:
         return rows
 
     def _reads(self, text: Sequence[int]) -> bool:
-        """Whether the text is admitted so far; the state is behind as much of it as is."""
+        """Return whether the text is admitted so far; the state then covers its admitted part."""
         if self._matcher.is_error():
             self._matcher, self._read = self._fresh.deep_copy(), []
         same = agreed(self._read, text)

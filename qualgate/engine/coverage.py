@@ -1,4 +1,4 @@
-"""How far a calibration set covers evalsets, as the baseline that is to be quantized sees both."""
+"""How far a calibration set covers evalsets, as the unquantized baseline sees both."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def coverage(
 
 
 def readings(model_folder: Path, cases: Sequence[Case]) -> list[Reading]:
-    """The cases as the model reads them."""
+    """Return the cases as the model reads them."""
     limit = read_files(model_folder).context_length
     rows = [(*prompt, *answer)[:limit] for prompt, answer in answered(model_folder, cases)]
     return [reading_of(case, token_ids) for case, token_ids in zip(cases, rows, strict=True)]
 
 
-def _about(found: CalibrationSet | Evalset) -> dict[str, Any]:
-    return {"name": found.name, "version": found.version, "sha256": found.sha256}
+def _about(case_set: CalibrationSet | Evalset) -> dict[str, Any]:
+    return {"name": case_set.name, "version": case_set.version, "sha256": case_set.sha256}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ModelDecoder:
-    """Made by `open_model`, which also takes its hook away again."""
+    """A transformers model that decodes packed rows. Made by `open_model`, which also removes its hook."""
 
     def __init__(self, model: PreTrainedModel, head: OutputHead) -> None:
         self.model, self.head = model, head
@@ -41,9 +41,8 @@ class ModelDecoder:
         self._hidden: torch.Tensor | None = None
 
     def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
-        """What enters the head at the rows that are wanted, float32 [wanted, width]; or, where the head is not all
-        there is, their logits. Keys and values of all rows are kept in `states`.
-        """
+        """Return the input of the output head at the wanted rows, float32 [wanted, width]; or their logits, if the
+        model changes them after the head. Keys and values of all rows are written to `states`."""
         device = self.head.device
         if self.on_one_device:
             batch = replace(batch, places=dispatch.prepare_places(batch.places, batch.blocks, device))
@@ -60,12 +59,12 @@ class ModelDecoder:
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
-        """What a server's dtype would not have held so far."""
-        return self.overflows.found if self.overflows else ()
+        """Values so far beyond the range of the server's dtype."""
+        return self.overflows.overflow if self.overflows else ()
 
     def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
-        """Of what enters the head nothing goes on where its logits are not asked of the model."""
-        if self._wanted is None:  # the head is asked by itself
+        """Record what enters the head, and pass nothing on if the model's logits are not needed."""
+        if self._wanted is None:  # the head is called on its own
             return None
         hidden = inputs[0][:, self._wanted]
         self._hidden = hidden[0]
@@ -76,8 +75,8 @@ class ModelDecoder:
 def open_model(
     model: PreTrainedModel, head: OutputHead, stored: str = "float32", *, rounded: str = "float32"
 ) -> Iterator[ModelDecoder]:
-    """A decoder in inference mode whose model attends as packed rows do, for the length of the block. stored: what a
-    server stores activations in; rounded: the dtype that its modules compute in, see `half_width`."""
+    """Yield a decoder in inference mode whose model attends to packed rows. stored: the server's activation dtype;
+    rounded: the dtype in which its modules compute, see `half_width`."""
     attention.register()
     decoder = ModelDecoder(model, head)
     chosen: Any = model.config._attn_implementation

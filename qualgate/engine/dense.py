@@ -1,5 +1,5 @@
-"""Layers that are not quantized, held for our own kernel: a row's bits are its own, which torch's float32 product
-breaks, and a bfloat16 weight takes bfloat16's bytes, an embedding's too."""
+"""Unquantized layers in the layout of our own kernel: batching does not change a row's bits, as it does with torch's
+float32 product, and bfloat16 weights and embeddings take two bytes per number."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from qualgate_kernels.dense import Dense, matmul_dense, narrowest, prepare_dense
 
 
 class DenseLinear(nn.Module):
-    """y = x @ W.T + bias, in float32. turned: the layer it stands for is a Conv1D, as GPT-2 has them, whose weight is
-    [in_features, out_features]."""
+    """y = x @ W.T + bias in float32. turned: replaces a Conv1D, as in GPT-2, whose weight is [in_features,
+    out_features]."""
 
     def __init__(self, prepared: Dense, bias: torch.Tensor | None, *, turned: bool = False) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class DenseLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """float32 [out_features, in_features], made anew."""
+        """Return a new float32 [out_features, in_features]."""
         return restore_dense(self.prepared).float()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -41,24 +41,26 @@ class DenseLinear(nn.Module):
         return (product if self.bias is None else product.add_(self.bias)).to(x.dtype)
 
     def extra_repr(self) -> str:
-        """What torch prints of it."""
+        """Return the text that torch prints for the module."""
         return f"{self.in_features}, {self.out_features}, {self.prepared.values.dtype}"
 
 
 class DenseEmbedding(nn.Module):
-    """Rows of a weight [num_embeddings, embedding_dim], float32: of its own, in the narrowest dtype that holds it, or
-    of the output head's that is tied to it, which is held once."""
+    """Rows of a weight [num_embeddings, embedding_dim] as float32: its own weight, in the narrowest dtype that holds
+    it, or that of the tied output head, which is stored once."""
 
-    def __init__(self, held: torch.Tensor | DenseLinear) -> None:
+    def __init__(self, source: torch.Tensor | DenseLinear) -> None:
         super().__init__()
-        self.head = held if isinstance(held, DenseLinear) else None
-        self.num_embeddings, self.embedding_dim = held.prepared.shape if isinstance(held, DenseLinear) else held.shape
-        if isinstance(held, torch.Tensor):
-            self.register_buffer("rows", held.to(narrowest(held)))
+        self.head = source if isinstance(source, DenseLinear) else None
+        self.num_embeddings, self.embedding_dim = (
+            source.prepared.shape if isinstance(source, DenseLinear) else source.shape
+        )
+        if isinstance(source, torch.Tensor):
+            self.register_buffer("rows", source.to(narrowest(source)))
 
     @property
     def weight(self) -> torch.Tensor:
-        """float32 [num_embeddings, embedding_dim], made anew."""
+        """Return a new float32 [num_embeddings, embedding_dim]."""
         return self.head.weight if self.head is not None else self.get_buffer("rows").float()
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
@@ -71,9 +73,8 @@ class DenseEmbedding(nn.Module):
 
 
 def lay_out(model: nn.Module) -> str:
-    """Put a DenseLinear in the place of every linear layer of floats, hold embeddings narrowly, and routers' and
-    experts' weights as `dense_experts` does; "" or why one is not. What was laid out by then stays: `take_back` undoes
-    it."""
+    """Replace every float linear layer by a DenseLinear, store embeddings narrowly, and lay out experts
+    (`dense_experts`). Return "" or the reason for stopping; `take_back` then undoes what was laid out."""
     tied: dict[int, DenseLinear] = {}
     for name in _names(model, nn.Linear, Conv1D):
         module: Any = model.get_submodule(name)
@@ -99,7 +100,7 @@ def lay_out(model: nn.Module) -> str:
 
 
 def take_back(model: nn.Module) -> None:
-    """Put torch's layers back, with the same numbers in float32; weights that were tied are tied again."""
+    """Put torch's layers back, with the same numbers in float32, and tie the weights again that were tied."""
     for name in _names(model, DenseEmbedding):
         module: Any = model.get_submodule(name)
         weight = nn.Parameter(module.weight, requires_grad=False)
@@ -115,7 +116,7 @@ def take_back(model: nn.Module) -> None:
 
 
 def _widen(model: nn.Module) -> None:
-    """What else a model has of floats in float32; packed weights' scales stay what they are."""
+    """Convert the remaining floats to float32, except the scales of packed weights."""
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.data = parameter.data.float()
@@ -127,12 +128,12 @@ def _widen(model: nn.Module) -> None:
 
 
 def _names(model: nn.Module, *kinds: type[nn.Module]) -> list[str]:
-    """Of modules of just these kinds. Names, for a list of modules would hold each until all are laid out."""
+    """Names of modules of exactly these kinds. A list of the modules themselves would keep each in memory."""
     return [name for name, module in model.named_modules(remove_duplicate=False) if type(module) in kinds]
 
 
 def head_of(tensors: Mapping[str, torch.Tensor]) -> nn.Module:
-    """A linear layer of `weight` and perhaps `bias`, ours where it can be: the one of a model's own head."""
+    """Return a linear layer of `weight` and an optional `bias`, ours if possible, as for a model's own head."""
     weight, bias = tensors["weight"], tensors.get("bias")
     prepared = prepare_dense(weight)
     if isinstance(prepared, str):

@@ -1,7 +1,7 @@
-"""Weights that a mixture of experts multiplies by itself, without a linear layer: its routers' and its experts'.
+"""Weights that a mixture of experts multiplies without a linear layer: those of its routers and experts.
 
-Its modules hand such a parameter to torch's `linear`, or write `x @ it`. torch asks an argument that is no tensor, but
-has `__torch_function__`, what shall be done: so what stands in a parameter's place multiplies, by our own kernel.
+The modules pass such a parameter to torch's `linear`, or compute `x @ parameter`. torch calls `__torch_function__` of
+an argument that is not a tensor, so a replacement object can multiply with our own kernel.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from qualgate_kernels.dense import Dense, matmul_dense, prepare_dense, restore_d
 
 
 class DenseWeight:
-    """A weight [out_features, in_features], or that of every expert [experts, out_features, in_features]; `turned`:
-    the last two are the other way round. float32 to whoever asks; only an expert's can be taken of it, and products.
-    """
+    """A weight [out_features, in_features], or of all experts [experts, out_features, in_features]; turned: the last
+    two are swapped. It reads as float32 and supports only products and the selection of one expert."""
 
     dtype = torch.float32
 
@@ -27,38 +26,38 @@ class DenseWeight:
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """The device of the weight."""
         return self.prepared[0].values.device
 
     def __getitem__(self, expert: int | torch.Tensor) -> DenseWeight:
-        """Of one expert."""
+        """Return the weight of one expert."""
         if len(self.shape) != 3:
             raise TypeError("not a weight of several experts")
         return DenseWeight(self.prepared[int(expert) : int(expert) + 1], self.shape[1:], self.turned)
 
     def float(self) -> DenseWeight:
-        """Itself, which is float32."""
+        """Return itself, which is float32."""
         return self
 
     def type(self, dtype: torch.dtype) -> DenseWeight:
-        """As `float`. TypeError for another dtype."""
+        """Return itself. TypeError for a dtype other than float32."""
         if dtype != torch.float32:
             raise TypeError(f"expected float32, got {dtype}")
         return self
 
     def to(self, dtype: torch.dtype) -> DenseWeight:
-        """As `type`."""
+        """Return itself. TypeError for a dtype other than float32."""
         return self.type(dtype)
 
     def numbers(self) -> torch.Tensor:
-        """float32 [shape], made anew."""
-        weights = [restore_dense(one).float() for one in self.prepared]
+        """Return a new float32 tensor of `shape`."""
+        weights = [restore_dense(expert).float() for expert in self.prepared]
         weights = [weight.T.contiguous() for weight in weights] if self.turned else weights
         return torch.stack(weights) if len(self.shape) == 3 else weights[0]
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """`linear` of a weight, or a product with one that is turned. Of anything else torch says that it is none."""
+        """Handle `linear`, and products with a turned weight; NotImplemented for everything else."""
         name, bias = getattr(function, "__name__", ""), (kwargs or {}).get("bias")
         if name == "linear" and len(args) in (2, 3) and _is(args[1], turned=False):
             return args[1].multiply(args[0], args[2] if len(args) == 3 else bias)
@@ -81,20 +80,20 @@ def _is(weight: Any, *, turned: bool) -> bool:
 
 
 def lay_out_experts(model: Any) -> str:
-    """Put a DenseWeight in the place of every router's and expert's parameter, and have experts multiplied one by one,
-    as each architecture's own code does; "" or why one is not. Models without such experts stay as they are."""
-    found = list(_modules(model))
-    if all(turned is None for _, turned in found):
+    """Replace the parameters of routers and experts by DenseWeights, and have experts multiplied one by one, as in each
+    architecture's own code. Return "" or why not. Other models stay as they are."""
+    modules = list(_modules(model))
+    if all(turned is None for _, turned in modules):
         return ""
-    for module, turned in found:
+    for module, turned in modules:
         for name, parameter in list(module.named_parameters(recurse=False)):
             if parameter.dim() != (2 if turned is None else 3):
                 continue
             prepared = _prepared(parameter, turned)
             if isinstance(prepared, str):
                 return f"{type(module).__name__}.{name}: {prepared}"
-            for at, one in enumerate(prepared):  # counted, as the parameter was
-                module.register_buffer(f"{name}_{at}", one.values, persistent=False)
+            for at, dense in enumerate(prepared):  # counted, as the parameter was
+                module.register_buffer(f"{name}_{at}", dense.values, persistent=False)
             delattr(module, name)
             setattr(module, name, DenseWeight(prepared, parameter.shape, bool(turned)))
     model.experts_were = model.get_experts_implementation()
@@ -103,18 +102,18 @@ def lay_out_experts(model: Any) -> str:
 
 
 def _prepared(parameter: torch.Tensor, turned: bool | None) -> list[Dense] | str:
-    """Of each expert, of a router one; or why not."""
-    found = list[Dense]()
+    """Return the weight of each expert, or of a router, or why it cannot be prepared."""
+    prepared = list[Dense]()
     for weight in parameter[None] if turned is None else parameter:
-        one = prepare_dense(weight.T if turned else weight)
-        if isinstance(one, str):
-            return one
-        found.append(one)
-    return found
+        dense = prepare_dense(weight.T if turned else weight)
+        if isinstance(dense, str):
+            return dense
+        prepared.append(dense)
+    return prepared
 
 
 def take_back_experts(model: Any) -> None:
-    """Put the parameters back, with the same numbers in float32, to be multiplied as they were."""
+    """Restore the parameters, with the same numbers in float32, and their way of being multiplied."""
     if (were := vars(model).pop("experts_were", None)) is not None:
         model.set_experts_implementation(were)
     for module in model.modules():
@@ -127,7 +126,7 @@ def take_back_experts(model: Any) -> None:
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[nn.Module, bool | None]]:
-    """Experts that transformers' interface knows, and whether their weights are turned; routers, and None."""
+    """Yield experts known to transformers' interface, with whether their weights are turned; routers, with None."""
     for module in model.modules():
         if isinstance(turned := getattr(module, "is_transposed", None), bool):
             yield module, turned

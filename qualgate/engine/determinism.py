@@ -1,7 +1,7 @@
-"""Does a model give the same bits again? Repeats, other batches, one row a step against many, other thread counts.
+"""Does a model reproduce its bits? Repeats, other batches, one row per step, other thread counts.
 
-Each cell compares teacher-forced logits with those of every text read alone, in one pass, on one thread count, by the
-engine that runs the model.
+Each cell compares teacher-forced logits with those of every text read alone, in one pass, with one thread count, on the
+model's engine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIE = 4  # ulp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One condition changed, everything else alike."""
+    """One changed condition, everything else equal."""
 
     condition: str
     trials: int
@@ -79,7 +79,7 @@ def determinism_matrix(
     repeats: int = REPEATS,
     threads: Sequence[int] = (1, 2),
 ) -> DeterminismMatrix:
-    """Run `texts` (token ids) under each condition. Thread counts are set for the length of a cell and put back."""
+    """Run `texts` (token ids) under each condition. Thread counts are restored after each cell."""
 
     def again() -> Logits:
         return [read_batch(model, choice, [text])[0] for text in texts]
@@ -130,8 +130,8 @@ def compare(condition: str, expected: Logits, trials: Sequence[Logits]) -> Cell:
 
 def near_ties(logits: Logits, k: int) -> float | None:
     """Share of positions whose best two logits are less than k ULP of the best apart. None without positions."""
-    found = [text.topk(2, dim=-1).values.tolist() for text in logits if len(text)]
-    pairs = [pair for text in found for pair in text]
+    top_two = [text.topk(2, dim=-1).values.tolist() for text in logits if len(text)]
+    pairs = [pair for text in top_two for pair in text]
     return sum(_near_tie(best, second, k) for best, second in pairs) / len(pairs) if pairs else None
 
 
@@ -157,7 +157,7 @@ def read_batch(
 
 
 def read_stepwise(model: PreTrainedModel, choice: Choice, text: Sequence[int]) -> torch.Tensor:
-    """Logits at every position, read token by token with what was kept before, as decoding does."""
+    """Return the logits at every position, read token by token with a cache, as in decoding."""
     if choice.kind != "padded":
         return read_batch(model, choice, [text], Limits(rows=1, sequences=1))[0]
     with open_decoder(model) as decoder:

@@ -1,4 +1,4 @@
-"""Where a run computes. Needs no torch."""
+"""The device of a run. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DRIVER = Path("/dev/nvidiactl")  # there where an NVIDIA driver is
 
 
 def choose_device(devices: Devices) -> Device:
-    """Where a run computes, decided once, without torch. devices: the gate file's "auto", "cpu" or GPUs by process.
+    """Return the device of a run, without torch. devices: the gate file's "auto", "cpu" or GPUs by process.
 
-    "cuda" where a GPU's device file is visible and torch was built for it; should torch then not find it usable,
-    loading says so. UsageError where numbers are said and there is none.
+    "cuda" needs a visible GPU device file and a torch build for it; loading reports a GPU that torch cannot use.
+    UsageError if GPUs are named and there is none.
     """
     if devices == "cpu":
         return "cpu"
@@ -33,6 +33,5 @@ def choose_device(devices: Devices) -> Device:
 
 
 def packs(device: Device) -> bool:
-    """Whether packed passes may be made there; of a GPU that takes Triton, without which models run in padded batches.
-    Whether a model's are is known when it is loaded."""
+    """Return whether packed passes are possible on `device`; a GPU needs Triton. Loading decides it for each model."""
     return device == "cpu" or find_spec("triton") is not None

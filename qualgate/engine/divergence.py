@@ -1,4 +1,4 @@
-"""How far a changed model's predictions of given answers are from those of the model it was."""
+"""How far a changed model's predictions of given answers are from those of the original model."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ class Divergence:
 
 
 class Reference:
-    """What a model says of some answers, held to be compared with what it says once it is changed."""
+    """A model's logits on some answers, for a comparison after the model was changed."""
 
     def __init__(self, model: PreTrainedModel, pairs: Sequence[Pair]) -> None:
-        """Reads as many of the `pairs` as a gigabyte of logits allows, spread over all of them."""
+        """Read as many of the `pairs` as fit into a gigabyte of logits, spread evenly over all of them."""
         answered = [pair for pair in pairs if pair[1]]
         if not answered:
             raise UsageError("These cases have no answers, so nothing can be compared. Give cases with `answer`.")
         vocabulary = model.get_output_embeddings().weight.shape[0]  # type: ignore[union-attr]
-        held = sum(len(answer) for _, answer in answered) * vocabulary
-        every = -(-held // LOGITS_HELD)
+        numbers = sum(len(answer) for _, answer in answered) * vocabulary
+        every = -(-numbers // LOGITS_HELD)
         self.pairs = answered[::every]
         self._before = _logits(model, self.pairs)
 
     def against(self, model: PreTrainedModel) -> Divergence:
-        """How far `model` is from the one this reference was made with."""
+        """Return how far `model` is from the one that made this reference."""
         total = loss = 0.0
         same = positions = 0
         after = _logits(model, self.pairs)
-        for (_, answer), one, other in zip(self.pairs, self._before, after, strict=True):
-            said = torch.tensor(list(answer), device=one.device)
-            total += float(kl_divergence(one, other).sum())
-            loss += float(_surprise(other, said) - _surprise(one, said))
-            same += int((one.argmax(-1) == other.argmax(-1)).sum())
-            positions += len(said)
+        for (_, answer), logits_before, logits_after in zip(self.pairs, self._before, after, strict=True):
+            answer_ids = torch.tensor(list(answer), device=logits_before.device)
+            total += float(kl_divergence(logits_before, logits_after).sum())
+            loss += float(_surprise(logits_after, answer_ids) - _surprise(logits_before, answer_ids))
+            same += int((logits_before.argmax(-1) == logits_after.argmax(-1)).sum())
+            positions += len(answer_ids)
         return Divergence(
             kl=total / positions,
             loss_increase=loss / positions,
@@ -64,19 +64,20 @@ class Reference:
         )
 
 
-def _surprise(logits: torch.Tensor, said: torch.Tensor) -> torch.Tensor:
-    return -logits.double().log_softmax(-1).gather(-1, said[:, None]).sum()
+def _surprise(logits: torch.Tensor, answer_ids: torch.Tensor) -> torch.Tensor:
+    return -logits.double().log_softmax(-1).gather(-1, answer_ids[:, None]).sum()
 
 
 def _logits(model: PreTrainedModel, pairs: Sequence[Pair]) -> list[torch.Tensor]:
-    """float32 [answer, vocabulary] of each pair. A model that is being changed is not laid out for packed passes."""
-    found: list[list[torch.Tensor]] = [[] for _ in pairs]
+    """Return float32 [answer, vocabulary] for each pair, in padded batches: a model under change is not laid out for
+    packed passes."""
+    logits_by_pair: list[list[torch.Tensor]] = [[] for _ in pairs]
 
     def take(event: Event) -> None:
         if isinstance(event, Read):
             for row, logits in zip(event.requests, event.logits, strict=True):
-                found[row].append(logits)
+                logits_by_pair[row].append(logits)
 
     with open_padded(model) as engine:
         engine.run([Request(prompt=tuple(prompt), answer=tuple(answer)) for prompt, answer in pairs], None, take)
-    return [torch.stack(rows) for rows in found]
+    return [torch.stack(rows) for rows in logits_by_pair]

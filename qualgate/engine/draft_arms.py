@@ -1,7 +1,4 @@
-"""The models that draft for an arm, as arms of their own: they are read, packed and laid out as any other is.
-
-Needs no torch.
-"""
+"""The draft models of an arm, as arms of their own: read, packed and laid out like any other. Needs no torch."""
 
 from __future__ import annotations
 
@@ -18,16 +15,16 @@ OWN_WEIGHTS = ("quantize", "model")  # kinds of proposers that hold weights besi
 
 
 def draft_arms(arm: ArmSpec) -> tuple[ArmSpec | None, ...]:
-    """Who drafts for `arm`, a level each, the one that it verifies first; () where nobody does.
+    """Return the arm that drafts at each level, the one verified by the target first; () without drafts.
 
-    None for a level that holds no weights of its own. A self-draft is made from the folder of the model that verifies
-    it, never from that model's own packed weights, and has its adapter.
+    None for a level without weights of its own. A self-draft is made from the folder of the model that verifies it,
+    never from its packed weights, and has its adapter.
     """
-    found: list[ArmSpec | None] = []
+    drafters: list[ArmSpec | None] = []
     verifier = replace(arm, speculation=None, calibration="", calibration_sha256="")
     for depth, level in enumerate(levels(arm.speculation), start=1):
         if level.draft.kind not in OWN_WEIGHTS:
-            found.append(None)
+            drafters.append(None)
             continue
         verifier = replace(
             verifier,
@@ -36,20 +33,19 @@ def draft_arms(arm: ArmSpec) -> tuple[ArmSpec | None, ...]:
             quantize=level.draft.quantize,
             adapter=None if level.draft.model or verifier.adapter is None else replace(verifier.adapter, merged=False),
         )
-        found.append(verifier)
-    return tuple(found)
+        drafters.append(verifier)
+    return tuple(drafters)
 
 
 def draft_models(arm: ArmSpec) -> tuple[ArmSpec, ...]:
-    """Those of them that hold weights."""
-    return tuple(one for one in draft_arms(arm) if one is not None)
+    """Return the draft arms that have weights."""
+    return tuple(draft for draft in draft_arms(arm) if draft is not None)
 
 
 def lending(choice: Choice, speculation: Speculation, drafts: Sequence[Choice | None]) -> int:
-    """How many levels of a cascade, from the one that the target verifies, draft in its blocks (`draft_blocks`): each
-    is the model that verifies it, in other numbers. choice: of the target's engine; drafts: likewise, a level each,
-    None where one holds no weights of its own.
-    """
+    """Return how many levels, from the one that the target verifies, draft in the target's blocks (`draft_blocks`):
+    those that are the verifying model in other numbers. choice: the target's engine; drafts: likewise, one per level,
+    None without weights of its own."""
     for at, (level, own) in enumerate(zip(levels(speculation), drafts, strict=True)):
         if level.draft.kind != "quantize" or own is None or (own.kind, own.numbers) != (choice.kind, choice.numbers):
             return at
@@ -57,7 +53,7 @@ def lending(choice: Choice, speculation: Speculation, drafts: Sequence[Choice | 
 
 
 def levels(speculation: Speculation | None) -> Iterator[Speculation]:
-    """A cascade from what the target verifies first to the cheapest."""
+    """Yield the levels of a cascade, from the one that the target verifies to the cheapest."""
     while speculation is not None:
         yield speculation
         speculation = speculation.draft.under

@@ -1,9 +1,8 @@
-"""Where the keys and values of a model that drafts lie: in blocks of its own, or behind the text in its target's.
+"""Where a draft model's keys and values are stored: in blocks of its own, or behind the text in the target's blocks.
 
-A self-draft has the layers and heads of the model that verifies it. It sees the text by the keys and values that the
-target made of it, so it reads nothing before its first draft and keeps nothing: what it writes stands behind the text,
-where the target's next pass writes its own before it looks (QuantSpec 2502.10424 shares them likewise). It is only a
-draft that sees them: no answer does.
+A self-draft has the layers and heads of the model that verifies it. It reuses the target's KV cache, so it reads
+nothing before its first draft and keeps nothing: it writes behind the text, where the target's next pass overwrites it
+before use (QuantSpec 2502.10424 shares the cache likewise). Only drafts see these values, never an answer.
 """
 
 from __future__ import annotations
@@ -18,54 +17,55 @@ from qualgate_kernels.slots import SLOTS
 
 
 class Text(Protocol):
-    """A row's. kept: the tokens whose keys and values stand in `blocks`, from the beginning of `text` on."""
+    """A row of a draft model. cached: tokens whose keys and values stand in `blocks`, from the beginning of `text`
+    on."""
 
     index: int
     prompt: Sequence[int]
-    kept: list[int]
+    cached: list[int]
     blocks: list[int]
     text: list[int]
 
 
 class Blocks(Protocol):
-    """reads: whether a text is to be read before its first draft."""
+    """Storage for a draft model's keys and values. reads: whether a text must be read before its first draft."""
 
     reads: bool
 
     @property
     def states(self) -> KeysValues:
-        """Where a pass reads and writes."""
+        """Keys and values of a pass."""
         ...
 
     @property
     def count(self) -> int:
-        """Blocks that there are."""
+        """Number of blocks."""
         ...
 
     @property
     def used(self) -> int:
-        """Of them, those that are held for drafts alone."""
+        """Number of blocks in use for drafts alone."""
         ...
 
     def rewind(self, row: Text) -> None:
-        """Keep what stands there of its text, all but its last token at most."""
+        """Keep the cached part of its text, without the last token at least."""
         ...
 
     def reach(self, row: Text, positions: int, idle: Iterable[Text]) -> bool:
-        """Have blocks for so many positions, if need be those of rows that are not drafted for now; whether it has."""
+        """Return whether blocks for so many positions are available; `idle` rows may lose theirs."""
         ...
 
     def know(self, row: Text) -> None:
-        """What is kept of its prompt, others may begin with."""
+        """Let other rows share the cached part of its prompt."""
         ...
 
     def release(self, row: Text) -> None:
-        """It drafts no more."""
+        """Free the blocks of a row that drafts no more."""
         ...
 
 
 class OwnBlocks:
-    """So many, which nobody else reads. form, scales: see `KeysValues`."""
+    """Blocks of the draft model alone. form, scales: see `KeysValues`."""
 
     reads = True
 
@@ -85,11 +85,11 @@ class OwnBlocks:
         return self._pool.used
 
     def rewind(self, row: Text) -> None:
-        """See `Blocks`. A row that has none begins with those of a prompt that begins alike."""
+        """See `Blocks`. A row without blocks starts from those of a prompt with the same beginning."""
         if not row.blocks:
             row.blocks = self._pool.shared(row.prompt, most=(len(row.prompt) - 1) // SLOTS)
-            row.kept = list(row.prompt[: len(row.blocks) * SLOTS])
-        del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]
+            row.cached = list(row.prompt[: len(row.blocks) * SLOTS])
+        del row.cached[min(agreed(row.cached, row.text), len(row.text) - 1) :]
 
     def reach(self, row: Text, positions: int, idle: Iterable[Text]) -> bool:
         """See `Blocks`."""
@@ -103,25 +103,25 @@ class OwnBlocks:
 
     def know(self, row: Text) -> None:
         """See `Blocks`."""
-        self._pool.know(row.blocks, row.prompt[: len(row.kept)])
+        self._pool.know(row.blocks, row.prompt[: len(row.cached)])
 
     def release(self, row: Text) -> None:
         """See `Blocks`."""
         self._pool.release(row.blocks)
-        row.blocks, row.kept = [], []
+        row.blocks, row.cached = [], []
 
 
 class Lender(Protocol):
-    """The target's engine, in a run."""
+    """The target's engine during a run."""
 
     @property
     def states(self) -> KeysValues:
-        """Its keys and values."""
+        """The target's keys and values."""
         ...
 
     @property
     def blocks(self) -> int:
-        """How many of them it has."""
+        """Number of the target's blocks."""
         ...
 
     def lend(self, request: int, positions: int) -> list[int] | None:
@@ -130,7 +130,7 @@ class Lender(Protocol):
 
 
 class LentBlocks:
-    """Those of the target's, behind each text: at whatever depth a cascade drafts, who verifies writes over them."""
+    """The target's blocks behind each text: at every level of a cascade the verifier overwrites them."""
 
     reads, used = False, 0
 
@@ -148,18 +148,18 @@ class LentBlocks:
         return self._lender.blocks
 
     def rewind(self, row: Text) -> None:
-        """See `Blocks`: whoever verifies has read it."""
-        row.kept = row.text[:-1]
+        """See `Blocks`: the verifier has read the text."""
+        row.cached = row.text[:-1]
 
     def reach(self, row: Text, positions: int, idle: Iterable[Text]) -> bool:
-        """See `Blocks`: nobody else's are taken."""
-        found = self._lender.lend(row.index, positions)
-        row.blocks = found or []
-        return found is not None
+        """See `Blocks`: no other row's blocks are taken."""
+        blocks = self._lender.lend(row.index, positions)
+        row.blocks = blocks or []
+        return blocks is not None
 
     def know(self, row: Text) -> None:
-        """See `Blocks`: nothing that others may begin with."""
+        """See `Blocks`: nothing can be shared."""
 
     def release(self, row: Text) -> None:
-        """See `Blocks`: they go with the text."""
-        row.blocks, row.kept = [], []
+        """See `Blocks`: the target frees them."""
+        row.blocks, row.cached = [], []

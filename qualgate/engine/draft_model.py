@@ -1,8 +1,8 @@
 """A proposer that runs a model: all rows draft side by side in packed passes.
 
-Its text of a row is what its keys and values (`draft_blocks`) stand for. When it is asked again, what was said is held
-against that text: what agrees stays, the rest of its blocks is written over. So nobody tells it what was accepted, at
-whatever level it drafts. A draft of its own draft (a cascade) rides in its passes as drafts do in the target's.
+A row's text is what its keys and values (`draft_blocks`) stand for. Each request is compared with that text: the part
+that agrees stays, the rest of its blocks is overwritten. So nobody reports what was accepted, at any level. A draft for
+its own drafts (a cascade) joins its passes as drafts join the target's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
 from qualgate.speculation.accept import accepted
 from qualgate.speculation.lengths import FEW, Lengths
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.steps import Drafts
 from qualgate.speculation.text import MOST_MATCHED
 
@@ -31,7 +31,7 @@ ROWS = 512  # of a pass that reads
 
 
 class Head(Protocol):
-    """An output head, or what target and draft have of one."""
+    """An output head, or the part of one that target and draft share."""
 
     vocabulary: int
 
@@ -42,16 +42,16 @@ class Head(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """kept: tokens whose keys and values stand in `blocks`, from the text's beginning on; text: what is to be read;
-    said: what it drafts now; first: position of the first of these in the answer; round: see `Asked`; drawn_from: of
-    what it drafts, see `Draft`, a piece a pass; margins: likewise, one a token"""
+    """A row of a draft model. cached: tokens whose keys and values stand in `blocks`, from the text's beginning on;
+    text: to be read; drafted: the current draft; first: position of its first token in the answer; round: see
+    `DraftRequest`; drawn_from: see `Draft`, one piece per pass; margins: likewise, one per token."""
 
     index: int
     prompt: Sequence[int]
-    kept: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     text: list[int] = field(default_factory=list)
-    said: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
     first: int = 0
     most: int = 0
     round: tuple[int, ...] = ()
@@ -62,12 +62,12 @@ class _Row:
     @property
     def left(self) -> int:
         """Tokens that it may still draft."""
-        return 0 if self.over else self.most - len(self.said)
+        return 0 if self.over else self.most - len(self.drafted)
 
     @property
     def pending(self) -> int:
-        """Tokens to be read before it says the next."""
-        return len(self.text) - len(self.kept)
+        """Tokens to read before it drafts the next."""
+        return len(self.text) - len(self.cached)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ class _Part:
 
 
 class DraftModel:
-    """Drafts by `decoder`, greedily or with the noise by which the target draws. under: who drafts for it, or None."""
+    """Draft with `decoder`, greedily or with the target's noise. under: who drafts for this model, or None."""
 
     runs_model = True
 
@@ -98,10 +98,10 @@ class DraftModel:
         draws: Draws | Ruling | None = None,
         under: Drafts | None = None,
     ) -> None:
-        """blocks: a row that finds none is not drafted for. draws: the target's, or by the rule of its run; under one a
-        draft is drawn by chances of its own, and tells what from."""
+        """blocks: a row without free blocks is not drafted for. draws: the target's, or those of its run's rule; under
+        a rule a draft draws by chances of its own and reports their distribution."""
         self.name = name
-        self.course: Lengths | None = None  # decides after each step who drafts on; None: as far as they are asked for
+        self.course: Lengths | None = None  # decides after each step who drafts on; None: up to the limits
         self._drafting = None if under is None else Drafting(under)
         self.broken = 0  # drafts that ended with logits that are no numbers
         self._decoder, self._head, self._threads = decoder, head, threads
@@ -113,19 +113,19 @@ class DraftModel:
         self._asked = set[int]()  # rows that are drafted for now
         self._off = False
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`. No drafts any more once memory was short."""
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """See `Proposer`. Returns no drafts once memory was short."""
         if self._off:
-            return [NO_DRAFT] * len(asked)
-        self._asked = {one.row for one in asked}
-        rows = [self._row(one) for one in asked]
+            return [NO_DRAFT] * len(requests)
+        self._asked = {request.row for request in requests}
+        rows = [self._row(request) for request in requests]
         try:
             began = perf_counter()
             while parts := self._parts([row for row in rows if row.left > 0]):
-                said = self._pass(parts)
+                margins = self._pass(parts)
                 if self.course is not None:
                     now = perf_counter()
-                    self._told(self.course, parts, said, now - began)
+                    self._stepped(self.course, parts, margins, now - began)
                     began = now
         except Exception as error:
             if not is_short(error):
@@ -133,57 +133,57 @@ class DraftModel:
             self._off = True
             for row in list(self._rows):
                 self.ended(row)
-        return [self._drafted(row) if row.said else NO_DRAFT for row in rows]
+        return [self._drafted(row) if row.drafted else NO_DRAFT for row in rows]
 
-    def _told(
-        self, course: Lengths, parts: Sequence[_Part], said: Mapping[int, Sequence[float]], seconds: float
+    def _stepped(
+        self, course: Lengths, parts: Sequence[_Part], margins: Mapping[int, Sequence[float]], seconds: float
     ) -> None:
-        """Tell what a step was, and end the drafts of rows that are not to go on."""
+        """Report a step to `course`, and end the drafts of rows that should stop."""
         read = sum(len(part.tokens) for part in parts if len(part.tokens) - len(part.draft) > FEW)
         rows = sum(len(part.tokens) for part in parts)
-        course.stepped(len(parts), rows, read, sum(map(len, said.values())), seconds)
-        able = [part.stream for part in parts if part.stream.index in said and part.stream.left > 0]
-        on = course.goes_on(said, [row.index for row in able])
+        course.stepped(len(parts), rows, read, sum(map(len, margins.values())), seconds)
+        able = [part.stream for part in parts if part.stream.index in margins and part.stream.left > 0]
+        on = course.goes_on(margins, [row.index for row in able])
         for row in able:
             if row.index not in on:
-                row.most = len(row.said)
+                row.most = len(row.drafted)
 
     def _drafted(self, row: _Row) -> Draft:
-        drawn_from = torch.cat(row.drawn_from)[: len(row.said)] if row.drawn_from else None
-        return Draft(tuple(row.said), self.name, MOST_MATCHED, drawn_from, tuple(row.margins))
+        drawn_from = torch.cat(row.drawn_from)[: len(row.drafted)] if row.drawn_from else None
+        return Draft(tuple(row.drafted), self.name, MOST_MATCHED, drawn_from, tuple(row.margins))
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""
-        if one := self._rows.pop(row, None):
-            self._blocks.release(one)
+        if ended_row := self._rows.pop(row, None):
+            self._blocks.release(ended_row)
         if self._drafting is not None:
             self._drafting.ended(row)
 
     @property
     def blocks_used(self) -> int:
-        """Blocks that rows hold for drafts alone."""
+        """Number of blocks in use for drafts alone."""
         return self._blocks.used
 
-    def _row(self, one: Asked) -> _Row:
-        """Its row, rewound to what was said."""
-        row = self._rows.get(one.row)
+    def _row(self, request: DraftRequest) -> _Row:
+        """Return the row of a request, rewound to the generated tokens."""
+        row = self._rows.get(request.row)
         if row is None:
-            row = self._rows[one.row] = _Row(one.row, one.prompt)
-        row.text = [*one.prompt, *one.said]
-        row.said, row.first, row.most, row.over = [], len(one.said), one.most, False
-        row.round, row.drawn_from, row.margins = one.round, [], []
+            row = self._rows[request.row] = _Row(request.row, request.prompt)
+        row.text = [*request.prompt, *request.generated]
+        row.drafted, row.first, row.most, row.over = [], len(request.generated), request.most, False
+        row.round, row.drawn_from, row.margins = request.round, [], []
         self._blocks.rewind(row)
-        row.over = max(row.text[len(row.kept) :]) >= self._head.vocabulary  # it has no such token
+        row.over = max(row.text[len(row.cached) :]) >= self._head.vocabulary  # it has no such token
         return row
 
     def _parts(self, rows: Sequence[_Row]) -> list[_Part]:
-        """The next pass, none when nothing is left to draft: texts to be read up to a limit, behind those that are read
-        their own drafts."""
+        """Return the parts of the next pass, none if nothing is left to draft: texts to read, up to a limit, each
+        followed by a draft for this model once it is read to its end."""
         passing, count = [], 0
         for row in rows:  # the others wait, so nobody drafts for them now
             if count >= ROWS:
                 break
-            passing.append((row, row.text[len(row.kept) :][: max(1, ROWS - count)]))
+            passing.append((row, row.text[len(row.cached) :][: max(1, ROWS - count)]))
             count += len(passing[-1][1])
         whole = {row.index for row, tokens in passing if len(tokens) == row.pending}
         able = [row for row, tokens in passing if row.index in whole and len(tokens) <= FEW]
@@ -192,25 +192,27 @@ class DraftModel:
         for row, tokens in passing:
             draft = drafts.get(row.index, ())
             idle = (other for other in self._rows.values() if other.index not in self._asked)
-            if not self._blocks.reach(row, len(row.kept) + len(tokens) + len(draft), idle):
+            if not self._blocks.reach(row, len(row.cached) + len(tokens) + len(draft), idle):
                 row.over = True
                 continue
             wants = 1 + len(draft) if row.index in whole else 0
-            parts.append(_Part(row, len(row.kept), [*tokens, *draft], wants, draft))
+            parts.append(_Part(row, len(row.cached), [*tokens, *draft], wants, draft))
         return parts
 
-    def _drafts(self, rows: Sequence[_Row], going: int) -> dict[int, Sequence[int]]:
-        if self._drafting is None or self._drafting.rests(going):
+    def _drafts(self, rows: Sequence[_Row], sequences: int) -> dict[int, Sequence[int]]:
+        if self._drafting is None or self._drafting.rests(sequences):
             return {}
-        asked = [
-            Asked(row.index, row.prompt, row.text[len(row.prompt) :], row.left - 1, (*row.round, len(row.said)))
+        requests = [
+            DraftRequest(
+                row.index, row.prompt, row.text[len(row.prompt) :], row.left - 1, (*row.round, len(row.drafted))
+            )
             for row in rows
             if row.left > 1
         ]
-        return self._drafting.draft(asked, going)
+        return self._drafting.draft(requests, sequences)
 
     def _pass(self, parts: Sequence[_Part]) -> dict[int, Sequence[float]]:
-        """The margins of what each row says, none of rows that were read only."""
+        """Run a pass. Return the margins of each row's new tokens; rows that only read have none."""
         began = perf_counter()
         if self._drafting is not None:
             self._drafting.begins(len(parts))
@@ -219,16 +221,16 @@ class DraftModel:
         wanting = [part for part in parts if part.wants]
         for part in parts:
             read = len(part.tokens) - len(part.draft)
-            part.stream.kept += part.tokens[:read]
+            part.stream.cached += part.tokens[:read]
             blocks.know(part.stream)
         if not wanting:
             return {}
         rows = [part.stream.index for part in wanting for _ in range(part.wants)]
-        positions = [part.stream.first + len(part.stream.said) + at for part in wanting for at in range(part.wants)]
+        positions = [part.stream.first + len(part.stream.drafted) + at for part in wanting for at in range(part.wants)]
         logits = self._head.logits(states)
-        said = say(self._draws, logits, rows, positions)
-        would, finite, margins, first = said.tokens.tolist(), said.finite.tolist(), said.margins.tolist(), 0
-        before = {part.stream.index: len(part.stream.said) for part in wanting}
+        sampled = say(self._draws, logits, rows, positions)
+        would, finite, margins, first = sampled.tokens.tolist(), sampled.finite.tolist(), sampled.margins.tolist(), 0
+        before = {part.stream.index: len(part.stream.drafted) for part in wanting}
         for part in wanting:
             last = first + part.wants
             if not all(finite[first:last]):  # the target goes on alone
@@ -246,11 +248,11 @@ class DraftModel:
     def _ruled(
         self, ruling: Ruling, part: _Part, logits: torch.Tensor
     ) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
-        """Tokens, no margins of them, and Σ min(p, q) of each of the draft below that was tested."""
+        """Return tokens, no margins, and Σ min(p, q) of each tested token of the draft below."""
         row, below = part.stream, NO_DRAFT
         if self._drafting is not None:
             below = self._drafting.offered(row.index, len(part.draft))
-        draft, overlaps = ruling.drafted(row.index, (*row.round, len(row.said)), below, logits, self.name)
+        draft, overlaps = ruling.drafted(row.index, (*row.round, len(row.drafted)), below, logits, self.name)
         assert draft.drawn_from is not None, "a rule tells what it drew from"
         row.drawn_from.append(draft.drawn_from)
         return draft.tokens, (), overlaps
@@ -261,10 +263,10 @@ class DraftModel:
         row = part.stream
         got = accepted(part.draft[: len(would) - 1], would, self._stop_ids, row.left)
         if self._drafting is not None:
-            at = row.first + len(row.said)
-            self._drafting.said(row.index, at, len(part.draft), got.tokens, got.count, overlaps)
-        row.kept += got.tokens[: got.count]
+            at = row.first + len(row.drafted)
+            self._drafting.record(row.index, at, len(part.draft), got.tokens, got.count, overlaps)
+        row.cached += got.tokens[: got.count]
         row.text += got.tokens
-        row.said += got.tokens
+        row.drafted += got.tokens
         row.margins += margins[: len(got.tokens)]
         row.over = got.ended

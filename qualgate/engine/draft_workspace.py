@@ -1,4 +1,4 @@
-"""Memory that drafts hold beside weights, keys and values while they are made and verified. Needs no torch."""
+"""Memory that drafts need besides weights and KV cache while they are made and verified. Needs no torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LOGIT, CHANCE = 4, 8  # bytes: logits are float32, what a rule draws from float6
 
 
 def draft_workspace(speculation: Speculation, holders: Sequence[int]) -> int:
-    """Bytes for one sequence, beyond what a plain step of its target holds.
+    """Return the bytes for one sequence, beyond a plain step of its target.
 
-    The logits of one pass: of a verification those of all drafted tokens, of a draft's own pass those of its row and
-    of what is drafted for it; passes follow each other, so the largest counts. Under a rule that draws from
-    probabilities those of each draft too, which stay until it is verified, and the target's.
-    holders: entries of each vocabulary, the target's and those of each level's own model, 0 where it has none.
+    The logits of one pass: a verification has those of all drafted tokens, a draft's own pass those of its row and of
+    what is drafted for it; passes follow each other, so the largest counts. A rule that draws from probabilities adds
+    those of each draft, which stay until it is verified, and the target's. holders: vocabulary sizes of the target and
+    of each level's own model, 0 without one.
     """
     passes, chances, verifier, row, most = list[int](), 0, holders[0], 0, MOST
     for level, holder in zip(levels(speculation), holders[1:], strict=True):

@@ -1,11 +1,11 @@
 """How far a variant's distribution is from the baseline's, at each token of a baseline's answer that it read.
 
-Both are known by what entered their output heads. Where a vocabulary is large, logits are most of a small model's work
-and of anyone's memory: there both heads meet in the drift kernel, which never holds logits of the baseline. It takes
-heads that are a matrix (and a bias) of floats, with nothing done after them; all others, and small vocabularies, take
-the baseline's logits a few positions at a time, and the KL in float64. Which way depends on the two heads alone, never
-on the rows, and a position's numbers depend on its own states alone. The kernel sums in float32 within a tile of the
-vocabulary: its KL is within some 1e-6 nats of the other way's.
+Both are given by the inputs of their output heads. With a large vocabulary, logits are most of a small model's work and
+memory: there the drift kernel combines both heads and never stores the baseline's logits. It needs heads that are a
+float matrix (and a bias) with nothing after them; other heads, and small vocabularies, use the baseline's logits a few
+positions at a time, with the KL in float64. The choice depends on the two heads alone, and a position's numbers on its
+own states alone. The kernel sums in float32 within a tile of the vocabulary: its KL is within some 1e-6 nats of the
+other's.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Of the positions of a `Read`, [n] each.
+    """Drift at the positions of a `Read`, [n] each.
 
-    likeliest: the variant's likeliest token, which is what it says unless tokens are drawn; given: the log-prob in nats
-    of the answer's own token, float64; kl: KL(baseline || variant) in nats, float64; top: the baseline's likeliest.
+    likeliest: the variant's likeliest token, its answer unless tokens are drawn; given: log-prob in nats of the
+    answer's own token, float64; kl: KL(baseline || variant) in nats, float64; top: the baseline's likeliest token.
     """
 
     likeliest: torch.Tensor
@@ -41,7 +41,8 @@ class Weighed:
 
 
 def weigh(read: Read, head: OutputHead, baseline: BaselineAnswers) -> Weighed:
-    """head: the variant's. Raises UsageError when the two vocabularies differ."""
+    """Return the variant's drift at the positions of `read`. head: the variant's. Raises UsageError if the two
+    vocabularies differ."""
     if head.vocabulary != baseline.vocabulary:
         raise UsageError(
             f"The variant's vocabulary has {head.vocabulary} entries, the baseline's {baseline.vocabulary}: their "
@@ -53,13 +54,13 @@ def weigh(read: Read, head: OutputHead, baseline: BaselineAnswers) -> Weighed:
     likeliest = read.logits.argmax(-1)
     if _kernel_takes(head, baseline):
         return _by_kernel(read, states, head, baseline, likeliest)
-    found, top = [], []
+    columns, top = [], []
     at_once = max(1, LOGITS_AT_ONCE // head.vocabulary)
     for here, mine, answer in zip(*(of.split(at_once) for of in (states, read.logits, read.answer)), strict=True):
         theirs = baseline.logits_of(here)
-        found.append(compared(theirs, mine, answer))
+        columns.append(compared(theirs, mine, answer))
         top.append(theirs.argmax(-1))
-    kl, own = (torch.cat(parts) for parts in zip(*found, strict=True))
+    kl, own = (torch.cat(parts) for parts in zip(*columns, strict=True))
     return Weighed(likeliest, own, kl, torch.cat(top))
 
 
@@ -75,6 +76,6 @@ def _by_kernel(
     theirs = baseline.head.tensors
     p = Head(hidden=states, weight=theirs["weight"], bias=theirs.get("bias"))
     q = Head(hidden=read.states.contiguous(), weight=head.tensors["weight"], bias=head.tensors.get("bias"))
-    found = drift(p, q, labels=read.answer)
-    assert found.logprob is not None
-    return Weighed(likeliest, found.logprob[1], found.kl[0], found.top[0])
+    weighed = drift(p, q, labels=read.answer)
+    assert weighed.logprob is not None
+    return Weighed(likeliest, weighed.logprob[1], weighed.kl[0], weighed.top[0])

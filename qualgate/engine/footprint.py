@@ -1,4 +1,4 @@
-"""A loaded arm in numbers: its sizes, and the effect of packing on its weights."""
+"""Sizes of a loaded arm, and the effect of packing on its weights."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def footprint(
     model: PreTrainedModel,
     *,
     on_disk: int,
-    held: int,
+    weight_bytes: int,
     quantized: int,
     cache_token: int | None,
     weights: int,
     stability: Mapping[str, WeightStability],
     left_out: dict[str, int],
 ) -> ArmFootprint:
-    """Sizes of `model`, on its device, fused and laid out for its engine.
+    """Return the sizes of `model`, on its device, fused and laid out for its engine.
 
-    on_disk, quantized: bytes of its files, and of its packed weights as their format has them; held: of all weights as
-    a server holds them, see `weights_held`; cache_token: bytes that one token leaves in a server's KV cache. weights:
-    numbers that it stands for. stability: of every layer that was packed here, by name. left_out: see `ArmFootprint`.
+    on_disk: bytes of its files; quantized: bytes of its packed weights in their format; weight_bytes: of all weights on
+    a server, see `weights_held`; cache_token: bytes of one token in a server's KV cache; weights: count of its numbers;
+    stability: of every layer that was packed here, by name; left_out: see `ArmFootprint`.
     """
     tensors = _tensors(model).values()  # laid out, it may have no parameter
-    facts = {"memory.weights": float(held), DEVICE_MEMORY: float(device_memory(next(iter(tensors)).device))}
+    facts = {"memory.weights": float(weight_bytes), DEVICE_MEMORY: float(device_memory(next(iter(tensors)).device))}
     if cache_token is not None:
         facts[CACHE_TOKEN] = float(cache_token)
     in_memory = sum(tensor.nbytes for tensor in tensors)
@@ -52,33 +52,33 @@ def footprint(
 
 
 def with_drafts(target: ArmFootprint, drafts: Sequence[ArmFootprint], workspace: int) -> ArmFootprint:
-    """The target's footprint with the facts of what drafts for it: a server holds the weights of all, and the keys and
-    values of each token in all. Its other sizes are its own. workspace: see `draft_workspace`."""
-    beside = sum(one.facts["memory.weights"] for one in drafts)
+    """Return the target's footprint with the facts of its drafts: a server holds the weights of all, and each token's
+    keys and values in all. Other sizes stay the target's. workspace: see `draft_workspace`."""
+    beside = sum(draft.facts["memory.weights"] for draft in drafts)
     facts = {
         "memory.weights": target.facts["memory.weights"] + beside,
         DRAFT_WEIGHTS: beside,
         DRAFT_WORKSPACE: float(workspace),
-        CACHE_TOKEN: sum(one.facts[CACHE_TOKEN] for one in (target, *drafts)),
+        CACHE_TOKEN: sum(part.facts[CACHE_TOKEN] for part in (target, *drafts)),
     }
     return replace(target, facts=target.facts | facts)
 
 
-def of_head(target: ArmFootprint, numbers: int, kept: int, dtype: torch.dtype) -> ArmFootprint:
-    """Of a draft head in the target's dtype: of so many numbers, of which it keeps so many of a token."""
-    sizes = {"memory.weights": numbers, CACHE_TOKEN: kept}
+def of_head(target: ArmFootprint, numbers: int, cache_numbers: int, dtype: torch.dtype) -> ArmFootprint:
+    """Footprint of a draft head in the target's dtype. numbers: of its weights; cache_numbers: stored per token."""
+    sizes = {"memory.weights": numbers, CACHE_TOKEN: cache_numbers}
     return replace(target, facts={name: float(count * dtype.itemsize) for name, count in sizes.items()})
 
 
 def device_memory(device: torch.device) -> int:
-    """Bytes in all, whoever holds them now."""
+    """Return the total bytes of a device's memory."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def weights_held(model: PreTrainedModel, dtype: torch.dtype) -> int:
-    """Bytes of what is not packed, floats in `dtype`, before it is laid out for an engine: tied weights once."""
+    """Return the bytes of unpacked weights, floats in `dtype`, before they are laid out; tied weights count once."""
     packed = {
         buffer.data_ptr()
         for layer in model.modules()
@@ -97,10 +97,10 @@ def _tensors(model: PreTrainedModel) -> dict[int, torch.Tensor]:
 
 
 def steadiness_of(layers: Mapping[str, WeightStability]) -> tuple[dict[str, float], dict[str, str]]:
-    """The facts `stability.*`, none without a packed layer, and why one has no number.
+    """Return the facts `stability.*`, and the reason for each missing one; {} without a packed layer.
 
-    A layer without noise has no ratio to it, and is left out of the worst. One with NaN or infinities is not: the
-    others' worst would not be the variant's.
+    A layer without noise has no ratio and is left out of the worst. A layer with NaN or infinities leaves the fact out,
+    because the worst of the other layers would not be the variant's.
     """
     if not layers:
         return {}, {}

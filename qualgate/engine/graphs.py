@@ -1,14 +1,12 @@
-"""Passes of few rows on a GPU, each launched as a whole: to launch its kernels one by one takes Python longer than the
-GPU takes to run them.
+"""CUDA graphs for passes of few rows: launching their kernels one by one from Python takes longer than running them.
 
-A graph is what a pass launched, recorded to be launched again over the same memory. So a pass is written into buffers
-that stay where they are, for so many rows and positions: rows that it has not stand in a block that no text has, which
-lies behind all others, and nobody reads what comes of them. As rows do not depend on each other, the others have the
-bits that they have without.
+A graph replays recorded launches over the same memory. So a pass is written into fixed buffers for a number of rows and
+positions: missing rows stand in a block behind all others, and their results are ignored. Rows do not depend on each
+other, so the real rows keep their bits.
 
-None of this is taken on trust: a graph's first pass is held against the same pass without, to the bit, in what it gives
-and in the keys and values that it keeps. Where that does not hold, or a pass cannot be recorded, there are no graphs in
-this run. They die with the keys and values that they point to.
+Every graph is checked: its first pass is compared to the bit with the same pass without it, in its results and in the
+keys and values it keeps. If they differ, or a pass cannot be recorded, this run uses no graphs. Graphs are dropped with
+the keys and values that they point to.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ from qualgate_kernels.packs import PACK, SPAN, Packs, PreparedPlaces, packs_of
 from qualgate_kernels.paged import Places
 from qualgate_kernels.slots import SLOTS
 
-ROWS = 1, 2, 4, 8, 16, 32, 64  # of a graph: a pass takes the least that holds it, one of more rows takes none
+ROWS = 1, 2, 4, 8, 16, 32, 64  # of a graph: a pass takes the smallest that fits, if any
 MOST = 24  # graphs at a time
-WORTH = 8  # passes alike before one is recorded, for which whoever says a few tokens has no use
-WHOLE = 64  # numbers: where a buffer begins in memory, kernels read as they read tensors of their own
+WORTH = 8  # equal passes before one is recorded: shorter runs gain nothing
+WHOLE = 64  # numbers: alignment of a buffer in memory, as of tensors of their own
 
 Work = Callable[[], torch.Tensor]
 Record = Callable[[Work], Work]
@@ -45,8 +43,8 @@ error for work that cannot be recorded."""
 
 
 class CudaRecorder:
-    """Records on `device`. All its graphs take their memory from one pool: what one gave is copied before another runs.
-    Not to be used again once they are gone, for torch takes no pool twice."""
+    """Record graphs on `device`. All of them share one memory pool: a result is copied before another graph runs. Do
+    not reuse a recorder once its graphs are gone, because torch accepts no pool twice."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.cuda.Stream(device)
@@ -74,27 +72,28 @@ class CudaRecorder:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a graph. rows; spans: see `packs.SPAN`, that a row may see; scratch: the block of rows that nobody reads."""
+    """Size of a graph. rows: of the pass; spans: that a row may see, see `packs.SPAN`; scratch: the block of unused
+    rows."""
 
     rows: int
     spans: int
     scratch: int
 
     def packs_of(self, group: int, window: int) -> tuple[int, int]:
-        """(Packs, spans of one) that such a pass has at most: every row a run of its own; of neighbours with a window
-        those that it reaches into."""
+        """Return the most (packs, spans per pack) of such a pass: every row in a run of its own, or those that a window
+        reaches."""
         reached = (window + PACK - 2) // SPAN + 2 if window else self.spans
         return self.rows * -(-group // PACK), min(self.spans, reached)
 
 
 class Buffers:
-    """A pass of a size, in memory that stays where it is. asked: what packs are made for, (group, window) each."""
+    """The input of a pass in fixed memory. pack_keys: (group, window) of each set of packs."""
 
-    def __init__(self, size: Size, asked: Sequence[tuple[int, int]], device: torch.device) -> None:
+    def __init__(self, size: Size, pack_keys: Sequence[tuple[int, int]], device: torch.device) -> None:
         self._size, rows, width = size, size.rows, size.spans * SPAN // SLOTS
         shapes: dict[Any, tuple[int, ...]] = {"token_ids": (rows, 2), "slots": (rows, 2)}  # of 64 bits
         shapes |= {"sequence": (rows,), "position": (rows,), "table": (rows, width)}
-        shapes |= {one: (size.packs_of(*one)[0], 4) for one in asked}
+        shapes |= {key: (size.packs_of(*key)[0], 4) for key in pack_keys}
         self._here = torch.zeros(sum(_whole(shape) for shape in shapes.values()), dtype=torch.int32)
         self._there = self._here.to(device, copy=True)
         self._views, views = _views(self._here, shapes), _views(self._there, shapes)
@@ -106,7 +105,7 @@ class Buffers:
             here=self._places,
             count=size.scratch + 1,
             row_slots=views["slots"],
-            packs={one: Packs(views[one], size.packs_of(*one)[1]) for one in asked},
+            packs={key: Packs(views[key], size.packs_of(*key)[1]) for key in pack_keys},
         )
         self.batch = Batch(
             token_ids=views["token_ids"],
@@ -117,7 +116,7 @@ class Buffers:
         )
 
     def fill(self, batch: Batch) -> bool:
-        """Write a pass of at most so many rows; False for one of other packs than there is room for."""
+        """Write a pass into the buffers; False if its packs do not fit."""
         view, rows, places, scratch = self._views, len(batch.token_ids), batch.places, self._size.scratch
         (sequences, width), free = places.table.shape, self._size.rows - rows
         width = min(width, view["table"].shape[1])
@@ -131,11 +130,11 @@ class Buffers:
             view[name][:rows], view[name][rows:] = numbers, filler
         view["sequence"][:rows] = places.sequence
         view["sequence"][rows:] = torch.arange(sequences, sequences + free)
-        for asked, there in self.places.packs.items():
-            made = packs_of(self._places, *asked)
-            if len(made.numbers) > len(view[asked]) or made.spans > there.spans:
+        for key, packs in self.places.packs.items():
+            made = packs_of(self._places, *key)
+            if len(made.numbers) > len(view[key]) or made.spans > packs.spans:
                 return False
-            view[asked].zero_()[: len(made.numbers)] = made.numbers
+            view[key].zero_()[: len(made.numbers)] = made.numbers
         self._there.copy_(self._here)
         return True
 
@@ -145,13 +144,13 @@ def _whole(shape: Sequence[int]) -> int:
 
 
 def _views(numbers: torch.Tensor, shapes: dict[Any, tuple[int, ...]]) -> dict[Any, torch.Tensor]:
-    """Parts of int32 [n] by their names; `token_ids` and `slots` as int64 [rows]."""
+    """Return named parts of int32 [n]; `token_ids` and `slots` as int64 [rows]."""
     parts = numbers.split([_whole(shape) for shape in shapes.values()])
-    found = {
+    views = {
         name: part[: torch.Size(shape).numel()].view(shape)
         for (name, shape), part in zip(shapes.items(), parts, strict=True)
     }
-    return found | {name: found[name].view(torch.int64)[:, 0] for name in ("token_ids", "slots")}
+    return views | {name: views[name].view(torch.int64)[:, 0] for name in ("token_ids", "slots")}
 
 
 def _places(views: dict[Any, torch.Tensor]) -> Places:
@@ -164,7 +163,7 @@ class _Graph:
     replay: Work
 
     def forward(self, batch: Batch) -> torch.Tensor | None:
-        """See `Decoder`; None for a pass that it has no room for."""
+        """See `Decoder`; None if the pass does not fit."""
         if not self.buffers.fill(batch):
             return None
         made, rows = self.replay(), len(batch.token_ids)
@@ -172,7 +171,7 @@ class _Graph:
 
 
 class GraphDecoder:
-    """Passes by `decoder`, those of few rows from what was recorded of it. recorder: makes a Record for other keys and
+    """Run passes by `decoder`, those of few rows by recorded graphs. recorder: makes a Record for other keys and
     values; worth: see WORTH."""
 
     def __init__(
@@ -180,13 +179,13 @@ class GraphDecoder:
     ) -> None:
         self._decoder, self._device, self._recorder, self._worth = decoder, device, recorder, worth
         self._record: Record | None = None
-        self._graphs: dict[Size, _Graph] = {}  # the one that was asked last is the last
+        self._graphs: dict[Size, _Graph] = {}  # least recently used first
         self._passes, self._states = Counter[Size](), KeysValues()
-        self.off = ""  # why there are no graphs any more
+        self.off = ""  # why graphs are off
 
     @property
     def graphs(self) -> tuple[Size, ...]:
-        """Of which sizes there is one."""
+        """Sizes of the recorded graphs."""
         return tuple(self._graphs)
 
     @property
@@ -195,7 +194,7 @@ class GraphDecoder:
         return self._decoder.overflow
 
     def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
-        """See `packed.Decoder`. In `states` there is one block more."""
+        """See `packed.Decoder`. `states` has one more block than the batch."""
         if states is not self._states:
             self._graphs.clear()
             self._passes.clear()
@@ -213,41 +212,43 @@ class GraphDecoder:
         return self._decoder.forward(batch, states, threads)
 
     def _size(self, batch: Batch, states: KeysValues) -> Size | None:
-        """Of the graph for a pass; None where none serves it: too many rows, or no block for those that are not."""
+        """Return the size of the graph for a pass; None for too many rows, or without a block for unused rows."""
         rows = next((rows for rows in ROWS if rows >= len(batch.token_ids)), None)
-        room = states.layers and all(one.count > batch.blocks for one in states.layers.values())
+        room = states.layers and all(blocks.count > batch.blocks for blocks in states.layers.values())
         if self.off or rows is None or not room:
             return None
         spans = int(batch.places.position.max()) // SPAN + 1
         return Size(rows, 1 << (spans - 1).bit_length(), batch.blocks)
 
     def _first(self, size: Size, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
-        """The pass without a graph; one is made of it, and stays if it does the same."""
+        """Run the pass without a graph; record one, and keep it if it gives the same."""
         places = dispatch.prepare_places(batch.places, batch.blocks, self._device)
         expected = self._decoder.forward(replace(batch, places=places), states, threads)
-        asked = tuple(places.packs) if isinstance(places, PreparedPlaces) else ()
-        layers, slots, kept = (
+        pack_keys = tuple(places.packs) if isinstance(places, PreparedPlaces) else ()
+        layers, slots, saved = (
             list(states.layers.values()),
             batch.slots.to(self._device),
             list[dict[str, torch.Tensor]](),
         )
         why = "a recorded pass has other bits than the same pass without"
         try:
-            kept = [layer.at(slots) for layer in layers]
-            buffers = Buffers(size, asked, self._device)
+            saved = [layer.at(slots) for layer in layers]
+            buffers = Buffers(size, pack_keys, self._device)
             buffers.fill(batch)
             self._record = self._record or self._recorder()
             graph = _Graph(buffers, self._record(lambda: self._decoder.forward(buffers.batch, states, threads)))
-            for layer, numbers in zip(layers, kept, strict=True):  # what it does not keep would else be there
-                layer.put(slots, {name: torch.zeros_like(one) for name, one in numbers.items()})
-            found = [graph.forward(batch), *(one for layer in layers for one in layer.at(slots).values())]
-            wanted = [expected, *(one for numbers in kept for one in numbers.values())]
-            if all(_same(*pair) for pair in zip(found, wanted, strict=True)) and asked == tuple(buffers.places.packs):
+            for layer, numbers in zip(layers, saved, strict=True):  # what it does not keep would else be there
+                layer.put(slots, {name: torch.zeros_like(tensor) for name, tensor in numbers.items()})
+            actual = [graph.forward(batch), *(tensor for layer in layers for tensor in layer.at(slots).values())]
+            wanted = [expected, *(tensor for numbers in saved for tensor in numbers.values())]
+            if all(_same(*pair) for pair in zip(actual, wanted, strict=True)) and pack_keys == tuple(
+                buffers.places.packs
+            ):
                 self._graphs[size], why = graph, ""
         except Exception as error:  # whatever a model does that no recording may, or memory was short
             why = f"a pass could not be recorded ({one_line(error)})"
         if why:
-            for layer, numbers in zip(layers, kept, strict=False):
+            for layer, numbers in zip(layers, saved, strict=False):
                 layer.put(slots, numbers)
             self._graphs.clear()
             self.off = why
@@ -257,21 +258,21 @@ class GraphDecoder:
         return expected
 
 
-def _same(found: torch.Tensor | None, expected: torch.Tensor) -> bool:
-    """To the bit."""
-    if found is None or found.shape != expected.shape or found.dtype != expected.dtype:
+def _same(actual: torch.Tensor | None, expected: torch.Tensor) -> bool:
+    """Return whether both are equal to the bit."""
+    if actual is None or actual.shape != expected.shape or actual.dtype != expected.dtype:
         return False
-    return torch.equal(found.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8))
+    return torch.equal(actual.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8))
 
 
 def recorder(device: torch.device) -> Callable[[], Record] | None:
-    """What makes a Record there; None where nothing does."""
+    """Return a factory of Records for `device`; None if it has none."""
     return partial(CudaRecorder, device) if device.type == "cuda" else None
 
 
 def graphed(decoder: Decoder, device: torch.device) -> Decoder:
-    """The decoder, its passes of few rows by graphs where `device` has them. Not where is looked for what a server's
-    dtype does not hold: that waits for the GPU in every layer. Nor over several devices."""
+    """Return the decoder, with graphs for passes of few rows if `device` has them. Not while overflows are watched,
+    which waits for the GPU in every layer, nor over several devices."""
     records = recorder(device)
     if records is None or not isinstance(decoder, ModelDecoder) or decoder.overflows is not None:
         return decoder

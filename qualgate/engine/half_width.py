@@ -1,6 +1,5 @@
-"""A model's own modules in bfloat16 or float16, as transformers computes in these: each operation's result is rounded
-where it is stored. Products stay our kernels', which sum in float32, and angles stay in float32 until heads are turned.
-"""
+"""Run a model's own modules in bfloat16 or float16 as transformers does: each result is rounded when it is stored.
+Products stay in our kernels, which sum in float32, and angles stay in float32 until heads are rotated."""
 
 from __future__ import annotations
 
@@ -17,18 +16,18 @@ from qualgate.quant.linear import QuantizedLinear
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-PRODUCTS = DenseLinear, QuantizedLinear  # which add their bias in float32
+PRODUCTS = DenseLinear, QuantizedLinear  # modules that add their bias in float32
 
 
 @contextmanager
 def half_width(model: PreTrainedModel, dtype: str) -> Iterator[None]:
-    """Inside the block, `model` computes in `dtype`; "float32": as it did. Its weights were rounded to that before, so
-    that they are afterwards what they were."""
+    """Make `model` compute in `dtype` inside the block; "float32" changes nothing. Its weights are rounded to `dtype`
+    before, so they are unchanged afterwards."""
     narrow = getattr(torch, dtype)
     if narrow == torch.float32:
         yield
         return
-    widened = [(one, one.data) for one in _own_floats(model)]
+    widened = [(parameter, parameter.data) for parameter in _own_floats(model)]
     hooks = []
     for module in model.modules():
         if isinstance(module, DenseEmbedding | nn.Embedding):
@@ -47,13 +46,17 @@ def half_width(model: PreTrainedModel, dtype: str) -> Iterator[None]:
 
 
 def _own_floats(model: nn.Module) -> list[nn.Parameter]:
-    """Parameters that a model's modules compute with themselves: norms, biases of their own, positions."""
-    ours = {id(one) for module in model.modules() if isinstance(module, PRODUCTS) for one in module.parameters()}
-    return [one for one in model.parameters() if one.is_floating_point() and id(one) not in ours]
+    """Return the parameters that a model's modules compute with directly: norms, own biases, positions."""
+    ours = {
+        id(parameter) for module in model.modules() if isinstance(module, PRODUCTS) for parameter in module.parameters()
+    }
+    return [
+        parameter for parameter in model.parameters() if parameter.is_floating_point() and id(parameter) not in ours
+    ]
 
 
 def _rounded(angles: Any, dtype: torch.dtype) -> Any:
-    """Cosines and sines as a server stores them, but in float32: so are heads until they have been turned."""
-    if isinstance(angles, tuple) and all(isinstance(one, torch.Tensor) for one in angles):
-        return tuple(one.to(dtype).float() for one in angles)
+    """Round cosines and sines as a server stores them, but keep float32, as heads are until they are rotated."""
+    if isinstance(angles, tuple) and all(isinstance(table, torch.Tensor) for table in angles):
+        return tuple(table.to(dtype).float() for table in angles)
     return angles

@@ -1,4 +1,4 @@
-"""States of every row that a pass read, handed to the drafter; the target keeps those that it wants."""
+"""Pass the states of every row of a pass to the drafter; the target keeps those it needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from qualgate.speculation.propose import Reader
 
 
 def handed_over(reader: Reader, parts: Sequence[Part], states: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
-    """states: [rows of all parts, width] → [wanted rows, width]. read: [rows of all parts, …], what is handed over."""
+    """Hand `read` to `reader` and return the wanted states. states: [rows of all parts, width] → [wanted rows, width];
+    read: [rows of all parts, …]."""
     first, wanted = 0, list[torch.Tensor]()
     for part in parts:
         last = first + len(part.tokens)

@@ -1,4 +1,4 @@
-"""The output head: from what enters it to logits, and whether that is all a model does to get them."""
+"""The output head: from its input to logits, and whether the model does anything else to them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ After = dict[str, float | str]
 
 
 class OutputHead:
-    """A model's head and what is done after it. `whole`: states are what enters the head; else they are the logits,
-    for this model changes these in a way that nobody here knows."""
+    """A model's head and what follows it. whole: states are the head's input; otherwise they are the logits, which this
+    model changes in an unknown way."""
 
     def __init__(self, model: PreTrainedModel, rounded: str = "float32") -> None:
         """rounded: the dtype to which a server rounds logits, see `Choice`."""
@@ -40,15 +40,15 @@ class OutputHead:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a matrix of floats and perhaps a bias."""
+        """Whether the head is a float matrix with an optional bias."""
         return isinstance(self.module, torch.nn.Linear | DenseLinear) and self.tensors["weight"].is_floating_point()
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """weight, float [vocabulary, width], and bias if there is one. Those of a head that our kernel multiplies are
-        a copy, made when they are first asked for."""
-        found = {"weight": self.module.weight, "bias": getattr(self.module, "bias", None)}
-        return {name: tensor.detach() for name, tensor in found.items() if isinstance(tensor, torch.Tensor)}
+        """weight, float [vocabulary, width], and bias if there is one. For a head on our kernel this is a copy, made on
+        first use."""
+        parts = {"weight": self.module.weight, "bias": getattr(self.module, "bias", None)}
+        return {name: tensor.detach() for name, tensor in parts.items() if isinstance(tensor, torch.Tensor)}
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """float32 [..., vocabulary] of states [..., width]."""
@@ -56,8 +56,8 @@ class OutputHead:
 
 
 def finished(logits: torch.Tensor, after: After) -> torch.Tensor:
-    """What a model does to the head's output, by the names its config has for it (Cohere, Granite, Gemma); `stored`:
-    the dtype to which a server rounds it, and what comes of it."""
+    """Apply what a model does after its head, by the names in its config (Cohere, Granite, Gemma); `stored`: the dtype
+    to which a server rounds the logits, and the result."""
     logits = _stored(logits, after)
     if "logit_scale" in after:
         logits = logits * float(after["logit_scale"])

@@ -1,14 +1,14 @@
-"""A baseline's hidden states in 18 bits a number, and how far that can move the distribution they stand for.
+"""Store a baseline's hidden states in 18 bits per number, with a bound on how far that moves their distribution.
 
 Blocks of 64 numbers share a power of two; each number is a whole multiple of it below 2^17. With the head a matrix W
-and e what rounding took from a position, every logit moves by (W e)_v, so every log-prob by at most eta = max(W e) −
-min(W e): the change of their log-sum lies between the two. eta is found when a position is kept, by one product with
-the head, and goes into the bound of each KL (stats/certificate.py). A position with an eta over ETA is not rounded.
+and e a position's rounding error, every logit moves by (W e)_v, so every log-prob by at most eta = max(W e) − min(W e):
+the change of their log-sum lies between the two. eta is computed when a position is stored, by one product with the
+head, and enters the bound of each KL (stats/certificate.py). A position with an eta over ETA is not rounded.
 
-2.27 bytes a number, where llama.cpp's logits take 2 bytes a token of the vocabulary: below 1/50 of that where width <
-vocabulary / 57 (2,260 wide at 128,256 tokens, 2,680 at 151,936, 4,620 at 262,144). Fewer bits would leave too wide a
-bound; counting the likeliest tokens instead (drift/stored.py) takes fewer bytes at any width, but then each variant's
-logits must exist and be sorted, which takes longer than both heads do in the drift kernel.
+This takes 2.27 bytes per number; llama.cpp's logits take 2 bytes per token of the vocabulary. It is below 1/50 of that
+if width < vocabulary / 57 (2,260 wide at 128,256 tokens, 2,680 at 151,936, 4,620 at 262,144). Fewer bits would make the
+bound too wide; storing the likeliest tokens instead (drift/stored.py) takes fewer bytes at any width, but needs each
+variant's logits sorted, which takes longer than both heads do in the drift kernel.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ AT_ONCE = 2**22  # logits
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Positions in codes: high [n, blocks * 64] int16, low [n, blocks * 16] uint8 (four to a byte), exponent
-    [n, blocks] int8; width: numbers a position has."""
+    """Positions in codes: high [n, blocks * 64] int16, low [n, blocks * 16] uint8 (four to a byte), exponent [n,
+    blocks] int8; width: numbers per position."""
 
     high: torch.Tensor
     low: torch.Tensor
@@ -36,7 +36,7 @@ class Kept:
 
 
 def keep(states: torch.Tensor) -> Kept:
-    """states: float32 [n, width]."""
+    """Return the codes of states, float32 [n, width]."""
     parts = zip(*map(_codes, _few(states)), strict=True)
     return Kept(*(torch.cat(part) for part in parts), width=states.shape[1])
 
@@ -49,18 +49,18 @@ def _codes(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     return (codes >> 2).short(), quarters.sum(-1).to(torch.uint8), exponent.to(torch.int8)
 
 
-def read(kept: Kept) -> torch.Tensor:
-    """float32 [n, width]; ValueError for columns that do not fit each other."""
-    count, padded = kept.high.shape
-    fits = padded % BLOCK == 0 and 0 <= padded - kept.width < BLOCK
-    if not fits or kept.low.shape != (count, padded // 4) or kept.exponent.shape != (count, padded // BLOCK):
+def read(coded: Kept) -> torch.Tensor:
+    """Return the states as float32 [n, width]; ValueError for columns that do not fit each other."""
+    count, padded = coded.high.shape
+    fits = padded % BLOCK == 0 and 0 <= padded - coded.width < BLOCK
+    if not fits or coded.low.shape != (count, padded // 4) or coded.exponent.shape != (count, padded // BLOCK):
         raise ValueError("columns that do not fit each other")
-    states = torch.empty(count, kept.width, device=kept.high.device)
-    shifts = torch.tensor([0, 2, 4, 6], device=kept.high.device)
-    for into, high, low, exponent in zip(*map(_few, (states, kept.high, kept.low, kept.exponent)), strict=True):
+    states = torch.empty(count, coded.width, device=coded.high.device)
+    shifts = torch.tensor([0, 2, 4, 6], device=coded.high.device)
+    for into, high, low, exponent in zip(*map(_few, (states, coded.high, coded.low, coded.exponent)), strict=True):
         codes = high.int() * 4 + ((low[..., None] >> shifts) & 3).flatten(1)
         blocks = torch.ldexp(codes.double().unflatten(1, (-1, BLOCK)), exponent.int()[..., None])
-        into.copy_(blocks.flatten(1)[:, : kept.width])
+        into.copy_(blocks.flatten(1)[:, : coded.width])
     return states
 
 
@@ -68,9 +68,9 @@ def _few(positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return positions.split(256)  # so that what is wide for a while is not wide for all
 
 
-def moved(states: torch.Tensor, kept: Kept, weight: torch.Tensor) -> torch.Tensor:
+def moved(states: torch.Tensor, coded: Kept, weight: torch.Tensor) -> torch.Tensor:
     """eta of each position, float32 [n], rounded up. weight: float32 [vocabulary, width]."""
-    lost = states - read(kept).to(states.device)
+    lost = states - read(coded).to(states.device)
     parts = []
     for some in lost.split(max(1, AT_ONCE // len(weight))):
         logits = torch.nn.functional.linear(some.to(weight.device), weight)

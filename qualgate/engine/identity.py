@@ -18,7 +18,7 @@ from qualgate.quant.model_folder import ModelFolder
 from qualgate.records import ArmIdentity, ArmSpec
 from qualgate.records.arms import Arithmetic
 
-ENGINES = {"cpu": 2, "cuda": 3}  # the last bits of what one says: 1 padded every batch, 2 a GPU's
+ENGINES = {"cpu": 2, "cuda": 3}  # arithmetic versions: 1 padded every batch, 2 a GPU's
 
 
 def identify(
@@ -28,10 +28,10 @@ def identify(
     engine: str,
     folders: Mapping[str, ModelFolder] | None = None,
 ) -> ArmIdentity:
-    """The identity of `spec`, whose model is `folder`, under `engine` (see `engine_version`).
+    """Return the identity of `spec`, whose model is `folder`, under `engine` (see `engine_version`).
 
-    folders: of the models that draft for it, by `ArmSpec.model`; one that is its own need not be there.
-    Raises UsageError for a folder that does not tell it.
+    folders: of its draft models, by `ArmSpec.model`; its own folder may be missing. Raises UsageError for a folder
+    without the needed files.
     """
     return ArmIdentity(
         weights=weights_hash(spec, folder),
@@ -51,15 +51,15 @@ def identify(
 
 
 def weights_hash(spec: ArmSpec, folder: ModelFolder) -> str:
-    """`ArmIdentity.weights` of an arm: its files and what is made of them."""
+    """Return `ArmIdentity.weights` of an arm: its files and how they are transformed."""
     recipe = spec.quantize.content if spec.quantize else None
     beside = [adapter_hash(spec)] if spec.adapter else []
     return content_hash([folder.shards.sha256, spec.dtype, recipe, *beside])
 
 
 def adapter_hash(spec: ArmSpec, read: AdapterFolder | None = None) -> str:
-    """`ArmIdentity.adapter`: of the files, and whether they are merged; "" of an arm without one. read: its folder,
-    where that was read already."""
+    """Return `ArmIdentity.adapter`: of the files, and whether they are merged; "" without an adapter. read: its folder,
+    if it was read already."""
     if spec.adapter is None:
         return ""
     read = read or read_adapter_folder(Path(spec.adapter.path))
@@ -67,7 +67,7 @@ def adapter_hash(spec: ArmSpec, read: AdapterFolder | None = None) -> str:
 
 
 def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
-    """Of each level what is said of it, without the place of its folder, and that folder's files."""
+    """Return the hash of each level's settings, without the path of its folder, and of that folder's files."""
     if spec.speculation is None:
         return ""
     known: list[Any] = []
@@ -83,6 +83,6 @@ def _speculation(spec: ArmSpec, folders: Mapping[str, ModelFolder]) -> str:
 
 
 def engine_version(device: Device, arithmetic: Arithmetic) -> str:
-    """Versions and arithmetic, which is that of the whole run: two that differ in it are never a pair."""
+    """Return versions and arithmetic of the whole run: arms that differ in them are never compared."""
     libraries = f"torch {version('torch')}, transformers {version('transformers')}"
     return f"qualgate {own_version()}, engine {ENGINES[device]}, {libraries}, {device} {arithmetic}"

@@ -34,14 +34,14 @@ from qualgate.speculation.known import Known, Sources
 from qualgate.speculation.steps import Drafts, Rests
 
 WARMING = 4  # tokens: a prompt read, and steps of one row
-CHECKED = 4  # tokens of one answer of each job that are said once more
+CHECKED = 4  # tokens of one answer per job that are generated again
 
 
 def warm_up(arm: LoadedArm, job: Job) -> None:
-    """Say a few tokens after the job's first prompt, and forget them: what an arm's first use costs (pages not mapped
-    yet, libraries and kernels set up when they are called) is no part of its first batch's time.
+    """Generate a few tokens after the job's first prompt and discard them, so that an arm's setup costs (unmapped
+    pages, libraries, kernels) do not count in its first batch's time.
 
-    A prompt that is only read is read. Raises what the model raises; logits that are not finite are the job's to tell.
+    A prompt that is only read is read. Raises what the model raises; the job itself reports logits that are not finite.
     """
     prompt, limit = job.prompts[0].token_ids, min(WARMING, job.prompts[0].max_new_tokens)
     if job.prompts[0].requests:
@@ -53,25 +53,25 @@ def warm_up(arm: LoadedArm, job: Job) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a job's arm says, before its drift from the baseline can be measured."""
+    """The answers of a job's arm, before its drift from the baseline can be measured."""
 
     answers: Answers
-    overflow: tuple[Overflow, ...] = ()  # on the way
+    overflow: tuple[Overflow, ...] = ()  # during the run
     generation: Generation = UNTOLD
     steps: tuple[DraftStep, ...] = ()
 
 
 def decode_first(arm: LoadedArm, job: Job) -> Decoded | None:
-    """Decode a variant's answers before the baseline has left its artifact; None where that is needed for them.
+    """Decode a variant's answers before the baseline has left its artifact; None if the job needs it.
 
-    Where arms take turns, their times are to be taken side by side, whichever comes first.
+    Used if arms take turns: their times are then measured side by side, whichever comes first.
     """
     if job.drafted or job.prompts[0].requests:
         return None
     with open_engine(arm.model, arm.choice, arm.stored) as engine:
-        asked = _Asked(arm, job, engine)
-        answers = asked.decode()
-        return Decoded(answers, engine.overflow, asked.generation(), tuple(asked.steps))
+        runner = _JobRunner(arm, job, engine)
+        answers = runner.decode()
+        return Decoded(answers, engine.overflow, runner.generation(), tuple(runner.steps))
 
 
 def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResult:
@@ -87,10 +87,10 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
     proposed = accepted = [0] * len(job.prompts)
     drifts: tuple[Drift, ...] = ()
     with open_engine(arm.model, arm.choice, arm.stored) as engine:
-        asked = _Asked(arm, job, engine)
+        runner = _JobRunner(arm, job, engine)
         if arm.spec.is_baseline or not job.artifact:
             recorder = Recorder(engine.head) if job.artifact else None
-            answers = decoded.answers if decoded else asked.decode(recorder)
+            answers = decoded.answers if decoded else runner.decode(recorder)
             _refuse_broken(arm, job, answers, engine.overflow)
             _refuse_unsayable(arm, job, answers)
             if recorder:
@@ -99,37 +99,37 @@ def run_job(arm: LoadedArm, job: Job, decoded: Decoded | None = None) -> JobResu
             baseline = read_artifact(job, engine.head.device)
             agreement = _Agreement(baseline, engine)
             if job.drafted:
-                answers = asked.decode_from(baseline, agreement)
+                answers = runner.decode_from(baseline, agreement)
                 leave_answers(job, answers.tokens)
             else:
-                answers = decoded.answers if decoded else asked.decode()
-                asked.read(baseline, agreement)
+                answers = decoded.answers if decoded else runner.decode()
+                runner.read(baseline, agreement)
             _refuse_broken(arm, job, answers, engine.overflow)
             _refuse_unsayable(arm, job, answers)
-            drifts = agreement.drifts(job, answers, ruled=asked.ruled)
+            drifts = agreement.drifts(job, answers, ruled=runner.ruled)
             if job.drafted:
                 proposed = [len(answer) for answer in baseline.answers]
                 # What both agree on behind the variant's own end was never said.
                 accepted = [min(pair) for pair in zip(agreement.accepted, map(len, answers.tokens), strict=True)]
         overflow = _together(decoded.overflow if decoded else (), engine.overflow)
-        generation = (decoded.generation if decoded else UNTOLD) + asked.generation()
+        generation = (decoded.generation if decoded else UNTOLD) + runner.generation()
         if not job.timed:
-            generation += asked.again(answers)
+            generation += runner.again(answers)
     return JobResult(
         index=job.index,
         arm=arm.spec.name,
         identity=arm.identity,
         footprint=arm.footprint,
-        completions=_completions(arm, job, asked.stops, answers, proposed, accepted),
+        completions=_completions(arm, job, runner.stops, answers, proposed, accepted),
         drifts=drifts,
         overflow=overflow,
         generation=generation,
-        draft_steps=(*(decoded.steps if decoded else ()), *asked.steps),
+        draft_steps=(*(decoded.steps if decoded else ()), *runner.steps),
     )
 
 
-class _Asked:
-    """A job's prompts as its engine is asked them."""
+class _JobRunner:
+    """Run a job's prompts on its engine."""
 
     def __init__(self, arm: LoadedArm, job: Job, engine: Engine) -> None:
         self._arm, self._job, self._engine = arm, job, engine
@@ -144,12 +144,12 @@ class _Asked:
 
     @property
     def ruled(self) -> bool:
-        """Whether drafts have a say in what is drawn: no other pass over the same text draws the same."""
+        """Whether drafts influence what is drawn: no other pass over the same text draws the same."""
         draft = self._arm.draft
         return draft is not None and draft.spec.rule != "keyed" and self._draws is not None
 
     def decode(self, watch: Callable[[Spoken | Read], None] | None = None) -> Answers:
-        """Every token, none of them drafted but by who drafts for the arm."""
+        """Decode every token, with drafts only from the arm's own proposers."""
         requests = [self._request(row) for row in range(len(self._job.prompts))]
         if self._arm.draft is None:
             return self._run(requests, None, watch)
@@ -157,21 +157,21 @@ class _Asked:
         stop_ids, tasks = frozenset(self._arm.stop_ids), [prompt.key.evalset for prompt in self._job.prompts]
         with open_proposers(self._arm, self._engine, requests, stop_ids, self._draws, tasks) as levels:
             answers = self._run(requests, levels[0], watch)
-        self._rests, self._broken = levels[0].rests, sum(one.proposer.broken for one in levels)
+        self._rests, self._broken = levels[0].rests, sum(drafts.proposer.broken for drafts in levels)
         keys = [prompt.key for prompt in self._job.prompts]
         self.steps += [
-            DraftStep(key=keys[one.row], level=level, **one.counts)
+            DraftStep(key=keys[step.row], level=level, **step.counts)
             for level, drafts in enumerate(levels, start=1)
-            for one in drafts.steps or ()
+            for step in drafts.steps or ()
         ]
         return answers
 
     def decode_from(self, baseline: BaselineAnswers, agreement: _Agreement) -> Answers:
-        """Read the baseline's answers, and go on by oneself where one says something else."""
+        """Read the baseline's answers, and decode from the first differing token on."""
         requests = [self._request(row, answer) for row, answer in enumerate(baseline.answers)]
         siblings = sibling_answers(self._job)
         known = Known(
-            Sources(prompt=request.prompt, baseline=answer, siblings=[said[row] for said in siblings])
+            Sources(prompt=request.prompt, baseline=answer, siblings=[sibling[row] for sibling in siblings])
             for row, (request, answer) in enumerate(zip(requests, baseline.answers, strict=True))
         )
         return self._run(requests, Drafts(known), agreement)
@@ -185,7 +185,7 @@ class _Asked:
         self._run(requests, None, agreement)
 
     def generation(self) -> Generation:
-        """How this job's answers came about."""
+        """Return how this job's answers were generated."""
         tally = self._engine.tally
         return Generation(
             engine=self._engine.name,
@@ -201,24 +201,26 @@ class _Asked:
         )
 
     def again(self, answers: Answers) -> Generation:
-        """A few tokens of one answer once more, plainly and alone, which must be those that were said: drawn by the
-        job, so that another run draws the same. Padded batches do not claim it of their bits, nor rules of acceptance
-        by which a draft has a say in what is drawn: these are not tried."""
+        """Generate a few tokens of one answer again, without drafts and alone, and compare. The job's seed picks them,
+        so another run picks the same. Padded batches and rules in which drafts influence the draws do not promise equal
+        bits: not tried."""
         if self._engine.name != "packed" or self.ruled:
             return UNTOLD
         drawn = random.Random(f"{self._job.seed} {self._job.arm.name} {self._job.index}")
         row = drawn.randrange(len(answers.tokens))
-        said = answers.tokens[row]
-        first = drawn.randrange(max(1, len(said) - CHECKED + 1))
-        last = min(first + CHECKED, len(said))
+        answer = answers.tokens[row]
+        first = drawn.randrange(max(1, len(answer) - CHECKED + 1))
+        last = min(first + CHECKED, len(answer))
         prompt = self._job.prompts[row]
         steering = self._steering(row)
-        request = Request(prompt=prompt.token_ids, begun=tuple(said[:first]), max_new_tokens=last, steering=steering)
+        request = Request(prompt=prompt.token_ids, begun=tuple(answer[:first]), max_new_tokens=last, steering=steering)
         draws = None if self._draws is None else replace(self._draws, cases=self._draws.cases[row : row + 1])
         alone = Answers(1)
         self._engine.run([request], None, alone, draws)
-        found = zip(alone.tokens[0], alone.logprobs[0], strict=True)
-        same = sum(one == other for one, other in zip(found, _part(answers, row, first, last), strict=False))
+        replayed = zip(alone.tokens[0], alone.logprobs[0], strict=True)
+        same = sum(
+            replay == original for replay, original in zip(replayed, _part(answers, row, first, last), strict=False)
+        )
         return Generation(checked=last - first, otherwise=last - first - same)
 
     def _request(self, row: int, answer: tuple[int, ...] = ()) -> Request:
@@ -233,7 +235,7 @@ class _Asked:
         )
 
     def _steering(self, row: int) -> Steering | None:
-        """Of one run of the row's prompt; None where its logits are taken as they are."""
+        """Return the steering of one run of the row's prompt; None if its logits stay as they are."""
         prompt = self._job.prompts[row]
         mask = None
         if prompt.constraint:
@@ -259,25 +261,23 @@ class _Agreement:
         rows = len(baseline.answers)
         self._baseline, self._head = baseline, engine.head
         self._kl: list[list[float]] = [[] for _ in range(rows)]
-        self._agrees: list[list[bool]] = [[] for _ in range(rows)]  # says what the baseline said
-        self._same_top: list[list[bool]] = [
-            [] for _ in range(rows)
-        ]  # finds likeliest what the baseline finds likeliest
+        self._agrees: list[list[bool]] = [[] for _ in range(rows)]  # the variant's token equals the baseline's
+        self._same_top: list[list[bool]] = [[] for _ in range(rows)]  # both have the same likeliest token
 
     @property
     def accepted(self) -> list[int]:
-        """Of each row the tokens that it says as the baseline did, up to the first other."""
+        """For each row the number of tokens before the first that differs from the baseline's."""
         return [agrees.index(False) if False in agrees else len(agrees) for agrees in self._agrees]
 
     def __call__(self, event: Spoken | Read) -> None:
-        """Weigh what was read."""
+        """Measure the drift at the positions of a `Read`."""
         if not isinstance(event, Read):
             return
         weighed = weigh(event, self._head, self._baseline)
         columns = zip(
             event.requests,
             weighed.kl.tolist(),
-            (event.said.tokens == event.answer).tolist(),
+            (event.predicted.tokens == event.answer).tolist(),
             (weighed.likeliest == weighed.top).tolist(),
             strict=True,
         )
@@ -287,8 +287,8 @@ class _Agreement:
             self._same_top[row].append(same_top)
 
     def drifts(self, job: Job, answers: Answers, *, ruled: bool = False) -> tuple[Drift, ...]:
-        """Of every prompt. ruled: see `_Asked`: what it would have drawn at a place is not known then, so that it parts
-        from the baseline where its answer does."""
+        """Return the drift of every prompt. ruled: see `_JobRunner`: what a row would have drawn at a place is unknown
+        then, so the first divergence is where its answer differs from the baseline's."""
         return tuple(
             Drift(
                 key=prompt.key,
@@ -305,10 +305,12 @@ class _Agreement:
         )
 
 
-def _parts_at(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first place at which two answers differ, or one of them is over; None: they are the same."""
-    shared = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    return None if shared == len(one) == len(other) else shared
+def _parts_at(first: Sequence[int], second: Sequence[int]) -> int | None:
+    """Return the first place at which two answers differ or one ends; None if they are equal."""
+    shared = next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+    return None if shared == len(first) == len(second) else shared
 
 
 def _refuse_unsayable(arm: LoadedArm, job: Job, answers: Answers) -> None:
@@ -328,10 +330,10 @@ def _part(answers: Answers, row: int, first: int, last: int) -> list[tuple[int, 
     return list(zip(answers.tokens[row][first:last], answers.logprobs[row][first:last], strict=True))
 
 
-def _together(*found: tuple[Overflow, ...]) -> tuple[Overflow, ...]:
-    """One entry a module, in the order of the forward pass."""
+def _together(*overflows: tuple[Overflow, ...]) -> tuple[Overflow, ...]:
+    """Merge the counts into one entry per module, in the order of the forward pass."""
     counts = Counter[tuple[int, str]]()
-    for place, name, count in chain(*found):
+    for place, name, count in chain(*overflows):
         counts[place, name] += count
     return tuple((place, name, count) for (place, name), count in sorted(counts.items()))
 
@@ -352,16 +354,16 @@ def _refuse_broken(arm: LoadedArm, job: Job, answers: Answers, overflow: tuple[O
 def _completions(
     arm: LoadedArm, job: Job, stops: Stops, answers: Answers, proposed: list[int], accepted: list[int]
 ) -> tuple[Completion, ...]:
-    found = []
+    completions = []
     for row, prompt in enumerate(job.prompts):
         tokens, reason = answers.tokens[row], answers.reasons[row]
-        said = tokens[:-1] if reason == "eos" else tokens
-        found.append(
+        answer_tokens = tokens[:-1] if reason == "eos" else tokens
+        completions.append(
             Completion(
                 key=prompt.key,
                 case_hash=prompt.case_hash,
                 token_ids=tuple(tokens),
-                text=stops.text(row, said),
+                text=stops.text(row, answer_tokens),
                 finish_reason=cast("FinishReason", reason),
                 prompt_tokens=len(prompt.token_ids),
                 logprobs=tuple(answers.logprobs[row]),
@@ -374,7 +376,7 @@ def _completions(
                 kernel=arm.kernel,
                 max_gap=answers.max_gap[row],
                 masked=answers.masked[row],
-                thought=thought_tokens(said, prompt.reasoning, partial(stops.text, row)),
+                thought=thought_tokens(answer_tokens, prompt.reasoning, partial(stops.text, row)),
             )
         )
-    return tuple(found)
+    return tuple(completions)

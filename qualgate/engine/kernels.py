@@ -1,4 +1,4 @@
-"""Hands an arm's packed layers to the fused kernels, and says what multiplies them."""
+"""Fuse an arm's packed layers for the kernels, and report what multiplies them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LONGEST = 200  # characters that a store keeps
 
 
 def choose_kernels(model: nn.Module, kernels: Literal["fused", "torch"]) -> str:
-    """Fuse every packed layer that a kernel of its device covers (or none, with "torch"). The model is on its device.
-    Layers that read one input (q, k and v; gate and up) are fused into one matrix where they can be.
+    """Fuse every packed layer that a kernel of its device supports (or none, with "torch"). The model is on its device.
+    Layers with the same input (q, k and v; gate and up) become one matrix if possible.
 
-    Returns what serves: "" without packed layers, "c avx512", or, where several do, each with its number of layers:
+    Returns what multiplies them: "" without packed layers, "c avx512", or, for several, each with its number of layers:
     "c avx512 (35), torch twin: nf4 ... (1)".
     """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, QuantizedLinear)}
@@ -25,7 +25,9 @@ def choose_kernels(model: nn.Module, kernels: Literal["fused", "torch"]) -> str:
     if kernels == "torch":
         served["torch twin: asked for"] = len(layers)
     else:
-        for together in dict.fromkeys(tuple(one for one in fused_with(name) if one in layers) for name in layers):
+        for together in dict.fromkeys(
+            tuple(member for member in fused_with(name) if member in layers) for name in layers
+        ):
             served.update(fuse_together([layers[name] for name in together]))
     served = +served  # without what serves nothing
     if len(served) == 1:

@@ -1,4 +1,4 @@
-"""How likely a model finds what it reads, and how far two models' predictions of it are apart: of logits alone."""
+"""Log-likelihoods and KL divergence, from logits alone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ FLOAT64_AT_ONCE = 2**20  # numbers: 8 MB in each of a few float64 tensors
 
 
 def given(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Nats, float64 [positions]: the log-prob that logits [positions, vocabulary] give to tokens [positions]."""
+    """Return the log-prob in nats, float64 [positions], of tokens [positions] under logits [positions, vocabulary]."""
     chunk = max(1, FLOAT64_AT_ONCE // logits.shape[-1])
     pairs = zip(logits.split(chunk), tokens.split(chunk), strict=True)
     return torch.cat([_own(_logs(some), own) for some, own in pairs])
 
 
 def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -> torch.Tensor:
-    """KL(p_baseline || p_variant) at each position, in nats, float64 [positions], over the full vocabulary.
+    """Return KL(p_baseline || p_variant) at each position, in nats, float64 [positions], over the full vocabulary.
 
-    Both: [positions, vocabulary]; a few at a time are widened. Zero where the logits are equal; never negative.
+    Both: [positions, vocabulary]; a few are widened at a time. Zero for equal logits; never negative.
     """
     chunk = max(1, FLOAT64_AT_ONCE // variant_logits.shape[-1])
     pairs = zip(baseline_logits.split(chunk), variant_logits.split(chunk), strict=True)
@@ -27,15 +27,15 @@ def kl_divergence(baseline_logits: torch.Tensor, variant_logits: torch.Tensor) -
 def compared(
     baseline_logits: torch.Tensor, variant_logits: torch.Tensor, tokens: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(`kl_divergence`, `given` by the variant) of the same positions at once."""
+    """Return (`kl_divergence`, `given` under the variant) of the same positions at once."""
     chunk = max(1, FLOAT64_AT_ONCE // variant_logits.shape[-1])
     kl, own = [], []
-    for theirs, mine, said in zip(
+    for theirs, mine, token_ids in zip(
         baseline_logits.split(chunk), variant_logits.split(chunk), tokens.split(chunk), strict=True
     ):
         log_q = _logs(mine)
         kl.append(_kl(_logs(theirs), log_q))
-        own.append(_own(log_q, said))
+        own.append(_own(log_q, token_ids))
     return torch.cat(kl), torch.cat(own)
 
 

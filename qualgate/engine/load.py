@@ -1,8 +1,8 @@
-"""From a model folder to an arm that can run.
+"""Load a model folder as an arm that can run.
 
-Products and sums are float32 on every device: the dtype of an arm says what its weights hold (they are rounded to it),
-not how they are multiplied. On CPUs without bfloat16 units that is 5 times faster, and its noise is far below what
-quantization changes. With `arithmetic: served` what a server stores between them is rounded to that dtype as well.
+Products and sums are float32 on every device: an arm's dtype is that of its weights (they are rounded to it), not of
+the products. On CPUs without bfloat16 units that is 5 times faster, and its noise is far below the effect of
+quantization. With `arithmetic: served` stored activations are rounded to that dtype as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedArm:
-    """An arm that can run, and what is known of it."""
+    """A loaded arm, and what is known about it."""
 
     spec: ArmSpec
     model: PreTrainedModel
@@ -59,9 +59,9 @@ class LoadedArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedDraft:
-    """Who drafts for an arm.
+    """The drafts of an arm.
 
-    arms: the models of a cascade, a level each, the one that the target verifies first; None for a level that holds no
+    arms: the models of a cascade, one per level, the one that the target verifies first; None for a level without
     weights of its own. Each is on the target's device, and none runs in padded batches.
     """
 
@@ -73,10 +73,13 @@ class LoadedDraft:
 
 
 def check_weights(spec: ArmSpec, folder: ModelFolder, *, quantized_baseline: bool = False) -> None:
-    """Raise UsageError when `folder`, the model of `spec`, is a quantized checkpoint that is damaged, contradicts
-    itself, cannot be run here, does not fit its architecture, is to be quantized once more, or is the baseline without
-    `quantized_baseline`; for two output heads; for an adapter that is damaged or another base's. Every packed layer is
-    read, one at a time, and put into the model without its numbers. Loading says the rest."""
+    """Check the weights of `folder`, the model of `spec`. Every packed layer is read, one at a time, and put into the
+    model without its numbers; loading checks the rest.
+
+    UsageError for a quantized checkpoint that is damaged, inconsistent, not supported, unlike its architecture, to be
+    quantized again, or the baseline without `quantized_baseline`; for two output heads; for a damaged or foreign
+    adapter.
+    """
     own_scales(with_own_cache(spec, folder.files), folder, range(folder.layers or 0))
     check_config_keys(folder.format, spec.allow_config)
     if folder.format is None:
@@ -128,15 +131,13 @@ def _refuse_packed_head(spec: ArmSpec, model: PreTrainedModel) -> None:
 
 
 def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, device: Device) -> LoadedArm:
-    """Load `spec` on `device`, with the models that draft for it; the packed checkpoint of a quantized one is taken
-    from `cache_dir`, or made there first.
+    """Load `spec` on `device` with its draft models; packed weights are taken from `cache_dir`, or made there first.
 
-    A quantized checkpoint runs with its weights packed. Raises UsageError for a model folder that cannot be used, and
-    for a device that torch cannot use; NotInThisVersion for a model that does not run right here (`choose_engine`), or
-    that would draft, or verify drafts, as its engine does not.
+    A quantized checkpoint runs packed. Raises UsageError for an unusable model folder or device; NotInThisVersion for a
+    model without a working engine (`choose_engine`), or one whose engine cannot draft or verify.
     """
     drafts = draft_arms(spec)
-    folders = read_folders([spec, *(one for one in drafts if one is not None)])
+    folders = read_folders([spec, *(draft_spec for draft_spec in drafts if draft_spec is not None)])
     _refuse_unusable_gpu(device)
     check_arithmetic(spec, folders[spec.model])
     engine, cache = engine_version(device, spec.arithmetic), Path(cache_dir)
@@ -146,13 +147,13 @@ def load_arm(spec: ArmSpec, cache_dir: str | Path, sampling: dict[str, Any], *, 
         return arm
     _refuse_padded(arm)
 
-    def load(one: ArmSpec) -> LoadedArm:
-        folder = folders[one.model]
-        draft = _loaded(one, folder, identify(one, folder, sampling, engine), cache, device)
+    def load(draft_spec: ArmSpec) -> LoadedArm:
+        folder = folders[draft_spec.model]
+        draft = _loaded(draft_spec, folder, identify(draft_spec, folder, sampling, engine), cache, device)
         _refuse_padded(draft)
         return draft
 
-    loaded = tuple(one and load(one) for one in drafts)
+    loaded = tuple(draft_spec and load(draft_spec) for draft_spec in drafts)
     return _with_drafts(arm, folders[spec.model], spec.speculation, loaded)
 
 
@@ -168,7 +169,7 @@ def _refuse_padded(arm: LoadedArm) -> None:
 def _with_drafts(
     arm: LoadedArm, folder: ModelFolder, speculation: Speculation, drafts: tuple[LoadedArm | None, ...]
 ) -> LoadedArm:
-    """`arm` with what drafts for it, a level each."""
+    """Return `arm` with its drafts, one per level."""
     import torch
 
     from qualgate.engine.batch_costs import batch_costs
@@ -180,11 +181,13 @@ def _with_drafts(
     for level, model in zip(levels(speculation), drafts, strict=True):
         if level.draft.kind == "head":
             head = _head(arm, folder, level)
-            beside.append(of_head(arm.footprint, head.numbers, head.folder.shape.kept, getattr(torch, arm.spec.dtype)))
+            beside.append(
+                of_head(arm.footprint, head.numbers, head.folder.shape.cache_numbers, getattr(torch, arm.spec.dtype))
+            )
         elif model is not None:
             beside.append(model.footprint)
     runs = [(model.model, model.choice) if model else None for model in drafts]
-    entries = [OutputHead(one.model).vocabulary if one else 0 for one in (arm, *drafts)]
+    entries = [OutputHead(loaded_arm.model).vocabulary if loaded_arm else 0 for loaded_arm in (arm, *drafts)]
     sizes = with_drafts(arm.footprint, beside, draft_workspace(speculation, entries))
     costs = pass_costs((arm.model, arm.choice), speculation, runs, head)
     lent = lending(arm.choice, speculation, [model and model.choice for model in drafts])
@@ -210,7 +213,7 @@ def _head(arm: LoadedArm, folder: ModelFolder, level: Speculation) -> LoadedHead
 
 
 def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Path, device: Device) -> LoadedArm:
-    """`spec` alone, whoever drafts for it."""
+    """Load `spec` alone, without its drafts."""
     import torch
 
     from qualgate.engine.adapters import keep_apart
@@ -225,20 +228,20 @@ def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Pa
     adapter = read_adapter_folder(Path(spec.adapter.path)) if spec.adapter else None
     if adapter is not None and adapter_hash(spec, adapter) != identity.adapter:
         raise UsageError(f"{adapter.path} changed while it was loaded. Run again when it stays as it is.")
-    found = _read(spec, folder, adapter, cache, device)
-    model, dtype = found.model, getattr(torch, spec.dtype)
+    loaded = _read(spec, folder, adapter, cache, device)
+    model, dtype = loaded.model, getattr(torch, spec.dtype)
     fix_rope(model, folder.rope)
     if device == "cuda" and (count := together()) > 1:
         spread(model, [torch.device(device, at) for at in range(count)])
     else:
         torch.nn.Module.to(model, torch.device(device))
     kernel = choose_kernels(model, spec.kernels)
-    if adapter is not None and found.beside:
+    if adapter is not None and loaded.beside:
         keep_apart(model, adapter, dtype)
     floats = weights_held(model, dtype)
     stored = stored_in(spec, folder.files)
     choice = _keeping(spec, folder, with_arithmetic(spec, model, choose_engine(model), stored))
-    left_out = {name: count for name, count in found.left_out.items() if not (choice.scales and is_cache_scale(name))}
+    left_out = {name: count for name, count in loaded.left_out.items() if not (choice.scales and is_cache_scale(name))}
     return LoadedArm(
         spec=spec,
         model=model,
@@ -246,12 +249,12 @@ def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Pa
         identity=identity,
         footprint=footprint(
             model,
-            on_disk=found.on_disk + (adapter.nbytes if adapter else 0),
-            held=found.quantized + floats,
-            quantized=found.quantized,
+            on_disk=loaded.on_disk + (adapter.nbytes if adapter else 0),
+            weight_bytes=loaded.quantized + floats,
+            quantized=loaded.quantized,
             cache_token=_cache_token(spec, choice, dtype.itemsize),
-            weights=found.weights + found.beside,
-            stability=found.stability,
+            weights=loaded.weights + loaded.beside,
+            stability=loaded.stability,
             left_out=left_out,
         ),
         kernel=kernel,
@@ -263,7 +266,7 @@ def _loaded(spec: ArmSpec, folder: ModelFolder, identity: ArmIdentity, cache: Pa
 
 
 def _keeping(spec: ArmSpec, folder: ModelFolder, choice: Choice) -> Choice:
-    """The choice, with keys and values as the arm has them."""
+    """Return the choice with the arm's format for keys and values."""
     if spec.kv_cache == "float32":
         return choice
     if choice.kind == "padded":
@@ -271,12 +274,12 @@ def _keeping(spec: ArmSpec, folder: ModelFolder, choice: Choice) -> Choice:
             f"{spec.name}: {spec.model} runs in padded batches here ({choice.because}), and these hold keys and values "
             f"in float32 alone in this version. Write `kv_cache: float32` in place of {spec.kv_cache} for this arm."
         )
-    kept = {"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache)
-    return replace(choice, kept=kept, scales=own_scales(spec, folder, sorted(choice.seen)))
+    cache_form = {"bf16": "bfloat16"}.get(spec.kv_cache, spec.kv_cache)
+    return replace(choice, cache_form=cache_form, scales=own_scales(spec, folder, sorted(choice.seen)))
 
 
 def _cache_token(spec: ArmSpec, choice: Choice, itemsize: int) -> int | None:
-    """Bytes that a server's cache holds of a token: where nothing is said of it, in the dtype of its weights."""
+    """Return the bytes per token in a server's cache: in the dtype of its weights, unless a format is given."""
     if choice.numbers is None:
         return None
     return choice.numbers * itemsize if spec.kv_cache == "float32" else choice.position_bytes
@@ -284,9 +287,8 @@ def _cache_token(spec: ArmSpec, choice: Choice, itemsize: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """A model as its files have it, or packed. on_disk, quantized: bytes of its files and of its packed weights;
-    weights: numbers that it stands for, beside: of an adapter that is yet to be put beside them; see `footprint` for
-    the others."""
+    """A model as stored, or packed. on_disk, quantized: bytes of its files and of its packed weights; weights: count of
+    its numbers; beside: of an adapter still to be added; see `footprint` for the others."""
 
     model: PreTrainedModel
     on_disk: int
@@ -351,9 +353,10 @@ def _refuse_unusable_gpu(device: Device) -> None:
 
 
 def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[str, int]]:
-    """(the model in eval mode, its weights rounded to `dtype`; what of its files was left out). In float32; but linear
-    layers and embeddings of a plain decoder are in `dtype`, as they are held (`engine.dense`): all of it in float32
-    first would be twice its file.
+    """Return the model in eval mode with its weights rounded to `dtype`, and what was left out of its files.
+
+    It is in float32, but linear layers and embeddings of a plain decoder stay in `dtype` (see `engine.dense`): all of
+    it in float32 would take twice its file's size.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -382,11 +385,11 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     except Exception as error:  # whatever a config can make an architecture's constructor do
         raise UsageError(f"transformers cannot load {folder.path}: {one_line(error)}") from error
     model, report = loaded
-    for name, held, wanted in sorted(report["mismatched_keys"]):
+    for name, file_shape, expected_shape in sorted(report["mismatched_keys"]):
         raise UsageError(
-            f"{folder.path}: {name} holds {' x '.join(map(str, held))} numbers, but its architecture has "
-            f"{' x '.join(map(str, wanted))}. config.json and the weights belong to different models. Fetch this "
-            "checkpoint again."
+            f"{folder.path}: {name} holds {' x '.join(map(str, file_shape))} numbers, but its architecture has "
+            f"{' x '.join(map(str, expected_shape))}. config.json and the weights belong to different models. Fetch "
+            "this checkpoint again."
         )
     missing = sorted(report["missing_keys"])
     if missing:
@@ -398,20 +401,24 @@ def _load_model(folder: ModelFolder, dtype: Any) -> tuple[PreTrainedModel, dict[
     if tied_head(folder) == "embedding":
         model.get_output_embeddings().weight = model.get_input_embeddings().weight
     left_out = left_out_of(folder, model, report["unexpected_keys"])
-    held = {id(one.weight) for one in model.modules() if narrow and type(one) in (torch.nn.Linear, torch.nn.Embedding)}
+    narrow_weights = {
+        id(module.weight)
+        for module in model.modules()
+        if narrow and type(module) in (torch.nn.Linear, torch.nn.Embedding)
+    }
     for parameter in model.parameters():
-        if id(parameter) not in held:
+        if id(parameter) not in narrow_weights:
             parameter.data = parameter.data.to(dtype).float()
     return model.eval().requires_grad_(False), left_out
 
 
 def _quantize(model: PreTrainedModel, shards: Shards, packed: Path) -> tuple[int, int, dict[str, WeightStability]]:
-    """Put the packed weights in place of the float ones; returns (source bytes they replace on disk, packed bytes,
-    what packing did to each layer)."""
+    """Replace float weights by the packed ones. Return the source bytes that they replace on disk, the packed bytes,
+    and each layer's stability."""
     from qualgate.quant.calibrate import install
     from qualgate.quant.checkpoint import read_packed
 
-    found = read_packed(packed)
-    install(model, found.recipe, found.weights, found.folded)
-    replaced = sum(shards.entries[f"{name}.weight"].nbytes for name in found.weights)
-    return replaced, sum(weight.nbytes for weight in found.weights.values()), found.stability
+    checkpoint = read_packed(packed)
+    install(model, checkpoint.recipe, checkpoint.weights, checkpoint.folded)
+    replaced = sum(shards.entries[f"{name}.weight"].nbytes for name in checkpoint.weights)
+    return replaced, sum(weight.nbytes for weight in checkpoint.weights.values()), checkpoint.stability

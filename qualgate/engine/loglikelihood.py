@@ -1,7 +1,4 @@
-"""Likelihood requests: what a model thinks of texts that it is given to read.
-
-A request is one number: the log-likelihood of a continuation after a context, or of a whole text (see `windows`).
-"""
+"""Likelihood requests: the log-likelihood of a continuation after a context, or of a whole text (see `windows`)."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Weight:
-    """What came of one window: one entry a token of its continuation."""
+    """The result of one window: one entry per token of its continuation."""
 
     logprobs: list[float] = field(default_factory=list)  # nats
     margins: list[float] = field(default_factory=list)  # logits by which the most likely token leads
@@ -47,24 +44,24 @@ def read_windows(
     recorder: Recorder | None = None,
     baseline: BaselineAnswers | None = None,
 ) -> list[Weight]:
-    """Read every window. baseline: its windows, in the same order."""
-    found = [Weight() for _ in windows]
+    """Read every window and return its result. baseline: its windows, in the same order."""
+    weights = [Weight() for _ in windows]
     if baseline is not None:
-        for row, one in enumerate(found):
-            one.eta = baseline.eta(row)
+        for row, weight in enumerate(weights):
+            weight.eta = baseline.eta(row)
 
     def take(event: Event) -> None:
         if not isinstance(event, Read):
             return
         if recorder is not None:
             recorder(event)
-        _take(event, engine, found, baseline)
+        _take(event, engine, weights, baseline)
 
     engine.run([Request(prompt=context, answer=answer) for context, answer in windows], None, take)
-    return found
+    return weights
 
 
-def _take(event: Read, engine: Engine, found: list[Weight], baseline: BaselineAnswers | None) -> None:
+def _take(event: Read, engine: Engine, weights: list[Weight], baseline: BaselineAnswers | None) -> None:
     if baseline is None:
         logprobs, kl, same = given(event.logits, event.answer), None, None
     else:
@@ -73,26 +70,27 @@ def _take(event: Read, engine: Engine, found: list[Weight], baseline: BaselineAn
     columns = zip(
         event.requests,
         logprobs.clamp(max=0.0).tolist(),
-        event.said.margins.tolist(),
-        (event.said.tokens == event.answer).tolist(),
-        event.said.finite.tolist(),
+        event.predicted.margins.tolist(),
+        (event.predicted.tokens == event.answer).tolist(),
+        event.predicted.finite.tolist(),
         strict=True,
     )
     for at, (row, logprob, margin, agrees, finite) in enumerate(columns):
-        one = found[row]
-        one.logprobs.append(logprob)
-        one.margins.append(margin)
-        one.agrees.append(agrees)
-        one.finite &= finite
-        one.seconds = event.seconds
+        weight = weights[row]
+        weight.logprobs.append(logprob)
+        weight.margins.append(margin)
+        weight.agrees.append(agrees)
+        weight.finite &= finite
+        weight.seconds = event.seconds
         if kl is not None and same is not None:
-            one.kl.append(kl[at])
-            one.same_top.append(same[at])
+            weight.kl.append(kl[at])
+            weight.same_top.append(same[at])
 
 
 def read_requests(arm: LoadedArm, job: Job) -> JobResult:
-    """Weigh every request of the job's prompts. The baseline leaves `job.artifact`, from which a variant's drift is
-    measured at every token read. A completion's text is JSON: [log-likelihood, said greedily] for each request.
+    """Answer every likelihood request of the job's prompts. The baseline leaves `job.artifact`, against which a
+    variant's drift is measured at every token. A completion's text is JSON: [log-likelihood, whether greedy] for each
+    request.
 
     Raises InfrastructureError when logits are NaN or infinite.
     """
@@ -102,7 +100,7 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
         recorder = Recorder(engine.head) if keeps else None
         baseline = read_artifact(job, engine.head.device) if job.artifact and not keeps else None
         read = read_windows(engine, windows, recorder=recorder, baseline=baseline)
-        broken = next((index for index, one in enumerate(read) if not one.finite), None)
+        broken = next((index for index, weight in enumerate(read) if not weight.finite), None)
         if broken is None and recorder is not None:
             answers = [continuation for _, continuation in windows]
             write_artifact(job, arm.identity, getattr(torch, arm.spec.dtype), answers, recorder)
@@ -126,7 +124,7 @@ def read_requests(arm: LoadedArm, job: Job) -> JobResult:
 
 
 def weighed(windows: Sequence[Weight]) -> tuple[float, bool]:
-    """(log-likelihood in nats, whether greedy decoding would say it) of one request."""
+    """Return (log-likelihood in nats, whether greedy decoding gives the continuation) for one request."""
     return sum(sum(read.logprobs) for read in windows), all(all(read.agrees) for read in windows)
 
 

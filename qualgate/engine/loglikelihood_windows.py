@@ -1,6 +1,6 @@
-"""From texts to the windows of tokens whose likelihood is asked for, told apart as lm-eval does for causal models.
+"""Split texts into windows of tokens for likelihood requests, as lm-eval does for causal models.
 
-Checked against lm-eval's own (`TemplateLM._encode_pair`, `get_rolling_token_windows`) in its tests. Loads no torch.
+Tested against lm-eval's own functions (`TemplateLM._encode_pair`, `get_rolling_token_windows`). Loads no torch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from qualgate.records import Window
 
 
 def continuation_window(tokenizer: Any, context: str, continuation: str) -> Window:
-    """The tokens of both together, split where the context's own end. Spaces that end a context go over to what
-    follows, as most tokenizers have them; an empty context is the token that begins a text.
+    """Tokenize both together and split at the end of the context's own tokens. Spaces at the context's end move to the
+    continuation, as most tokenizers expect; an empty context becomes the token that begins a text.
 
     UsageError when nothing is left to weigh.
     """
@@ -34,8 +34,8 @@ def continuation_window(tokenizer: Any, context: str, continuation: str) -> Wind
 
 
 def rolling_windows(tokenizer: Any, text: str, context_length: int) -> tuple[Window, ...]:
-    """Every token of `text` once, each with as much before it as fits: the first window begins with the token that
-    begins a text, later ones are full and weigh what is new in them alone. UsageError for a text without a token."""
+    """Windows that cover every token of `text` once, each with as much context as fits: the first begins with the token
+    that begins a text, later ones are full and count only their new tokens. UsageError for a text without a token."""
     tokens = encoded(tokenizer, text)
     if not tokens:
         raise UsageError("a text without a token has no likelihood")
@@ -48,7 +48,8 @@ def rolling_windows(tokenizer: Any, text: str, context_length: int) -> tuple[Win
 
 
 def encoded(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """With the tokenizer's own special tokens, but not a second one where the text begins with its spelling."""
+    """Tokenize with the tokenizer's special tokens, without a second one if the text already begins with its
+    spelling."""
     known = _prefix_token(tokenizer)
     start = tokenizer.decode([known]) if known is not None else ""
     special = {"add_special_tokens": False} if start and text.startswith(start) else {}
@@ -56,7 +57,7 @@ def encoded(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 
 def prefix_token(tokenizer: Any) -> int:
-    """What stands before a text that has nothing before it: the beginning-of-text token, else the end-of-text one."""
+    """Return the token before a text without context: beginning-of-text, else end-of-text."""
     token = _prefix_token(tokenizer)
     if token is None:
         raise UsageError("the tokenizer has neither a beginning-of-text nor an end-of-text token to start from")

@@ -1,7 +1,7 @@
-"""Root-mean-square norms on GPUs, by our own kernel: torch may add up a row otherwise beside others than alone.
+"""RMS norms on GPUs by our own kernel: torch may sum a row differently inside a batch than alone.
 
-Which of a model's modules are such norms is tried on them, not looked up: one that does more keeps its own code, and
-whether its rows are then their own is for `row_check` to say.
+Each module is tried, not looked up in a list: one that does more keeps its own code, and `row_check` decides whether
+its rows are independent.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ NEAR = 1e-5
 
 
 class RowNorm(nn.Module):
-    """weight * x / root of the mean of squares, in float32; of x in half of the width rounded before the weight, as
-    transformers rounds it."""
+    """weight * x / root mean square of x, in float32; a half-width x is rounded before the weight, as in
+    transformers."""
 
     def __init__(self, was: Any) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class RowNorm(nn.Module):
         self.was = (was,)  # in a tuple: no part of the model
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., width], in x's dtype."""
+        """Return the norm of x [..., width], in x's dtype."""
         if not x.numel():
             return x
         if x.dtype == torch.float32:
@@ -36,7 +36,7 @@ class RowNorm(nn.Module):
 
 
 def lay_out(model: nn.Module) -> None:
-    """Put a RowNorm in the place of every module that is such a norm."""
+    """Replace every RMS norm by a RowNorm."""
     for name, module in _all(model):
         if _is_one(module):
             model.set_submodule(name, RowNorm(module))
@@ -54,7 +54,7 @@ def _all(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def _is_one(module: Any) -> bool:
-    """By its name, by what it holds, and by what it makes of a few numbers."""
+    """Recognize an RMS norm by its name, its contents, and its result on a few numbers."""
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
     if not type(module).__name__.endswith("RMSNorm") or not isinstance(weight, torch.Tensor) or weight.dim() != 1:
         return False

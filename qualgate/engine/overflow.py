@@ -1,9 +1,9 @@
-"""Values beyond the dtype that a server would store them in.
+"""Values beyond the dtype in which a server stores them.
 
-Arithmetic here is float32, so an activation that float16 cannot hold stays finite, and answers of a model that a server
-turns into infinities look right. Looked at is what a server stores: what enters and leaves linear layers and norms (the
-residual stream among it), and the keys and values as the cache has them. Accumulators, squares and masks are not.
-Weights beyond the dtype are refused when they are loaded.
+Arithmetic here is float32, so an activation that float16 cannot hold stays finite, and answers look right that a server
+would turn into infinities. Checked is what a server stores: inputs and outputs of linear layers and norms (the residual
+stream among them), and cached keys and values; not accumulators, squares and masks. Weights beyond the dtype are
+refused at load.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_weights_fit(who: str, model: PreTrainedModel, dtype: str) -> None:
-    """Raise UsageError where `model`, rounded to `dtype`, has weights that it made infinite. who: the arm's folder."""
+    """Raise UsageError if rounding `model` to `dtype` made weights infinite. who: the arm's folder."""
     if dtype != "float16":  # the others hold whatever a checkpoint does
         return
     for name, weight in model.named_parameters():
@@ -41,8 +41,8 @@ def check_weights_fit(who: str, model: PreTrainedModel, dtype: str) -> None:
 
 
 class Overflows:
-    """Counts them over the steps of one decoder. `mask` is the step's: bool [rows, new], False where padding is.
-    infinite: what was rounded to the dtype is beyond it where it is infinite."""
+    """Count overflows over the steps of one decoder. mask: of the current step, bool [rows, new], False for padding.
+    infinite: values were rounded to the dtype, so overflows show as infinities."""
 
     def __init__(self, limit: float, *, infinite: bool = False) -> None:
         self.limit, self._infinite = limit, infinite
@@ -51,28 +51,29 @@ class Overflows:
         self._last: weakref.ref[torch.Tensor] | None = None  # what a norm gave, or several layers take, is one tensor
 
     def look(self, name: str, tensor: torch.Tensor) -> None:
-        """One pass over float [..., width], or [rows, heads, new, width]; a second where something is beyond."""
+        """Check a float tensor [..., width] or [rows, heads, new, width], with a second pass only if values are beyond
+        the limit."""
         count = self._seen.setdefault(name, [0])
         if tensor.numel() == 0 or not tensor.is_floating_point():
             return
         low, high = torch.aminmax(tensor)
         if not (high.item() <= self.limit and -low.item() <= self.limit):  # NaN hides what is beside it
             beyond = tensor.abs().gt(self.limit)
-            count[0] += int(self._told(beyond if self._infinite else beyond & tensor.isfinite()).sum())
+            count[0] += int(self._of_tokens(beyond if self._infinite else beyond & tensor.isfinite()).sum())
 
     def look_once(self, name: str, tensor: torch.Tensor) -> None:
-        """As `look`, but not at the tensor that was looked at last."""
+        """Check a tensor unless it was the last one checked."""
         if self._last is None or self._last() is not tensor:
             self._last = weakref.ref(tensor)
             self.look(name, tensor)
 
     @property
-    def found(self) -> tuple[Overflow, ...]:
+    def overflow(self) -> tuple[Overflow, ...]:
         """Modules with values beyond the limit, in the order of the forward pass."""
         return tuple((place, name, count) for place, (name, (count,)) in enumerate(self._seen.items()) if count)
 
-    def _told(self, beyond: torch.Tensor) -> torch.Tensor:
-        """Those of tokens: padding is computed along and never answers. Unknown where tokens are no longer in rows."""
+    def _of_tokens(self, beyond: torch.Tensor) -> torch.Tensor:
+        """Keep the overflows of real tokens, without padding; all of them if the shape does not tell."""
         mask = self.mask
         if mask is None or mask.all():
             return beyond
@@ -86,7 +87,7 @@ class Overflows:
 
 
 def why_broken(rounded: str, overflow: Sequence[Overflow]) -> str:
-    """Why logits are no numbers, as far as that is known. rounded: see `Choice`."""
+    """Return why logits are not finite, as far as known. rounded: see `Choice`."""
     if overflow and rounded != "float32":
         return f"{rounded}, in which a server would store it, does not hold {overflow[0][1]}"
     return "Its weights are damaged or overflow"
@@ -94,33 +95,33 @@ def why_broken(rounded: str, overflow: Sequence[Overflow]) -> str:
 
 @contextmanager
 def looked_at(model: PreTrainedModel, dtype: str, *, infinite: bool = False) -> Iterator[Overflows | None]:
-    """Looks at every forward pass of the block; None where `dtype` holds whatever float32 does (bfloat16, float32).
+    """Watch every forward pass in the block; yields None if `dtype` holds all of float32's range (bfloat16, float32).
     infinite: see `Overflows`."""
     limit = torch.finfo(getattr(torch, dtype)).max
     if limit > 1e38:
         yield None
         return
-    found = Overflows(limit, infinite=infinite)
+    overflows = Overflows(limit, infinite=infinite)
     hooks = []
     for name, module in model.named_modules():
         kind = type(module).__name__
         norm = "norm" in kind.lower()
         linear = isinstance(module, nn.Linear | QuantizedLinear | DenseLinear | LoraLinear) or kind == "Conv1D"
         if norm or linear or kind.endswith("Experts"):
-            hooks.append(module.register_forward_hook(_hook(found, name, norm=norm)))
+            hooks.append(module.register_forward_hook(_hook(overflows, name, norm=norm)))
     try:
-        yield found
+        yield overflows
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _hook(found: Overflows, name: str, *, norm: bool):
+def _hook(overflows: Overflows, name: str, *, norm: bool):
     def look(_: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         if inputs and isinstance(inputs[0], torch.Tensor):
-            found.look_once(f"what enters {name}", inputs[0])
+            overflows.look_once(f"what enters {name}", inputs[0])
         output = output[0] if isinstance(output, tuple) else output
         if isinstance(output, torch.Tensor):
-            (found.look_once if norm else found.look)(name, output)
+            (overflows.look_once if norm else overflows.look)(name, output)
 
     return look

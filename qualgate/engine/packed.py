@@ -1,7 +1,7 @@
 """The engine of packed passes: read, verify and decode in one pass after another, until nothing waits.
 
-Whatever rides along, is cached or drafted: a request is answered bit for bit as it is alone, one token a pass. That is
-not this loop's doing but its kernels', and `row_check` tries it on every model before it is trusted with one.
+A request's answer is the same bit for bit as alone with one token per pass, whatever else is in the batch, cached or
+drafted. That property comes from the kernels, and `row_check` tests it on every model first.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
 
 
 class Decoder(Protocol):
-    """What makes a pass: transformers' modules, or the plain decoder in C."""
+    """A decoder for packed passes: transformers' modules, or the plain decoder in C."""
 
     def forward(self, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
-        """What enters the head at the wanted rows, [wanted, width]; keeps all rows' keys and values in `states`."""
+        """Input of the head at the wanted rows, [wanted, width]; keys and values of all rows go to `states`."""
         ...
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
-        """What a server's dtype would not have held so far."""
+        """Values so far beyond the range of the server's dtype."""
         ...
 
 
@@ -53,7 +53,7 @@ Tapped = Callable[[Batch, KeysValues, int], tuple[torch.Tensor, torch.Tensor]]
 
 
 class PackedEngine:
-    """Answers requests with `decoder`. states: empty; room: bytes that they may take; position_bytes: of one
+    """Answer requests with `decoder`. states: empty; room: bytes that they may take; position_bytes: of one
     position."""
 
     name = "packed"
@@ -74,12 +74,12 @@ class PackedEngine:
         self._most = max(1, room // (position_bytes * SLOTS))
         self._states, self._pool = states, BlockPool(0)
         self._schedule: Schedule | None = None
-        self.reader: Reader | None = None  # who drafts by the states of every row
-        self.tapped: Tapped | None = None  # what makes a pass where it reads others than those that enter the head
+        self.reader: Reader | None = None  # the drafter that reads the states of every row
+        self.tapped: Tapped | None = None  # makes the passes if it reads inner states
 
     @property
     def decoder(self) -> Decoder:
-        """What makes its passes."""
+        """The decoder of its passes."""
         return self._decoder
 
     @property
@@ -100,7 +100,7 @@ class PackedEngine:
         on_event: Callable[[Event], None],
         draws: Draws | None = None,
     ) -> None:
-        """See `Engine.run`. MemoryError for a request that the room does not hold."""
+        """See `Engine.run`. MemoryError for a request that does not fit into the room."""
         self._make_room(requests)
         try:
             self._schedule = Schedule(requests, self._pool, self.limits)
@@ -113,21 +113,20 @@ class PackedEngine:
             self._schedule = None
 
     def _make_room(self, requests: Sequence[Request]) -> None:
-        """Blocks for as many of the largest requests as may go on side by side, and the one more of each that
-        `Schedule` keeps free when another joins, or what fits. What there is stays, with the beginnings of prompts
-        that it holds."""
+        """Allocate blocks for as many of the largest requests as may run side by side, plus one each, which `Schedule`
+        keeps free for joining; or as many as fit. Existing blocks stay, with the prompt prefixes that they hold."""
         wanted = min(self._most, blocks_for(requests, self.limits))
         if self._pool.count < wanted:
             self._pool, self._states = BlockPool(wanted), self._states.emptied()
 
     @property
     def states(self) -> KeysValues:
-        """Its keys and values."""
+        """Keys and values."""
         return self._states
 
     @property
     def blocks(self) -> int:
-        """How many of them it has."""
+        """Number of blocks."""
         return self._pool.count
 
     def lend(self, request: int, positions: int) -> list[int] | None:
@@ -139,14 +138,14 @@ class PackedEngine:
         self._states.copy(blocks)
 
     def _read(self, passed: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """What enters the head, and what who drafts by states reads, of every row."""
+        """Return, for every row, the input of the head and what the drafter reads."""
         if self.tapped is not None:
             return self.tapped(passed, self._states, self.threads)
         states = self._decoder.forward(passed, self._states, self.threads)
         return states, states
 
     def states_of(self, parts: Sequence[Part]) -> torch.Tensor:
-        """[wanted rows, width] of a pass; in two smaller ones where memory is short, down to single rows."""
+        """States of a pass, [wanted rows, width]; split into two smaller passes if memory is short, down to one row."""
         try:
             passed = batch(parts, self._pool.count, whole=self.reader is not None)
             if self.reader is None:
@@ -160,33 +159,33 @@ class PackedEngine:
 
 
 def _halves(parts: Sequence[Part]) -> tuple[Sequence[Part], Sequence[Part]]:
-    """Two smaller passes; of a single part its first rows, then its last."""
+    """Return two smaller passes; a single part is split into its first and last rows."""
     half = len(parts) // 2
     if half:
         return parts[:half], parts[half:]
-    [one] = parts
-    half = len(one.tokens) // 2
-    wants = min(one.wants, len(one.tokens) - half)
-    last = Part(one.stream, one.first + half, one.tokens[half:], wants)
-    return [Part(one.stream, one.first, one.tokens[:half], one.wants - wants)], [last]
+    [part] = parts
+    half = len(part.tokens) // 2
+    wants = min(part.wants, len(part.tokens) - half)
+    last = Part(part.stream, part.first + half, part.tokens[half:], wants)
+    return [Part(part.stream, part.first, part.tokens[:half], part.wants - wants)], [last]
 
 
 @dataclass(slots=True)
 class _Columns:
-    """What some rows say, or would say, one entry a row."""
+    """Results of some rows, one entry per row."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     margins: list[float] = field(default_factory=list)
     finite: list[bool] = field(default_factory=list)
 
-    def add(self, said: Said) -> None:
-        """Further rows."""
-        for mine, theirs in zip(self._all, said, strict=True):
+    def add(self, sampled: Said) -> None:
+        """Append further rows."""
+        for mine, theirs in zip(self._all, sampled, strict=True):
             mine += theirs.tolist()
 
     def take(self, other: _Columns, start: int, stop: int) -> None:
-        """Rows start to stop - 1 of another."""
+        """Append rows start to stop - 1 of another."""
         for mine, theirs in zip(self._all, other._all, strict=True):
             mine += theirs[start:stop]
 
@@ -196,7 +195,7 @@ class _Columns:
 
 
 class _Run:
-    """One run's passes."""
+    """The passes of one run."""
 
     def __init__(
         self,
@@ -211,17 +210,17 @@ class _Run:
         self._engine, self._schedule, self._tell, self._draws = engine, schedule, on_event, draws
         self._drafting = None if drafts is None else Drafting(drafts)
         self._ruling = None if drafts is None or draws is None or drafts.rule == "keyed" else Ruling(drafts.rule, draws)
-        self._ruled: dict[int, Ruled] = {}  # what a rule let a row say in this pass
-        self._would: dict[int, _Columns] = {}  # of answers that are being read
+        self._ruled: dict[int, Ruled] = {}  # results of the rule in this pass, by request
+        self._would: dict[int, _Columns] = {}  # results for answers that are being read
         self._started = perf_counter()
 
     def go(self) -> None:
-        """Pass after pass."""
+        """Run passes until nothing is left."""
         schedule, drafting = self._schedule, self._drafting
         while not schedule.done:
-            for one in schedule.taken_out():
-                self._would.pop(one.index, None)
-                self._tell(self._ended(one, "abort"))
+            for stream in schedule.taken_out():
+                self._would.pop(stream.index, None)
+                self._tell(self._ended(stream, "abort"))
             offered = {}
             if drafting is not None and not drafting.rests(len(schedule.going)):
                 offered = drafting.draft(schedule.draftable, len(schedule.going))
@@ -240,7 +239,7 @@ class _Run:
                 drafting.passed(len(parts), sum(part.wants for part in parts), perf_counter() - began)
 
     def _say(self, parts: Sequence[Part], states: torch.Tensor) -> None:
-        """From the wanted rows' states to what is said, and to the events of this pass."""
+        """Turn the wanted rows' states into tokens, and send the events of this pass."""
         seconds = perf_counter() - self._started
         columns = self._columns(parts, states, seconds)
         rows: list[int] = []  # of this pass that said something
@@ -248,31 +247,31 @@ class _Run:
         positions: list[int] = []
         spoken, ended, first = _Columns(), list[tuple[Stream, Reason]](), 0
         for part in parts:
-            one, start, first = part.stream, first, first + part.wants
+            stream, start, first = part.stream, first, first + part.wants
             if not part.wants:
                 continue
-            if one.forced:
-                would = self._would.setdefault(one.index, _Columns())
+            if stream.forced:
+                would = self._would.setdefault(stream.index, _Columns())
                 would.take(columns, start, first)
-                if one.wanted < len(one.text):
+                if stream.wanted < len(stream.text):
                     continue
-                del self._would[one.index]
-                draft, of, start = one.request.answer, would, 0
+                del self._would[stream.index]
+                draft, source, start = stream.request.answer, would, 0
             else:
-                draft, of = part.tokens[len(part.tokens) - part.drafted :], columns
-            if not one.request.max_new_tokens:
-                self._schedule.end(one)
-                ended.append((one, "length" if all(of.finite) else "broken"))
+                draft, source = part.tokens[len(part.tokens) - part.drafted :], columns
+            if not stream.request.max_new_tokens:
+                self._schedule.end(stream)
+                ended.append((stream, "length" if all(source.finite) else "broken"))
                 continue
-            at = len(one.said)
-            count, reason = self._advance(one, draft, of, start)
-            requests += [one.index] * count
+            at = len(stream.generated)
+            count, reason = self._advance(stream, draft, source, start)
+            requests += [stream.index] * count
             positions += range(at, at + count)
-            rows += range(start, start + count) if of is columns else [-1] * count
-            spoken.take(of, start, start + count)
+            rows += range(start, start + count) if source is columns else [-1] * count
+            spoken.take(source, start, start + count)
             if reason is not None:
-                self._schedule.end(one)
-                ended.append((one, reason))
+                self._schedule.end(stream)
+                ended.append((stream, reason))
         if rows:
             self._tell(
                 Spoken(
@@ -285,11 +284,11 @@ class _Run:
                     seconds=perf_counter() - self._started,
                 )
             )
-        for one, reason in ended:
-            self._tell(self._ended(one, reason))
+        for stream, reason in ended:
+            self._tell(self._ended(stream, reason))
 
     def _columns(self, parts: Sequence[Part], states: torch.Tensor, seconds: float) -> _Columns:
-        """What every wanted row says; those of answers that are read are told."""
+        """Return the results of every wanted row, and send `Read` events for given answers."""
         head, columns = self._engine.head, _Columns()
         wanted = [(part, at) for part in parts for at in range(len(part.tokens) - part.wants, len(part.tokens))]
         requests = [part.stream.index for part, _ in wanted]
@@ -298,32 +297,32 @@ class _Run:
         texts = _steered(parts) if self._steers else {}
         for start, stop in self._pieces(parts):
             logits = head.logits(states[start:stop])
-            said = say(self._draws, logits, requests[start:stop], positions[start:stop])
+            sampled = say(self._draws, logits, requests[start:stop], positions[start:stop])
             steered = None
             if texts:
-                steered = choose(self._draws, logits, requests[start:stop], positions[start:stop], texts, said)
+                steered = choose(self._draws, logits, requests[start:stop], positions[start:stop], texts, sampled)
             if self._ruling is not None:
-                self._rule(self._ruling, requests[start:stop], logits, said, steered)
-            columns.add(said)
+                self._rule(self._ruling, requests[start:stop], logits, sampled, steered)
+            columns.add(sampled)
             if here := [row for row in forced if start <= row < stop]:
-                of = torch.tensor(here, device=logits.device) - start
+                places = torch.tensor(here, device=logits.device) - start
                 answers = [wanted[row][0].stream.request.answer[positions[row]] for row in here]
                 self._tell(
                     Read(
                         requests=[requests[row] for row in here],
                         positions=[positions[row] for row in here],
                         answer=torch.tensor(answers, device=logits.device),
-                        said=Said(*(column[of] for column in said)),
-                        states=states[start:stop][of],
-                        logits=logits[of],
+                        predicted=Said(*(column[places] for column in sampled)),
+                        states=states[start:stop][places],
+                        logits=logits[places],
                         seconds=seconds,
                     )
                 )
         return columns
 
     def _pieces(self, parts: Sequence[Part]) -> Iterator[tuple[int, int]]:
-        """Rows (first, last + 1) whose logits are made at a time: not too many, and where a rule is to judge a row's
-        draft all of that draft."""
+        """Yield ranges of rows (first, last + 1) whose logits are computed together: not too many, and for a rule all
+        of a row's draft."""
         most = max(1, LOGITS_AT_ONCE // self._engine.head.vocabulary)
         count = sum(part.wants for part in parts)
         ends = [count] if self._ruling is None else list(accumulate(part.wants for part in parts))
@@ -336,67 +335,75 @@ class _Run:
             start = stop
 
     def _rule(
-        self, ruling: Ruling, requests: Sequence[int], logits: torch.Tensor, said: Said, steered: Steered | None
+        self, ruling: Ruling, requests: Sequence[int], logits: torch.Tensor, sampled: Said, steered: Steered | None
     ) -> None:
-        """Put what a rule says in the place of each position's own draw."""
+        """Replace each position's own draw by the rule's result."""
         assert self._drafting is not None, "a rule judges drafts"
-        first, lengths = 0, {one.index: len(one.said) for one in self._schedule.going}
+        first, lengths = 0, {stream.index: len(stream.generated) for stream in self._schedule.going}
         for index, rows in groupby(requests):
             start, first = first, first + len(list(rows))
-            if not said.finite[start:first].all():  # the answer ends here
+            if not sampled.finite[start:first].all():  # the answer ends here
                 continue
             draft = self._drafting.offered(index, first - start - 1)
             here = None if steered is None else steered.logits[start:first]
-            ruled = ruling.said(index, (lengths[index],), draft, logits[start:first], here)
+            ruled = ruling.verify(index, (lengths[index],), draft, logits[start:first], here)
             self._ruled[index] = ruled
             count = len(ruled.tokens)
-            said.tokens[start : start + count] = torch.tensor(ruled.tokens)
-            said.logprobs[start : start + count] = torch.tensor(ruled.logprobs)
-            said.margins[start : start + count] = 0.0  # there was no runner-up
+            sampled.tokens[start : start + count] = torch.tensor(ruled.tokens)
+            sampled.logprobs[start : start + count] = torch.tensor(ruled.logprobs)
+            sampled.margins[start : start + count] = 0.0  # there was no runner-up
         if steered is not None:
-            said.tokens[steered.dead] = DEAD_END
+            sampled.tokens[steered.dead] = DEAD_END
 
-    def _advance(self, one: Stream, draft: Sequence[int], of: _Columns, start: int) -> tuple[int, Reason | None]:
-        """Say what agrees and one token more; how many tokens that is, and why it was the last of them."""
-        here = slice(start, start + (len(draft) if one.forced else len(draft) + 1))
-        ruled = self._ruled.pop(one.index, None)
+    def _advance(
+        self, stream: Stream, draft: Sequence[int], columns: _Columns, start: int
+    ) -> tuple[int, Reason | None]:
+        """Advance an answer by the agreed tokens and one more. Return how many tokens that is, and the reason if it
+        ended."""
+        here = slice(start, start + (len(draft) if stream.forced else len(draft) + 1))
+        ruled = self._ruled.pop(stream.index, None)
         if ruled is not None:
             here = slice(start, start + len(ruled.tokens))
-        got = advance(one.request, one.said, draft, of.tokens[here], of.finite[here])
+        got = advance(stream.request, stream.generated, draft, columns.tokens[here], columns.finite[here])
         if ruled is not None and len(ruled.tokens) <= got.agreed:  # its own token is not the draft's, even if the same
             got = replace(got, agreed=len(ruled.tokens) - 1)
-        one.proposed += len(draft)
-        one.accepted += got.agreed
+        stream.proposed += len(draft)
+        stream.accepted += got.agreed
         tally = self._engine.tally
         tally.tokens += len(got.tokens)
-        tally.forked += bool(one.forced) and got.agreed < len(draft) and got.reason is None
+        tally.forked += bool(stream.forced) and got.agreed < len(draft) and got.reason is None
         drafting = self._drafting
-        if drafting is not None and drafting.resting and len(got.tokens) == 1 and not one.forced:
-            drafting.untold.setdefault(one.index, len(one.said))
+        if drafting is not None and drafting.resting and len(got.tokens) == 1 and not stream.forced:
+            drafting.untold.setdefault(stream.index, len(stream.generated))
         elif drafting is not None:
             overlaps = () if ruled is None else ruled.overlaps
-            tally.rejoined += drafting.said(one.index, len(one.said), len(draft), got.tokens, got.agreed, overlaps)
-        self._schedule.said(one, got.tokens)
+            tally.rejoined += drafting.record(
+                stream.index, len(stream.generated), len(draft), got.tokens, got.agreed, overlaps
+            )
+        self._schedule.extend(stream, got.tokens)
         return len(got.tokens), got.reason
 
-    def _ended(self, one: Stream, reason: Reason) -> Ended:
+    def _ended(self, stream: Stream, reason: Reason) -> Ended:
         if self._drafting is not None:
-            self._drafting.ended(one.index, len(one.said))
+            self._drafting.ended(stream.index, len(stream.generated))
         return Ended(
-            request=one.index,
+            request=stream.index,
             reason=reason,
             seconds=perf_counter() - self._started,
-            proposed=one.proposed,
-            accepted=one.accepted,
+            proposed=stream.proposed,
+            accepted=stream.accepted,
         )
 
 
 def _steered(parts: Sequence[Part]) -> dict[int, tuple[Steering, list[int]]]:
-    """Of those that are: what is done to their logits, and the answer with what of it this pass reads."""
-    found = dict[int, tuple[Steering, list[int]]]()
+    """Return, by request, the steering and the answer as far as this pass reads it."""
+    texts = dict[int, tuple[Steering, list[int]]]()
     for part in parts:
-        one, steering = part.stream, part.stream.request.steering
+        stream, steering = part.stream, part.stream.request.steering
         if steering is not None and part.wants:
-            begins = len(one.request.prompt)
-            found[one.index] = (steering, [*one.text[begins : part.first], *part.tokens[max(0, begins - part.first) :]])
-    return found
+            begins = len(stream.request.prompt)
+            texts[stream.index] = (
+                steering,
+                [*stream.text[begins : part.first], *part.tokens[max(0, begins - part.first) :]],
+            )
+    return texts

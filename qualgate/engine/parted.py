@@ -1,7 +1,7 @@
-"""Where two answers to one prompt part, and how near the model holds the two tokens there.
+"""Where two answers to one prompt diverge, and how close the model's logits of the two tokens are there.
 
-In other arithmetic a near tie falls either way: one spacing of the numbers in which a server has its logits is none of
-its faults. What lies further apart needs another reason.
+Under other arithmetic a near tie can fall either way: one spacing of the server's logit dtype is not its fault. A
+larger gap needs another reason.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ DIGITS = 8  # of a bfloat16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """position: in the answer, of the first token that is another; said, other: the tokens, None where that answer was
-    over; lead: of the first over the second, in logits of exact arithmetic, None where one was over; spacing: of
+    """The first difference of two answers. position: in the answer; said, other: the tokens, None where that answer had
+    ended; lead: of the first over the second, in logits of exact arithmetic, None if one had ended; spacing: of
     bfloat16 at the larger logit."""
 
     position: int
@@ -33,44 +33,44 @@ class Parting:
 
     @property
     def tie(self) -> bool:
-        """Whether bfloat16 may hold both logits for the same."""
+        """Whether bfloat16 may store both logits as equal."""
         return self.lead is not None and self.spacing is not None and abs(self.lead) <= self.spacing
 
     @property
     def shown(self) -> dict[str, Any]:
-        """As a result has it."""
+        """The fields and `tie`, for a result."""
         return asdict(self) | {"tie": self.tie}
 
 
 def parted(
-    arm: LoadedArm, prompts: Sequence[Prompt], said: Sequence[Sequence[int]], others: Sequence[Sequence[int]]
+    arm: LoadedArm, prompts: Sequence[Prompt], answers: Sequence[Sequence[int]], others: Sequence[Sequence[int]]
 ) -> dict[str, dict[str, Any]]:
-    """Of each prompt that was answered otherwise, by its evalset and case."""
-    found = {
+    """Return the differences by evalset and case, for each prompt with two different answers."""
+    partings = {
         f"{prompt.key.evalset}/{prompt.key.case_id}": parting(arm, prompt.token_ids, mine, its)
-        for prompt, mine, its in zip(prompts, said, others, strict=True)
+        for prompt, mine, its in zip(prompts, answers, others, strict=True)
     }
-    return {case: one.shown for case, one in found.items() if one is not None}
+    return {case: point.shown for case, point in partings.items() if point is not None}
 
 
-def parting(arm: LoadedArm, prompt: tuple[int, ...], said: Sequence[int], other: Sequence[int]) -> Parting | None:
-    """None of two that are the same. The arm's own logits decide, whoever gave the answers."""
-    if tuple(said) == tuple(other):
+def parting(arm: LoadedArm, prompt: tuple[int, ...], ours: Sequence[int], theirs: Sequence[int]) -> Parting | None:
+    """Where two answers diverge; None if they are equal. The arm's own logits decide, whoever gave the answers."""
+    if tuple(ours) == tuple(theirs):
         return None
-    shorter = min(len(said), len(other))
-    position = next((at for at in range(shorter) if said[at] != other[at]), shorter)
+    shorter = min(len(ours), len(theirs))
+    position = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
     if position == shorter:
-        ends = [answer[position] if position < len(answer) else None for answer in (said, other)]
+        ends = [answer[position] if position < len(answer) else None for answer in (ours, theirs)]
         return Parting(position=position, said=ends[0], other=ends[1])
-    found = list[tuple[float, float]]()
+    logit_pairs = list[tuple[float, float]]()
 
     def take(event: Event) -> None:
         if isinstance(event, Read) and position in event.positions:
             logits = event.logits[list(event.positions).index(position)]
-            found.append((float(logits[said[position]]), float(logits[other[position]])))
+            logit_pairs.append((float(logits[ours[position]]), float(logits[theirs[position]])))
 
     with open_engine(arm.model, arm.choice) as engine:
-        engine.run([Request(prompt=prompt, answer=tuple(said[: position + 1]))], None, take)
-    [(mine, its)] = found
+        engine.run([Request(prompt=prompt, answer=tuple(ours[: position + 1]))], None, take)
+    [(mine, its)] = logit_pairs
     spacing = 2.0 ** (frexp(max(abs(mine), abs(its)))[1] - DIGITS)
-    return Parting(position=position, said=said[position], other=other[position], lead=mine - its, spacing=spacing)
+    return Parting(position=position, said=ours[position], other=theirs[position], lead=mine - its, spacing=spacing)

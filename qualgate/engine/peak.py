@@ -1,5 +1,4 @@
-"""The most memory that was held while something ran: by this process, with its libraries and whatever else it has
-loaded, and of its GPUs."""
+"""Measure the peak memory during some work: of this process, with everything that it has loaded, and of its GPUs."""
 
 from __future__ import annotations
 
@@ -12,20 +11,20 @@ from typing import TypeVar
 from qualgate.engine.device import Device
 
 STATUS, MARK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-FROM_HERE_ON = "5"  # what Linux is told to forget the peak so far
+FROM_HERE_ON = "5"  # resets the peak in Linux
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Bytes; 0 where the system does not tell: a peak that an earlier arm left would be none of this one's."""
+    """Peak memory in bytes; 0 if the system does not tell: the peak of an earlier arm must not count."""
 
     resident: int = 0
     device: int = 0
 
 
 def with_peak(work: Callable[[], T], device: Device) -> tuple[T, Peak]:
-    """What `work` gives, and the most that was held at once until then. Raises what it raises."""
+    """Return the result of `work` and the peak memory during it. Raises what it raises."""
     marked = _mark(device)
     given = work()
     return given, Peak(resident=_resident() if marked else 0, device=_on_device(device))

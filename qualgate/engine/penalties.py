@@ -1,16 +1,15 @@
-"""Penalties on tokens that stood in a text before, as vLLM and transformers have them.
+"""Penalties on tokens that occurred before, as in vLLM and transformers.
 
-On logits, before the temperature and before anything is cut:
+They apply to logits, before temperature and truncation:
 
-- repetition r: of a token of the prompt or of the answer, a logit above 0 is divided by r, another multiplied by it
-  (Keskar et al. 1909.05858, section 4.1, with the case of negative logits that transformers'
-  `RepetitionPenaltyLogitsProcessor` added; vLLM's `apply_penalties` likewise).
-- frequency f: f times as often as the token stands in the answer is taken off; presence p: p is taken off a token that
-  stands there at all (OpenAI's definition, which vLLM follows: the prompt counts for neither).
-
-Counts are made afresh for every row from the text before it, drafted tokens included: nothing is kept that a token
-which was rejected could have changed. Only the few columns of tokens that are there are touched, in float32, one number
-by itself, so a row's bits are its own.
+- repetition r: for a token of the prompt or the answer, a logit above 0 is divided by r, another multiplied by it
+  (Keskar et al. 1909.05858, section 4.1, with the case of negative logits added by transformers'
+  `RepetitionPenaltyLogitsProcessor`; vLLM's `apply_penalties` likewise).
+- frequency f: f times the token's count in the answer is subtracted; presence p: p is subtracted if the token occurs
+  there at all (OpenAI's definition, which vLLM follows: neither counts the prompt).
+Counts are computed anew for every row from the text before it, drafted tokens included: a rejected token leaves no
+trace. Only the columns of tokens that occur are touched, in float32, element by element, so batching does not change a
+row's bits.
 """
 
 from __future__ import annotations
@@ -23,33 +22,34 @@ from qualgate.records import Sampling
 
 
 def penalized(
-    logits: torch.Tensor, prompt: Sequence[int], said: Sequence[int], offered: Sequence[int], sampling: Sampling
+    logits: torch.Tensor, prompt: Sequence[int], generated: Sequence[int], offered: Sequence[int], sampling: Sampling
 ) -> torch.Tensor:
-    """float32 [n, vocabulary], a copy: row i with the penalties of `prompt`, `said` and the first i of `offered`.
+    """Return a copy, float32 [n, vocabulary]: row i with the penalties of `prompt`, `generated` and the first i of
+    `offered`.
 
     logits: float32 [n, vocabulary]; offered: token ids [n - 1]
     """
-    found, vocabulary = logits.clone(), logits.shape[-1]
-    tokens = torch.tensor(sorted({*prompt, *said, *offered}), device=logits.device)
+    adjusted, vocabulary = logits.clone(), logits.shape[-1]
+    tokens = torch.tensor(sorted({*prompt, *generated, *offered}), device=logits.device)
     tokens = tokens[tokens < vocabulary]  # a prompt may hold what a head has no entry for
     if not len(tokens):
-        return found
-    counts = _counts(tokens, said, offered)
+        return adjusted
+    counts = _counts(tokens, generated, offered)
     of_prompt = torch.isin(tokens, torch.tensor(list(prompt), device=logits.device))
     here = logits[:, tokens]
     if (repetition := sampling.repetition_penalty) != 1.0:
         repeated = torch.where(here > 0, here / repetition, here * repetition)
         here = torch.where((counts > 0) | of_prompt, repeated, here)
     here = here - sampling.frequency_penalty * counts
-    found[:, tokens] = here - sampling.presence_penalty * (counts > 0)
-    return found
+    adjusted[:, tokens] = here - sampling.presence_penalty * (counts > 0)
+    return adjusted
 
 
-def _counts(tokens: torch.Tensor, said: Sequence[int], offered: Sequence[int]) -> torch.Tensor:
-    """int64 [n, tokens]: how often each stands in the answer before each row."""
+def _counts(tokens: torch.Tensor, generated: Sequence[int], offered: Sequence[int]) -> torch.Tensor:
+    """Return int64 [n, tokens]: how often each token occurs in the answer before each row."""
     columns = {token: column for column, token in enumerate(tokens.tolist())}
     count, rows_of = [0] * len(columns), []
-    for token in said:
+    for token in generated:
         if token in columns:
             count[columns[token]] += 1
     rows_of.append(count)

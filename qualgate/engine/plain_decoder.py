@@ -1,7 +1,6 @@
-"""The fast path of plain decoders: a model of transformers read as one record, which a kernel in C passes through.
+"""The fast path of plain decoders: a transformers model as one record, run by a kernel in C.
 
-It is taken where the model is made as the kernel has it; whether it gives what the model's own modules give is not
-believed but tried (`choice`).
+It needs a model of the kernel's form; `choice` tests whether it gives the results of the model's own modules.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 PLAIN = {"llama", "mistral", "qwen2", "qwen3", "phi3"}  # model_type
-HOLDS_ALL = 1e38  # a dtype that holds this holds whatever float32 does
-POSITIONS = 1024  # whose angles are made at a time
+HOLDS_ALL = 1e38  # a dtype with this maximum covers float32's range
+POSITIONS = 1024  # angles are computed for so many at a time
 
 
 class Unfit(Exception):
-    """A model that is not made as the kernel has it, and why."""
+    """A model that the kernel does not support; the message says why."""
 
 
 class FastDecoder:
-    """Passes of a plain decoder. seen: how each layer attends, as the model's own modules asked it."""
+    """Passes of a plain decoder. seen: attention parameters by layer, as the model's own modules pass them."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class FastDecoder:
         *,
         rounded: str = "float32",
     ) -> None:
-        """Unfit for another model. stored: what a server stores activations in; rounded: see `Choice`."""
+        """Raise Unfit for another model. stored: the server's activation dtype; rounded: see `Choice`."""
         if model.config.model_type not in PLAIN:
             raise Unfit(f"{model.config.model_type} is no plain decoder")
         if model.config.hidden_act not in ("silu", "swish"):
@@ -95,14 +94,14 @@ class FastDecoder:
     def tapped(
         self, batch: Batch, states: KeysValues, threads: int, after: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `forward`, to the bit, of a batch of which every row is wanted; and the residual stream behind so many
-        layers each, float32 [rows, len(after) * width]. after: ascending, below the count of layers."""
+        """Run `forward`, to the bit, on a batch with all rows wanted, and return the residual stream after some layers
+        as well, float32 [rows, len(after) * width]. after: counts of layers, ascending, below the number of layers."""
         self._reach(batch)
         key = (id(states), batch.blocks, tuple(after))
         if self._parted is None or self._parted[0] is not states or self._parted[1] != key:
             parts = [self._part(first, last, batch, states) for first, last in pairwise((0, *after, len(self._layers)))]
             self._parted = states, key, parts
-        x, found, entering, first = self._embedded(batch), list[torch.Tensor](), None, 0
+        x, streams, entering, first = self._embedded(batch), list[torch.Tensor](), None, 0
         for run in self._parted[2]:
             if run is not None:
                 last = first + len(run.decoder.layers)
@@ -112,15 +111,15 @@ class FastDecoder:
                     self._beyond[first * len(PLACES) : last * len(PLACES)] += beyond[:-2]
                     self._beyond[-2:] += beyond[-2:] if last == len(self._layers) else 0
                 first = last
-            found.append(x.clone())
+            streams.append(x.clone())
         assert entering is not None, "a model has layers"
-        return entering, torch.cat(found[:-1], -1)
+        return entering, torch.cat(streams[:-1], -1)
 
     def _embedded(self, batch: Batch) -> torch.Tensor:
         return self._held(self._body.embed_tokens(batch.token_ids))
 
     def _held(self, numbers: torch.Tensor) -> torch.Tensor:
-        """As a server stores them, in float32."""
+        """Round numbers to the stored dtype, in float32."""
         return numbers.to(getattr(torch, self._rounded)).float()
 
     def _passed(
@@ -130,7 +129,7 @@ class FastDecoder:
         return run(x, batch.places, batch.slots, batch.wanted, threads, **how)
 
     def _part(self, first: int, last: int, batch: Batch, states: KeysValues) -> Decode | None:
-        """Passes of some layers; None of none."""
+        """Return the passes of some layers; None for no layers."""
         if first == last:
             return None
         plain = self._plain
@@ -138,7 +137,7 @@ class FastDecoder:
         return Decode(replace(plain, layers=plain.layers[first:last]), blocks)
 
     def _reach(self, batch: Batch) -> None:
-        """Angles of every position of a pass."""
+        """Compute the angles of every position of a pass."""
         longest = int(batch.places.position.max())
         if longest >= len(self._plain.cosines):
             cosines, sines = self._angles((longest // POSITIONS + 1) * POSITIONS)
@@ -146,7 +145,7 @@ class FastDecoder:
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
-        """What a server's dtype would not have held so far, by the names of the model's modules."""
+        """Values so far beyond the range of the server's dtype, by the names of the model's modules."""
         places = [place.format(**_names(at, layer)) for at, layer in enumerate(self._layers) for place in PLACES]
         counts = Counter[str]()
         for name, count in zip([*places, "what enters model.norm", "model.norm"], self._beyond.tolist(), strict=True):
@@ -154,7 +153,7 @@ class FastDecoder:
         return tuple((place, name, count) for place, (name, count) in enumerate(counts.items()) if count)
 
     def _angles(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines [positions, rotary / 2], scaled as the model scales them."""
+        """Return cosines and sines [positions, rotary / 2], scaled as in the model."""
         rotary = self._body.rotary_emb
         both = rotary(torch.zeros(1), torch.arange(positions)[None])
         half = both[0].shape[-1] // 2
@@ -204,7 +203,7 @@ DROPOUTS = {"resid_attn_dropout", "resid_mlp_dropout"}  # of Phi-3, which do not
 
 
 def _products(modules: list[Any]) -> Products:
-    """One product for layers that were fused into one matrix, else one each."""
+    """Return one product for layers that were fused into one matrix, else one each."""
     parts = [list(part) for _, part in groupby(modules, key=lambda module: id(_together(module) or module))]
     for part in parts:
         together = _together(part[0])
@@ -218,10 +217,12 @@ def _together(module: Any) -> Any:
 
 
 def _bias(part: list[Any]) -> torch.Tensor | None:
-    """Of one product; zeros where a layer of it has none."""
+    """Return the bias of one product; zeros for layers without one."""
     if all(module.bias is None for module in part):
         return None
-    return torch.cat([torch.zeros(one.out_features) if one.bias is None else one.bias.detach() for one in part])
+    return torch.cat(
+        [torch.zeros(module.out_features) if module.bias is None else module.bias.detach() for module in part]
+    )
 
 
 def _layout(module: Any) -> Any:

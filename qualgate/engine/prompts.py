@@ -1,7 +1,7 @@
 """From cases to token ids: chat template, then tokenizer. Needs no torch for most models.
 
-Importing transformers' AutoTokenizer loads torch (2 s, 190 MB), so the process that only plans avoids it where the
-answer is known: a Llama model that asks for the plain fast tokenizer gets just that.
+Importing transformers' AutoTokenizer loads torch (2 s, 190 MB), so a process that only plans avoids it where the answer
+is known: a Llama model with the plain fast tokenizer gets exactly that.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LONGEST_WINDOW = 2048  # tokens of a text weighed at once by a model whose confi
 
 
 def load_tokenizer(files: ModelFiles) -> PreTrainedTokenizerBase:
-    """The tokenizer AutoTokenizer would give. Raises UsageError when it cannot be loaded.
+    """Return the tokenizer that AutoTokenizer gives. Raises UsageError when it cannot be loaded.
 
-    A plain fast tokenizer is made of what was read already. Any other is left to transformers, which knows a class and
-    files for each and opens them itself: tokenizer_config.json three times, tokenizer.json up to three times,
-    config.json, and each other file of the tokenizer once. Its chat templates are those of the files given.
+    A plain fast tokenizer is built from the files read already. Others are left to transformers, which opens their
+    files itself: tokenizer_config.json three times, tokenizer.json up to three times, config.json, and each other file
+    once. The chat templates are those of the given files.
     """
     made = _loaded(files)
     named = templates(files)
@@ -54,7 +54,7 @@ def _loaded(files: ModelFiles) -> PreTrainedTokenizerBase:
         ) from error
 
 
-# What tokenizer_config.json may say of a tokenizer that is made here; of other keys transformers makes more than
+# Keys of tokenizer_config.json for a tokenizer that is built here; of other keys transformers makes more than
 # an argument of the same name.
 _PLAIN_SETTINGS = {
     "added_tokens_decoder", "backend", "chat_template", "clean_up_tokenization_spaces", "is_local", "local_files_only",
@@ -64,10 +64,10 @@ _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 
 
 def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
-    """What PreTrainedTokenizerFast.from_pretrained makes of the folder, without opening a file; None where more than
-    tokenizer.json, tokenizer_config.json would have a say.
+    """Return what PreTrainedTokenizerFast.from_pretrained makes of the folder, without opening a file; None if files
+    other than tokenizer.json and tokenizer_config.json matter.
 
-    Where the vocabulary has over 100,000 entries transformers looks into config.json once more, for its model_type.
+    With a vocabulary over 100,000 entries transformers reads config.json once more, for its model_type.
     """
     from tokenizers import AddedToken, Tokenizer
     from transformers import PreTrainedTokenizerFast
@@ -87,8 +87,8 @@ def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
     if "added_tokens_decoder" in settings:
         added = {int(token): AddedToken(**fields) for token, fields in settings["added_tokens_decoder"].items()}
     else:
-        fields = [dict(one) for one in files.json("tokenizer.json")["added_tokens"]]
-        added = {one.pop("id"): AddedToken(**one) for one in fields}
+        fields = [dict(entry) for entry in files.json("tokenizer.json")["added_tokens"]]
+        added = {entry.pop("id"): AddedToken(**entry) for entry in fields}
     by_text = {str(token): token for token in added.values()}
     settings |= {"added_tokens_decoder": added, "name_or_path": str(files.path), "is_local": True}
     settings |= {key: token and by_text.get(token, token) for key, token in named.items()}
@@ -97,15 +97,15 @@ def _of_files(files: ModelFiles) -> PreTrainedTokenizerBase | None:
 
 
 class Renderer:
-    """Renders cases for one model."""
+    """Render cases as token ids for one model."""
 
     def __init__(self, files: ModelFiles) -> None:
-        """Raises UsageError when the tokenizer cannot be loaded."""
+        """Raise UsageError when the tokenizer cannot be loaded."""
         self.files = files
         self.tokenizer = load_tokenizer(files)
 
     def render(self, cases: Sequence[Case]) -> list[tuple[int, ...]]:
-        """Token ids of each case's prompt: `messages` through the chat template, or `prompt` as it stands.
+        """Return the token ids of each case's prompt: `messages` through the chat template, or `prompt` as it stands.
 
         Raises UsageError naming the case whose prompt cannot be made.
         """
@@ -131,12 +131,12 @@ class Renderer:
         return token_ids
 
     def _check_calls_are_shown(self, cases: Sequence[Case]) -> None:
-        """UsageError where the template leaves out the calls that an earlier message made: a model that is asked to go
-        on from them would not know of them. Asked of the first such case."""
+        """Raise UsageError if the template drops the tool calls of earlier messages, on which the model's next turn
+        depends. Only the first such case is checked."""
         for case in cases:
             messages = case.body.get("messages", ())
-            if any(isinstance(one, dict) and one.get("tool_calls") for one in messages):
-                silent = [{key: value for key, value in one.items() if key != "tool_calls"} for one in messages]
+            if any(isinstance(message, dict) and message.get("tool_calls") for message in messages):
+                silent = [{key: value for key, value in message.items() if key != "tool_calls"} for message in messages]
                 if self.text(case) == self.text(Case(evalset=case.evalset, body=case.body | {"messages": silent})):
                     raise UsageError(
                         f"{case.evalset}/{case.id}: an earlier message calls tools, and the chat template in "
@@ -146,7 +146,7 @@ class Renderer:
                 return
 
     def requests(self, case: Case) -> tuple[tuple[Window, ...], ...]:
-        """The windows of each likelihood request: [context, continuation], or [text], which is read in windows.
+        """Return the windows of each likelihood request: [context, continuation], or [text], which is read in windows.
 
         Raises UsageError naming the case whose request has nothing to read.
         """
@@ -164,7 +164,7 @@ class Renderer:
             raise UsageError(f"{case.evalset}/{case.id}: {error}") from None
 
     def text(self, case: Case) -> str:
-        """A case's `messages` through the chat template, up to where the model goes on. UsageError naming the case."""
+        """Render a case's `messages` up to the model's turn. UsageError naming the case."""
         if not self.tokenizer.chat_template:
             raise UsageError(
                 f"{case.evalset}/{case.id} has messages, but the tokenizer in {self.files.path} has no chat template. "

@@ -1,4 +1,4 @@
-"""The proposers of a run, from who is to draft for the arm: a cascade is built from its cheapest level upwards."""
+"""Build the proposers of a run: a cascade from its cheapest level upwards."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from qualgate.speculation.ngram import Ngram, Suffix
 from qualgate.speculation.steps import Drafts
 from qualgate_kernels.slots import SLOTS
 
-BYTES = 4  # of a number that a head keeps
+BYTES = 4  # of a number in a head's cache
 
 
 class _Within:
-    """A head of the tokens that target and drafts all have: heads are padded by more or less."""
+    """An output head cut to the tokens that target and drafts share: heads differ in padding."""
 
     def __init__(self, head: OutputHead, vocabulary: int) -> None:
         self._head, self.vocabulary = head, vocabulary
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """float32 [..., vocabulary]."""
+        """Return float32 [..., vocabulary]."""
         return self._head.logits(states)[..., : self.vocabulary]
 
 
@@ -51,11 +51,11 @@ def _reading(
     stop_ids: frozenset[int],
     draws: Draws | Ruling | None,
 ) -> Iterator[DraftHead]:
-    """The draft head of an arm, which is handed what its engine reads for the length of the block."""
+    """Yield the draft head of an arm, which receives what its engine reads during the block."""
     assert arm.draft is not None, f"nobody drafts for {arm.spec.name}"
     loaded = arm.draft.head
     assert loaded is not None, "loading gives every level of this kind a head"
-    most = max(1, room() // (BYTES * loaded.folder.shape.kept * SLOTS))
+    most = max(1, room() // (BYTES * loaded.folder.shape.cache_numbers * SLOTS))
     proposer = loaded.proposer(
         name,
         engine.head,
@@ -77,8 +77,8 @@ def _reading(
 
 
 def _suffix(draft: LoadedDraft, at: int) -> Suffix:
-    """Of level `at`. By the default rule it drafts from the answers of earlier jobs too, on which no token depends; by
-    others a job's answers would depend on which jobs its worker had before."""
+    """Return the suffix proposer of level `at`. Under the default rule it drafts from earlier jobs' answers too,
+    because no token depends on drafts; under others an answer would depend on the jobs that its worker had before."""
     return draft.suffixes.setdefault(at, Suffix()) if draft.spec.rule == "keyed" else Suffix()
 
 
@@ -91,13 +91,13 @@ def open_proposers(
     draws: Draws | None = None,
     tasks: Sequence[str] = (),
 ) -> Iterator[tuple[Drafts, ...]]:
-    """Who drafts for an arm: a level each, the one that it verifies first; each drafts for the one before it. They
-    serve one run of its `engine` with these requests, whose `draws` they share: a draft that draws by the same noise
-    is accepted oftener. tasks: see `Drafts`."""
-    draft, found = arm.draft, list[Drafts]()
+    """Yield who drafts for an arm, one per level, the one verified by the target first; each drafts for the one before
+    it. They serve one run of `engine` with these requests and share its `draws`: drafts with the same noise are
+    accepted more often. tasks: see `Drafts`."""
+    draft, cascade = arm.draft, list[Drafts]()
     assert draft is not None, f"nobody drafts for {arm.spec.name}"
     rule, chances = draft.spec.rule, draws
-    if draws is not None and rule != "keyed":  # of a lossy rule nobody knows what it draws from
+    if draws is not None and rule != "keyed":  # a lossy rule has no known distribution
         chances = Ruling(rule if draft.spec.lossless else "speculative_sampling", draws)
     heads = [engine.head, *(OutputHead(model.model) for model in draft.arms if model is not None)]
     vocabulary = min(head.vocabulary for head in heads)
@@ -117,16 +117,18 @@ def open_proposers(
                     name,
                     graphed(decoder, head.device),
                     _Within(head, vocabulary),
-                    blocks=LentBlocks(engine) if at < lent else OwnBlocks(own, model.choice.kept, model.choice.scales),
+                    blocks=LentBlocks(engine)
+                    if at < lent
+                    else OwnBlocks(own, model.choice.cache_form, model.choice.scales),
                     threads=engine.threads,
                     stop_ids=stop_ids,
                     draws=chances,
-                    under=found[0] if found else None,
+                    under=cascade[0] if cascade else None,
                 )
             if at not in draft.learned:
                 facts = {} if at else arm.footprint.facts
-                draft.learned[at] = learned_from(facts, [one.names[0] for one in levels(draft.spec)])
+                draft.learned[at] = learned_from(facts, [each_level.names[0] for each_level in levels(draft.spec)])
             learned = draft.learned[at]
-            below = () if level.tokens else tuple(one.proposer for one in found if one.proposer.name != name)
-            found.insert(0, Drafts(proposer, level.tokens, [], learned, "keyed" if at else rule, below, tasks))
-        yield tuple(found)
+            below = () if level.tokens else tuple(drafts.proposer for drafts in cascade if drafts.proposer.name != name)
+            cascade.insert(0, Drafts(proposer, level.tokens, [], learned, "keyed" if at else rule, below, tasks))
+        yield tuple(cascade)

@@ -1,4 +1,4 @@
-"""From a quantized checkpoint to a model that runs: its architecture, packed linear layers, and the rest as floats."""
+"""Load a quantized checkpoint as a model: its architecture, packed linear layers, and the rest as floats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXPERT = re.compile(r"\.experts\.\d+\.")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedCheckpoint:
-    """A quantized folder's model, and what its weights take."""
+    """The model of a quantized folder, and the size of its weights."""
 
     model: PreTrainedModel  # in eval mode
     packed_bytes: int  # of the layers that run packed
@@ -42,12 +42,11 @@ class LoadedCheckpoint:
 
 
 def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool = False) -> LoadedCheckpoint:
-    """The model of a quantized folder. Floats are rounded to `dtype` and held in float32; packed layers are as stored.
-    weightless: the same on the meta device, which finds all that is wrong with a folder before it is needed.
+    """Load the model of a quantized folder. Floats are rounded to `dtype` and held in float32; packed layers stay as
+    stored. weightless: on the meta device, which finds all faults of a folder early.
 
-    Quantized embeddings and fused experts are dequantized once and held in float32, not rounded again. Raises
-    UsageError when the checkpoint and its architecture do not fit, NotInThisVersion when the engine cannot compute what
-    the format asks.
+    Quantized embeddings and fused experts are dequantized once to float32, without further rounding. Raises UsageError
+    when checkpoint and architecture do not fit, NotInThisVersion when the engine cannot compute the format.
     """
     path = folder.path
     checkpoint = read_checkpoint(folder.shards, folder.format, weightless=weightless)
@@ -101,8 +100,8 @@ def load_quantized(folder: ModelFolder, dtype: torch.dtype, *, weightless: bool 
 
 
 def tied_head(folder: ModelFolder, whole: PreTrainedConfig | None = None) -> Head | None:
-    """See `chosen_head`; None as well where the config ties nothing. `whole`, the model's config, ties no longer where
-    it is "file". UsageError for a config that transformers cannot read."""
+    """Return the result of `chosen_head`; None as well if the config ties nothing. For "file", `whole` (the model's
+    config) is untied. UsageError for a config that transformers cannot read."""
     if not may_differ(folder.shards, folder.files.config) and "output.weight" not in folder.shards.entries:
         return None
     try:
@@ -117,7 +116,7 @@ def tied_head(folder: ModelFolder, whole: PreTrainedConfig | None = None) -> Hea
 
 
 def _modules(model: PreTrainedModel) -> list[Module]:
-    """Those that a quantized checkpoint may hold packed."""
+    """Return the modules that a quantized checkpoint may hold packed."""
     head = model.get_output_embeddings()
     return [
         Module(
@@ -132,14 +131,14 @@ def _modules(model: PreTrainedModel) -> list[Module]:
 
 
 def _numbers(layer: Layer) -> torch.Tensor:
-    """float32 [out_features, in_features]."""
+    """Return the weight as float32 [out_features, in_features]."""
     weight = layer.weight
     return torch.empty(weight.shape, device="meta") if weight.codes.is_meta else dequantize_torch(weight)
 
 
 def empty_model(folder: Path) -> PreTrainedModel:
-    """The architecture without its weights; buffers that it computes itself are there. UsageError where a config gives
-    none."""
+    """Build the architecture without weights, but with the buffers that it computes. UsageError if the config does not
+    build."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
     from transformers.utils import logging
@@ -158,7 +157,7 @@ def empty_model(folder: Path) -> PreTrainedModel:
 
 
 def plain_config(folder: Path) -> PreTrainedConfig:
-    """The folder's, without what asks transformers for a quantizer of its own: weights are read here."""
+    """Return the folder's config without its quantizer: weights are read here."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -170,7 +169,7 @@ def plain_config(folder: Path) -> PreTrainedConfig:
 
 @contextmanager
 def _weightless() -> Iterator[None]:
-    """Inside the block, parameters are made without storage: a model's float weights may not fit into memory."""
+    """Create parameters without storage in the block: a model's float weights may not fit into memory."""
     whole = nn.Module.register_parameter
 
     def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
@@ -211,7 +210,7 @@ def _check_shape(folder: Path, name: str, layer: Layer, expected: tuple[int, int
 
 
 def _bias(folder: Path, linear: nn.Linear, name: str, layer: Layer) -> torch.Tensor | None:
-    """The bias in float32. One of zeros is dropped where the architecture has none."""
+    """Return the bias in float32. Zeros are dropped if the architecture has no bias."""
     if layer.bias is not None:
         return layer.bias.float() if linear.bias is not None or layer.bias.any() else None
     if linear.bias is not None:
@@ -228,8 +227,8 @@ def _load_floats(folder: Path, model: PreTrainedModel, floats: Mapping[str, torc
         raise UsageError(f"{folder} does not fit its architecture: {lines[0] if lines else error}") from None
     model.tie_weights()
     named = dict(model.named_parameters(remove_duplicate=False))
-    found = {id(parameter) for name, parameter in named.items() if name not in empty or name in floats}
-    missing = sorted(name for name, parameter in named.items() if id(parameter) not in found)  # nor tied to one found
+    loaded = {id(parameter) for name, parameter in named.items() if name not in empty or name in floats}
+    missing = sorted(name for name, parameter in named.items() if id(parameter) not in loaded)  # nor tied to one found
     apart = next((name for name in floats if _EXPERT.search(name)), "") if missing else ""
     if apart and "experts" in missing[0]:
         raise NotInThisVersion(

@@ -1,4 +1,4 @@
-"""Why a plan refuses a folder: the same checks, asked for one folder alone."""
+"""Why a plan refuses a folder: the same checks for one folder alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qualgate.records import ArmSpec
 
 
 def refusal(path: Path) -> str:
-    """Why a plan or a run refuses the folder as a variant; "" where neither does."""
+    """Return why a plan or a run refuses the folder as a variant; "" if neither does."""
     try:
         folder = read_model_folder(path, hashed=False)
         _ = folder.tokenizer_sha256, folder.template_sha256, folder.stop_ids

@@ -1,4 +1,4 @@
-"""An engine's requests and events: all that those above it see of it."""
+"""Requests and events of an engine: its whole interface to the layers above."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Reason = Literal["eos", "stop", "length", "abort", "broken", "dead_end"]
 class Request:
     """Tokens to read, and an answer to give.
 
-    prompt: token ids, one or more; answer: token ids read behind it, at each of which the engine tells what the model
-    would have said there. max_new_tokens: 0 reads only; else the model answers, and `answer` is a draft of what it may
-    say. begun: tokens of the answer that are said already, and are not told again. stop_ids: tokens that end the
-    answer; stops: of the tokens said so far, whether a text that ends it was said. expected: tokens that the answer
-    may have, as far as one knows; 0: unknown. steering: what is done to its logits in one run, none other's.
+    prompt: token ids, one or more; answer: given token ids behind it, at each of which the engine reports the model's
+    own token. max_new_tokens: 0 reads only; else the model answers, and `answer` is a draft. begun: tokens of the
+    answer that exist already and are not reported again. stop_ids: tokens that end the answer; stops: whether the
+    generated tokens contain a stop text. expected: likely length of the answer, 0 if unknown. steering: changes to its
+    logits, for one run.
     """
 
     prompt: tuple[int, ...]
@@ -50,17 +50,17 @@ class Request:
 
     @property
     def longest(self) -> int:
-        """Positions that it may come to read."""
+        """Positions that it may read at most."""
         return len(self.prompt) + max(self.max_new_tokens, len(self.answer)) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spoken:
-    """Tokens that rows of one pass said, one entry a token; of one request they come in order.
+    """Tokens generated in one pass, one entry per token; those of one request arrive in order.
 
-    requests: index of each in what was asked; positions: in its answer, from 0; logprobs: nats; margins: see `Said`;
-    states: what entered the output head, [n, width] (see `OutputHead.whole`), or None where some of the tokens were
-    known from an answer that was read, whose states `Read` told; seconds: since the run began
+    requests: index of each; positions: in its answer, from 0; logprobs: nats; margins: see `Said`; states: input of the
+    output head, [n, width] (see `OutputHead.whole`), or None if some tokens come from a given answer, whose states
+    `Read` reported; seconds: since the start of the run
     """
 
     requests: Sequence[int]
@@ -74,15 +74,15 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Read:
-    """Positions of answers that were read, as `Spoken` has them: `said` is what the model would have said there.
+    """Positions of given answers, with the fields of `Spoken`; `predicted` is what the model generates there.
 
-    answer: int64 [n], the tokens that stand there; logits: float32 [n, vocabulary]
+    answer: int64 [n], the given tokens; logits: float32 [n, vocabulary]
     """
 
     requests: Sequence[int]
     positions: Sequence[int]
     answer: torch.Tensor
-    said: Said
+    predicted: Said
     states: torch.Tensor
     logits: torch.Tensor
     seconds: float
@@ -90,7 +90,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The last that is told of a request. proposed, accepted: tokens of drafts, those of `Request.answer` included."""
+    """The last event of a request. proposed, accepted: draft tokens, those of `Request.answer` included."""
 
     request: int
     reason: Reason
@@ -104,9 +104,8 @@ Event = Spoken | Read | Ended
 
 @dataclass(slots=True)
 class Tally:
-    """What an engine has done so far. passes: forward passes; tokens: that they said; forked: requests that left the
-    answer they were offered, and rejoined: those of them that came back to one that is known; parted: passes that were
-    made in parts, for want of memory."""
+    """Counts of an engine so far. passes: forward passes; tokens: generated; forked: requests that left the answer they
+    were offered; rejoined: those that came back to a known one; parted: passes that were split for want of memory."""
 
     passes: int = 0
     tokens: int = 0
@@ -116,7 +115,7 @@ class Tally:
 
 
 class Engine(Protocol):
-    """What answers requests: with packed passes, or with padded ones where these cannot be."""
+    """An engine that answers requests, in packed or padded passes."""
 
     name: str
     head: OutputHead
@@ -124,7 +123,7 @@ class Engine(Protocol):
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
-        """Values so far that the dtype of the model's server would not have held, by module."""
+        """Values so far beyond the range of the server's dtype, by module."""
         ...
 
     def run(
@@ -134,10 +133,10 @@ class Engine(Protocol):
         on_event: Callable[[Event], None],
         draws: Draws | None = None,
     ) -> None:
-        """Answer all, in whatever order is fastest; every request gets one `Ended`. drafts: by which
-        answers go on; draws: None answers greedily."""
+        """Answer all requests, in whatever order is fastest; each gets one `Ended`. drafts: drafts for the answers;
+        draws: None decodes greedily."""
         ...
 
     def abort(self, request: int) -> None:
-        """End a request of the run that goes on, from `on_event` or another thread."""
+        """End a request of the current run, from `on_event` or another thread."""
         ...

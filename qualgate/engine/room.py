@@ -1,4 +1,4 @@
-"""How much memory keys and values may take: of what is free now, not of what there is; and how a lack of it shows."""
+"""How much memory keys and values may take, out of what is free now; and how to recognize a lack of memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-SHARE = 0.25  # of what is free: other workers, logits and whoever else is there take theirs
-SHARE_OF_GPU = 0.8  # nobody else is there, and the weights are
-LEAST = 2**26  # bytes, however little is said to be free: to answer at all
+SHARE = 0.25  # of free memory: other workers and logits need the rest
+SHARE_OF_GPU = 0.8  # weights are loaded, and nobody else is there
+LEAST = 2**26  # bytes, the least that answers need
 MEMORY = Path("/proc/meminfo")
-CGROUPS = tuple(  # what a container may take, what it takes, and what of that is files' that were read and may go
+CGROUPS = tuple(  # a container's limit, usage, and statistics (with its page cache)
     (folder / most, folder / used, folder / "memory.stat")
     for folder, most, used in (
         (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
@@ -22,32 +22,32 @@ CGROUPS = tuple(  # what a container may take, what it takes, and what of that i
 )
 
 
-def room(held: int = 0, device: torch.device | None = None) -> int:
-    """Bytes for keys and values of one process, which holds so many already. device: where, the CPU by default."""
+def room(in_use: int = 0, device: torch.device | None = None) -> int:
+    """Bytes for one process's keys and values. in_use: what they take already; device: the CPU by default."""
     if device is not None and device.type == "cuda":
         import torch
 
         lies_idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # what torch had and kept
-        return max(LEAST, int(SHARE_OF_GPU * (torch.cuda.mem_get_info(device)[0] + lies_idle + held)))
-    return max(LEAST, int(SHARE * (free() + held)))
+        return max(LEAST, int(SHARE_OF_GPU * (torch.cuda.mem_get_info(device)[0] + lies_idle + in_use)))
+    return max(LEAST, int(SHARE * (free() + in_use)))
 
 
 def is_short(error: Exception) -> bool:
-    """Whether memory was short. torch has a class for that of GPUs alone."""
-    said = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
-    return said or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    """Return whether an error means lack of memory. torch has a class for it on GPUs only."""
+    cpu_short = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+    return cpu_short or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def free() -> int:
-    """Bytes that this process may still take, as far as the machine tells; LEAST / SHARE where it does not."""
-    found: list[int] = []
+    """Return the bytes that this process can still take, as far as the machine tells; otherwise LEAST / SHARE."""
+    limits: list[int] = []
     with suppress(OSError, ValueError, IndexError):
         lines = MEMORY.read_text(encoding="ascii").splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+        limits += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
     for limit, used, parts in CGROUPS:
         with suppress(OSError, ValueError):  # none, or "max"
             free = int(limit.read_text(encoding="ascii")) - int(used.read_text(encoding="ascii"))
-            found.append(free)
+            limits.append(free)
             lines = parts.read_text(encoding="ascii").splitlines()
-            found[-1] = free + sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-    return max(0, min(found, default=int(LEAST / SHARE)))
+            limits[-1] = free + sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+    return max(0, min(limits, default=int(LEAST / SHARE)))

@@ -1,8 +1,8 @@
-"""Rotary positions that transformers recomputes by the length of what it reads, held fixed.
+"""Fix rotary frequencies that transformers recomputes by the length of its input.
 
-longrope and dynamic NTK turn positions by other frequencies once a batch holds a long row. A row's answer then depends
-on its batch and on what was read before, and keys in the cache were turned otherwise than the query that meets them.
-A server chooses once, by the length it is made for (vLLM: `max_model_len`); so do we, by the config's.
+longrope and dynamic NTK switch frequencies once a batch holds a long row. A row's answer then depends on its batch and
+on earlier inputs, and cached keys were rotated by other frequencies than the query. A server chooses once, by its
+maximum length (vLLM: `max_model_len`); so do we, by the config's.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def fix_rope(model: PreTrainedModel, side: str) -> None:
                 if side == "long":
                     getattr(module, f"{layer}_inv_freq" if layer else "inv_freq").copy_(_long(module, kind, layer))
             module.rope_type = {**kinds, **dict.fromkeys(switching, "fixed")} if by_layer else "fixed"
-            held = side != "" and all(_is_held(module, layer) for layer in switching)
+            is_fixed = side != "" and all(_is_held(module, layer) for layer in switching)
         except Exception:  # of an architecture that keeps its frequencies otherwise
-            held = False
-        if not held:
+            is_fixed = False
+        if not is_fixed:
             raise NotInThisVersion(
                 f"{type(model).__name__}: {name} turns positions by the length of what is read (rope_type "
                 f"{', '.join(switching.values())}), and its frequencies cannot be held fixed: an answer would depend "
@@ -51,12 +51,14 @@ def fix_rope(model: PreTrainedModel, side: str) -> None:
 
 
 def _is_held(module: Any, layer: str | None) -> bool:
-    """Whether the first positions are turned alike in a short text and in one longer than it was trained on."""
+    """Return whether the first positions are rotated alike in a short text and in one beyond the trained length."""
     settings = module.config.rope_parameters[layer] if layer else module.config.rope_parameters
     longest = max(settings.get("original_max_position_embeddings", 0), module.config.max_position_embeddings)
     by = {"layer_type": layer} if layer else {}
     texts = [module(torch.zeros(1), torch.arange(length)[None], **by) for length in (2, longest + 2, 2)]
-    return all(torch.equal(one[:, :2], other) for text in texts for one, other in zip(text, texts[0], strict=True))
+    return all(
+        torch.equal(angles[:, :2], expected) for text in texts for angles, expected in zip(text, texts[0], strict=True)
+    )
 
 
 def _long(module: Any, kind: str, layer: str | None) -> torch.Tensor:

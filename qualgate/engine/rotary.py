@@ -1,7 +1,7 @@
-"""Heads turned by their positions on GPUs, by our own kernel: one launch for queries and keys, not ten.
+"""Rotate heads on GPUs by our own kernel: one launch for queries and keys, not ten.
 
-transformers turns them by a function of each model's own file, which its attention looks up when it is called. Which of
-these turn as most do is tried on numbers, not looked up: to the bit alike, or the function stays.
+transformers rotates them by a function in each model's own file, looked up at each call. Each such function is tried on
+numbers: if it equals ours to the bit it is replaced, else it stays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Turned = tuple[torch.Tensor, torch.Tensor]
 
 
 class Turning:
-    """In the place of such a function; what it is asked besides, that function does."""
+    """A replacement for such a function, which falls back to it for other arguments."""
 
     def __init__(self, was: Callable[..., Any]) -> None:
         self.was = was
@@ -42,7 +42,7 @@ class Turning:
 
 @contextmanager
 def turned_by_ours(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Inside the block, a Turning in the place of what turns the heads of `model`, on a GPU."""
+    """Rotate the heads of `model` by a Turning inside the block, on a GPU."""
     put: list[tuple[ModuleType, Any]] = []
     try:
         for code in _files(model) if availability.on_triton(device) else ():
@@ -57,30 +57,32 @@ def turned_by_ours(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def _files(model: nn.Module) -> list[ModuleType]:
-    """Of whose modules' classes have such a function."""
+    """Return the source modules of the model's classes that have such a function."""
     names = dict.fromkeys(type(module).__module__ for module in model.modules())
     return [code for name in names if (code := sys.modules.get(name)) and callable(vars(code).get(NAME))]
 
 
 def _is_one(function: Callable[..., Any], device: torch.device) -> bool:
-    """By what it makes of a few numbers, which the twin and the kernel have to make as well, to the bit."""
+    """Return whether the function, the twin and the kernel agree to the bit on a few numbers."""
     drawn = torch.Generator().manual_seed(0)
     shapes = (1, 3, 2, 16), (1, 1, 2, 16), (1, 2, 16), (1, 2, 16)
     query, key, cosines, sines = (torch.randn(shape, generator=drawn).to(device) for shape in shapes)
     try:
         with torch.inference_mode():
             for dtype in (torch.float32, torch.bfloat16, torch.float16):
-                asked = query.to(dtype), key.to(dtype), cosines, sines
-                expected = function(*asked)
-                if not all(_same(found, expected) for found in (turn_torch(*asked), Turning(function)(*asked))):
+                arguments = query.to(dtype), key.to(dtype), cosines, sines
+                expected = function(*arguments)
+                if not all(
+                    _same(actual, expected) for actual in (turn_torch(*arguments), Turning(function)(*arguments))
+                ):
                     return False
     except Exception:  # whatever a function of that name may want
         return False
     return True
 
 
-def _same(found: Turned, expected: Any) -> bool:
+def _same(actual: Turned, expected: Any) -> bool:
     return len(expected) == 2 and all(
-        one.dtype == other.dtype == torch.float32 and torch.equal(one, other)
-        for one, other in zip(found, expected, strict=True)
+        ours.dtype == theirs.dtype == torch.float32 and torch.equal(ours, theirs)
+        for ours, theirs in zip(actual, expected, strict=True)
     )

@@ -1,6 +1,5 @@
-"""Do a model's rows depend on each other? Two texts are read whole, and cut and mixed in several ways, on one
-thread and on two: to the bit alike, or packed passes are not for this model. And what its own plain code gives is near.
-"""
+"""Check whether a model's rows depend on each other: two texts are read whole, and cut and mixed in several ways, with
+one thread and two. Packed passes need equal bits, and results near those of the model's own plain code."""
 
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ Logits = list[torch.Tensor]  # of each text, float32 [tokens, vocabulary]
 
 
 def noise(model: PreTrainedModel) -> float:
-    """How far two right ways to compute a model may be apart, see `apart`."""
-    rounds = any(isinstance(one, QuantizedLinear) and one.activations is not None for one in model.modules())
+    """Return how far two correct computations of a model may differ, see `apart`."""
+    rounds = any(isinstance(module, QuantizedLinear) and module.activations is not None for module in model.modules())
     return NOISE_ROUNDED if rounds else NOISE
 
 
 def texts(model: PreTrainedModel) -> list[list[int]]:
-    """Two texts of random tokens, always the same."""
+    """Return two texts of random tokens, always the same."""
     embedded: Any = model.get_input_embeddings()
     count = int(getattr(embedded, "num_embeddings", 0) or embedded.weight.shape[0])
     generator = torch.Generator().manual_seed(sum(TOKENS))
@@ -53,62 +52,62 @@ def read(
     threads: int = 1,
     states: KeysValues | None = None,
 ) -> Logits:
-    """The logits at every position of every text, read in passes of so many tokens of each. states: empty ones."""
+    """Logits at every position of every text, read in passes of so many tokens of each. states: empty ones."""
     states, first, streams = KeysValues() if states is None else states, 0, list[Stream]()
     for index, text in enumerate(what):
         blocks = -(-len(text) // SLOTS)
         request = Request(prompt=tuple(text), max_new_tokens=1)
         streams.append(Stream(index, request, list(text), blocks=list(range(first, first + blocks))))
         first += blocks
-    found: list[list[torch.Tensor]] = [[] for _ in what]
+    by_text: list[list[torch.Tensor]] = [[] for _ in what]
     for cut in cuts:
         parts = [
-            Part(one, one.kept, one.text[one.kept : one.kept + count], count)
-            for one, count in zip(streams, cut, strict=True)
+            Part(stream, stream.cached, stream.text[stream.cached : stream.cached + count], count)
+            for stream, count in zip(streams, cut, strict=True)
             if count
         ]
         logits = head.logits(decoder.forward(batch(parts, first), states, threads))
         for part, rows in zip(parts, logits.split([part.wants for part in parts]), strict=True):
-            found[part.stream.index].append(rows)
-            part.stream.kept += part.wants
-    return [torch.cat(rows) for rows in found]
+            by_text[part.stream.index].append(rows)
+            part.stream.cached += part.wants
+    return [torch.cat(rows) for rows in by_text]
 
 
 def whole(what: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The cut that reads one text after the other, each whole."""
+    """Return the cuts that read one text after the other, each whole."""
     return [[len(text) if at == index else 0 for at in range(len(what))] for index, text in enumerate(what)]
 
 
 def row_variant(decoder: Decoder, head: OutputHead, what: Sequence[Sequence[int]], expected: Logits) -> str:
-    """Which of the CUTS and threads gives other bits than `expected`; "" where none does."""
+    """Return which of the CUTS and thread counts gives other bits than `expected`; "" if none does."""
     for threads in (1, 2) if expected[0].device.type == "cpu" else (1,):
         for cuts in CUTS:
-            found = read(decoder, head, what, cuts, threads=threads)
-            if not all(same_bits(*pair) for pair in zip(found, expected, strict=True)):
+            logits = read(decoder, head, what, cuts, threads=threads)
+            if not all(same_bits(*pair) for pair in zip(logits, expected, strict=True)):
                 return f"other bits in passes of {cuts[0]} tokens and more, on {threads} thread" + "s" * (threads > 1)
     return ""
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """NaN for NaN, zero's sign too."""
-    return torch.equal(one.contiguous().view(torch.int32), other.contiguous().view(torch.int32))
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether both have the same bits, NaN and the sign of zero included."""
+    return torch.equal(left.contiguous().view(torch.int32), right.contiguous().view(torch.int32))
 
 
-def far_from(found: Logits, expected: Logits) -> float:
-    """The most that any text is `apart`."""
-    return max(apart(*pair) for pair in zip(found, expected, strict=True))
+def far_from(logits: Logits, expected: Logits) -> float:
+    """Return the largest distance (`apart`) of any text."""
+    return max(apart(*pair) for pair in zip(logits, expected, strict=True))
 
 
-def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+def apart(logits: torch.Tensor, expected: torch.Tensor) -> float:
     """Root mean square of the difference, in standard deviations of `expected` (of each token, over the entries)."""
-    found, expected = found.double(), expected.double()
+    logits, expected = logits.double(), expected.double()
     size = expected.square().mean().sqrt()
     spread = expected.std(-1).square().mean().sqrt().clamp_min(0.1 * size)  # rounding is relative to the size
-    return float((found - expected).square().mean().sqrt() / spread.clamp_min(1e-30))
+    return float((logits - expected).square().mean().sqrt() / spread.clamp_min(1e-30))
 
 
 def eager(model: PreTrainedModel, what: Sequence[Sequence[int]]) -> Logits:
-    """By transformers' eager code."""
+    """Return the logits of transformers' eager code."""
     return _as(model, "eager", lambda ids: model(input_ids=ids, use_cache=False).logits[0].float(), what)
 
 

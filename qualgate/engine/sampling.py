@@ -1,9 +1,9 @@
-"""Tokens drawn at a temperature: the argmax of logits / temperature + Gumbel noise, an exact draw from their softmax.
-Top-k, top-p and min-p come before the noise: then the argmax is over the tokens they leave, and so is the softmax.
+"""Draw tokens at a temperature: the argmax of logits / temperature + Gumbel noise, an exact draw from their softmax.
+Top-k, top-p and min-p come before the noise: then argmax and softmax are over the remaining tokens.
 
-The noise is a pure function of (seed, case and repeat, position in the answer, token), so a draw depends on nothing but
-the row's own logits: not on its batch, on what was drawn before, on the worker, or on whether it was offered a draft.
-Both arms of a pair meet the same noise: each draw is exact by itself, and equal weights draw equal answers.
+The noise is a pure function of (seed, case and repeat, position in the answer, token), so a draw depends on the row's
+own logits alone: not on its batch, earlier draws, the worker, or a draft. Both arms of a pair get the same noise: each
+draw is exact by itself, and equal weights draw equal answers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from qualgate_kernels.dispatch import likeliest
 from qualgate_kernels.gumbel import MOST, gumbel
 
 AT_ONCE = 2**22  # numbers of float64 scores: 32 MB
-DEAD_END = -1  # in the place of a token: none may be said
-LIKELIEST = 64  # tokens of a row whose noise is asked for first
+DEAD_END = -1  # in place of a token: none is admitted
+LIKELIEST = 64  # tokens of a row whose noise is computed first
 
 
 class Said(NamedTuple):
-    """What rows say at some positions: each [...]."""
+    """Chosen tokens of some rows and positions, each [...]."""
 
     tokens: torch.Tensor
     logprobs: torch.Tensor  # of these tokens, nats
@@ -35,14 +35,14 @@ class Said(NamedTuple):
 
 
 def greedy(logits: torch.Tensor) -> Said:
-    """The likeliest tokens of logits [..., vocabulary]."""
+    """Return the likeliest tokens of logits [..., vocabulary]."""
     return Said(*likeliest(logits))
 
 
 def log_total(logits: torch.Tensor) -> torch.Tensor:
-    """[...]: log of the sum of exp(logits) over the vocabulary, by which log-probs are the logits less this.
+    """Return log Σ exp(logits) over the vocabulary, [...]: log-probs are the logits less this.
 
-    torch parts the sum of a single large row among its threads, and so rounds it otherwise than beside a second one.
+    torch splits the sum of a single large row among its threads, and so rounds it differently than beside a second row.
     """
     if logits.numel() > logits.shape[-1]:
         return logits.logsumexp(-1)
@@ -57,19 +57,19 @@ class Draws:
     cases: torch.Tensor
     sampling: Sampling
 
-    def said(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
-        """Of logits [n, vocabulary]; rows: [n], of the batch; positions: [n], of the answer's tokens, from 0.
+    def sample(self, logits: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> Said:
+        """Draw tokens from logits [n, vocabulary]; rows: [n], of the batch; positions: [n], in the answer, from 0.
 
-        Log-probs are the model's own, at temperature 1 and of all tokens. Margins are the lead, with the noise of both
-        and in logits, over the runner-up among the tokens that could have been drawn; at most about 23 times the
-        temperature. How near a token was to being cut, they do not tell.
+        Log-probs are the model's own, at temperature 1 and over all tokens. Margins are the lead, noise included and in
+        logits, over the runner-up among the tokens that could have been drawn; at most about 23 times the temperature.
+        They do not show how near a token was to truncation.
         """
         at_once = max(1, AT_ONCE // logits.shape[-1])
         every = logits, self.cases.to(rows.device)[rows], positions
-        parts = [self._said(*some) for some in zip(*(one.split(at_once) for one in every), strict=True)]
+        parts = [self._sample(*some) for some in zip(*(column.split(at_once) for column in every), strict=True)]
         return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
-    def _said(self, logits: torch.Tensor, cases: torch.Tensor, positions: torch.Tensor) -> Said:
+    def _sample(self, logits: torch.Tensor, cases: torch.Tensor, positions: torch.Tensor) -> Said:
         scaled = cut(logits.double() / self.sampling.temperature, self.sampling)
         first = scaled.topk(min(LIKELIEST, scaled.shape[-1]), dim=-1)
         noised = first.values + gumbel(self.seed, first.indices, positions[:, None], cases[:, None])
@@ -86,19 +86,19 @@ class Draws:
 
 
 def say(draws: Draws | None, logits: torch.Tensor, rows: Sequence[int], positions: Sequence[int]) -> Said:
-    """What rows say of logits [n, vocabulary]: the likeliest token, or one drawn. See `Draws.said`."""
+    """Choose tokens for rows of logits [n, vocabulary]: the likeliest, or drawn. See `Draws.sample`."""
     if draws is None:
         return greedy(logits)
-    return draws.said(logits, *(torch.tensor(numbers, device=logits.device) for numbers in (rows, positions)))
+    return draws.sample(logits, *(torch.tensor(numbers, device=logits.device) for numbers in (rows, positions)))
 
 
 def noise_cases(keys: Sequence[UnitKey], device: torch.device) -> torch.Tensor:
-    """int64 [units], the number that tells a unit's noise from every other's; every arm has the same."""
+    """Return the number of each unit's noise, int64 [units]; all arms have the same."""
     return noise_numbers([f"{key.evalset}\0{key.case_id}\0{key.repeat}" for key in keys], device)
 
 
 def noise_numbers(names: Sequence[str], device: torch.device) -> torch.Tensor:
-    """int64 [names], of what is to have a noise of its own each."""
+    """Return numbers for independent noise, int64 [names]."""
     digests = [sha256(name.encode("utf-8", "surrogatepass")).digest() for name in names]
     numbers = [int.from_bytes(digest[:8], "little", signed=True) for digest in digests]
     return torch.tensor(numbers, dtype=torch.int64, device=device)

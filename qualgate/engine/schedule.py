@@ -1,9 +1,9 @@
-"""Which rows the next pass has: from what was asked and what was said so far, without tensors.
+"""Choose the rows of the next pass, from requests and generated tokens, without tensors.
 
-A stream is one text: its prompt, then what it said or what it is given to read. Of that text `kept` positions stand in
-its blocks, and logits are wanted from `wanted` on. Everything an engine does is that one rule: a prompt is read in
-chunks, an answer is read behind it, a token that was said is the last of the text, a draft stands behind it, and a
-stream that had to leave its blocks to others reads its text again. Requests join and leave at every pass.
+A stream is one text: its prompt, then its generated or given answer. `cached` positions of it stand in its blocks, and
+logits are wanted from `wanted` on. One rule covers everything: a prompt is read in chunks, a given answer behind it, a
+generated token is the last of the text, a draft stands behind it, and a stream that gave up its blocks reads its text
+again. Requests join and leave at every pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
-from qualgate.speculation.propose import Asked
+from qualgate.speculation.propose import DraftRequest
 from qualgate_kernels.slots import SLOTS
 
 NOTHING: Mapping[int, Sequence[int]] = {}
@@ -22,8 +22,8 @@ NOTHING: Mapping[int, Sequence[int]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """rows: of a pass that reads, more than which it takes no further chunk, drafts not counted: nobody waits because
-    others are drafted for; sequences: that go on side by side."""
+    """rows: of a pass, drafts not counted: beyond it no further chunk is read, so nobody waits for others' drafts;
+    sequences: that run side by side."""
 
     rows: int = 512
     sequences: int = 64
@@ -31,17 +31,17 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """A request on its way. text: token ids; forced: how many of them, from the end of the prompt, are given to read.
+    """A request in progress. text: token ids; forced: how many of them, from the end of the prompt, are a given answer.
 
-    kept: positions in its blocks; wanted: the first position whose logits nobody has seen
+    cached: positions in its blocks; wanted: the first position whose logits are still needed
     """
 
     index: int
     request: Request
     text: list[int]
-    said: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
-    kept: int = 0
+    cached: int = 0
     wanted: int = 0
     forced: int = 0
     proposed: int = 0
@@ -49,19 +49,19 @@ class Stream:
 
     @property
     def decodes(self) -> bool:
-        """Whether its next row is a token of its own that it said."""
-        return bool(self.said) and self.kept == len(self.text) - 1
+        """Whether its next row is a token that it generated."""
+        return bool(self.generated) and self.cached == len(self.text) - 1
 
     @property
     def room(self) -> int:
-        """Tokens that a draft may have: the limit's last one is the model's own in any case."""
-        return max(0, self.request.max_new_tokens - len(self.said) - 1)
+        """Tokens that a draft may have: the last token before the limit is always the model's own."""
+        return max(0, self.request.max_new_tokens - len(self.generated) - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Rows of one stream in a pass: `tokens` from position `first` on, the last `drafted` of them a draft; logits
-    are wanted of the last `wants`."""
+    """Rows of one stream in a pass: `tokens` from position `first` on, the last `drafted` of them a draft; logits are
+    wanted for the last `wants`."""
 
     stream: Stream
     first: int
@@ -71,18 +71,18 @@ class Part:
 
     @property
     def decodes(self) -> bool:
-        """Whether it reads nothing but what was said or drafted."""
+        """Whether it reads only generated or drafted tokens."""
         return self.wants == len(self.tokens) and not self.stream.forced
 
 
 class Schedule:
-    """What was asked, in one of three places: waiting, going, ended."""
+    """The requests of a run, waiting or running."""
 
     def __init__(self, requests: Sequence[Request], pool: BlockPool, limits: Limits) -> None:
-        """MemoryError for a request that all of the pool's blocks would not hold."""
+        """Raise MemoryError for a request that does not fit into all of the pool's blocks."""
         self.pool, self.limits = pool, limits
         self._waiting: deque[Stream] = deque(
-            sorted(map(_begun, range(len(requests)), requests), key=lambda one: -_expected(one.request))
+            sorted(map(_begun, range(len(requests)), requests), key=lambda stream: -_expected(stream.request))
         )
         self.going: list[Stream] = []
         self._aborted: deque[int] = deque()  # another thread may fill it
@@ -96,173 +96,179 @@ class Schedule:
 
     @property
     def done(self) -> bool:
-        """Whether nothing waits or goes on."""
+        """Whether nothing waits or runs."""
         return not self._waiting and not self.going
 
     def abort(self, index: int) -> None:
-        """End a request before the next pass. What is not there any more stays as it ended."""
+        """End a request before the next pass. Ended ones stay as they are."""
         self._aborted.append(index)
 
     def taken_out(self) -> list[Stream]:
-        """Those that were aborted: they hold no blocks any more, and are told nothing."""
+        """Remove and return the aborted streams; their blocks are free."""
         aborted = set[int]()
         while self._aborted:
             aborted.add(self._aborted.popleft())
         if not aborted:
             return []
-        out = [one for one in (*self.going, *self._waiting) if one.index in aborted]
-        for one in out:
-            self._release(one)
-        self.going = [one for one in self.going if one.index not in aborted]
-        self._waiting = deque(one for one in self._waiting if one.index not in aborted)
+        out = [stream for stream in (*self.going, *self._waiting) if stream.index in aborted]
+        for stream in out:
+            self._release(stream)
+        self.going = [stream for stream in self.going if stream.index not in aborted]
+        self._waiting = deque(stream for stream in self._waiting if stream.index not in aborted)
         return out
 
     @property
     def decoding(self) -> list[Stream]:
-        """Those that say a token in the next pass, or several where they are drafted."""
-        return [one for one in self.going if one.decodes]
+        """Streams that generate in the next pass: one token, or several with a draft."""
+        return [stream for stream in self.going if stream.decodes]
 
     @property
-    def draftable(self) -> list[Asked]:
-        """Those of them that have room for a draft."""
+    def draftable(self) -> list[DraftRequest]:
+        """Draft requests for those of them that have room for a draft."""
         return [
-            Asked(one.index, one.request.prompt, one.said, one.room, round=(len(one.said),))
-            for one in self.decoding
-            if one.room
+            DraftRequest(
+                stream.index, stream.request.prompt, stream.generated, stream.room, round=(len(stream.generated),)
+            )
+            for stream in self.decoding
+            if stream.room
         ]
 
     def next(self, drafts: Mapping[int, Sequence[int]] = NOTHING) -> list[Part]:
-        """The next pass's parts: every sequence that decodes, then chunks of what is to be read, up to the limit.
+        """Return the parts of the next pass: every sequence that decodes, then chunks to read, up to the limit.
 
-        Parts are in an order in which each may use blocks that an earlier one fills. drafts: of some that decode, by
-        index, tokens that they may say next, cut to `Stream.room`
+        Parts are ordered so that each may use blocks filled by an earlier one. drafts: by index, tokens that may come
+        next, cut to `Stream.room`
         """
         parts, rows, waited = [], 0, len(self._waiting)
-        for one in self.decoding:
-            if one not in self.going:  # it had to leave its blocks to one before it
+        for stream in self.decoding:
+            if stream not in self.going:  # it had to leave its blocks to one before it
                 continue
-            drafted = drafts.get(one.index, ())[: min(one.room, self._spare(one))]
-            if self._room(one, len(one.text) + len(drafted)):
-                parts.append(Part(one, one.kept, [one.text[-1], *drafted], 1 + len(drafted), len(drafted)))
+            drafted = drafts.get(stream.index, ())[: min(stream.room, self._spare(stream))]
+            if self._room(stream, len(stream.text) + len(drafted)):
+                parts.append(Part(stream, stream.cached, [stream.text[-1], *drafted], 1 + len(drafted), len(drafted)))
                 rows += 1
-        for one in [one for one in self.going if not one.decodes]:
-            if rows < self.limits.rows and one in self.going and (part := self._chunk(one, self.limits.rows - rows)):
+        for stream in [stream for stream in self.going if not stream.decodes]:
+            if (
+                rows < self.limits.rows
+                and stream in self.going
+                and (part := self._chunk(stream, self.limits.rows - rows))
+            ):
                 parts.append(part)
                 rows += len(part.tokens)
         if len(self._waiting) > waited:  # who left its blocks does not come back at once
             return [part for part in parts if part.stream in self.going]
-        while rows < self.limits.rows and (one := self._joins()) is not None:
-            if part := self._chunk(one, self.limits.rows - rows):
+        while rows < self.limits.rows and (stream := self._joins()) is not None:
+            if part := self._chunk(stream, self.limits.rows - rows):
                 parts.append(part)
                 rows += len(part.tokens)
         return parts
 
     def lend(self, index: int, positions: int) -> list[int] | None:
-        """The blocks of one that decodes, for who drafts behind its text: as many as so many positions take, None where
-        they would be taken from others."""
-        one = next((one for one in self.going if one.index == index), None)
-        if one is None:
+        """Return a decoding stream's blocks, enough for so many positions, to whoever drafts behind its text; None if
+        others would lose blocks."""
+        stream = next((stream for stream in self.going if stream.index == index), None)
+        if stream is None:
             return None
-        wanted = _blocks(positions) - len(one.blocks)
+        wanted = _blocks(positions) - len(stream.blocks)
         if wanted > 0:
             if wanted > self.pool.free - len(self.going):
                 return None
-            one.blocks += [self.pool.take() for _ in range(wanted)]
-        return one.blocks
+            stream.blocks += [self.pool.take() for _ in range(wanted)]
+        return stream.blocks
 
     def copies(self) -> list[tuple[int, int]]:
-        """(block, its copy) of all that must be copied before the pass that `next` told, each once."""
-        told, self._copies = self._copies, []
-        return told
+        """Return (block, its copy) for all copies needed before the pass of the last `next`, each once."""
+        copies, self._copies = self._copies, []
+        return copies
 
     def passed(self, parts: Sequence[Part]) -> None:
-        """The pass is over: what it read is kept. What became of drafts, `said` tells."""
+        """Finish a pass: what it read is cached. `extend` handles the drafts."""
         self.pool.filled()
         for part in parts:
             end = part.first + len(part.tokens) - part.drafted
-            part.stream.kept = end
+            part.stream.cached = end
             part.stream.wanted = max(part.stream.wanted, end)
 
-    def said(self, one: Stream, tokens: Sequence[int]) -> None:
-        """`tokens`, one or more, were said: the first follows what was read last, the others were read as a draft."""
-        one.said += tokens
-        if one.forced:  # what it was given to read goes, and what it said stands there instead
-            del one.text[len(one.request.prompt) :]
-            one.text += one.said
-            one.forced = 0
+    def extend(self, stream: Stream, tokens: Sequence[int]) -> None:
+        """Append `tokens`, one or more: the first follows what was read last, the others were read as a draft."""
+        stream.generated += tokens
+        if stream.forced:  # what it was given to read goes, and what it said stands there instead
+            del stream.text[len(stream.request.prompt) :]
+            stream.text += stream.generated
+            stream.forced = 0
         else:
-            one.text += tokens
-        one.kept = one.wanted = len(one.text) - 1
-        surplus = one.blocks[_blocks(len(one.text)) :]
+            stream.text += tokens
+        stream.cached = stream.wanted = len(stream.text) - 1
+        surplus = stream.blocks[_blocks(len(stream.text)) :]
         if surplus:
             self.pool.release(surplus)
-            del one.blocks[len(one.blocks) - len(surplus) :]
+            del stream.blocks[len(stream.blocks) - len(surplus) :]
 
-    def end(self, one: Stream) -> None:
-        """It needs no further row."""
-        self.going.remove(one)
-        self._release(one)
+    def end(self, stream: Stream) -> None:
+        """End a stream that needs no further row."""
+        self.going.remove(stream)
+        self._release(stream)
 
     def _joins(self) -> Stream | None:
-        """The next that waits, once there is room for its text and for a block more of each that goes on."""
+        """Return the next waiting stream, if there is room for its text and one more block for each running one."""
         if not self._waiting or len(self.going) >= self.limits.sequences:
             return None
-        one = self._waiting[0]
-        if self.going and self.pool.free < _blocks(len(one.text)) + len(self.going):
+        stream = self._waiting[0]
+        if self.going and self.pool.free < _blocks(len(stream.text)) + len(self.going):
             return None
         self._waiting.popleft()
-        one.blocks = self.pool.shared(one.text[: one.wanted], most=one.wanted // SLOTS)
-        one.kept = len(one.blocks) * SLOTS
-        block, same = self.pool.alike(one.blocks, one.text[: one.wanted])
+        stream.blocks = self.pool.shared(stream.text[: stream.wanted], most=stream.wanted // SLOTS)
+        stream.cached = len(stream.blocks) * SLOTS
+        block, same = self.pool.alike(stream.blocks, stream.text[: stream.wanted])
         if same and self.pool.free:
-            one.blocks.append(self.pool.take())
-            one.kept += same
-            self._copies.append((block, one.blocks[-1]))
-        self.going.append(one)
-        return one
+            stream.blocks.append(self.pool.take())
+            stream.cached += same
+            self._copies.append((block, stream.blocks[-1]))
+        self.going.append(stream)
+        return stream
 
-    def _chunk(self, one: Stream, most: int) -> Part | None:
-        tokens = one.text[one.kept : one.kept + most]
-        end = one.kept + len(tokens)
-        if not self._room(one, end):
+    def _chunk(self, stream: Stream, most: int) -> Part | None:
+        tokens = stream.text[stream.cached : stream.cached + most]
+        end = stream.cached + len(tokens)
+        if not self._room(stream, end):
             return None
-        prompt = one.request.prompt
-        self.pool.know(one.blocks, prompt[: min(end, len(prompt))])
-        return Part(one, one.kept, tokens, max(0, end - max(one.wanted, one.kept)))
+        prompt = stream.request.prompt
+        self.pool.know(stream.blocks, prompt[: min(end, len(prompt))])
+        return Part(stream, stream.cached, tokens, max(0, end - max(stream.wanted, stream.cached)))
 
-    def _room(self, one: Stream, positions: int) -> bool:
-        """Blocks for so many positions of a sequence; the youngest of the others leave theirs if there are no more."""
-        while len(one.blocks) < _blocks(positions):
+    def _room(self, stream: Stream, positions: int) -> bool:
+        """Whether there are blocks for so many positions; if not, the youngest of the other streams lose theirs."""
+        while len(stream.blocks) < _blocks(positions):
             if self.pool.free:
-                one.blocks.append(self.pool.take())
+                stream.blocks.append(self.pool.take())
                 continue
             youngest = self.going[-1]
             self.going.pop()
             self._release(youngest)
             self._waiting.appendleft(youngest)
-            if youngest is one:
+            if youngest is stream:
                 return False
         return True
 
-    def _spare(self, one: Stream) -> int:
-        """Tokens of a draft behind its text that take no block which another might need in this pass."""
+    def _spare(self, stream: Stream) -> int:
+        """How many draft tokens fit behind its text without a block that another stream might need in this pass."""
         free = max(0, self.pool.free - len(self.going))
-        return max(0, (len(one.blocks) + free) * SLOTS - len(one.text))
+        return max(0, (len(stream.blocks) + free) * SLOTS - len(stream.text))
 
-    def _release(self, one: Stream) -> None:
-        self.pool.release(one.blocks)
-        one.blocks, one.kept = [], 0
+    def _release(self, stream: Stream) -> None:
+        self.pool.release(stream.blocks)
+        stream.blocks, stream.cached = [], 0
 
 
 def blocks_for(requests: Sequence[Request], limits: Limits) -> int:
-    """How many hold as many of the largest requests as may go on side by side, and a block more of each."""
+    """Return the blocks for as many of the largest requests as may run side by side, and one more each."""
     sizes = sorted((_blocks(request.longest) + 1 for request in requests), reverse=True)
     return sum(sizes[: limits.sequences])
 
 
 def _begun(index: int, request: Request) -> Stream:
     text, known = [*request.prompt, *request.begun, *request.answer[:-1]], len(request.prompt) + len(request.begun)
-    return Stream(index, request, text, said=list(request.begun), wanted=known - 1, forced=len(request.answer))
+    return Stream(index, request, text, generated=list(request.begun), wanted=known - 1, forced=len(request.answer))
 
 
 def _expected(request: Request) -> int:

@@ -1,7 +1,7 @@
-"""Other variants' answers to a job's cases: drafts for those that come after them.
+"""Other variants' answers to a job's cases, as drafts for later variants.
 
-A variant leaves its token ids beside the baseline's artifact, as `job-3.safetensors.NAME`. They decide nothing, for the
-model verifies every draft: what is missing, damaged or of other cases is not read, and nothing is said of it.
+A variant leaves its token ids beside the baseline's artifact, as `job-3.safetensors.NAME`. They decide nothing, because
+the model verifies every draft: a missing, damaged or foreign file is silently ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answers = tuple[tuple[int, ...], ...]
 
 
 def leave_answers(job: Job, answers: list[list[int]]) -> None:
-    """Write what the job's arm said to each of its prompts, where a disk lets us."""
+    """Write the arm's answer to each of the job's prompts, if the disk allows it."""
     tensors = {
         "lengths": torch.tensor([len(answer) for answer in answers], dtype=torch.int32),
         "tokens": torch.tensor([token for answer in answers for token in answer], dtype=torch.int32),
@@ -30,8 +30,8 @@ def leave_answers(job: Job, answers: list[list[int]]) -> None:
 
 
 def sibling_answers(job: Job) -> tuple[Answers, ...]:
-    """Of each variant that left some, to the job's prompts in their order."""
-    found = []
+    """Return the answers of each variant that left some, in the order of the job's prompts."""
+    answers = []
     for path in sorted(Path(job.artifact).parent.glob(f"{Path(job.artifact).name}.*")):
         if path == _path(job):
             continue
@@ -40,8 +40,8 @@ def sibling_answers(job: Job) -> tuple[Answers, ...]:
             lengths, tokens = tensors["lengths"].tolist(), tensors["tokens"].tolist()
             if about["cases"] == _cases(job) and len(lengths) == len(job.prompts) and sum(lengths) == len(tokens):
                 parts = torch.tensor(tokens).split(lengths)
-                found.append(tuple(tuple(part.tolist()) for part in parts))
-    return tuple(found)
+                answers.append(tuple(tuple(part.tolist()) for part in parts))
+    return tuple(answers)
 
 
 def _path(job: Job) -> Path:

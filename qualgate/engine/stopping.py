@@ -1,4 +1,4 @@
-"""Answers that end at a text, such as a line break, instead of at a token of the model's."""
+"""Answers that end at a text, such as a line break, and not at one of the model's stop tokens."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EXTRA_TOKENS = 8  # decoded beyond what the longest text can take: the first of 
 
 
 class Stops:
-    """For each row the texts that end it; None: only the model's own tokens do, and the text is as it was said.
+    """The stop texts of each row; None: only the model's stop tokens end it, and its text stays as generated.
 
-    The text of a row that has texts (none of them, too) is what lm-eval makes of an answer: without special tokens,
-    cut at each text in turn, the end-of-text token's own spelling among them.
+    The text of a row with stop texts, even an empty list, is what lm-eval makes of an answer: without special tokens,
+    cut at each text in turn, the end-of-text token's spelling among them.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, until: Sequence[tuple[str, ...] | None]) -> None:
@@ -31,15 +31,16 @@ class Stops:
 
     @property
     def any(self) -> bool:
-        """Whether a row has texts to stop at."""
+        """Whether any row has stop texts."""
         return any(self._until)
 
     def watches(self, row: int) -> bool:
-        """Whether this row has."""
+        """Return whether this row has stop texts."""
         return bool(self._until[row])
 
     def reached(self, row: int, tokens: Sequence[int]) -> bool:
-        """Whether the row has said one of its texts. Called after every token, it looks at the last few alone."""
+        """Return whether the row contains one of its stop texts. It is called after every token and looks at the last
+        few first."""
         texts = self._until[row] or ()
         # A token that is text has at least a byte, so the longest text lies within so many of them.
         most, tail = max((len(text.encode()) for text in texts), default=0) + EXTRA_TOKENS, 0
@@ -50,16 +51,16 @@ class Stops:
         return self._holds(texts, tokens)
 
     def text(self, row: int, tokens: Sequence[int]) -> str:
-        """The row's answer, from its tokens without the end-of-turn token."""
+        """Return the row's answer, from its tokens without the end-of-turn token."""
         texts = self._until[row]
-        said = self._decode(tokens, plain=texts is not None)
+        answer = self._decode(tokens, plain=texts is not None)
         for text in texts or ():
-            said = said.split(text)[0]
-        return said
+            answer = answer.split(text)[0]
+        return answer
 
     def _holds(self, texts: Sequence[str], tokens: Sequence[int]) -> bool:
-        said = self._decode(tokens, plain=True)
-        return any(text in said for text in texts)
+        answer = self._decode(tokens, plain=True)
+        return any(text in answer for text in texts)
 
     def _decode(self, tokens: Sequence[int], *, plain: bool) -> str:
         decoded = self._tokenizer.decode(list(tokens), skip_special_tokens=plain)

@@ -1,4 +1,4 @@
-"""How many of an answer's tokens its thought takes."""
+"""Count the tokens of an answer's thought."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from qualgate.records import NO_REASONING
 
 
 def thought_tokens(tokens: Sequence[int], way: str, decode: Callable[[Sequence[int]], str]) -> int | None:
-    """Tokens of the thought, those of its markers not; 0 where there is none, None where the case has no `reasoning`.
+    """Return the tokens of the thought without its markers; 0 if there is none, None if the case has no `reasoning`.
 
-    tokens: of the answer, the end-of-turn token not; way: of `scoring.reasoning`; decode: text of the first tokens. Of
-    tokens that two of them share, each is whose it ends. Takes O(log tokens) decodings for each thought.
+    tokens: of the answer, without the end-of-turn token; way: a mode of `scoring.reasoning`; decode: text of the first
+    tokens. A token shared by two parts belongs to the one that it ends. Takes O(log tokens) decodings per thought.
     """
     if way == NO_REASONING:
         return None
@@ -20,9 +20,9 @@ def thought_tokens(tokens: Sequence[int], way: str, decode: Callable[[Sequence[i
 
     text = decode(tokens)
 
-    def said(characters: int) -> int:
-        """The fewest tokens that say so many of the text's first characters."""
+    def tokens_up_to(characters: int) -> int:
+        """Return the fewest tokens that decode to so many of the text's first characters."""
         first = text[:characters]
         return bisect_left(range(len(tokens)), True, key=lambda count: decode(tokens[:count]).startswith(first))
 
-    return sum(said(end) - said(start) for start, end in split(text, way).spans)
+    return sum(tokens_up_to(end) - tokens_up_to(start) for start, end in split(text, way).spans)

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def known_to_be_unused(folder: ModelFolder, model: PreTrainedModel) -> re.Pattern[str]:
-    """Finds names of tensors that transformers itself passes over, or that the config counts among another head's."""
+    """Return a pattern of tensor names that transformers itself ignores, or that the config assigns to another head."""
     patterns = (*(model._keys_to_ignore_on_load_unexpected or ()), *folder.ahead)
     return re.compile("|".join(f"({pattern})" for pattern in patterns) or r"(?!)")
 
 
 def own_names(model: PreTrainedModel) -> set[str]:
-    """Every name that the model's tensors have, in files that name the model without its head as well."""
+    """Return every name of the model's tensors, also as in files that name the model without its head."""
     names = {*model.state_dict(), *(name for name, _ in model.named_buffers())}
     return names | {name.removeprefix(f"{model.base_model_prefix}.") for name in names}
 
 
 def left_out_of(folder: ModelFolder, model: PreTrainedModel, unexpected: Iterable[str]) -> dict[str, int]:
-    """See `ArmFootprint.left_out`. unexpected: names that loading found no place for. UsageError as of `left_out`."""
+    """Return `ArmFootprint.left_out`. unexpected: names without a place at load. UsageError as for `left_out`."""
     known, own = known_to_be_unused(folder, model), own_names(model)
     silent = (name for name in folder.shards.entries if known.search(name) or REBUILT.search(name))
     beside = {file: count for file, count in folder.beside.items() if count}

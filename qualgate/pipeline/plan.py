@@ -231,7 +231,7 @@ def _facts(folder: ModelFolder) -> ModelFacts:
         method=method,
         parameters=folder.parameters,
         nbytes=folder.shards.nbytes,
-        kept=folder.kept,
+        kept=folder.cache_numbers,
         vocabulary=folder.vocabulary or 0,
         template=folder.template_sha256,
     )

@@ -91,11 +91,11 @@ def activation_coverage(
     """
     seen = {site: SeenInputs() for site in sites}
     read(model, seen, calibration)
-    compared = {site: ComparedInputs(one) for site, one in seen.items()}
+    compared = {site: ComparedInputs(inputs) for site, inputs in seen.items()}
     read(model, compared, traffic)
     shares = [other.within / other.tokens for other in compared.values() if other.tokens]
     return ActivationCoverage(
-        tuple(site_coverage(site, one, compared[site]) for site, one in seen.items()),
+        tuple(site_coverage(site, inputs, compared[site]) for site, inputs in seen.items()),
         _first_percentile(torch.cat(shares)) if shares else None,
     )
 
@@ -154,7 +154,7 @@ def _first_percentile(share: torch.Tensor) -> float:
 def read(model: nn.Module, sites: dict[str, Any], texts: Sequence[Sequence[int]]) -> None:
     """Run each of `texts` (token ids) through `model`; every site's `see` gets its inputs, [tokens, in_features]."""
     device = next(model.parameters()).device
-    with watched_inputs(model, {site: one.see for site, one in sites.items()}):
+    with watched_inputs(model, {site: collector.see for site, collector in sites.items()}):
         for token_ids in texts:
             if token_ids:
                 model(input_ids=torch.tensor([list(token_ids)], device=device), use_cache=False)

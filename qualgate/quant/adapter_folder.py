@@ -142,15 +142,17 @@ class Targets:
             return False
         return (self._wanted == "all-linear" or self._matches(self._wanted, module)) and self._numbered(module)
 
-    def _names(self, said: Any, key: str) -> str | list[str]:
-        if (isinstance(said, str) and said) or _all_of(str, said):
-            return said
-        raise UsageError(f"{self._where}: `{key}` is a list of modules' names or a pattern, not {said!r:.80}. {_AGAIN}")
+    def _names(self, value: Any, key: str) -> str | list[str]:
+        if (isinstance(value, str) and value) or _all_of(str, value):
+            return value
+        raise UsageError(
+            f"{self._where}: `{key}` is a list of modules' names or a pattern, not {value!r:.80}. {_AGAIN}"
+        )
 
-    def _matches(self, said: str | list[str], module: str) -> bool:
-        if isinstance(said, str):
-            return bool(_pattern(self._where, said).fullmatch(module))
-        return any(module == name or module.endswith(f".{name}") for name in said)
+    def _matches(self, targets: str | list[str], module: str) -> bool:
+        if isinstance(targets, str):
+            return bool(_pattern(self._where, targets).fullmatch(module))
+        return any(module == name or module.endswith(f".{name}") for name in targets)
 
     def _numbered(self, module: str) -> bool:
         if self._numbers is None:
@@ -177,7 +179,7 @@ def _check_config(where: Path, config: Mapping[str, Any]) -> None:
     if config.get("bias", "none") != "none":
         raise NotInThisVersion(f"{where}: biases of the base beside the adapter (`bias`) are not read. {MERGE}")
     start = config.get("init_lora_weights", True)
-    if not any(start is one if isinstance(one, bool) else start == one for one in _PLAIN_STARTS):
+    if not any(start is plain if isinstance(plain, bool) else start == plain for plain in _PLAIN_STARTS):
         raise NotInThisVersion(
             f"{where}: `init_lora_weights: {start!s:.40}` changes the base's weights too, so the adapter is not one of "
             "the model that the folder holds. Save it as a plain LoRA (PEFT: path_initial_model_for_weight_conversion)."
@@ -199,10 +201,10 @@ def _no_tensors(path: Path) -> str:
 def _layers(path: Path, config: Mapping[str, Any], entries: Mapping[str, TensorEntry]) -> Iterator[AdapterLayer]:
     parts: dict[str, dict[str, TensorEntry]] = {}
     for name, entry in entries.items():
-        found = re.fullmatch(rf"{re.escape(PREFIX)}(.+)\.lora_([AB])\.weight", name)
+        match = re.fullmatch(rf"{re.escape(PREFIX)}(.+)\.lora_([AB])\.weight", name)
         if ".lora_embedding_" in name:
             raise NotInThisVersion(f"{path}: {name} adapts an embedding, which is not in this version. {MERGE}")
-        if found is None:
+        if match is None:
             raise UsageError(
                 f"{path / TENSORS}: the tensor {name} is none of a LoRA of linear layers ({PREFIX}MODULE.lora_A.weight "
                 f"and .lora_B.weight). {MERGE}"
@@ -211,7 +213,7 @@ def _layers(path: Path, config: Mapping[str, Any], entries: Mapping[str, TensorE
             raise UsageError(
                 f"{path / TENSORS}: {name} is {entry.dtype} {list(entry.shape)}, expected a matrix of floats."
             )
-        parts.setdefault(found[1], {})[found[2]] = entry
+        parts.setdefault(match[1], {})[match[2]] = entry
     if not parts:
         raise UsageError(f"{path / TENSORS} holds no tensor: this adapter changes nothing. {_AGAIN}")
     for module, both in sorted(parts.items()):
@@ -282,10 +284,10 @@ def _pattern(where: Path, pattern: str) -> Any:
 
 
 def _all_of(kind: type, values: Any) -> bool:
-    return isinstance(values, list) and all(type(one) is kind for one in values)
+    return isinstance(values, list) and all(type(value) is kind for value in values)
 
 
 def some(names: Iterable[str]) -> str:
     """How many modules, and the first of them."""
-    found = sorted(names)
-    return f"{counted(len(found), 'layer')} ({', '.join(found[:2])}{', …' if len(found) > 2 else ''})"
+    ordered = sorted(names)
+    return f"{counted(len(ordered), 'layer')} ({', '.join(ordered[:2])}{', …' if len(ordered) > 2 else ''})"

@@ -39,7 +39,7 @@ def check_writes_text(files: ModelFiles) -> None:
     not load by itself."""
     where, config = files.path / "config.json", files.config
     kind, named = str(config.get("model_type")), config.get("architectures")
-    classes = [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
+    classes = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     called = f"model_type {kind!r:.60}" + (f", {classes[0]:.80}" if classes else "")
     decodes = config.get("is_decoder") is True and not config.get("add_cross_attention")
     writes = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in classes)
@@ -72,9 +72,9 @@ def check_width(files: ModelFiles, shards: Shards) -> None:
     Only where embedding and last norm agree against it: an embedding alone may be narrower than what follows.
     """
     width = (files.config.get("text_config") or files.config).get("hidden_size")
-    found = [shards.entries.get(f"model.{name}.weight") for name in ("embed_tokens", "norm")]
-    widths = {entry.shape[-1] for entry in found if entry is not None and entry.shape}
-    if type(width) is int and None not in found and len(widths) == 1 and widths != {width}:
+    entries = [shards.entries.get(f"model.{name}.weight") for name in ("embed_tokens", "norm")]
+    widths = {entry.shape[-1] for entry in entries if entry is not None and entry.shape}
+    if type(width) is int and None not in entries and len(widths) == 1 and widths != {width}:
         raise UsageError(
             f"{files.path / 'config.json'}: hidden_size is {width}, but the weights are {widths.pop()} wide (embedding "
             "and last norm): config and weights are of two models. Fetch or save this folder again."
@@ -90,7 +90,7 @@ def check_depth(files: ModelFiles, shards: Shards) -> None:
     if type(depth) is not int:
         return
     layers = dict[int, set[str]]()
-    for layer, name in (found.groups() for found in map(_LAYER.fullmatch, shards.entries) if found):
+    for layer, name in (match.groups() for match in map(_LAYER.fullmatch, shards.entries) if match):
         layers.setdefault(int(layer), set()).add(name)
     counted = [layer for layer in layers if layer < depth]
     if not counted:  # its layers have other names

@@ -37,13 +37,13 @@ def declared_cache(files: ModelFiles) -> str:
 
     NotInThisVersion for another format.
     """
-    where, said = _said(files)
-    if said in (None, "", "NO_QUANT") or said == {}:
+    where, scheme = _said(files)
+    if scheme in (None, "", "NO_QUANT") or scheme == {}:
         return ""
-    if _is_fp8(said):
+    if _is_fp8(scheme):
         return "fp8"
     raise NotInThisVersion(
-        f"{where}: keys and values quantized as {said!s:.160} are not computed in this version, only 8-bit floats by "
+        f"{where}: keys and values quantized as {scheme!s:.160} are not computed in this version, only 8-bit floats by "
         "one static scale of a layer's keys and one of its values. Say how this arm holds them in the gate file, for "
         "example `kv_cache: int8`."
     )
@@ -56,29 +56,29 @@ def _said(files: ModelFiles) -> tuple[Path, Any]:
         if isinstance(settings, dict) and settings.get("quant_method") in _SAID_BY:
             inner = settings.get("quantization")
             for about in (inner if isinstance(inner, dict) else {}, settings):
-                if said := about.get("kv_cache_scheme") or about.get("kv_cache_quant_algo"):
-                    return files.path / "config.json", said
+                if scheme := about.get("kv_cache_scheme") or about.get("kv_cache_quant_algo"):
+                    return files.path / "config.json", scheme
     name = "hf_quant_config.json"
     about = files.json(name).get("quantization", files.json(name))
     return files.path / name, about.get("kv_cache_quant_algo") if isinstance(about, dict) else None
 
 
-def _is_fp8(said: Any) -> bool:
-    if not isinstance(said, dict):
-        return isinstance(said, str) and said.casefold() == "fp8"
-    plain = said.get("num_bits") == 8 and said.get("type") == "float" and said.get("symmetric") is not False
-    static = said.get("dynamic") in (False, None) and said.get("strategy") in ("tensor", None)
-    return plain and static and not said.get("group_size") and not said.get("block_structure")
+def _is_fp8(scheme: Any) -> bool:
+    if not isinstance(scheme, dict):
+        return isinstance(scheme, str) and scheme.casefold() == "fp8"
+    plain = scheme.get("num_bits") == 8 and scheme.get("type") == "float" and scheme.get("symmetric") is not False
+    static = scheme.get("dynamic") in (False, None) and scheme.get("strategy") in ("tensor", None)
+    return plain and static and not scheme.get("group_size") and not scheme.get("block_structure")
 
 
 def cache_scales(shards: Shards) -> dict[int, dict[str, str]]:
     """By layer the names of the tensors that scale its keys ("k") and values ("v"). UsageError for two of one."""
-    found: dict[int, dict[str, str]] = {}
+    scales: dict[int, dict[str, str]] = {}
     for name in shards.entries:
         match = _SCALE.search(name)
         if match is None or UNUSED_HEAD.search(name):
             continue
-        sides = found.setdefault(int(match["layer"]), {})
+        sides = scales.setdefault(int(match["layer"]), {})
         for side in match["own"] or match["side"]:
             if side in sides:
                 raise UsageError(
@@ -86,7 +86,7 @@ def cache_scales(shards: Shards) -> dict[int, dict[str, str]]:
                     "one can be meant. Fetch or save this checkpoint again."
                 )
             sides[side] = name
-    return found
+    return scales
 
 
 def cache_zero_points(shards: Shards) -> Iterable[str]:

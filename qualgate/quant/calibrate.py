@@ -149,15 +149,19 @@ def _quantize_layer(
         quantized = {part: layer_recipe(recipe, f"{name}.{part}") for part in group.linears}
         for part in group.linears:
             if quantized[part] is None and recipe.method in ("awq", "smoothquant"):  # its scales may have been folded
-                kept = _parameter(layer, f"{part}.weight")
-                kept.data.copy_(kept.data.to(dtype))
-                folded[f"{name}.{part}.weight"] = kept.data.to(dtype)
+                weight = _parameter(layer, f"{part}.weight")
+                weight.data.copy_(weight.data.to(dtype))
+                folded[f"{name}.{part}.weight"] = weight.data.to(dtype)
         if not any(quantized.values()):
             continue
         inputs = _inputs_of(layer, group, runs)
         peak = {
             part: torch.stack(
-                [_parameter(layer, f"{one}.weight").abs().amax() for one in fused_with(part) if one in group.linears]
+                [
+                    _parameter(layer, f"{sibling}.weight").abs().amax()
+                    for sibling in fused_with(part)
+                    if sibling in group.linears
+                ]
             ).amax()
             for part in group.linears
         }  # before any of them is replaced
@@ -246,12 +250,12 @@ def _fold_scales(
 
 @torch.no_grad()
 def _inputs_of(layer: nn.Module, group: Group, runs: list[_Run]) -> Inputs:
-    found = Inputs()
-    with watched(layer.get_submodule(group.linears[0]), found.see):
+    inputs = Inputs()
+    with watched(layer.get_submodule(group.linears[0]), inputs.see):
         for run in runs:
             with suppress(Reached):
                 run.through(layer)
-    return found
+    return inputs
 
 
 def install(
@@ -290,7 +294,7 @@ def write_layer(file: Path, made: MadeLayer) -> None:
     about = {
         "layouts": json.dumps(layouts_of(made.weights)),
         "errors": json.dumps(made.errors),
-        "stability": json.dumps({name: asdict(one) for name, one in made.stability.items()}),
+        "stability": json.dumps({name: asdict(stability) for name, stability in made.stability.items()}),
     }
     write_tensors(file, tensors_of(made.weights, made.folded), about)
 
@@ -300,9 +304,9 @@ def read_layer(file: Path) -> MadeLayer | None:
     if not file.is_file():
         return None
     try:
-        kept, noted = read_tensors(file)
-        weights, folded = weights_of(kept, json.loads(noted["layouts"]))
-        stability = {name: WeightStability(**one) for name, one in json.loads(noted["stability"]).items()}
+        tensors, noted = read_tensors(file)
+        weights, folded = weights_of(tensors, json.loads(noted["layouts"]))
+        stability = {name: WeightStability(**fields) for name, fields in json.loads(noted["stability"]).items()}
         return MadeLayer(weights=weights, folded=folded, errors=json.loads(noted["errors"]), stability=stability)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -112,7 +112,7 @@ def pack(
         "source": {"sha256": weights_hash(model_folder), "dtype": dtype},
         "weights": layouts_of(weights),
         "errors": errors,
-        "stability": {name: asdict(one) for name, one in stability.items()},
+        "stability": {name: asdict(stable) for name, stable in stability.items()},
     }
     _write(out_folder, tensors_of(weights, folded), manifest)
     shutil.rmtree(unfinished_layers, ignore_errors=True)
@@ -139,7 +139,7 @@ def read_packed(folder: Path) -> PackedModel:
             weights=weights,
             folded=folded,
             errors=manifest["errors"],
-            stability={name: WeightStability(**one) for name, one in manifest.get("stability", {}).items()},
+            stability={name: WeightStability(**fields) for name, fields in manifest.get("stability", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{folder} is not a whole packed checkpoint ({error}). {again}") from None
@@ -167,8 +167,8 @@ def _cast(
             continue
         absmax = None
         if own.method == "nvfp4":
-            together = [one for one in fused_with(name) if one in names]
-            absmax = torch.stack([read(one).abs().amax() for one in together]).amax()
+            together = [sibling for sibling in fused_with(name) if sibling in names]
+            absmax = torch.stack([read(sibling).abs().amax() for sibling in together]).amax()
         weight = read(name)
         packed = quantize_weight(weight, own, f"{name}.weight", dtype=dtype, scale_dtype=scale_dtype, absmax=absmax)
         yield name, packed, weight_stability(weight, packed)

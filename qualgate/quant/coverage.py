@@ -98,14 +98,14 @@ class Coverage:
     @property
     def facts(self) -> dict[str, float]:
         """The numbers that a rule may name, by the metric's name; those that have a value, and one that is a number."""
-        found = {
+        measures = {
             "coverage.range": self.range,
             "coverage.outliers": self.outliers,
             "coverage.clipped_energy": self.clipped_energy,
             "coverage.unigrams": self.ngrams.share[0],
             "coverage.strata": self.strata.min_ratio,
         }
-        return {name: float(value) for name, value in found.items() if value is not None and isfinite(value)}
+        return {name: float(value) for name, value in measures.items() if value is not None and isfinite(value)}
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON: the five numbers, the flags, then every site."""

@@ -61,7 +61,7 @@ class Folds:
         before = self.run()
         touched = [f"{name}.weight" for name in group.linears]
         touched += [f"{group.norm or group.linear}.{part}" for part in ("weight", "bias")]
-        parameters = {name: found for name in touched if (found := self._parameter(name)) is not None}
+        parameters = {name: parameter for name in touched if (parameter := self._parameter(name)) is not None}
         saved = {name: parameter.clone() for name, parameter in parameters.items()}
         for offset in (0.0, 1.0) if group.norm else (0.0,):
             exact = self._divide(group, scale, offset)

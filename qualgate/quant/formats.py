@@ -66,11 +66,11 @@ def said_by_config(files: ModelFiles) -> Format | None:
 
     Raises UsageError for an unknown quant_method, NotInThisVersion for a known one that is not read.
     """
-    found = list(_said(files))
-    check_configs_agree([(one.where, one.settings) for one in found])
-    if not found:
+    formats = list(_said(files))
+    check_configs_agree([(format.where, format.settings) for format in formats])
+    if not formats:
         check_not_nested(files.path / "config.json", files.config)
-    return found[0] if found else None
+    return formats[0] if formats else None
 
 
 def _said(files: ModelFiles) -> Iterator[Format]:

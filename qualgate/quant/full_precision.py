@@ -67,23 +67,23 @@ def left_out(shards: Shards, unexpected: Iterable[str], known: re.Pattern[str]) 
     unexpected: names that the architecture has no place for, as it would call them. known: finds those that are no part
     of it. UsageError where one of them would have had a say in the answers.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     faults = []
     for name in sorted(unexpected):
         if known.search(name) or has_no_say(name, _shape(shards.entries, name)):
-            found[re.sub(r"(?<=\.)\d+(?=\.)", "*", name)] += 1
+            counts[re.sub(r"(?<=\.)\d+(?=\.)", "*", name)] += 1
         else:
             faults.append(name)
-    told = [name for name in faults if "scale" in name.lower() or "zero" in name.lower()]
-    if told:
-        raise quantized_unsaid(shards, told[0])
+    scale_names = [name for name in faults if "scale" in name.lower() or "zero" in name.lower()]
+    if scale_names:
+        raise quantized_unsaid(shards, scale_names[0])
     if faults:
         raise UsageError(
             f"{shards.folder} holds {counted(len(faults), 'tensor')} that its architecture has no place for, among "
             f"them {faults[0]}: loaded without, it would be another model than the one that was saved. config.json and "
             "the weights belong to different models, or an adapter was not merged. Fetch or save this checkpoint again."
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(counts.items()))
 
 
 def check_floats(shards: Shards, buffers: Iterable[str], known: re.Pattern[str]) -> None:
@@ -138,7 +138,7 @@ def likely_format(entries: Mapping[str, TensorEntry]) -> str:
         (eight, "FP8 without its scales"),
         ("I8" in types and "weight_scale" in endings, "int8 of compressed-tensors"),
     )
-    return next((name for found, name in looks if found), "one without its scales, or of a library of its own")
+    return next((name for matches, name in looks if matches), "one without its scales, or of a library of its own")
 
 
 def _shape(entries: Mapping[str, TensorEntry], name: str) -> tuple[int, ...]:

@@ -88,7 +88,7 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
         reader = _strict(GGUFReader)(path)
         fields = {name: _value(field) for name, field in reader.fields.items() if field.types[0] != GGUFValueType.ARRAY}
         arrays = {name: field for name, field in reader.fields.items() if field.types[0] == GGUFValueType.ARRAY}
-        found = {}
+        by_name = {}
         for tensor in reader.tensors:
             kind = GGMLQuantizationType(tensor.tensor_type)
             shape = tuple(int(extent) for extent in reversed(tensor.shape.tolist()))
@@ -98,14 +98,14 @@ def _read(path: Path, size: int, mtime_ns: int) -> GGUFFile:
                     f"{path}: tensor {tensor.name}, {kind.name} {list(shape)}, does not fit its "
                     f"{tensor.data.nbytes} bytes. {_AGAIN}"
                 )
-            found[tensor.name] = GGUFTensor(type=kind.name, shape=shape, data=tensor.data)
+            by_name[tensor.name] = GGUFTensor(type=kind.name, shape=shape, data=tensor.data)
     except UsageError:
         raise
     except MemoryError:
         raise UsageError(f"{path} asks for more memory than there is: it is damaged. {_AGAIN}") from None
     except Exception as error:  # numpy and the reader raise whatever a damaged offset makes of them
         raise UsageError(f"{path} cannot be read as GGUF ({type(error).__name__}: {error}). {_AGAIN}") from None
-    return GGUFFile(path=path, fields=fields, tensors=found, arrays=arrays)
+    return GGUFFile(path=path, fields=fields, tensors=by_name, arrays=arrays)
 
 
 def _strict(reader: type[Any]) -> type[Any]:
@@ -117,10 +117,10 @@ def _strict(reader: type[Any]) -> type[Any]:
 
     class Strict(reader):
         def _get(self, offset: int, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
-            found = super()._get(offset, dtype, count, override_order)
-            if len(found) != int(count):
+            values = super()._get(offset, dtype, count, override_order)
+            if len(values) != int(count):
                 raise ValueError(f"the file ends before what stands at byte {offset}")
-            return found
+            return values
 
         def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list[Any], list[int], list[Any]]:
             if raw_type != GGUFValueType.ARRAY or self.byte_order == "S":

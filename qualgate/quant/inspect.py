@@ -106,8 +106,8 @@ class Weights:
 
     def numbers(self, name: str) -> torch.Tensor:
         """float32, dequantized: [out_features, in_features] for a layer's weight."""
-        found = self.get(name)
-        return dequantize_torch(found.weight) if isinstance(found, Layer) else found.float()
+        entry = self.get(name)
+        return dequantize_torch(entry.weight) if isinstance(entry, Layer) else entry.float()
 
 
 @contextmanager
@@ -139,15 +139,15 @@ def inspect(
         names = sorted(weights.names, key=_natural)
         for done, name in enumerate(names):
             progress(name, done, len(names))
-            found = weights.get(name)
-            report = _of_layer(name, found) if isinstance(found, Layer) else _of_tensor(name, found)
+            entry = weights.get(name)
+            report = _of_layer(name, entry) if isinstance(entry, Layer) else _of_tensor(name, entry)
             tensors.append(report)
-            if isinstance(found, Layer) and found.activations.rounding is not None:
-                inputs.add(found.activations.rounding.label)
-            elif isinstance(found, Layer) and found.activations.unsupported:
-                inputs.add(f"{found.activations.unsupported} (not computed in this version)")
-            if isinstance(found, Layer):
-                kernels[QuantizedLinear(found.weight, activations=found.activations.rounding).fuse()] += 1
+            if isinstance(entry, Layer) and entry.activations.rounding is not None:
+                inputs.add(entry.activations.rounding.label)
+            elif isinstance(entry, Layer) and entry.activations.unsupported:
+                inputs.add(f"{entry.activations.unsupported} (not computed in this version)")
+            if isinstance(entry, Layer):
+                kernels[QuantizedLinear(entry.weight, activations=entry.activations.rounding).fuse()] += 1
             oddities.update(report.oddities)
         progress("", len(names), len(names))
     return ModelReport(
@@ -191,9 +191,9 @@ def compare(
 
     AWQ and SmoothQuant move scales from one layer into another, so single weights differ from the original's by design.
     """
-    found, unmatched = [], []
+    differences, unmatched = [], []
     with ExitStack() as stack:
-        ours, theirs = (stack.enter_context(opened(one)) for one in (folder, other))
+        ours, theirs = (stack.enter_context(opened(path)) for path in (folder, other))
         shared = sorted(set(ours.names) & set(theirs.names), key=_natural)
         for done, name in enumerate(shared):
             progress(name, done, len(shared))
@@ -203,12 +203,12 @@ def compare(
                 continue
             distance, norm = float((left - right).norm()), float(right.norm())
             error = distance / norm if norm else (inf if distance else 0.0)
-            found.append(Difference(name=name, relative_error=error, sqnr=-20 * log10(error) if error else inf))
+            differences.append(Difference(name=name, relative_error=error, sqnr=-20 * log10(error) if error else inf))
         progress("", len(shared), len(shared))
         unmatched += sorted(set(ours.names) ^ set(theirs.names), key=_natural)
-    if not found:
+    if not differences:
         raise UsageError(f"{folder} and {other} have no tensor in common: these are not two forms of one model.")
-    return tuple(found), tuple(unmatched)
+    return tuple(differences), tuple(unmatched)
 
 
 def _of_layer(name: str, layer: Layer) -> TensorReport:

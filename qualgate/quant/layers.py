@@ -29,7 +29,7 @@ class Group:
 def decoder_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
     """The name and the list of the decoder's layers: the ModuleList that holds most parameters."""
     lists = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=lambda found: sum(parameter.numel() for parameter in found[1].parameters()))
+    return max(lists, key=lambda named: sum(parameter.numel() for parameter in named[1].parameters()))
 
 
 def linear_groups(layer: nn.Module, run: Callable[[], Any]) -> list[Group]:
@@ -48,12 +48,12 @@ def linear_groups(layer: nn.Module, run: Callable[[], Any]) -> list[Group]:
     finally:
         for handle in handles:
             handle.remove()
-    found: dict[int, list[str]] = {}
+    by_input: dict[int, list[str]] = {}
     for name, x in seen:
-        found.setdefault(id(x), []).append(name)
+        by_input.setdefault(id(x), []).append(name)
     norms = {id(y): name for name, y in normed}
     groups = []
-    for identity, names in found.items():
+    for identity, names in by_input.items():
         parent, _, own = names[0].rpartition(".")
         sibling = f"{parent}.{FED_BY[own]}".removeprefix(".") if own in FED_BY and len(names) == 1 else ""
         fed = sibling if sibling and any(sibling == name for name, _ in seen) else ""

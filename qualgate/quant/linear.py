@@ -49,14 +49,14 @@ class QuantizedLinear(nn.Module):
 
         Returns the kernel's name, or "torch twin: " and why there is none; then nothing changes.
         """
-        found = fuse(self.packed, KERNELS_ROUND.get(self.activations, ""))
-        if isinstance(found, str):
-            return f"torch twin: {found}"
+        fused = fuse(self.packed, KERNELS_ROUND.get(self.activations, ""))
+        if isinstance(fused, str):
+            return f"torch twin: {fused}"
         stored = self.packed.tensors.values()
-        self._take(found, found.tensors)
+        self._take(fused, fused.tensors)
         for tensor in stored:
             give_back(tensor)
-        return found.kernel
+        return fused.kernel
 
     def _take(self, fused: Fused, tensors: dict[str, torch.Tensor]) -> None:
         self._fused = fused
@@ -119,12 +119,12 @@ def fuse_together(layers: Sequence[QuantizedLinear]) -> list[str]:
     if len(layers) > 1 and len({layer.activations for layer in layers}) == 1:
         activations = layers[0].activations
         whole = stacked([layer.packed for layer in layers])
-        found = None if whole is None else fuse(whole, KERNELS_ROUND.get(activations, ""))
+        fused = None if whole is None else fuse(whole, KERNELS_ROUND.get(activations, ""))
         # Inputs rounded outside the kernel are a new tensor for each layer: nothing would be shared.
-        if isinstance(found, Fused) and (activations is None or found.rounds):
-            together = Together(found, [layer.out_features for layer in layers])
+        if isinstance(fused, Fused) and (activations is None or fused.rounds):
+            together = Together(fused, [layer.out_features for layer in layers])
             for place, layer in enumerate(layers):
-                layer._take(found, {} if place else found.tensors)
+                layer._take(fused, {} if place else fused.tensors)
                 layer._together = (together, place)
-            return [found.kernel] * len(layers)
+            return [fused.kernel] * len(layers)
     return [layer.fuse() for layer in layers]

@@ -49,8 +49,8 @@ def _of_a_file(first: int, last: int) -> bool:
 @cache
 def _advise() -> Callable[[int, int, int], int] | None:
     try:
-        found = ctypes.CDLL(None).madvise
+        madvise = ctypes.CDLL(None).madvise
     except (AttributeError, OSError, TypeError):
         return None
-    found.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return found
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return madvise

@@ -71,29 +71,29 @@ class ModelFolder:
     @property
     def layers(self) -> int | None:
         """How many decoder layers its config says."""
-        found = (self.files.config.get("text_config") or self.files.config).get("num_hidden_layers")
-        return found if type(found) is int else None
+        count = (self.files.config.get("text_config") or self.files.config).get("num_hidden_layers")
+        return count if type(count) is int else None
 
     @property
-    def kept(self) -> int:
+    def cache_numbers(self) -> int:
         """Numbers that one position keeps as keys and values, by the config; 0 where it does not say."""
         config = self.files.config.get("text_config") or self.files.config
         heads, width = config.get("num_attention_heads"), config.get("hidden_size")
         dim = config.get("head_dim")
         if dim is None and type(heads) is int and type(width) is int and heads > 0:
             dim = width // heads
-        said = config.get("num_hidden_layers"), config.get("num_key_value_heads") or heads, dim
-        sizes = [size for size in said if type(size) is int and size > 0]
-        return min(2 * prod(sizes), _MOST_KEPT) if len(sizes) == len(said) and "kv_lora_rank" not in config else 0
+        stated = config.get("num_hidden_layers"), config.get("num_key_value_heads") or heads, dim
+        sizes = [size for size in stated if type(size) is int and size > 0]
+        return min(2 * prod(sizes), _MOST_KEPT) if len(sizes) == len(stated) and "kv_lora_rank" not in config else 0
 
     @property
     def rope(self) -> str:
         """Which set of frequencies turns the positions, where the config has two: "long" if it is made for more tokens
         than it was first trained on, else "short"; "" where it has one. For dynamic NTK "short": it never grows."""
         config = self.files.config.get("text_config") or self.files.config
-        found = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        each = [found, *found.values()] if isinstance(found, dict) else []
-        for settings in (one for one in each if isinstance(one, dict)):
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        each = [rope, *rope.values()] if isinstance(rope, dict) else []
+        for settings in (item for item in each if isinstance(item, dict)):
             kind = settings.get("rope_type", settings.get("type"))
             if kind in ("longrope", "su"):
                 trained = settings.get(
@@ -189,17 +189,17 @@ def read_model_folder(path: Path, *, hashed: bool = True, read_as: ReadAs | None
 def read_folders(arms: Iterable[ArmSpec]) -> dict[str, ModelFolder]:
     """The folder of each arm's model, by `ArmSpec.model`, each read once and as the arm asks. UsageError as reading
     raises it, and where two arms ask for two readings of one folder."""
-    found: dict[str, ModelFolder] = {}
+    folders: dict[str, ModelFolder] = {}
     for arm in arms:
-        if arm.model not in found:
-            found[arm.model] = read_model_folder(Path(arm.model), read_as=arm.read_as)
-        elif found[arm.model].read_as != arm.read_as:
+        if arm.model not in folders:
+            folders[arm.model] = read_model_folder(Path(arm.model), read_as=arm.read_as)
+        elif folders[arm.model].read_as != arm.read_as:
             raise UsageError(
                 f"{arm.name}: {arm.model} is to be read as {arm.read_as or 'all servers read it'} here and as "
-                f"{found[arm.model].read_as or 'all servers read it'} for another arm. Give both the same `read_as`, "
+                f"{folders[arm.model].read_as or 'all servers read it'} for another arm. Give both the same `read_as`, "
                 "or compare two copies of the folder."
             )
-    return found
+    return folders
 
 
 def read_tokenizer_folder(path: Path) -> ModelFolder:
@@ -227,8 +227,8 @@ def _check_tokenizer(files: ModelFiles, read_as: ReadAs | None) -> None:
 
 def _check_own_code(files: ModelFiles) -> None:
     settings = {name: files.json(name) for name in ("config.json", "tokenizer_config.json")}
-    for name, found in settings.items():
-        if "auto_map" in found:
+    for name, content in settings.items():
+        if "auto_map" in content:
             raise UsageError(
                 f"{files.path / name} asks for the model's own Python code (auto_map), which qualgate does not run. If "
                 "transformers knows this architecture, remove auto_map; else convert the model."

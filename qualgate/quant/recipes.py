@@ -288,9 +288,9 @@ def _keep(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple((pattern, precision) for pattern, precision in value.items())
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Equal and of one type: 1 is not True in a gate file."""
-    return type(one) is type(other) and one == other
+    return type(left) is type(right) and left == right
 
 
 def _or(values: tuple[Any, ...]) -> str:

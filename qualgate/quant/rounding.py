@@ -90,12 +90,12 @@ def fit_grid(
         if not clip:
             return grid
         change = grid.round(weight).sub_(weight)
-        found = change.square_().sum(-1, keepdim=True) if cost is None else cost(change)
+        costs = change.square_().sum(-1, keepdim=True) if cost is None else cost(change)
         if best is None:
-            best, least = grid, found
+            best, least = grid, costs
             continue
-        better = found < least
-        least = torch.where(better, found, least)
+        better = costs < least
+        least = torch.where(better, costs, least)
         best = Grid(bits, torch.where(better, grid.scale, best.scale), torch.where(better, grid.zero, best.zero))
     assert best is not None
     return best

@@ -104,14 +104,14 @@ def _located(folder: Path) -> tuple[tuple[Path, ...], Path | None, dict[str, str
         weight_map = _weight_map(index)
         return tuple(sorted({folder / shard for shard in weight_map.values()})), index, weight_map
     named = sorted(path for path in folder.glob("gptq_model-*.safetensors") if path.is_file())
-    for found, kind in ((named, "safetensors"), (_ggufs(folder), "GGUF")):
-        if len(found) > 1:
+    for files, kind in ((named, "safetensors"), (_ggufs(folder), "GGUF")):
+        if len(files) > 1:
             raise UsageError(
-                f"{folder} holds {len(found)} {kind} files ({', '.join(path.name for path in found[:3])}), and nothing "
+                f"{folder} holds {len(files)} {kind} files ({', '.join(path.name for path in files[:3])}), and nothing "
                 "says which is the model. Keep one in the folder."
             )
-        if found:
-            return (found[0],), None, {}
+        if files:
+            return (files[0],), None, {}
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".pkl"))
     if pickled:
         raise UsageError(
@@ -122,9 +122,9 @@ def _located(folder: Path) -> tuple[tuple[Path, ...], Path | None, dict[str, str
 
 
 def _index(folder: Path) -> Path | None:
-    found = sorted(folder.glob("gptq_model-*.safetensors.index.json"))
+    indexes = sorted(folder.glob("gptq_model-*.safetensors.index.json"))
     plain = folder / "model.safetensors.index.json"
-    return plain if plain.is_file() else found[0] if len(found) == 1 else None
+    return plain if plain.is_file() else indexes[0] if len(indexes) == 1 else None
 
 
 def _ggufs(folder: Path) -> list[Path]:

@@ -152,7 +152,7 @@ def near_tie_share(
     margins: a completion's each (`Completion.margins`). A completion keeps no logits, so the ULP is that at
     `largest_logit`, the largest that occurs: the share is never too small. None when there are no steps.
     """
-    flat = [margin for one in margins for margin in one]
+    flat = [margin for steps in margins for margin in steps]
     return sum(margin < k * ulp(largest_logit, mantissa) for margin in flat) / len(flat) if flat else None
 
 
@@ -161,7 +161,7 @@ def softmax_sum_error(logits: Iterable[torch.Tensor]) -> float | None:
     summed in float64. logits: [positions, vocabulary] each. Infinite where they are no numbers; None without positions.
     """
     sums = [text.float().softmax(-1).double().sum(-1) for text in logits if len(text)]
-    return max((float((one - 1).abs().nan_to_num(torch.inf).max()) for one in sums), default=None)
+    return max((float((total - 1).abs().nan_to_num(torch.inf).max()) for total in sums), default=None)
 
 
 def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int:
@@ -209,10 +209,10 @@ def output_counters(
     model: torch.nn.Module, sites: Sequence[str], texts: Sequence[Sequence[int]]
 ) -> dict[str, OutputCounters]:
     """NaN and infinite outputs of the modules named `sites` while `model` reads `texts` (token ids)."""
-    found = {site: OutputCounters() for site in sites}
+    counters = {site: OutputCounters() for site in sites}
     handles = [
-        model.get_submodule(site).register_forward_hook(lambda _, __, output, one=one: one.see(output))
-        for site, one in found.items()
+        model.get_submodule(site).register_forward_hook(lambda _, __, output, counter=counter: counter.see(output))
+        for site, counter in counters.items()
     ]
     device = next(model.parameters()).device
     try:
@@ -221,4 +221,4 @@ def output_counters(
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return counters

@@ -76,12 +76,12 @@ def reading_of(case: Case, token_ids: tuple[int, ...] = ()) -> Reading:
     """`case`, which a model reads as `token_ids`. A system message says the same to all, so its words are no leak."""
     body = case.body
     messages = body.get("messages", [{"role": "user", "content": body.get("prompt", "")}])
-    said = [message["content"] for message in messages if message["role"] != "system"]
+    contents = [message["content"] for message in messages if message["role"] != "system"]
     return Reading(
         id=f"{case.evalset}/{case.id}",
         task=case.task,
         token_ids=token_ids,
-        words=words_of([*said, str(body.get("answer", ""))]),
+        words=words_of([*contents, str(body.get("answer", ""))]),
         content=content_hash([messages, body.get("tools", []), body.get("answer")]),
         language=next((tag.removeprefix(_LANGUAGE) for tag in case.tags if tag.startswith(_LANGUAGE)), "-"),
         tools=tuple(_tool(tool) for tool in body.get("tools", [])),

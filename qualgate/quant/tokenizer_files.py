@@ -58,40 +58,40 @@ def tokenizer_content(files: ModelFiles) -> str:
 
 def tokenizer_difference(files: ModelFiles, other: ModelFiles) -> str:
     """The first key in which two tokenizers differ: "eos_token of tokenizer_config.json is </s> against <|im_end|>"."""
-    both = [_contents(one) if one.has("tokenizer.json") else {} for one in (files, other)]
+    both = [_contents(folder) if folder.has("tokenizer.json") else {} for folder in (files, other)]
     for file, ours in both[0].items():
         theirs = both[1].get(file, ours)
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):
                 place, *values = _first_difference(key, ours.get(key), theirs.get(key))
-                one, two = _around_difference(*(str(value) for value in values))
-                return f"{place} of {file} is {one} against {two}"
+                ours_text, theirs_text = _around_difference(*(str(value) for value in values))
+                return f"{place} of {file} is {ours_text} against {theirs_text}"
     return ""
 
 
-def _first_difference(place: str, one: Any, two: Any) -> tuple[str, Any, Any]:
+def _first_difference(place: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
     """The innermost key of the first place where two values of one key differ, and its values; None: not there."""
     while True:
-        if isinstance(one, dict) and isinstance(two, dict) and one.get("type") == two.get("type"):
-            keys: Iterable[Any] = sorted(one.keys() | two.keys())
-            pairs = ((f"{place}.{key!s:.40}", one.get(key), two.get(key)) for key in keys)
-        elif isinstance(one, list) and isinstance(two, list):
-            pairs = ((f"{place}[{i}]", left, right) for i, (left, right) in enumerate(zip_longest(one, two)))
+        if isinstance(ours, dict) and isinstance(theirs, dict) and ours.get("type") == theirs.get("type"):
+            keys: Iterable[Any] = sorted(ours.keys() | theirs.keys())
+            pairs = ((f"{place}.{key!s:.40}", ours.get(key), theirs.get(key)) for key in keys)
+        elif isinstance(ours, list) and isinstance(theirs, list):
+            pairs = ((f"{place}[{i}]", left, right) for i, (left, right) in enumerate(zip_longest(ours, theirs)))
         else:
-            return place, one, two
-        found = next((pair for pair in pairs if pair[1] != pair[2]), None)
-        if found is None:
-            return place, one, two
-        place, one, two = found
+            return place, ours, theirs
+        different = next((pair for pair in pairs if pair[1] != pair[2]), None)
+        if different is None:
+            return place, ours, theirs
+        place, ours, theirs = different
 
 
-def _around_difference(one: str, two: str) -> tuple[str, str]:
+def _around_difference(left: str, right: str) -> tuple[str, str]:
     """Two texts, long ones from a little before the first character in which they differ."""
-    differ = (place for place, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1])
-    shared = next(differ, min(len(one), len(two)))
-    start = max(0, shared - 40) if max(len(one), len(two)) > 160 else 0
-    one, two = (("…" if start else "") + text[start : start + 160] for text in (one, two))
-    return one, two
+    differ = (place for place, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1])
+    shared = next(differ, min(len(left), len(right)))
+    start = max(0, shared - 40) if max(len(left), len(right)) > 160 else 0
+    left, right = (("…" if start else "") + text[start : start + 160] for text in (left, right))
+    return left, right
 
 
 def differing_beside(files: ModelFiles, other: ModelFiles) -> str:
@@ -132,7 +132,7 @@ def _contents(files: ModelFiles) -> dict[str, dict[str, Any]]:
         raise UsageError(f"{files.path / 'tokenizer.json'} is nested too deeply to be a model's. {AGAIN}") from None
     settings = {**files.json("special_tokens_map.json"), **files.json("tokenizer_config.json")}
     named = str(settings.get("tokenizer_class")).removesuffix("Fast")
-    kept: dict[str, Any] = {}
+    relevant: dict[str, Any] = {}
     for key, value in settings.items():
         if key.endswith("_token") and isinstance(value, dict):  # tokenizer.json says the rest of it
             value = value.get("content", value)
@@ -142,37 +142,39 @@ def _contents(files: ModelFiles) -> dict[str, dict[str, Any]]:
         if key == "add_prefix_space" and named not in _PREFIXED:
             nothing = nothing or value is False
         if key not in _BOOKKEEPING and not nothing:
-            kept[key] = value
-    if "tokenizer_class" in kept and _takes_file_as_it_is(named, files.config.get("model_type"), tokenizer):
-        kept["tokenizer_class"] = ""
-    elif "tokenizer_class" in kept:
-        kept["tokenizer_class"] = named
+            relevant[key] = value
+    if "tokenizer_class" in relevant and _takes_file_as_it_is(named, files.config.get("model_type"), tokenizer):
+        relevant["tokenizer_class"] = ""
+    elif "tokenizer_class" in relevant:
+        relevant["tokenizer_class"] = named
     # transformers 5 reads these beside no tokenizer.json (5.23.0, tokenization_utils_base.py), 4 only for some classes.
     for key, adds in zip(("add_bos_token", "add_eos_token"), ends_of_texts(files), strict=True):
-        said = kept.pop(key, key == "add_bos_token" if named in _PREFIXED else bool(adds))
-        if said != bool(adds):
-            kept[key] = said
+        setting = relevant.pop(key, key == "add_bos_token" if named in _PREFIXED else bool(adds))
+        if setting != bool(adds):
+            relevant[key] = setting
     if files.config.get("model_type") not in _MISTRAL:
-        kept.pop("fix_mistral_regex", None)
+        relevant.pop("fix_mistral_regex", None)
     if added := _added_by_config(tokenizer.get("added_tokens"), settings.get("added_tokens_decoder")):
-        kept["added_tokens_decoder"] = added
-    return {"tokenizer.json": tokenizer, "tokenizer_config.json": kept}
+        relevant["added_tokens_decoder"] = added
+    return {"tokenizer.json": tokenizer, "tokenizer_config.json": relevant}
 
 
-def _plain_tokenizer(found: dict[str, Any]) -> dict[str, Any]:
+def _plain_tokenizer(content: dict[str, Any]) -> dict[str, Any]:
     """tokenizer.json without what changes no token: places of tokens in the text, steps that do nothing."""
-    kept = {key: value for key, value in found.items() if key not in ("padding", "truncation")}
+    relevant = {key: value for key, value in content.items() if key not in ("padding", "truncation")}
     for key in _STEPS:
-        if isinstance(kept.get(key), dict):
-            steps = [_without_places(step) for step in steps_of(kept[key]) if key != "post_processor" or _adds(step)]
-            kept[key] = steps
-        if kept.get(key) in (None, []):
-            kept.pop(key, None)
-    model = kept.get("model")
+        if isinstance(relevant.get(key), dict):
+            steps = [
+                _without_places(step) for step in steps_of(relevant[key]) if key != "post_processor" or _adds(step)
+            ]
+            relevant[key] = steps
+        if relevant.get(key) in (None, []):
+            relevant.pop(key, None)
+    model = relevant.get("model")
     if isinstance(model, dict):
         unused = ("continuing_subword_prefix", "end_of_word_suffix")
-        kept["model"] = {key: value for key, value in model.items() if key not in unused or value not in (None, "")}
-    return kept
+        relevant["model"] = {key: value for key, value in model.items() if key not in unused or value not in (None, "")}
+    return relevant
 
 
 def _without_places(step: dict[str, Any]) -> dict[str, Any]:
@@ -187,26 +189,26 @@ def _adds(step: dict[str, Any]) -> bool:
     )
 
 
-def steps_of(found: Any) -> list[dict[str, Any]]:
+def steps_of(node: Any) -> list[dict[str, Any]]:
     """A step of tokenizer.json, or those of a sequence."""
-    if not isinstance(found, dict):
+    if not isinstance(node, dict):
         return []
-    inner = next((found[key] for key in _STEPS.values() if key in found), None)
+    inner = next((node[key] for key in _STEPS.values() if key in node), None)
     if not isinstance(inner, list):
-        return [found]
-    return [step for one in inner for step in steps_of(one)]
+        return [node]
+    return [step for part in inner for step in steps_of(part)]
 
 
 def ends_of_texts(files: ModelFiles) -> tuple[bool | None, bool | None]:
     """Whether tokenizer.json puts a token before and behind every text; None where it does not tell."""
-    found = files.json("tokenizer.json").get("post_processor")
-    for step in steps_of(found):
+    processor = files.json("tokenizer.json").get("post_processor")
+    for step in steps_of(processor):
         if step.get("type") == "TemplateProcessing" and isinstance(step.get("single"), list) and step["single"]:
             first, last = (
-                isinstance(one, dict) and "SpecialToken" in one for one in (step["single"][0], step["single"][-1])
+                isinstance(piece, dict) and "SpecialToken" in piece for piece in (step["single"][0], step["single"][-1])
             )
             return first, last
-    return (None, None) if found is None else (False, False)
+    return (None, None) if processor is None else (False, False)
 
 
 def _takes_file_as_it_is(name: str, model_type: Any, tokenizer: dict[str, Any]) -> bool:
@@ -226,10 +228,10 @@ def _added_by_config(own: Any, decoder: Any) -> dict[str, Any]:
     """Tokens that tokenizer_config.json adds, or makes special, beyond tokenizer.json's own."""
     entries = [entry for entry in own if isinstance(entry, dict)] if isinstance(own, list) else []
     known = {str(entry.get("id")): (entry.get("content"), bool(entry.get("special"))) for entry in entries}
-    found = decoder.items() if isinstance(decoder, dict) else ()
+    added = decoder.items() if isinstance(decoder, dict) else ()
     return {
         token: entry
-        for token, entry in found
+        for token, entry in added
         if not isinstance(entry, dict) or known.get(token) != (entry.get("content"), bool(entry.get("special")))
     }
 
@@ -237,11 +239,11 @@ def _added_by_config(own: Any, decoder: Any) -> dict[str, Any]:
 def _are_special(tokens: Any, tokenizer: dict[str, Any]) -> bool:
     """Whether tokenizer.json has all of `tokens` among its special tokens, so that a list of them says no more."""
     added = tokenizer.get("added_tokens")
-    special = [one.get("content") for one in added if isinstance(one, dict) and one.get("special") is True] if (
+    special = [token.get("content") for token in added if isinstance(token, dict) and token.get("special") is True] if (
         isinstance(added, list)
     ) else []  # fmt: skip
     each = tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else [tokens]
-    return all((one.get("content") if isinstance(one, dict) else one) in special for one in each)
+    return all((token.get("content") if isinstance(token, dict) else token) in special for token in each)
 
 
 def known_tokens(files: ModelFiles) -> int:
@@ -259,8 +261,8 @@ def named_token(files: ModelFiles, name: str) -> list[int]:
     nowhere."""
     named = files.json("tokenizer_config.json").get(name) or files.json("special_tokens_map.json").get(name)
     text = named.get("content") if isinstance(named, dict) else named
-    found = token_ids(files).get(text) if isinstance(text, str) else None
-    return [] if found is None else [found]
+    token_id = token_ids(files).get(text) if isinstance(text, str) else None
+    return [] if token_id is None else [token_id]
 
 
 def token_ids(files: ModelFiles) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The part of a draft that the model agrees with: exactly the tokens that one at a time would have given."""
+"""Accept the part of a draft that the model agrees with: exactly the tokens of decoding one at a time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The tokens a pass said for one row: the draft's first `count`, then the model's own next one.
+    """The new tokens of one row in a pass: the draft's first `count`, then the model's own next one.
 
-    The own one is missing where the answer is over with a token of the draft (then len(tokens) == count), so the keys
-    and values of `count` draft tokens stay in any case. ended: the last token is a stop id.
+    The own one is missing if a draft token ends the answer (then len(tokens) == count), so the keys and values of
+    `count` draft tokens stay in any case. ended: the last token is a stop id.
     """
 
     count: int

@@ -29,46 +29,46 @@ ONES_WEIGHT = 0.5  # misses that a row, or a task, is believed to have had as of
 
 @dataclass(slots=True)
 class Misses:
-    """Of one row or task: misses seen, and those that others would have had there."""
+    """Misses of one row or task, and how many others would have had there."""
 
     seen: float = 0.0
     expected: float = 0.0
 
     def add(self, expected: float, missed: bool, memory: float) -> None:
-        """One more token. expected: of it, the chance that it is missed."""
+        """Count one more token. expected: its chance to be missed."""
         self.seen = memory * self.seen + missed
         self.expected = memory * self.expected + expected
 
     @property
     def times(self) -> float:
-        """How many times as often as others it misses."""
+        """Return how many times as often as others it misses."""
         return (self.seen + ONES_WEIGHT) / (self.expected + ONES_WEIGHT)
 
 
 @dataclass(slots=True)
 class Fate:
-    """What one row, or one task, made of its drafts: of tokens by level, and of those whose margin is known by that."""
+    """Acceptance of one row's or task's drafts: of tokens by level, and by margin if that is known."""
 
     by_level: Misses = field(default_factory=Misses)
     by_margin: Misses = field(default_factory=Misses)
 
 
 class Acceptance:
-    """Of all kinds of drafts that one verifier meets."""
+    """Acceptance of all kinds of drafts that one verifier meets."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
         self._tasks: dict[tuple[str, str], Fate] = {}
 
-    def observe(self, draft: Draft, said: Sequence[int], task: str = "", row: Fate | None = None) -> None:
-        """Learns from the tokens that the verifier said where `draft` was proposed, for a row of such a task.
+    def observe(self, draft: Draft, verified: Sequence[int], task: str = "", row: Fate | None = None) -> None:
+        """Learn from the verifier's tokens at the place of `draft`, for a row of this task.
 
-        Give the draft uncut: what was said instead of a token that was not verified judges it as well, so it is found
-        out without trying that drafts pay again. What was said after the first other token tells nothing.
+        Give the draft uncut: the verifier's tokens also judge draft tokens that were not verified, so returning success
+        is noticed without a trial. Tokens after the first difference tell nothing.
         """
         kind = self._kinds.setdefault(draft.kind, _Kind())
         ours = self._fate(draft.kind, task)
-        for place, (token, own) in enumerate(zip(draft.tokens, said, strict=False)):
+        for place, (token, own) in enumerate(zip(draft.tokens, verified, strict=False)):
             hit = token == own
             level = _LEVELS[min(place + draft.matched, _LAST)]
             _miss(kind.by_level.chances[level], hit, ours and ours.by_level, row and row.by_level)
@@ -81,28 +81,28 @@ class Acceptance:
                 break
 
     def chances(self, draft: Draft, task: str = "", row: Fate | None = None) -> list[float]:
-        """For each token of the draft, the chance that it is accepted if those before it were; by level."""
+        """Return, for each token of the draft, the chance that it is accepted if those before it were; by level."""
         return self.ahead(draft.kind, draft.matched, len(draft.tokens), task, row)
 
     def ahead(self, kind: str, matched: int, tokens: int, task: str = "", row: Fate | None = None) -> list[float]:
-        """Likewise of a draft of this kind that is not made yet."""
-        found = self._kinds.get(kind)
-        by_level = found.by_level.chances if found else PRIOR_CHANCES
+        """Return the chances of a draft of this kind that does not exist yet."""
+        learned = self._kinds.get(kind)
+        by_level = learned.by_level.chances if learned else PRIOR_CHANCES
         times = self._times(kind, task, row, "by_level")
         if times != 1.0:
             by_level = [_missed(chance, times) for chance in by_level]
-        return [by_level[_LEVELS[one] if one < _LAST else -1] for one in range(matched, matched + tokens)]
+        return [by_level[_LEVELS[place] if place < _LAST else -1] for place in range(matched, matched + tokens)]
 
     def sure(self, kind: str, margin: float, task: str = "", row: Fate | None = None) -> float:
-        """The chance of a token that was drawn with such a margin, if those before it are accepted."""
-        at, found = bisect_right(MARGINS, margin), self._kinds.get(kind)
-        chance = found.by_margin.chances[at] if found else PRIOR_SURE[at]
+        """Return the chance of a token drawn with such a margin, if those before it are accepted."""
+        at, learned = bisect_right(MARGINS, margin), self._kinds.get(kind)
+        chance = learned.by_margin.chances[at] if learned else PRIOR_SURE[at]
         return _missed(chance, self._times(kind, task, row, "by_margin"))
 
     def tested(self, kind: str) -> int:
-        """Tokens of this kind whose fate was seen, none forgotten."""
-        found = self._kinds.get(kind)
-        return found.tested if found else 0
+        """Return how many tokens of this kind were observed, none forgotten."""
+        learned = self._kinds.get(kind)
+        return learned.tested if learned else 0
 
     def _fate(self, kind: str, task: str) -> Fate | None:
         return self._tasks.setdefault((kind, task), Fate()) if task else None
@@ -113,8 +113,8 @@ class Acceptance:
 
 
 def prior(matched: int, tokens: int) -> list[float]:
-    """What is believed of a draft's tokens before any was seen, see `Acceptance.chances`."""
-    return [PRIOR_CHANCES[_LEVELS[min(one, _LAST)]] for one in range(matched, matched + tokens)]
+    """Return the prior chances of a draft's tokens, see `Acceptance.chances`."""
+    return [PRIOR_CHANCES[_LEVELS[min(place, _LAST)]] for place in range(matched, matched + tokens)]
 
 
 def _missed(chance: float, times: float) -> float:
@@ -122,7 +122,7 @@ def _missed(chance: float, times: float) -> float:
 
 
 def _miss(chance: float, hit: bool, task: Misses | None, row: Misses | None) -> None:
-    """One more token of a task and a row: each is held against what is known without it."""
+    """Count one more token of a task and a row, each compared with what is known without it."""
     expected = 1.0 - chance
     if task is not None:
         times = task.times
@@ -133,7 +133,7 @@ def _miss(chance: float, hit: bool, task: Misses | None, row: Misses | None) -> 
 
 
 class _Kind:
-    """Of one kind of draft."""
+    """Acceptance of one kind of draft."""
 
     def __init__(self) -> None:
         self.by_level, self.by_margin = _Seen(PRIOR_CHANCES), _Seen(PRIOR_SURE)
@@ -144,7 +144,7 @@ class _Kind:
 
 
 class _Seen:
-    """For each level, or each margin."""
+    """Counts by level or margin."""
 
     def __init__(self, prior: Sequence[float]) -> None:
         self._prior = prior

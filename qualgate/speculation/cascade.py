@@ -19,11 +19,10 @@ _OF_THEIR_MODEL = (keyed, speculative_sampling, block_verification)
 
 
 def drafted(rule: str, own: torch.Tensor, below: Draft, chance: Chance, kind: str) -> Draft:
-    """What the draft model says of the draft `below`, one token or more; of no draft: one token, drawn.
+    """Return the draft model's tokens given the draft `below`, one or more; without a draft: one drawn token.
 
     rule: a name of `RULES`; own: float64 [drafted below + 1, vocabulary], the model's probabilities, see `rules.Rule`;
-    kind: of the draft, see `Draft`. ValueError: a rule that changes the distribution, for then nobody knows what the
-    tokens were drawn from.
+    kind: of the draft, see `Draft`. ValueError for a rule that changes the distribution: its tokens have no known one.
     """
     if RULES[rule] not in _OF_THEIR_MODEL:
         raise ValueError(f"{rule}: changes the distribution, so a draft of it cannot be verified by another rule")

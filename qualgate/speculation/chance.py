@@ -1,7 +1,7 @@
-"""Where a rule's chances come from: a face with two questions, and the noise that answers them in a run.
+"""The source of a rule's random choices: an interface with two questions, and the noise that answers them in a run.
 
-The rules draw through this face alone, so that the very functions that run can be enumerated: tests answer both ways,
-each with its probability.
+Rules draw only through this interface, so the same functions can be enumerated: tests answer both ways, each with its
+probability.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class HashedChance:
     _drawn: int = field(default=0, init=False)
 
     def within(self, *call: int) -> Self:
-        """The chances of a round within this one: of a draft, or of a level below."""
+        """Return independent chances for a part of this round: a draft, or a level below."""
         return replace(self, round=(*self.round, *call))
 
     def uniform(self) -> float:
-        """The next number, a multiple of 2**-53 from 0 up to and without 1. See `picked` for many rows at once."""
+        """Return the next number, a multiple of 2**-53 in [0, 1). See `picked` for many rows at once."""
         words = self.next_key()
         digest = blake2b(pack(f"<{len(words)}q", *words), digest_size=8, person=b"chance").digest()
         return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
     def next_key(self) -> tuple[int, ...]:
-        """What the next number is known by: no other draw's is the same."""
+        """Return a key for the next number that no other draw has."""
         key = (self.seed, self.case, *self.round, self._drawn)
         self._drawn += 1
         return key

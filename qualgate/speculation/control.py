@@ -16,18 +16,18 @@ DAMPING = 1e-3  # of each step of the costs, in shares of the curvature: what pa
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """Seconds that a pass takes: once, for each sequence in it, for each row."""
+    """Seconds of a pass: once, per sequence, and per row."""
 
     fixed: float
     sequence: float
     row: float
 
     def seconds(self, sequences: int, rows: int) -> float:
-        """Of a pass over `rows` tokens of `sequences` sequences."""
+        """Return the seconds of a pass over `rows` tokens of `sequences` sequences."""
         return self.fixed + self.sequence * sequences + self.row * rows
 
     def token(self, sequences: int) -> float:
-        """Seconds a token of plain decoding takes, in passes of so many sequences."""
+        """Return the seconds per token of plain decoding, in passes of so many sequences."""
         return self.fixed / max(1, sequences) + self.sequence + self.row
 
 
@@ -51,19 +51,19 @@ class Costs:
         self._seen = False
 
     def observe(self, sequences: int, rows: int, seconds: float) -> None:
-        """A pass of `rows` tokens of `sequences` sequences took so long; one that took no time tells nothing."""
+        """Learn from a pass of `rows` tokens of `sequences` sequences. A pass without a time is ignored."""
         if not (seconds > 0 and 0 < sequences <= rows):
             return
         features = (1 / seconds, sequences / seconds, rows / seconds)
-        for i, one in enumerate(features):
-            self._towards[i] = COST_MEMORY * self._towards[i] + one
+        for i, feature in enumerate(features):
+            self._towards[i] = COST_MEMORY * self._towards[i] + feature
             for j, other in enumerate(features):
-                self._curvature[i][j] = COST_MEMORY * self._curvature[i][j] + one * other
+                self._curvature[i][j] = COST_MEMORY * self._curvature[i][j] + feature * other
         before = (self.now.fixed, self.now.sequence, self.now.row)
         if not self._seen:
             self._seen = True
             scale = seconds / self.now.seconds(sequences, rows)
-            self.now = PassCost(*(scale * one for one in before))
+            self.now = PassCost(*(scale * cost for cost in before))
             return
         damped = [row[:] for row in self._curvature]
         towards = self._towards[:]
@@ -75,16 +75,16 @@ class Costs:
 
 
 def _non_negative(matrix: list[list[float]], towards: list[float]) -> list[float]:
-    """The x ≥ 0 with the least xᵀ matrix x − 2 towards · x; matrix: symmetric, positive definite, 3 × 3."""
+    """Return the x ≥ 0 with the least xᵀ matrix x − 2 towards · x; matrix: symmetric, positive definite, 3 × 3."""
     best, least = [0.0] * 3, 0.0
     for size in (3, 2, 1):
         for free in combinations(range(3), size):
-            found = _solved([[matrix[i][j] for j in free] + [towards[i]] for i in free])
-            if min(found) < 0:
+            solution = _solved([[matrix[i][j] for j in free] + [towards[i]] for i in free])
+            if min(solution) < 0:
                 continue
             x = [0.0] * 3
-            for i, one in zip(free, found, strict=True):
-                x[i] = one
+            for i, coefficient in zip(free, solution, strict=True):
+                x[i] = coefficient
             value = -sum(a * b for a, b in zip(towards, x, strict=True))
             if size == 3:
                 return x  # nothing bounded is better than the unbounded best
@@ -94,7 +94,7 @@ def _non_negative(matrix: list[list[float]], towards: list[float]) -> list[float
 
 
 def _solved(rows: list[list[float]]) -> list[float]:
-    """Of a positive definite system, its right-hand side in the last column: no pivoting needed."""
+    """Solve a positive definite system with its right-hand side in the last column; it needs no pivoting."""
     size = len(rows)
     for i in range(size):
         for below in range(i + 1, size):

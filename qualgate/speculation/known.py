@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.text import MOST_MATCHED, Text, longest, repeated
 
 SURE = 4  # tokens that match before a place is believed to be the new alignment: pairs match by chance
@@ -21,23 +21,23 @@ Kind = Literal["baseline", "sibling"]
 
 
 class Found(NamedTuple):
-    """Where a draft was found. shift: its first token's place in the answer, less the number of tokens said."""
+    """A draft in a text. shift: its first token's place in the answer, minus the number of generated tokens."""
 
     tokens: tuple[int, ...]
     matched: int
     shift: int
 
 
-def aligned(said: Sequence[int], answer: Text, most: int, *, shift: int = 0) -> Found:
-    """At most `most` tokens of the answer, from where the last tokens said stand in it.
+def aligned(generated: Sequence[int], answer: Text, most: int, *, shift: int = 0) -> Found:
+    """Return at most `most` tokens of the answer, from behind the place that matches the last generated tokens.
 
-    The answer is expected to go on at place len(said) + shift, `shift` being that of the last place believed in, 0
-    before there was one. Of the places within 32 of it that follow the last 2 tokens said, the one that follows most of
-    the last 8 is taken, of equals the nearest, then the earlier. Where there is none, the answer goes on as expected:
-    one token may have been replaced. No tokens: it is over. With nothing said yet, all of it may follow.
+    The answer is expected to go on at place len(generated) + shift, `shift` from the last accepted place, 0 at first.
+    Of the places within 32 of it that follow the last 2 generated tokens, the one that matches most of the last 8 is
+    taken; of equals the nearest, then the earlier. Without one the answer goes on as expected: one token may have been
+    replaced. No tokens: it is over. Before the first token all of the answer may follow.
     """
-    expected = len(said) + shift
-    tokens, tail = answer.tokens, list(said[-MOST_MATCHED:])
+    expected = len(generated) + shift
+    tokens, tail = answer.tokens, list(generated[-MOST_MATCHED:])
     whole = len(tail) == MOST_MATCHED or shift == 0  # or from the beginning on
     if whole and expected >= len(tail) and tokens[expected - len(tail) : expected] == tail:  # nearly every call
         return Found(tuple(tokens[expected : expected + most]), MOST_MATCHED, shift)
@@ -45,7 +45,7 @@ def aligned(said: Sequence[int], answer: Text, most: int, *, shift: int = 0) -> 
         near = places[bisect_left(places, expected - REACH) : bisect_right(places, expected + REACH)]
         place, matched = longest(tail, tokens, sorted(near, key=lambda place: abs(place - expected)))
         if matched:
-            return Found(tuple(tokens[place : place + most]), matched, place - len(said))
+            return Found(tuple(tokens[place : place + most]), matched, place - len(generated))
     if not tail or not 0 < expected < len(tokens):
         return Found((), 0, shift)
     return Found(tuple(tokens[expected : expected + most]), int(tokens[expected - 1] == tail[-1]), shift)
@@ -53,7 +53,7 @@ def aligned(said: Sequence[int], answer: Text, most: int, *, shift: int = 0) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What is known of one row before it says anything: token ids, the answers with the token that ended them."""
+    """What is known of one row at its start: token ids, the answers with their end tokens."""
 
     prompt: Sequence[int] = ()
     baseline: Sequence[int] = ()
@@ -76,8 +76,8 @@ class _Row:
 class Known:
     """The proposer of an evaluation: for each row its baseline's answer, its siblings' answers, its own text.
 
-    A row only grows: what it has said by one call begins with what it had said by the call before. Calls remember where
-    the row was last in each answer, which moves drafts and never tokens.
+    A row only grows: its tokens at one call begin with those at the call before. Calls remember the row's last place in
+    each answer, which affects drafts and never tokens.
     """
 
     name = "known answers"
@@ -87,28 +87,28 @@ class Known:
     def __init__(self, rows: Iterable[Sources]) -> None:
         self._rows = [_Row(sources) for sources in rows]
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`. The baseline's answer, the siblings', the own text: whichever matches most tokens said, of
-        equals the first."""
-        return [self._draft(one.row, one.said, one.most) for one in asked]
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """See `Proposer`. Uses the longest match in the baseline's answer, the siblings', or the own text; of equals
+        the first."""
+        return [self._draft(request.row, request.generated, request.most) for request in requests]
 
     def ended(self, row: int) -> None:
         """See `Proposer`: texts are not large."""
 
-    def _draft(self, row: int, said: Sequence[int], most: int) -> Draft:
+    def _draft(self, row: int, generated: Sequence[int], most: int) -> Draft:
         if most <= 0:
             return NO_DRAFT
         known = self._rows[row]
         best = NO_DRAFT
         for index, (kind, answer) in enumerate(known.answers):
-            found = aligned(said, answer, most, shift=known.shifts[index])
-            if found.matched >= SURE:
-                known.shifts[index] = found.shift
-            if found.tokens and (found.matched > best.matched or not best.tokens):
-                best = Draft(found.tokens, kind, found.matched)
-                if found.matched == MOST_MATCHED:
+            match = aligned(generated, answer, most, shift=known.shifts[index])
+            if match.matched >= SURE:
+                known.shifts[index] = match.shift
+            if match.tokens and (match.matched > best.matched or not best.tokens):
+                best = Draft(match.tokens, kind, match.matched)
+                if match.matched == MOST_MATCHED:
                     return best
         own = known.own
-        own.tokens.extend(said[len(own.tokens) - known.prompt_tokens :])
+        own.tokens.extend(generated[len(own.tokens) - known.prompt_tokens :])
         mine = repeated(own, most)
         return mine if mine.matched > best.matched else best

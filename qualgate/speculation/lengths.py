@@ -1,8 +1,8 @@
-"""How many tokens a model is to draft (γ), and for which rows: from what drafts cost and how they fared.
+"""Choose how many tokens a model drafts (γ), and for which rows, from the cost of drafts and their acceptance.
 
-Before its first draft a row's text is read once more, which pays where its answer is still long. Where a draft tells
-how surely it drew a token, it is decided after each whether the row goes on. Where nothing pays, few rows are tried now
-and then, and seldom if drafts would not pay even if all were right: so what does not pay costs next to nothing.
+Before its first draft a row's text is read once more, which pays if its answer is still long. If a draft reports
+margins, each token decides whether the row goes on. If nothing pays, a few rows are tried now and then, rarely if
+drafts would not pay even when all are accepted: so useless drafting costs next to nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ FEW = 8  # tokens of a row that are read beside a step of the draft; more are a 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prospect:
-    """A row that may be drafted for. most: tokens of its draft; unread: tokens to be read before it; remaining: that
-    its answer is expected to have still; fate: what became of its drafts so far."""
+    """A row that may be drafted for. most: tokens of its draft; unread: tokens to read before it; remaining: expected
+    tokens of its answer; fate: what became of its drafts so far."""
 
     row: int
     most: int
@@ -49,7 +49,7 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """sequences: that share a pass; waits: whether others wait for their places."""
+    """A pass. sequences: that share it; waits: whether others wait for their places."""
 
     sequences: int
     waits: bool = True
@@ -57,8 +57,8 @@ class Batch:
 
 @dataclass(slots=True)
 class _Going:
-    """A row's draft as it is made. chances: that its tokens are accepted, as far as they were foreseen; reached: that
-    each token so far is, with all before it."""
+    """A row's draft in progress. chances: predicted acceptance of its tokens; reached: the chance that each token so
+    far is accepted, with all before it."""
 
     task: str
     fate: Fate | None
@@ -74,7 +74,8 @@ class _Going:
 
 
 class Lengths:
-    """γ of the drafts of one proposer. acceptance, target: what is learned of its drafts and of its target's passes."""
+    """γ for the drafts of one proposer. acceptance, target: what is learned of its drafts and of its target's
+    passes."""
 
     def __init__(self, kind: str, acceptance: Acceptance, target: Costs) -> None:
         self.kind, self.because = kind, ""
@@ -91,32 +92,33 @@ class Lengths:
         self._now: Balance | None = None  # of the pass that is drafted for, as far as it is
 
     def seed(self, steps: Mapping[int, float], reading: float) -> None:
-        """What was timed before: seconds of steps over so many rows, and of a token of a text."""
+        """Start from timings: seconds of steps by rows, and of reading a token of a text."""
         for rows, seconds in steps.items():
             self.draft.observe(rows, rows, seconds)
         self._reading = reading
 
     def plan(self, rows: Sequence[Prospect], batch: Batch) -> tuple[Plan, float]:
-        """Who is drafted for, and how far, nobody where it does not pay; how many times as soon the batch is expected
-        to be over by it."""
+        """Return how far to draft for which rows, none if it does not pay; and the expected speed-up of the batch."""
         tested = self._acceptance.tested(self.kind)
-        chances = {one.row: self._ahead(one, min(one.most, BEGINNING + tested)) for one in rows}
+        chances = {prospect.row: self._ahead(prospect, min(prospect.most, BEGINNING + tested)) for prospect in rows}
         shares = self._shares(rows, chances, batch)
-        found = self._admitted(rows, chances, shares)
-        gain = faster(found, self._prices, batch.sequences, shares) if found.drafted else 1.0
+        best = self._admitted(rows, chances, shares)
+        gain = faster(best, self._prices, batch.sequences, shares) if best.drafted else 1.0
         self._least, self._trial = {}, False
-        if tested < SURE and found.drafted:
-            few = sorted((one for one in rows if one.row in found.drafted), key=lambda one: one.unread)[:TRIED]
-            self._least = found.drafted = {one.row: found.drafted[one.row] for one in few}
-        return found, gain
+        if tested < SURE and best.drafted:
+            few = sorted(
+                (prospect for prospect in rows if prospect.row in best.drafted), key=lambda prospect: prospect.unread
+            )[:TRIED]
+            self._least = best.drafted = {prospect.row: best.drafted[prospect.row] for prospect in few}
+        return best, gain
 
     def trial(self, rows: Sequence[Prospect], batch: Batch) -> Plan:
-        """Few tokens of few rows to see whether drafts pay by now, where there were trials few enough. To be asked
-        where `plan` has nobody; says why in `because`."""
+        """Return a plan of few tokens for few rows to test whether drafts pay, if there were few trials so far. Call it
+        if `plan` has no rows; `because` then gives the reason."""
         price, plan, seldom = self._prices, Plan({}, {}, {}), 1.0
         if not self._target.now.seconds(1, 1) > 0:
             return plan
-        right = {one.row: [RIGHT] * one.most for one in rows}
+        right = {prospect.row: [RIGHT] * prospect.most for prospect in rows}
         shares = self._shares(rows, right, batch)
         self.hopeless = not best_plan(right, price, shares).drafted
         if self.hopeless:
@@ -130,49 +132,50 @@ class Lengths:
             self.because = f"{self._proposed:.2g} proposed, {self._accepted:.2g} accepted"
         else:
             self.because = "it is not expected to pay"
-        few = sorted(rows, key=lambda one: one.unread)[:TRIED]
+        few = sorted(rows, key=lambda prospect: prospect.unread)[:TRIED]
         verified = TRIAL * price.verified * len(few)
         extra = TRIAL * (price.step + price.drafted * len(few)) + self._reading * sum(map(_text, few))
         if self._tried + extra + verified <= seldom * TRIALS * self._spent:
-            self._least = plan.drafted = {one.row: min(TRIAL, one.most) for one in few}
+            self._least = plan.drafted = {prospect.row: min(TRIAL, prospect.most) for prospect in few}
             self._trial, self._tried = True, self._tried + verified
         return plan
 
     def begin(self, plan: Plan, rows: Sequence[Prospect], batch: Batch) -> None:
-        """Drafts of this plan are made now."""
-        mine = [one for one in rows if one.row in plan.drafted]
-        self._going = {one.row: _Going(one.task, one.fate, self._ahead(one, one.most)) for one in mine}
-        shares = self._shares(rows, {one.row: self._ahead(one, 1) for one in rows}, batch)
+        """Start the drafts of this plan."""
+        mine = [prospect for prospect in rows if prospect.row in plan.drafted]
+        self._going = {
+            prospect.row: _Going(prospect.task, prospect.fate, self._ahead(prospect, prospect.most))
+            for prospect in mine
+        }
+        shares = self._shares(rows, {prospect.row: self._ahead(prospect, 1) for prospect in rows}, batch)
         self._now = Balance(self._prices, shares, self._prices.once)
 
-    def goes_on(self, said: Mapping[int, Sequence[float]], able: Collection[int]) -> set[int]:
-        """The rows that draft on, of those that are able to. said: of each row in the last step the margins of what it
-        drafted."""
+    def goes_on(self, margins_by_row: Mapping[int, Sequence[float]], able: Collection[int]) -> set[int]:
+        """Return the rows that draft on, of those that can. margins_by_row: of each row's tokens in the last step."""
         now, going = self._now, self._going
         assert now is not None, "a draft goes on that did not begin"
-        for row, margins in said.items():
-            one = going[row]
+        for row, margins in margins_by_row.items():
+            progress = going[row]
             for margin in margins:
-                before = one.reached[-1] if one.reached else 1.0
-                one.reached.append(before * self._acceptance.sure(self.kind, margin, one.task, one.fate))
-                now.add(row, one.reached[-1])
-        now.once += now.price.step * self._a_step * bool(said)
+                before = progress.reached[-1] if progress.reached else 1.0
+                progress.reached.append(before * self._acceptance.sure(self.kind, margin, progress.task, progress.fate))
+                now.add(row, progress.reached[-1])
+        now.once += now.price.step * self._a_step * bool(margins_by_row)
         if self._least:
             return {row for row in able if len(going[row].reached) < self._least[row]}
         return set(now.chosen({row: going[row].next for row in able}))
 
     def offered(self, row: int, tokens: int) -> int:
-        """How many of a row's drafted tokens are worth being verified."""
-        one, now = self._going.get(row), self._now
-        if one is None or now is None or self._least:
+        """Return how many of a row's drafted tokens are worth verifying."""
+        progress, now = self._going.get(row), self._now
+        if progress is None or now is None or self._least:
             return tokens
-        while 0 < tokens <= len(one.reached) and now.saves(row, one.reached[tokens - 1]) < now.price.verified:
+        while 0 < tokens <= len(progress.reached) and now.saves(row, progress.reached[tokens - 1]) < now.price.verified:
             tokens -= 1
         return tokens
 
     def stepped(self, texts: int, rows: int, read: int, tokens: int, seconds: float) -> None:
-        """A step of the draft over so many rows of so many texts took so long. read: tokens of texts that were read
-        beside; tokens: that it gave."""
+        """Learn the time of a draft step. read: tokens of texts read in it; tokens: that it drafted."""
         self._spent += seconds
         if self._trial:
             self._tried += seconds
@@ -184,11 +187,11 @@ class Lengths:
         self._a_step = MEMORY * self._a_step + (1 - MEMORY) * max(1.0, tokens / texts)
 
     def passed(self, seconds: float) -> None:
-        """A pass of the target took so long."""
+        """Learn the time of a pass of the target."""
         self._spent += seconds
 
     def fared(self, proposed: int, accepted: int) -> None:
-        """So many tokens of a draft were verified, and so many were accepted."""
+        """Count verified and accepted tokens of a draft."""
         memory = MEMORY if self._proposed else 0.0
         self._proposed = memory * self._proposed + (1 - memory) * proposed
         self._accepted = memory * self._accepted + (1 - memory) * accepted
@@ -197,49 +200,49 @@ class Lengths:
     def _prices(self) -> Prices:
         return prices(self._target.now, self.draft.now, self._a_step)
 
-    def _ahead(self, one: Prospect, tokens: int) -> list[float]:
-        """Chances of the next tokens; until some were seen, as before any was."""
+    def _ahead(self, prospect: Prospect, tokens: int) -> list[float]:
+        """Return the chances of the next tokens; the prior until enough were observed."""
         if self._acceptance.tested(self.kind) < BELIEVED:
             return prior(MOST_MATCHED, tokens)
-        return self._acceptance.ahead(self.kind, MOST_MATCHED, tokens, one.task, one.fate)
+        return self._acceptance.ahead(self.kind, MOST_MATCHED, tokens, prospect.task, prospect.fate)
 
     def _shares(
         self, rows: Sequence[Prospect], chances: Mapping[int, Sequence[float]], batch: Batch
     ) -> dict[int, float]:
         passes = {}
-        for one in rows:
-            chance = min(chances[one.row][0], RIGHT) if chances[one.row] else 0.0
-            passes[one.row] = one.remaining * (1 - chance) / (1 - chance**AHEAD)
+        for prospect in rows:
+            chance = min(chances[prospect.row][0], RIGHT) if chances[prospect.row] else 0.0
+            passes[prospect.row] = prospect.remaining * (1 - chance) / (1 - chance**AHEAD)
         return shares_of(passes, batch.sequences, waits=batch.waits)
 
     def _admitted(
         self, rows: Sequence[Prospect], chances: Mapping[int, Sequence[float]], shares: Mapping[int, float]
     ) -> Plan:
-        """The best plan of those rows that save more than the reading of their texts takes."""
+        """Return the best plan over rows that save more than reading their texts costs."""
         price, left = self._prices, dict(chances)
         reading = self._reading * (1.0 if self._acceptance.tested(self.kind) >= SURE else DOUBT)
         while True:
             plan = best_plan(left, price, shares)
             out = {
-                one.row
-                for one in rows
-                if one.row in plan.drafted
-                and _text(one) * reading > one.remaining * saved(plan, one.row, price, shares)
+                prospect.row
+                for prospect in rows
+                if prospect.row in plan.drafted
+                and _text(prospect) * reading > prospect.remaining * saved(plan, prospect.row, price, shares)
             }
             if not out:
                 return plan
             left = {row: own for row, own in left.items() if row not in out}
 
 
-def _text(one: Prospect) -> int:
-    """Tokens to be read that do not ride in a step."""
-    return one.unread if one.unread > FEW else 0
+def _text(prospect: Prospect) -> int:
+    """Return the tokens to read that do not fit into a step."""
+    return prospect.unread if prospect.unread > FEW else 0
 
 
 @dataclass(slots=True)
 class Rest:
-    """left: passes without a look at who might draft, while so many texts share them; next: passes of the next rest;
-    gone: passes of rests whose seconds nobody has counted."""
+    """Rests from drafting. left: passes until the next look, at this number of sequences; next: passes of the next
+    rest; gone: rested passes whose seconds are not counted yet."""
 
     left: int = 0
     going: int = 0
@@ -248,7 +251,7 @@ class Rest:
 
 
 class Learned:
-    """What a verifier knows of its passes and of the drafts that it is offered: of one run, or of one after another."""
+    """What a verifier has learned about its passes and drafts, in one run or several."""
 
     def __init__(self) -> None:
         self.costs, self.acceptance, self.remaining, self.rest = Costs(), Acceptance(), Remaining(), Rest()
@@ -256,12 +259,12 @@ class Learned:
         self._lengths: dict[str, Lengths] = {}
 
     def seed(self, passes: Mapping[tuple[int, int], float]) -> None:
-        """What was timed before: seconds of the verifier's passes by (sequences, rows)."""
+        """Start from timings: seconds of the verifier's passes by (sequences, rows)."""
         for (sequences, rows), seconds in passes.items():
             self.costs.observe(sequences, rows, seconds)
 
     def lengths(self, kind: str) -> Lengths:
-        """Of the drafts of one proposer that runs a model."""
+        """Return the lengths for the drafts of one model proposer."""
         if kind not in self._lengths:
             self._lengths[kind] = Lengths(kind, self.acceptance, self.costs)
         return self._lengths[kind]

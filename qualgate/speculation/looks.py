@@ -1,4 +1,4 @@
-"""Whether it pays to look drafts up: that costs no pass of a model, and beside a small model's pass it counts."""
+"""Decide whether looking drafts up pays: it runs no model, but its time counts beside a small model's pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 480  # passes without a look
 
 @dataclass(slots=True)
 class Looks:
-    """What they took and saved, and what passes took in all: seconds of about the last hundred looks."""
+    """Time spent and saved by lookups, and of passes: seconds over about the last hundred lookups."""
 
     took: float = 0.0
     saved: float = 0.0
@@ -21,14 +21,14 @@ class Looks:
     looks: int = 0
 
     def look(self, seconds: float) -> None:
-        """One more, which took so long."""
+        """Count one more lookup and its seconds."""
         self.took, self.saved, self.passes = MEMORY * self.took, MEMORY * self.saved, MEMORY * self.passes
         self.took += seconds
         self.looks += 1
 
     def rests(self, a_pass: float) -> int:
-        """Passes of so many seconds that are to go by without a look, until what looks took beyond what they saved is
-        as little as allowed."""
+        """Return how many passes of so many seconds to skip, so that lookups cost at most the allowed share beyond
+        their savings."""
         over = self.took - self.saved - ALLOWED * self.passes
         if self.looks < TRIED or over <= 0 or not a_pass > 0:
             return 0

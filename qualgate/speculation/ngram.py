@@ -1,13 +1,11 @@
-"""Drafts from what was said before: in the same answer and its prompt (n-gram), or in other answers as well (suffix).
-
-Both follow the longest match of the last tokens, 2 to 8 of them; neither costs more than looking it up.
-"""
+"""Drafts from earlier text: of the same answer and its prompt (n-gram), or of other answers as well (suffix). Both
+follow the longest match of the last tokens, 2 to 8 of them; neither costs more than the lookup."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.propose import DraftRequest, Draft
 from qualgate.speculation.text import MOST_MATCHED, TRIED, Text, longest, repeated
 
 BREAK = -1  # stands between two answers and is no token
@@ -15,7 +13,7 @@ REMEMBERED = 2**19  # tokens of answers that ended, the latest: with their index
 
 
 class Ngram:
-    """What followed the last tokens where they stood last in the row's own text (prompt lookup)."""
+    """Draft what followed the last tokens at their previous occurrence in the row's own text (prompt lookup)."""
 
     name = "ngram"
     runs_model = False
@@ -24,24 +22,24 @@ class Ngram:
     def __init__(self) -> None:
         self._texts: dict[int, Text] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """See `Proposer`."""
-        return [self._draft(one) for one in asked]
+        return [self._draft(request) for request in requests]
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""
         self._texts.pop(row, None)
 
-    def _draft(self, one: Asked) -> Draft:
-        text = self._texts.setdefault(one.row, Text(()))
-        text.go_on([*one.prompt, *one.said])
-        found = repeated(text, one.most)
-        return Draft(found.tokens, self.name, found.matched) if found.tokens else found
+    def _draft(self, request: DraftRequest) -> Draft:
+        text = self._texts.setdefault(request.row, Text(()))
+        text.go_on([*request.prompt, *request.generated])
+        draft = repeated(text, request.most)
+        return Draft(draft.tokens, self.name, draft.matched) if draft.tokens else draft
 
 
 class Suffix(Ngram):
-    """Or where they stood in an answer that ended before, whichever match is longer; of equals the row's own
-    (SuffixDecoding 2411.04975 keeps a tree of them; here it is an index of pairs, of which the latest are tried)."""
+    """Draft from an earlier answer as well, whichever match is longer; of equals the row's own (SuffixDecoding
+    2411.04975 keeps a tree of them; here it is an index of pairs, of which the latest are tried)."""
 
     name = "suffix"
 
@@ -50,16 +48,16 @@ class Suffix(Ngram):
         self._others = Text(())
 
     def ended(self, row: int) -> None:
-        """See `Proposer`: its text drafts for those that come later."""
+        """See `Proposer`: its text serves later drafts."""
         text = self._texts.pop(row, None)
         if text is not None:
             self._others.tokens += [*text.tokens, BREAK]
         if len(self._others.tokens) > REMEMBERED:
             self._others = Text(self._others.tokens[-REMEMBERED // 2 :])
 
-    def _draft(self, one: Asked) -> Draft:
-        own = super()._draft(one)
-        tail = [*one.prompt[-MOST_MATCHED:], *one.said[-MOST_MATCHED:]][-MOST_MATCHED:]
+    def _draft(self, request: DraftRequest) -> Draft:
+        own = super()._draft(request)
+        tail = [*request.prompt[-MOST_MATCHED:], *request.generated[-MOST_MATCHED:]][-MOST_MATCHED:]
         if own.matched == len(tail) or len(tail) < 2:
             return own
         others = self._others.tokens
@@ -68,6 +66,6 @@ class Suffix(Ngram):
         place, matched = longest(tail, others, places)
         if matched <= own.matched:
             return own
-        found = others[place : place + one.most]
-        found = found[: found.index(BREAK)] if BREAK in found else found
-        return Draft(tuple(found), self.name, matched) if found else own
+        following = others[place : place + request.most]
+        following = following[: following.index(BREAK)] if BREAK in following else following
+        return Draft(tuple(following), self.name, matched) if following else own

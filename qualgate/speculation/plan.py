@@ -23,8 +23,8 @@ SPREAD = (
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Seconds. once: of the target's pass; row: of each text in it besides; step: of a draft's step, once; drafted,
-    verified: of a token, by who drafts and by the target."""
+    """Prices in seconds. once: of the target's pass; row: per text in it; step: of a draft's step, once; drafted,
+    verified: per token, by the drafter and by the target."""
 
     once: float
     row: float
@@ -34,12 +34,12 @@ class Prices:
 
     @property
     def token(self) -> float:
-        """Of a drafted token in all."""
+        """Seconds of a drafted token in all."""
         return self.drafted + self.verified
 
 
 def prices(target: PassCost, draft: PassCost, a_step: float = 1.0) -> Prices:
-    """a_step: tokens that a step of the draft gives a row."""
+    """Return the prices. a_step: tokens per row and step of the draft."""
     return Prices(
         once=target.fixed,
         row=target.sequence + target.row,
@@ -50,63 +50,62 @@ def prices(target: PassCost, draft: PassCost, a_step: float = 1.0) -> Prices:
 
 
 def shares_of(passes: Mapping[int, float], sequences: int, *, waits: bool) -> dict[int, float]:
-    """Of each row; with those of rows that are not here they sum to 1. passes: that each has still, as is expected;
-    sequences: rows in all, of which the others are taken for average; waits: whether others wait for their places."""
+    """Return each row's share; together with the missing rows' they sum to 1. passes: expected for each row; sequences:
+    rows in all, the missing ones counted as average; waits: whether others wait for their places."""
     if waits or sequences == 1:
         return dict.fromkeys(passes, 1 / sequences)
     mean = sum(passes.values()) / max(1, len(passes)) or 1.0
     likely = {row: exp(min((count / mean - 1) / SPREAD, 50.0)) for row, count in passes.items()}
     whole = sum(likely.values()) + max(0, sequences - len(passes))
-    return {row: one / whole for row, one in likely.items()}
+    return {row: weight / whole for row, weight in likely.items()}
 
 
 @dataclass(slots=True)
 class Plan:
-    """drafted: of each row that is drafted for, its tokens; said: what a pass is expected to say of it; steps: its part
-    of all steps; once: seconds of a pass and of the steps before it."""
+    """A plan. drafted: tokens of each drafted row; expected: tokens per pass of each row; steps: its part of all steps;
+    once: seconds of a pass and of the steps before it."""
 
     drafted: dict[int, int]
-    said: dict[int, float]
+    expected: dict[int, float]
     steps: dict[int, float]
     once: float = 0.0
 
 
 @dataclass(slots=True)
 class Balance:
-    """Of a pass and its drafts so far. once: seconds, of the steps too; said: expected tokens of each row, its own one
-    included; takes: seconds of each row's rows."""
+    """A pass and its drafts so far. once: seconds, steps included; expected: tokens of each row, its own one included;
+    takes: seconds of each row's rows."""
 
     price: Prices
     shares: Mapping[int, float]
     once: float
-    said: dict[int, float] = field(default_factory=dict)
+    expected: dict[int, float] = field(default_factory=dict)
     takes: dict[int, float] = field(default_factory=dict)
 
     def saves(self, row: int, gain: float) -> float:
-        """Seconds that `gain` more tokens of a row do."""
+        """Return the seconds saved by `gain` more tokens of a row."""
         takes = self.once * self.shares[row] + self.takes.get(row, self.price.row)
-        return takes * gain / self.said.get(row, 1.0)
+        return takes * gain / self.expected.get(row, 1.0)
 
     def chosen(self, gains: Mapping[int, float]) -> list[int]:
-        """The rows for which one more step is worth it, that is expected to gain so many tokens: all that pay for
-        themselves, or none."""
+        """Return the rows for which one more step pays, given the tokens expected from it; none if the step itself does
+        not pay."""
         token = self.price.token
-        found = {row: saved for row, gain in gains.items() if (saved := self.saves(row, gain) - token) > 0}
-        return list(found) if sum(found.values()) > self.price.step else []
+        surplus = {row: saved for row, gain in gains.items() if (saved := self.saves(row, gain) - token) > 0}
+        return list(surplus) if sum(surplus.values()) > self.price.step else []
 
     def add(self, row: int, gain: float) -> None:
-        """One more token of a row, that is expected to be so much of one."""
-        self.said[row] = self.said.get(row, 1.0) + gain
+        """Add one more token of a row, with its chance."""
+        self.expected[row] = self.expected.get(row, 1.0) + gain
         self.takes[row] = self.takes.get(row, self.price.row) + self.price.token
 
 
 def best_plan(chances: Mapping[int, Sequence[float]], price: Prices, shares: Mapping[int, float]) -> Plan:
-    """chances: of each row that may be drafted for, of its draft's first token, its second, ..., to be accepted if
-    those before it were."""
+    """Best plan. chances: for each row, of each of its draft tokens, to be accepted if those before it were."""
     now, drafted, steps = Balance(price, shares, price.once), dict[int, int](), dict[int, float]()
     reached, place = dict.fromkeys(chances, 1.0), 0
     while reached:
-        gains = {row: one * chances[row][place] for row, one in reached.items() if place < len(chances[row])}
+        gains = {row: chance * chances[row][place] for row, chance in reached.items() if place < len(chances[row])}
         chosen = now.chosen(gains)
         for row in chosen:
             drafted[row] = place + 1
@@ -115,18 +114,18 @@ def best_plan(chances: Mapping[int, Sequence[float]], price: Prices, shares: Map
         now.once += price.step * bool(chosen)
         reached = {row: gains[row] for row in chosen}
         place += 1
-    return Plan(drafted, now.said, steps, now.once)
+    return Plan(drafted, now.expected, steps, now.once)
 
 
 def saved(plan: Plan, row: int, price: Prices, shares: Mapping[int, float]) -> float:
-    """Seconds that drafting for a row saves with each token of its answer."""
+    """Return the seconds saved by drafting for a row, per token of its answer."""
     plain = price.once * shares[row] + price.row
-    return plain - (plain + price.token * plan.drafted[row] + price.step * plan.steps[row]) / plan.said[row]
+    return plain - (plain + price.token * plan.drafted[row] + price.step * plan.steps[row]) / plan.expected[row]
 
 
 def faster(plan: Plan, price: Prices, sequences: int, shares: Mapping[int, float]) -> float:
-    """Seconds of plain passes that a pass by this plan is worth, over those that it takes."""
+    """Return the seconds of plain passes that a pass by this plan replaces, over those that it takes."""
     plain = price.once + price.row * sequences
-    worth = plain + sum((price.once * shares[row] + price.row) * (said - 1) for row, said in plan.said.items())
+    worth = plain + sum((price.once * shares[row] + price.row) * (tokens - 1) for row, tokens in plan.expected.items())
     takes = plan.once + price.row * sequences + price.token * sum(plan.drafted.values())
     return worth / takes if takes > 0 else 1.0

@@ -1,8 +1,8 @@
-"""Who drafts: the one face of all proposers, whatever they know or run.
+"""The interface of all proposers, whatever they know or run.
 
-The target verifies a draft, so a wrong one costs time and never a token. What was said is told whole each time and is
-all there is to tell: a proposer that keeps more (keys and values, a grammar's state) compares its own text with it, so
-what agrees is committed and what does not is rewound, at every level of a cascade alike.
+The target verifies a draft, so a wrong one costs time and never a token. Each request carries the whole text: a
+proposer with state (keys and values, a grammar) compares it with its own text, commits what agrees and rewinds the
+rest, at every level of a cascade alike.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Tokens that may come next, and where they are from; kind "" is no draft.
+    """Tokens that may come next, and their source; kind "" is no draft.
 
-    kind: "baseline", "sibling", "own" (see `known`), or a proposer's name. matched: how many of the last tokens said
-    stand before them there, at most 8; 8 too where all that was said stands there from the beginning, or a model says
-    them. Acceptance is learned by kind and by this. drawn_from: float64 [tokens, vocabulary], the distributions that
-    the tokens were drawn from; None: they were not drawn, each is all that was considered (one-hot). margins: of each
-    token its lead over the runner-up, in logits (and noise, where it was drawn by the target's); none: not told.
+    kind: "baseline", "sibling", "own" (see `known`), or a proposer's name. matched: how many of the last generated
+    tokens precede them there, at most 8; 8 too if all of them match from the beginning, or for a model's tokens.
+    Acceptance is learned by kind and by this. drawn_from: float64 [tokens, vocabulary], the distributions of the
+    tokens; None: not drawn, each is the only candidate (one-hot). margins: of each token its lead over the runner-up,
+    in logits (and noise, if it was drawn by the target's); (): unknown.
     """
 
     tokens: tuple[int, ...]
@@ -33,7 +33,7 @@ class Draft:
     margins: tuple[float, ...] = field(default=(), compare=False)
 
     def cut(self, most: int) -> Draft:
-        """Its first `most` tokens; no draft where none is left."""
+        """Return the first `most` tokens; no draft if none is left."""
         if most >= len(self.tokens):
             return self
         if most <= 0:
@@ -46,39 +46,39 @@ NO_DRAFT = Draft((), "")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A row that is to be drafted for. row: its request's index; prompt, said: token ids, all so far; most: tokens, one
-    or more, that a draft may have; round: what tells this asking from every other of the row, at whatever level."""
+class DraftRequest:
+    """A request for one row's draft. row: index of its request; prompt, generated: all token ids so far; most: tokens
+    that the draft may have, one or more; round: a number unique to this request of the row, at whatever level."""
 
     row: int
     prompt: Sequence[int]
-    said: Sequence[int]
+    generated: Sequence[int]
     most: int
     round: tuple[int, ...] = ()
 
 
 class Proposer(Protocol):
-    """Whoever drafts for the rows of a run. name: for people; runs_model: its tokens cost passes, so that it is asked
-    for no more than pay; else it tells all it has; broken: drafts that ended with logits that are no numbers."""
+    """A proposer for the rows of a run. name: for people; runs_model: its tokens cost passes, so only as many as pay
+    are requested; else it returns all it has; broken: drafts that ended with logits that are not finite."""
 
     name: str
     runs_model: bool
     broken: int
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """One draft for each, all of them made together."""
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Return one draft per request, all made together."""
         ...
 
     def ended(self, row: int) -> None:
-        """A row says nothing more: what is kept of it may go."""
+        """Forget a row that has ended."""
         ...
 
 
 @runtime_checkable
 class Stepwise(Protocol):
-    """A proposer that makes its drafts step by step, and can be told after each who drafts on. tells: whether it says
-    how surely it drew its tokens; reads: whether it reads a text before its first draft; course: a `lengths.Lengths`;
-    None: each row drafts as far as it is asked for."""
+    """A proposer that drafts step by step, and can be told after each step which rows go on. tells: whether it reports
+    margins; reads: whether it reads a text before its first draft; course: a `lengths.Lengths`; None: each row drafts
+    to its limit."""
 
     tells: bool
     reads: bool
@@ -86,10 +86,10 @@ class Stepwise(Protocol):
 
 
 class Reader(Protocol):
-    """Who drafts by what its target computes: it is handed the states of all that the target reads."""
+    """A proposer that uses its target's states, which it receives for everything that the target reads."""
 
     def read(self, row: int, prompt: Sequence[int], first: int, states: torch.Tensor) -> None:
-        """Of a row, from position `first` of its text on: what entered the target's output head, float32 [rows, width],
-        or what it left behind some of its layers, side by side.
-        The last of them may be of a draft that is not accepted: what is read next begins where the text goes on."""
+        """Receive a row's states from position `first` of its text on: inputs of the target's output head, float32
+        [rows, width], or outputs of some of its layers, side by side. The last ones may belong to a rejected draft: the
+        next call begins where the text goes on."""
         ...

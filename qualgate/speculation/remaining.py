@@ -1,7 +1,7 @@
-"""How long answers still are, from those of the same task.
+"""Predict how long answers still are, from those of the same task.
 
-Of every few tokens of an answer it is known how often one ended there, of those that came so far: answers that go on
-count as well, so that short ones, which end first, do not pass for all (Kaplan and Meier, 1958).
+For every few tokens of an answer it counts how often one ended there, of those that got so far: running answers count
+as well, so that short ones, which end first, do not stand for all (Kaplan and Meier, 1958).
 """
 
 from __future__ import annotations
@@ -16,53 +16,53 @@ MEMORY = 0.98  # of an answer that ended, at the next that ends
 
 @dataclass(slots=True)
 class _Task:
-    said: list[float] = field(default_factory=lambda: [0.0] * COUNTED)
+    reached: list[float] = field(default_factory=lambda: [0.0] * COUNTED)
     ended: list[float] = field(default_factory=lambda: [0.0] * COUNTED)
     left: list[float] = field(default_factory=list)  # that an answer has still; none: to be found again
 
-    def tokens(self, said: int) -> float:
+    def tokens(self, length: int) -> float:
         if not self.left:
-            chance = (sum(self.ended) + 1) / (sum(self.said) + PRIOR)
+            chance = (sum(self.ended) + 1) / (sum(self.reached) + PRIOR)
             after = 1 / chance
-            for said_here, ended in zip(reversed(self.said), reversed(self.ended), strict=True):
-                here = min(1.0, (ended + chance * WIDTH) / (said_here + WIDTH))  # of each token, to be the last
+            for reached, ended in zip(reversed(self.reached), reversed(self.ended), strict=True):
+                here = min(1.0, (ended + chance * WIDTH) / (reached + WIDTH))  # of each token, to be the last
                 on = (1 - here) ** WIDTH
                 after = (1 - on) / here + on * after
                 self.left.append(after)
             self.left.reverse()
-        return self.left[min(said // WIDTH, COUNTED - 1)]
+        return self.left[min(length // WIDTH, COUNTED - 1)]
 
 
 class Remaining:
-    """Of all tasks of one verifier."""
+    """Remaining lengths for all tasks of one verifier."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _Task] = {}
 
-    def said(self, task: str, position: int, tokens: int) -> None:
-        """So many tokens of an answer from a position on."""
-        said, end = self._task(task).said, position + tokens
+    def observe(self, task: str, position: int, tokens: int) -> None:
+        """Count tokens of an answer from a position on."""
+        counts, end = self._task(task).reached, position + tokens
         while position < end:
             place = position // WIDTH
             upto = min(end, (place + 1) * WIDTH)
-            said[min(place, COUNTED - 1)] += upto - position
+            counts[min(place, COUNTED - 1)] += upto - position
             position = upto
 
     def ended(self, task: str, tokens: int) -> None:
-        """An answer is over that has so many."""
-        one = self._task(task)
-        one.said = [MEMORY * count for count in one.said]
-        one.ended = [MEMORY * count for count in one.ended]
-        one.ended[min(max(0, tokens - 1) // WIDTH, COUNTED - 1)] += 1
-        one.left = []
+        """Count an answer that ended with so many tokens."""
+        state = self._task(task)
+        state.reached = [MEMORY * count for count in state.reached]
+        state.ended = [MEMORY * count for count in state.ended]
+        state.ended[min(max(0, tokens - 1) // WIDTH, COUNTED - 1)] += 1
+        state.left = []
 
     def _task(self, name: str) -> _Task:
-        found = self._tasks.get(name)
-        if found is None:
-            found = self._tasks[name] = _Task()
-        return found
+        state = self._tasks.get(name)
+        if state is None:
+            state = self._tasks[name] = _Task()
+        return state
 
-    def tokens(self, task: str, said: int, most: int) -> float:
-        """That an answer is expected to have still, which has so many and room for `most` more."""
-        one = self._tasks.get(task)
-        return min(float(most), one.tokens(said) if one else PRIOR)
+    def tokens(self, task: str, length: int, most: int) -> float:
+        """Return the expected remaining tokens of an answer with so many tokens and room for `most` more."""
+        state = self._tasks.get(task)
+        return min(float(most), state.tokens(length) if state else PRIOR)

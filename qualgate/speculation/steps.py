@@ -11,7 +11,7 @@ from qualgate.speculation.propose import Draft, Proposer
 
 
 class Step(NamedTuple):
-    """As `records.DraftStep`, of the request with index `row`."""
+    """A `records.DraftStep` of the request with index `row`."""
 
     row: int
     position: int
@@ -26,13 +26,13 @@ class Step(NamedTuple):
 
     @property
     def counts(self) -> dict[str, Any]:
-        """All but the row, by name."""
+        """All fields but the row, by name."""
         return {name: value for name, value in self._asdict().items() if name != "row"}
 
 
 @dataclass(slots=True)
 class Rests:
-    """How often a run's drafts rested because they were not expected to pay. passes: in all; because: as found last."""
+    """How often drafting rested because it was not expected to pay. passes: in all; because: the last reason."""
 
     passes: int = 0
     rested: int = 0
@@ -41,10 +41,10 @@ class Rests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
-    """tokens: γ, of each; 0: as many as pay. steps: gets what became of each, and of every pass without one, or None;
-    learned: from earlier runs, and by this one; rule: by which they are accepted where tokens are drawn; instead: of a
-    cascade the proposers below, any of which may draft for this verifier where that pays better; tasks: of each row,
-    for rows of one task fare alike; rests: is told how often nobody drafts"""
+    """How a run drafts. tokens: γ, of each; 0: adaptive. steps: receives what became of each draft, and of every pass
+    without one, or None; learned: from earlier runs, and by this one; rule: of acceptance, if tokens are drawn;
+    instead: the proposers below in a cascade, any of which may draft for this verifier if that pays more; tasks: of
+    each row, as rows of one task behave alike; rests: counts passes without drafts."""
 
     proposer: Proposer
     tokens: int = 0
@@ -57,12 +57,12 @@ class Drafts:
 
 
 def step(
-    row: int, position: int, draft: Draft, offered: int, accepted: int, said: int, overlaps: Sequence[float] = ()
+    row: int, position: int, draft: Draft, offered: int, accepted: int, generated: int, overlaps: Sequence[float] = ()
 ) -> Step:
-    """Of a draft whose first `offered` tokens were verified and whose first `accepted` were kept. said: tokens that the
-    pass said; no more than were accepted where the answer ended with one of them, behind which nothing was tested.
-    overlaps: Σ min(p, q) at each that a rule tested; none where there is no such rule."""
-    proposed = accepted if said == accepted else offered
+    """Return the step of a draft whose first `offered` tokens were verified and first `accepted` were kept. generated:
+    tokens of the pass; equal to `accepted` if one of them ended the answer, behind which nothing was tested. overlaps:
+    Σ min(p, q) of each token that a rule tested."""
+    proposed = accepted if generated == accepted else offered
     rejected = int(accepted < proposed)
     return Step(
         row=row,

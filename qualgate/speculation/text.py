@@ -1,4 +1,4 @@
-"""Tokens of a text, and where in it its last ones stood before."""
+"""Tokens of a text, with an index of earlier occurrences."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TRIED = 32  # latest places in a row's own text: what is said over and over has 
 NEAR = 64  # tokens from the end, within which a text mostly leaves another
 
 
-def agreed(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    most = min(len(one), len(other))
+def agreed(left: Sequence[int], right: Sequence[int]) -> int:
+    """Return the length of the common prefix of two texts."""
+    most = min(len(left), len(right))
     start = max(0, most - NEAR)
-    if one[:start] != other[:start]:
+    if left[:start] != right[:start]:
         start = 0
-    return next((at for at in range(start, most) if one[at] != other[at]), most)
+    return next((at for at in range(start, most) if left[at] != right[at]), most)
 
 
 class Text:
@@ -34,7 +34,7 @@ class Text:
         self._indexed = 1  # the last place looked at; place 2 is the first with a pair before it
 
     def after(self, first: int, second: int) -> Sequence[int]:
-        """Every place, ascending, that holds a token and has these two before it."""
+        """Return every place, ascending, that follows these two tokens."""
         tokens, index = self.tokens, self._after
         for place in range(self._indexed + 1, len(tokens)):
             index.setdefault((tokens[place - 2], tokens[place - 1]), []).append(place)
@@ -42,7 +42,7 @@ class Text:
         return index.get((first, second), ())
 
     def go_on(self, tokens: Sequence[int]) -> None:
-        """Become `tokens`, of which mostly the first are those that are here: what is not agreed with goes."""
+        """Become `tokens`, which mostly extend the present ones; what differs is dropped."""
         same = agreed(self.tokens, tokens)
         for place in range(self._indexed, max(same, 2) - 1, -1):
             if place < len(self.tokens):
@@ -52,10 +52,10 @@ class Text:
 
 
 def repeated(text: Text, most: int) -> Draft:
-    """What followed the last tokens of a text (prompt and all that was said) when they last stood in it before.
+    """Return what followed the previous occurrence of a text's last tokens (prompt and answer).
 
-    The place with the longest match of 2 to 8 tokens among the 32 latest, of equals the latest. Where the text ends
-    before `most` tokens, the draft goes on as if it repeated itself: a loop is drafted whole.
+    It takes the longest match of 2 to 8 tokens among the 32 latest, of equals the latest. If the text ends before
+    `most` tokens, the draft repeats itself: a loop is drafted whole.
     """
     tokens = text.tokens
     tail = tokens[-MOST_MATCHED:]
@@ -64,14 +64,14 @@ def repeated(text: Text, most: int) -> Draft:
     place, matched = longest(tail, tokens, text.after(tail[-2], tail[-1])[: -TRIED - 1 : -1])
     if not matched:
         return NO_DRAFT
-    found = tokens[place : place + most]
-    if len(found) < most:
-        found = (found * -(-most // len(found)))[:most]
-    return Draft(tuple(found), "own", matched)
+    following = tokens[place : place + most]
+    if len(following) < most:
+        following = (following * -(-most // len(following)))[:most]
+    return Draft(tuple(following), "own", matched)
 
 
 def longest(tail: Sequence[int], tokens: Sequence[int], places: Iterable[int]) -> tuple[int, int]:
-    """(place, tokens of the tail that stand before it), of those of these places, all of which follow its last two."""
+    """(place, matching tokens of the tail) for the best of these places, all of which follow its last two tokens."""
     best, best_matched = 0, 0
     for place in places:
         matched, most = 2, min(len(tail), place)

@@ -21,26 +21,26 @@ from qualgate.records import Job
 
 @dataclass(slots=True)
 class Copies:
-    """What jobs of an arm take, and which jobs have a second copy."""
+    """How long jobs of an arm take, and which jobs have a second copy."""
 
     took: dict[str, tuple[float, int]] = field(default_factory=dict)  # arm → s in all, of so many jobs
     made: set[tuple[str, int]] = field(default_factory=set)  # arm and index
 
     def answered(self, job: Job, seconds: float) -> None:
-        """Note that a job came back after so many."""
+        """Note that a job came back after so many seconds."""
         before, jobs = self.took.get(job.arm.name, (0.0, 0))
         self.took[job.arm.name] = before + seconds, jobs + 1
 
     def wanted(self, out: Iterable[tuple[Job, float]], times: float = 1.0) -> list[Job]:
-        """Which of these jobs, each out for so many s, are to have a copy: those that are late, the latest first.
-        times: what their arm's take, beyond which they are."""
+        """Return the jobs to copy, each out for so many seconds: those that are late, the latest first. times: of their
+        arm's usual time, beyond which they are late."""
         late = [
             (over, job) for job, seconds in out if self._may(job) and (over := seconds - times * self._usual(job)) > 0
         ]
-        return [job for _, job in sorted(late, key=lambda one: -one[0])]
+        return [job for _, job in sorted(late, key=lambda late_job: -late_job[0])]
 
     def _usual(self, job: Job) -> float:
-        """s: the mean of its arm's, with the loading that they met."""
+        """Return the mean seconds of the job's arm, loading included."""
         seconds, jobs = self.took[job.arm.name]
         return seconds / jobs
 
@@ -50,6 +50,7 @@ class Copies:
 
 
 def names_of_attempts() -> Iterator[str]:
-    """Such as no other pool gives: an engine that outlives its coordinator may still write by one of its."""
+    """Yield names that no other pool gives: an engine that outlives its coordinator may still write under one of
+    its."""
     pool = secrets.token_hex(4)
     return (f"{pool}-{number}" for number in count(1))

@@ -1,4 +1,4 @@
-"""The deaths of a pool's workers, and whether there is any sense in starting another."""
+"""Count the deaths of a pool's workers, and decide whether to start another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED = 5  # cases of a job that is set apart
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """A worker that has: why, and how many have on the job that it was at; 0 if it never took one."""
+    """A dead worker: the reason, and how many have died on its job; 0 if it never took one."""
 
     reason: str
     times: int
@@ -23,14 +23,14 @@ class Died:
 
 @dataclass(slots=True)
 class Deaths:
-    """Of a pool's workers."""
+    """The deaths of a pool's workers."""
 
     of_job: dict[tuple[str, int], int] = field(default_factory=dict)
     unready: int = 0  # in a row, none of which took a job
     answered: bool = False  # any job was
 
     def unready_one(self, reason: str) -> None:
-        """Note one that never took a job. InfrastructureError where the next would not either."""
+        """Note a worker that never took a job. InfrastructureError if the next would not either."""
         self.unready += 1
         if self.unready >= MAX_ATTEMPTS:
             raise InfrastructureError(
@@ -39,8 +39,8 @@ class Deaths:
             )
 
     def on(self, job: Job, reason: str) -> int:
-        """How many have died on this job, with the one that just has. InfrastructureError where the next would die as
-        well: nothing was ever answered, and a second job kills as the first."""
+        """Return how many have died on this job, the last one included. InfrastructureError if another would die as
+        well: nothing was ever answered, and a second job kills like the first."""
         key = (job.arm.name, job.index)
         died = self.of_job[key] = self.of_job.get(key, 0) + 1
         if died == MAX_ATTEMPTS and not self.answered and sum(n >= MAX_ATTEMPTS for n in self.of_job.values()) > 1:
@@ -52,7 +52,7 @@ class Deaths:
         return died
 
     def forget(self, job: Job) -> None:
-        """It is another by now: without the case that killed."""
+        """Forget the deaths on a job that now lacks the killing case."""
         self.of_job.pop((job.arm.name, job.index), None)
 
 
@@ -61,22 +61,22 @@ def failure_of(job: Job, error: str) -> JobFailure:
     return JobFailure(index=job.index, arm=job.arm.name, keys=tuple(prompt.key for prompt in job.prompts), error=error)
 
 
-def set_apart(job: Job, said: str, queue: Queue) -> Iterator[JobFailure]:
-    """The job whole, by a line that names its cases; and what waits for it."""
+def set_apart(job: Job, death: str, queue: Queue) -> Iterator[JobFailure]:
+    """Fail the whole job with a line that names its cases, and the jobs that wait for it."""
     cases = ", ".join(prompt.key.question for prompt in job.prompts[:NAMED])
     more = f" and {len(job.prompts) - NAMED} more" if len(job.prompts) > NAMED else ""
-    failed = failure_of(job, f"the worker process {said}; its cases: {cases}{more}")
+    failed = failure_of(job, f"the worker process {death}; its cases: {cases}{more}")
     yield failed
     yield from orphans(job, failed, queue)
 
 
 def orphans(job: Job, failed: JobFailure, queue: Queue) -> Iterator[JobFailure]:
-    """What waits for a job that failed."""
+    """Fail what waits for a failed job."""
     for orphan in queue.blocked_by(job):
         yield failure_of(orphan, f"the baseline's job {job.index} failed: {failed.error}")
 
 
 def without_case(job: Job, case: Prompt, queue: Queue) -> Iterator[JobFailure]:
-    """What waits for the job has nothing to wait for of this case."""
+    """Fail what waits for this one case of the job."""
     for orphan in queue.blocked_by(job, case):
         yield failure_of(orphan, f"the baseline has no answer to {case.key.question}: its worker process dies on it")

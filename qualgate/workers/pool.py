@@ -55,13 +55,13 @@ class _Worker:
     attempt: str = ""  # the name of its attempts at jobs that others may be at as well
 
     def is_at(self, job: Job) -> bool:
-        """And somebody waits for what it says of it."""
+        """Whether it runs this job and its answer still counts."""
         return not self.beaten and job in self.jobs
 
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
-    """The last that a worker says which ends by an error of its own."""
+    """The last message of a worker that ends by an error of its own."""
 
     error: str
 
@@ -102,7 +102,7 @@ def run_jobs(
                 may = lambda job: needed(job) and not suspects.tries(job)  # noqa: E731
                 _hand_out_copies(workers, copies, may, PATIENCE if queue else 1.0)
             busy = [worker for worker in workers if worker.jobs]
-            awaited = any(needed(job) for one in busy if not one.beaten for job in one.jobs)
+            awaited = any(needed(job) for worker in busy if not worker.beaten for job in worker.jobs)
             if (workers and not busy) or not (queue or awaited):  # no workers: none has its place yet
                 return
             _end_late(busy, settings.job_seconds)
@@ -123,7 +123,7 @@ def run_jobs(
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """Processes of this machine."""
+    """Workers on this machine."""
 
     body: Body
     settings: WorkerSettings
@@ -134,8 +134,8 @@ class _Here:
         return (hire() for _ in range(count))
 
     def _on_gpu(self) -> Hired:
-        """With a GPU that nobody alive has."""
-        gpu = next(one for one in self.settings.gpus if one not in self.on or self.on[one].exitcode is not None)
+        """Hire with a GPU that no living worker has."""
+        gpu = next(free for free in self.settings.gpus if free not in self.on or self.on[free].exitcode is not None)
         hired = spawn(self.body, self.settings, as_environment(gpu))
         self.on[gpu] = hired[0]
         return hired
@@ -150,12 +150,11 @@ class _Here:
         return process, pipe
 
     def close(self) -> None:
-        """Nobody else is told."""
+        """Do nothing: there is nobody else to tell."""
 
 
 def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int) -> tuple[Crew, int]:
-    """Who is hired, and how many at most. Served arms are asked from here, where their servers are started, whatever
-    the others run on."""
+    """Who can be hired, and how many at most. Served arms are requested from here, where their servers are started."""
     if settings.place is None or not jobs or any(job.arm.served is not None for job in jobs):
         return _Here(body, settings), min(count, len(jobs))
     most = min(settings.place.most or count, len(jobs))
@@ -163,13 +162,13 @@ def _crew(jobs: Sequence[Job], body: Body, settings: WorkerSettings, count: int)
 
 
 def _hired(crew: Crew, count: int, attempts: Iterator[str]) -> Iterator[_Worker]:
-    """As many as there is room for; on this machine, where nobody is at another's job, they need no names."""
+    """Hire as many as there is room for; on this machine no attempt names are needed, because jobs are never copied."""
     for process, pipe in crew.hire(count):
         yield _Worker(process, pipe, attempt="" if isinstance(crew, _Here) else next(attempts))
 
 
 def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings, tell: Callable[[str], None]) -> Heard:
-    """What its pipe gives; None where that is no answer yet."""
+    """Receive from a worker's pipe; None if that is no answer yet."""
     try:
         heard = worker.pipe.recv()
     except (EOFError, OSError):  # OSError: killed in the middle of its answer
@@ -198,21 +197,21 @@ def _heard(worker: _Worker, deaths: Deaths, settings: WorkerSettings, tell: Call
 def _taken(
     worker: _Worker, outcome: JobResult | JobFailure, workers: Sequence[_Worker], copies: Copies
 ) -> tuple[Job, list[_Worker]]:
-    """The job that it has ended with, and who else is at it: beaten, where there is an answer now."""
+    """Return the job that a worker has finished, and the others at it: beaten, if there is an answer."""
     job = next(job for job in worker.jobs if (job.arm.name, job.index) == (outcome.arm, outcome.index))
     took, worker.since = time.monotonic() - worker.since, time.monotonic()
     worker.jobs.remove(job)
-    others = [one for one in workers if one.is_at(job)]
+    others = [other for other in workers if other.is_at(job)]
     if isinstance(outcome, JobResult):
         _put_in_place(replace(job, attempt=worker.attempt))
         copies.answered(job, took)
-        for one in others:
-            one.beaten = True
+        for other in others:
+            other.beaten = True
     return job, others
 
 
 def _put_in_place(job: Job) -> None:
-    """The artifact of the attempt that counts: whoever else is at the job writes elsewhere, however late."""
+    """Put the artifact of the attempt that counts in place: other attempts write elsewhere, however late."""
     if job.arm.is_baseline and job.artifact and job.attempt:
         try:
             os.replace(job.left_at, job.artifact)
@@ -228,22 +227,22 @@ def _put_in_place(job: Job) -> None:
 def _after_death(
     worker: _Worker, died: Died, queue: Queue, workers: Sequence[_Worker], suspects: Suspects, deaths: Deaths
 ) -> Iterator[JobFailure]:
-    """What it had and nobody else is at is handed out again, but for what has killed MAX_ATTEMPTS."""
-    left = [job for job in worker.jobs if worker.is_at(job) and not any(one.is_at(job) for one in workers)]
+    """Hand out again what the dead worker had alone, except a job that has killed MAX_ATTEMPTS workers."""
+    left = [job for job in worker.jobs if worker.is_at(job) and not any(other.is_at(job) for other in workers)]
     if died.times < MAX_ATTEMPTS or not left:
         queue.give_back(left)
         return
     job, *others = left
     queue.give_back(others)
     if suspects.tries(job) and not worker.late:
-        found = suspects.died(job)
-        if isinstance(found, Found):
+        suspect = suspects.died(job)
+        if isinstance(suspect, Found):
             deaths.forget(job)
-            said = f"the worker process dies on this case ({died.reason}): {found.case.key.question}"
-            yield failure_of(replace(job, prompts=(found.case,)), said)
-            yield from without_case(job, found.case, queue)
-            found = found.rest
-        queue.give_back([found])
+            message = f"the worker process dies on this case ({died.reason}): {suspect.case.key.question}"
+            yield failure_of(replace(job, prompts=(suspect.case,)), message)
+            yield from without_case(job, suspect.case, queue)
+            suspect = suspect.rest
+        queue.give_back([suspect])
     elif worker.late or not suspects.may_begin(job):
         whole = suspects.give_up(job) if suspects.tries(job) else job
         yield from set_apart(whole, f"died {died.times} times on this job ({died.reason})", queue)
@@ -261,7 +260,7 @@ def _after_answer(
     suspects: Suspects,
     copies: Copies,
 ) -> Iterator[JobResult | JobFailure]:
-    """What is told of it, and of those that wait for it."""
+    """Yield the outcome of a job, and of those that wait for it."""
     if outcome.part:
         worker.since, worker.jobs = time.monotonic(), [job.without(outcome.keys) for job in worker.jobs]
         yield outcome
@@ -284,7 +283,7 @@ def _after_answer(
 
 
 def _end_late(workers: Sequence[_Worker], seconds: float) -> None:
-    """Kill those that have given no answer for so long: what they had is handed out again."""
+    """Kill workers without an answer for too long: their jobs are handed out again."""
     for worker in workers:
         if time.monotonic() - worker.since > seconds and not worker.late:
             worker.late = True
@@ -292,7 +291,7 @@ def _end_late(workers: Sequence[_Worker], seconds: float) -> None:
 
 
 def _dismiss(workers: Sequence[_Worker]) -> None:
-    """Those at work are killed; the others end when their pipe closes."""
+    """Kill workers at work; the others end when their pipe closes."""
     for worker in workers:
         worker.pipe.close()
         if worker.jobs:
@@ -302,8 +301,8 @@ def _dismiss(workers: Sequence[_Worker]) -> None:
 
 
 def spawn(body: Body, settings: WorkerSettings | None, environment: Mapping[str, str] | None = None) -> Hired:
-    """A process of this machine that runs `body`, and the pipe to it; it ends with the process that calls this.
-    settings: None where they are sent later; environment: beside this process's own."""
+    """Start a process on this machine that runs `body`, with a pipe to it; it ends with its parent. settings: None if
+    they are sent later; environment: added to this process's own."""
     context = multiprocessing.get_context(START)
     ours, theirs = context.Pipe()
     process = context.Process(target=_begin, args=(body, theirs, settings), daemon=True)
@@ -315,8 +314,8 @@ def spawn(body: Body, settings: WorkerSettings | None, environment: Mapping[str,
 
 @contextlib.contextmanager
 def hired_ahead() -> Iterator[None]:
-    """One worker starts now and imports the engine, which takes as long as a plan does; the first pool that wants one
-    on this machine takes it. Nobody's ends here. Where one waits already, no other is started."""
+    """Start one worker now, which imports the engine while the plan is made; the first local pool takes it. Only one
+    waits."""
     if _AHEAD.get():
         yield
         return
@@ -333,8 +332,8 @@ def hired_ahead() -> Iterator[None]:
 
 
 def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> None:
-    """In the worker: it ends at once with the coordinator, in the middle of a job too. None: hired ahead, its settings
-    come when they are known."""
+    """Run in the worker: it ends at once with the coordinator, even during a job. settings: None for a worker hired
+    ahead."""
     coordinator = multiprocessing.parent_process()
     assert coordinator is not None, "it was spawned"
 
@@ -353,7 +352,7 @@ def _begin(body: Body, pipe: Connection, settings: WorkerSettings | None) -> Non
 
 @contextlib.contextmanager
 def _beside(environment: Mapping[str, str]) -> Iterator[None]:
-    """A process inherits it, before it imports anything."""
+    """Set variables that a child process inherits before it imports anything."""
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
@@ -368,7 +367,7 @@ def _beside(environment: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ctrl_c_ignored() -> Iterator[None]:
-    """A process inherits it: Ctrl-C before `serve` is reached would print a traceback from every worker."""
+    """Ignore Ctrl-C in child processes: before `serve` it would print a traceback from every worker."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -380,31 +379,32 @@ def _ctrl_c_ignored() -> Iterator[None]:
 
 
 def _hand_out_all(workers: Sequence[_Worker], queue: Queue) -> None:
-    """A job, or a turn, to each that has none."""
-    held = Counter(worker.arm for worker in workers)
+    """Give a job, or a turn, to each idle worker."""
+    workers_by_arm = Counter(worker.arm for worker in workers)
     for worker in workers:
         if not worker.jobs:
-            _hand_out(worker, queue, held)
+            _hand_out(worker, queue, workers_by_arm)
 
 
-def _hand_out(worker: _Worker, queue: Queue, held: Counter[str | None]) -> None:
-    """held: how many workers have each arm in memory; this one's new one is counted too."""
-    jobs = queue.take(worker.arm, held)
+def _hand_out(worker: _Worker, queue: Queue, workers_by_arm: Counter[str | None]) -> None:
+    """Give a worker its next job. workers_by_arm: how many have each arm in memory; this one's new arm is counted
+    too."""
+    jobs = queue.take(worker.arm, workers_by_arm)
     if not jobs:
         return
     _give(worker, jobs)
-    held[worker.arm] += 1
+    workers_by_arm[worker.arm] += 1
 
 
 def _hand_out_copies(workers: Sequence[_Worker], copies: Copies, may: Callable[[Job], bool], times: float) -> None:
-    """To idle workers, of what others are at, and at for so many times as long as its kin take."""
+    """Give idle workers copies of jobs that have been out for `times` as long as their arm's jobs take."""
     idle = [worker for worker in workers if not worker.jobs]
     if not idle:
         return
     now = time.monotonic()
-    out = [(job, now - one.since) for one in workers if not one.beaten for job in one.jobs if may(job)]
+    out = [(job, now - busy.since) for busy in workers if not busy.beaten for job in busy.jobs if may(job)]
     for job in copies.wanted(out, times)[: len(idle)]:
-        worker = min(idle, key=lambda one: (one.arm != job.arm.name, one.arm is None))
+        worker = min(idle, key=lambda candidate: (candidate.arm != job.arm.name, candidate.arm is None))
         idle.remove(worker)
         copies.made.add((job.arm.name, job.index))
         _give(worker, [job])
@@ -423,7 +423,7 @@ def _reap(worker: _Worker) -> str:
 
 
 def ended(process: Any) -> str:
-    """How a process that was waited for did."""
+    """Return how a finished process ended."""
     code = process.exitcode or 0
     if isinstance(code, str):  # one elsewhere, of which it is told
         return code

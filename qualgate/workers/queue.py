@@ -1,5 +1,5 @@
-"""Jobs that wait for a worker, and which of them is next: a question whose answer takes as long for ten million answers
-as for ten, so that 512 workers do not wait for it."""
+"""Waiting jobs, and which is next: the choice takes as long for ten million answers as for ten, so 512 workers do not
+wait."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Queue:
         """Whether anything can be taken now."""
         return bool(self._ready)
 
-    def take(self, loaded: str | None, held: Mapping[str | None, int]) -> list[Job]:
-        """The next turn as it is laid out; or the next ready job: of the arm already in memory, else of the baseline or
-        an arm that no worker holds, else of the one with the fewest workers for what waits of it, so that they stay
-        with it. [] where nothing is ready. held: by how many workers each arm is."""
+    def take(self, loaded: str | None, workers_by_arm: Mapping[str | None, int]) -> list[Job]:
+        """Return the next turn in order; or the next ready job: of the loaded arm, else of the baseline or an arm that
+        no worker has, else of the one with the fewest workers for its waiting jobs, so that they stay with it. [] if
+        nothing is ready. workers_by_arm: how many workers have each arm."""
         if not self._ready:
             return []
         _, job = min(heap[0] for heap in self._ready.values())
@@ -49,7 +49,7 @@ class Queue:
 
         def rank(lane: Lane) -> tuple[int, bool, float, int]:
             (place, job), waiting = self._ready[lane][0], len(self._ready[lane])
-            crowd = 0.0 if job.arm.is_baseline else held.get(job.arm.name, 0) / waiting
+            crowd = 0.0 if job.arm.is_baseline else workers_by_arm.get(job.arm.name, 0) / waiting
             return job.stage, job.arm.name != loaded, crowd, place
 
         lane = min(self._ready, key=rank)
@@ -59,7 +59,7 @@ class Queue:
         return [job]
 
     def keep(self, needed: Callable[[Job], bool]) -> None:
-        """Drop the jobs that are not needed. Asked of one job of each arm and stage, for all of them."""
+        """Drop jobs that are not needed; one job of each arm and stage decides for all of them."""
         gone = {lane for lane, job in self._examples.items() if not needed(job)}
         if gone:
             self._drop(lambda job: (job.stage, job.arm.name) in gone)
@@ -67,33 +67,33 @@ class Queue:
                 del self._examples[lane]
 
     def give_back(self, jobs: Sequence[Job]) -> None:
-        """Put jobs that did not end before all others."""
+        """Put unfinished jobs before all others."""
         for job in reversed(jobs):
             self._put(next(self._before), job)
 
     def put_last(self, job: Job) -> None:
-        """Put a job that did not end behind all others of its stage."""
+        """Put an unfinished job behind all others of its stage."""
         self._put(next(self._after), job)
 
     def finished(self, job: Job) -> None:
-        """Note what has left its artifact."""
+        """Note that a job has left its artifact."""
         if job.arm.is_baseline:
             self._baseline_open.discard(job.index)
             for place, follower in self._behind.pop(job.index, ()):
                 self._put(place, follower)
 
     def blocked_by(self, failed: Job, case: Prompt | None = None) -> list[Job]:
-        """Takes out the variants' jobs that a failed baseline job leaves without an artifact; or, where it is only one
-        case that it has no answer to, what they ask of that."""
+        """Take out the variants' jobs that a failed baseline job leaves without an artifact; for a single case without
+        an answer, only their parts with that case."""
         if not failed.arm.is_baseline:
             return []
         out = self._drop(lambda job: job.index == failed.index and bool(job.artifact))
         if case is None:
             return out
-        asked = [(job, [p for p in job.prompts if p.key.question == case.key.question]) for job in out]
-        kept = [replace(job, prompts=tuple(p for p in job.prompts if p not in gone)) for job, gone in asked]
-        self.give_back([job for job in kept if job.prompts])
-        return [replace(job, prompts=tuple(gone)) for job, gone in asked if gone]
+        affected = [(job, [p for p in job.prompts if p.key.question == case.key.question]) for job in out]
+        remaining = [replace(job, prompts=tuple(p for p in job.prompts if p not in gone)) for job, gone in affected]
+        self.give_back([job for job in remaining if job.prompts])
+        return [replace(job, prompts=tuple(gone)) for job, gone in affected if gone]
 
     def _put(self, place: int, job: Job) -> None:
         lane = job.stage, job.arm.name
@@ -104,8 +104,8 @@ class Queue:
             self._behind.setdefault(job.index, []).append((place, job))
 
     def _drop(self, unwanted: Callable[[Job], bool]) -> list[Job]:
-        """Those that are dropped, in their order."""
-        every = [placed for held in (*self._ready.values(), *self._behind.values()) for placed in held]
+        """Drop jobs and return them in order."""
+        every = [placed for lane in (*self._ready.values(), *self._behind.values()) for placed in lane]
         self._ready, self._behind = {}, {}
         for place, job in every:
             if not unwanted(job):

@@ -1,7 +1,7 @@
-"""A node of a Ray cluster: the check of what is there, and the actor that keeps one engine's process.
+"""A node of a Ray cluster: its check, and the actor that keeps one engine's process.
 
-The engine is not in the actor's own process but in a child of it, the very process that the local pool spawns: answers,
-times and memory are measured where Ray has no threads, and whatever kills an engine leaves someone who can say so.
+The engine runs in a child of the actor, spawned as in the local pool: answers, times and memory are measured without
+Ray's threads, and if an engine is killed, the actor survives to report it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qualgate.workers.unit import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """On one node: what is not there, why the coordinator's folder is not, and qualgate's version."""
+    """The check of one node: what is missing, why the coordinator's folder is, and qualgate's version."""
 
     missing: tuple[str, ...]
     unshared: str
@@ -31,8 +31,8 @@ class Seen:
 
 
 def look(reads: Sequence[str], shared: str, token: str) -> Seen:
-    """reads: paths that engines read here. shared: the folder where the coordinator has left a file `token`, and reads
-    what is left here."""
+    """Check a node. reads: paths that engines read here. shared: the folder where the coordinator has left a file
+    `token`, and reads what is left here."""
     try:
         unshared = "" if (Path(shared) / token).read_text() == token else "another file stands there"
         (Path(shared) / f"{token}.{secrets.token_hex(8)}").touch(exist_ok=False)
@@ -42,37 +42,37 @@ def look(reads: Sequence[str], shared: str, token: str) -> Seen:
 
 
 class Engine:
-    """The actor: one engine's process, and the way to it and back. Its methods run side by side, in two threads."""
+    """The actor: one engine's process, and the connection to it. Its methods run in two threads."""
 
     def __init__(self, body: Body, settings: WorkerSettings) -> None:
         with _without_main():
             self._process, self._pipe = spawn(body, settings)
 
     def here(self) -> None:
-        """Answers once the actor has its place."""
+        """Return once the actor has its place."""
 
     def take(self, jobs: tuple[Job, ...]) -> None:
-        """Hand jobs on. Where the process is dead, `told` says so."""
+        """Hand jobs on. If the process is dead, `messages` reports it."""
         try:
             self._pipe.send(jobs)
         except OSError:
             return
 
-    def told(self) -> Iterator[bytes | str]:
-        """All that the process says, pickled as it comes; at last, as text, how it ended."""
+    def messages(self) -> Iterator[bytes | str]:
+        """Yield all messages of the process, pickled; at last, as text, how it ended."""
         while True:
             try:
-                said = self._pipe.recv_bytes()
+                message = self._pipe.recv_bytes()
             except (EOFError, OSError):
                 break
-            yield said
+            yield message
         self._process.join()
         yield ended(self._process)
 
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """A spawned process imports its parent's main module, which is Ray's here: seconds and memory for nothing."""
+    """Hide Ray's main module, which a spawned process would import: seconds and memory for nothing."""
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         yield

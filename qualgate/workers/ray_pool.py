@@ -55,12 +55,12 @@ class OnRay:
         return MOST_ENGINES if self.each else 0
 
     def crew(self, body: Body, settings: WorkerSettings, count: int) -> Engines:
-        """Those that can be hired for a pool of `count`. Raises what `Engines` does."""
+        """Return the crew for a pool of `count`. Raises as `Engines` does."""
         return Engines(body, settings, self, count)
 
 
 class Seat:
-    """An engine somewhere in the cluster, as the pool sees a worker: its process and its pipe in one."""
+    """An engine in the cluster with the interface of a worker: its process and its pipe in one."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -74,41 +74,41 @@ class Seat:
         from ray.exceptions import RayError
 
         try:
-            for reference in self._actor.told.remote():
-                said = ray.get(reference)
-                if isinstance(said, str):
-                    self.exitcode = said
+            for reference in self._actor.messages.remote():
+                message = ray.get(reference)
+                if isinstance(message, str):
+                    self.exitcode = message
                     break
-                theirs.send_bytes(said)
+                theirs.send_bytes(message)
         except (RayError, OSError) as error:  # OSError: the pool has closed its end
             self.exitcode = _lost(error)
         finally:
             theirs.close()
 
     def send(self, jobs: tuple[Job, ...]) -> None:
-        """Hand jobs to the engine; where it is gone, `recv` says so."""
+        """Send jobs to the engine; if it is gone, `recv` reports it."""
         self._actor.take.remote(jobs)
 
     def recv(self) -> Any:
-        """What it says next. EOFError once it has ended."""
+        """Return its next message. EOFError once it has ended."""
         return self._ours.recv()
 
     def fileno(self) -> int:
-        """To wait for what it says."""
+        """Return the descriptor to wait on."""
         return self._ours.fileno()
 
     @property
     def closed(self) -> bool:
-        """The pool has let it go."""
+        """Whether the pool has closed it."""
         return self._ours.closed
 
     def close(self) -> None:
-        """It is asked no more, and not listened to."""
+        """Stop sending to it and listening to it."""
         self.kill()
         self._ours.close()
 
     def kill(self) -> None:
-        """End the actor, and its process with it, whatever it does."""
+        """Kill the actor, with its process."""
         import ray
 
         ray.kill(self._actor)
@@ -144,8 +144,8 @@ class Engines:
             raise
 
     def hire(self, count: int) -> Iterator[tuple[Seat, Seat]]:
-        """Of up to `count` more engines those that have their places by now. The others are asked for, and are not
-        waited for: the pool asks again. Where nobody is at work, it is given what died on its way, to hear of what."""
+        """Return up to `count` engines that have their places by now. The others stay requested, and the pool asks
+        again. If nobody is at work, engines that died on their way are returned too, so that their reason is known."""
         working = [seat for seat in self._seats if not seat.closed]
         lost, self._seats = len(working) < len(self._seats), working
         due = time.monotonic() - self._looked > HIRE_SECONDS if working else not self._asked
@@ -172,7 +172,7 @@ class Engines:
             yield seat, seat
 
     def _ask(self, count: int) -> None:
-        """For so many more, or as many as the cluster is large enough for."""
+        """Request so many more engines, or as many as the cluster can hold."""
         import ray
 
         self._looked = time.monotonic()
@@ -188,8 +188,8 @@ class Engines:
             self._asked[actor.here.remote()] = actor, self._looked
 
     def _arrived(self) -> list[Any]:
-        """Who has a place now of those that were asked for; who ended on the way is noted. Who has had none for too
-        long is withdrawn."""
+        """Return the requested engines that have a place now; note those that ended on the way, and withdraw those that
+        wait too long."""
         import ray
         from ray.exceptions import RayError
 
@@ -209,8 +209,8 @@ class Engines:
         return placed
 
     def _room(self) -> int:
-        """For how many more engines the cluster is large enough. Where nobody is at work, and it is for none, it is
-        said why."""
+        """Return how many more engines the cluster can hold. If nobody is at work and it can hold none, raise with the
+        reason."""
         try:
             nodes = _nodes(self._on)
             room = sum(_room(node, self._needs) for node in nodes)
@@ -227,8 +227,7 @@ class Engines:
         return room - len(self._seats) - len(self._asked)
 
     def close(self) -> None:
-        """Call off who is on the way, and leave the cluster, or what was reached of it; one that was started here
-        stops."""
+        """Withdraw requests and leave the cluster; one that was started here stops."""
         if (ray := sys.modules.get("ray")) is not None:
             for actor, _ in self._asked.values():
                 ray.kill(actor)
@@ -236,34 +235,35 @@ class Engines:
 
 
 def nodes_of(on: OnRay) -> tuple[str, ...]:
-    """Each node that engines may be on, with what it offers, once all of them have been looked at. Raises what
-    `Engines` does."""
+    """Each node that engines may use, with its resources, after checking all of them. Raises as `Engines` does."""
     try:
         connect(on.address)
         nodes = _nodes(on)
         _look_around(nodes, on)
         offered = ("CPU", "GPU", "memory")
-        return tuple(f"{_name(one)}: {_as_text({of: one['Resources'].get(of, 0) for of in offered})}" for one in nodes)
+        return tuple(
+            f"{_name(node)}: {_as_text({of: node['Resources'].get(of, 0) for of in offered})}" for node in nodes
+        )
     finally:
         if (ray := sys.modules.get("ray")) is not None:
             ray.shutdown()
 
 
 def _nodes(on: OnRay) -> list[Mapping[str, Any]]:
-    """Those that engines may be on."""
+    """Return the nodes that engines may use."""
     import ray
 
     kind = "GPU" if on.gpus else "CPU"
-    found = [
+    nodes = [
         node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU") and node["Resources"].get(kind)
     ]
-    if not found:
+    if not nodes:
         raise UsageError(f"no node of the Ray cluster offers a {kind}. Start one that does: `ray start --address=…`.")
-    return found
+    return nodes
 
 
 def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
-    """Whether every node has the folders that are read there, and shares the one that is written."""
+    """Check that every node has the folders to read, and shares the folder to write."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
 
@@ -271,24 +271,26 @@ def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
     Path(on.shared).mkdir(parents=True, exist_ok=True)
     (Path(on.shared) / token).write_text(token)
     try:
-        asked = {
+        checks = {
             ray.remote(look)
             .options(num_cpus=0, scheduling_strategy=At(node["NodeID"], soft=False))
             .remote(on.reads, on.shared, token): _name(node)
             for node in nodes
         }
-        ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_SECONDS)
+        ready, late = ray.wait(list(checks), num_returns=len(checks), timeout=LOOK_SECONDS)
         if late:
-            raise InfrastructureError(f"{asked[late[0]]} has not answered within {LOOK_SECONDS} s: `ray status`.")
-        found = {asked[one]: seen for one in ready if (seen := _seen(one, asked[one])) is not None}
-        if not found:
+            raise InfrastructureError(f"{checks[late[0]]} has not answered within {LOOK_SECONDS} s: `ray status`.")
+        seen_by_node = {checks[check]: seen for check in ready if (seen := _seen(check, checks[check])) is not None}
+        if not seen_by_node:
             raise InfrastructureError("every node of the Ray cluster was lost while it was looked at: `ray status`.")
-        for node, seen in found.items():
+        for node, seen in seen_by_node.items():
             _check(node, seen, on)
         left = len(list(Path(on.shared).glob(f"{token}.*")))
-        if left < len(found):
+        if left < len(seen_by_node):
             raise UsageError(
-                _unshared(f"{len(found) - left} of {counted(len(found), 'node')}", on, "written elsewhere")
+                _unshared(
+                    f"{len(seen_by_node) - left} of {counted(len(seen_by_node), 'node')}", on, "written elsewhere"
+                )
             )
     finally:
         for file in Path(on.shared).glob(f"{token}*"):
@@ -296,7 +298,7 @@ def _look_around(nodes: Sequence[Mapping[str, Any]], on: OnRay) -> None:
 
 
 def _seen(reference: Any, node: str) -> Seen | None:
-    """None of a node that is lost by now: a run goes on without it, at its begin as later."""
+    """Return the check of a node, None if the node is lost: a run continues without it."""
     import ray
     from ray.exceptions import NodeDiedError, TaskUnschedulableError
 
@@ -331,12 +333,12 @@ def _unshared(node: str, on: OnRay, why: str) -> str:
 
 
 def _devices(node: Mapping[str, Any], on: OnRay) -> int:
-    """That an engine each may have: GPUs, or the node itself."""
+    """Return the GPUs or nodes on which an engine each fits."""
     return max(1, int(node["Resources"].get("GPU", 0))) if on.gpus else 1
 
 
 def _room(node: Mapping[str, Any], needs: Mapping[str, int]) -> int:
-    """How many engines a node could hold, were it free."""
+    """Return how many engines an empty node could hold."""
     return min(int(node["Resources"].get(kind, 0) // amount) for kind, amount in needs.items() if amount)
 
 
@@ -360,12 +362,12 @@ def _name(node: Mapping[str, Any]) -> str:
 
 
 def _lost(error: Exception) -> str:
-    """Where and of what an engine ended, in a line, without Ray's advice."""
-    said = str(error)
-    if "creation task" in said:  # an error of the actor's own, which is the last line
-        said = f"it could not begin: {said.splitlines()[-1]}. Ray's logs there tell more"
+    """Return where and why an engine ended, in one line, without Ray's advice."""
+    text = str(error)
+    if "creation task" in text:  # an error of the actor's own, which is the last line
+        text = f"it could not begin: {text.splitlines()[-1]}. Ray's logs there tell more"
     else:
-        detail = said.split("Worker exit detail:")[-1] if "Worker exit detail:" in said else one_line(error)
-        said = f"its process or node was lost: {detail.partition(' Some common causes')[0]}"
+        detail = text.split("Worker exit detail:")[-1] if "Worker exit detail:" in text else one_line(error)
+        text = f"its process or node was lost: {detail.partition(' Some common causes')[0]}"
     at = re.search(r"\bip[=:] ?([^\s,)]+)", str(error))
-    return f"{f'node {at[1]}: ' if at else ''}{' '.join(said.split())[:300]}"
+    return f"{f'node {at[1]}: ' if at else ''}{' '.join(text.split())[:300]}"

@@ -88,14 +88,14 @@ def connect(address: str) -> None:
         raise _stopped(address)
 
 
-def _refused(address: str, said: str) -> InfrastructureError | UsageError:
-    """said: "TypeName: message" of Ray's error."""
-    kind, _, message = said.partition(": ")
+def _refused(address: str, error_text: str) -> InfrastructureError | UsageError:
+    """Return the error for Ray's. error_text: "TypeName: message"."""
+    kind, _, message = error_text.partition(": ")
     if kind == "RuntimeError" and "mismatch" in message:
         return UsageError(f"{message} Install the cluster's versions here, or these there.")
     if kind == "RuntimeError":
         return InfrastructureError(f"Ray at {address or 'this machine'}: {message}")
-    why = "none runs on this machine" if address == "auto" else f"{address} answers, but not as Ray does ({said})"
+    why = "none runs on this machine" if address == "auto" else f"{address} answers, but not as Ray does ({error_text})"
     return InfrastructureError(
         f"no Ray cluster: {why}. `ray status` shows whether one does; `ray start --head` starts one, and without "
         "`workers.address` the run starts its own."
@@ -107,7 +107,7 @@ def _stopped(address: str) -> InfrastructureError:
 
 
 def _reach(address: str) -> None:
-    """That anybody is there at all is told soonest by a connection."""
+    """Try a plain connection first, the fastest sign that anybody is there."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
@@ -119,8 +119,8 @@ def _reach(address: str) -> None:
 
 
 def _try(address: str) -> None:
-    """Raise what connecting there would come to."""
-    began, told = time.monotonic(), False
+    """Connect in a process of its own, and raise what fails."""
+    began, warned = time.monotonic(), False
     command = [sys.executable, "-P", "-c", _TRY, address]
     # A session of its own: Ctrl-C is this process's to hear, from before that one begins.
     quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
@@ -134,20 +134,20 @@ def _try(address: str) -> None:
                     raise _stopped(address)
                 if took > TRY_SECONDS:
                     raise _refused(address, f"nothing that Ray would say within {TRY_SECONDS} s")
-                if took > TELL_SECONDS and not told:
-                    told = True
+                if took > TELL_SECONDS and not warned:
+                    warned = True
                     log.warning("%s has not answered as Ray does yet; waiting for up to %d s", address, TRY_SECONDS)
         finally:
             tried.kill()
-        said = tried.stdout.read() if tried.stdout else ""
+        output = tried.stdout.read() if tried.stdout else ""
     if tried.returncode:
-        said = (said.strip().splitlines() or [f"who tried ended with {tried.returncode}"])[-1]
-        raise _refused(address, said[:600])
+        output = (output.strip().splitlines() or [f"who tried ended with {tried.returncode}"])[-1]
+        raise _refused(address, output[:600])
 
 
 @contextlib.contextmanager
 def _heard_signals() -> Iterator[list[int]]:
-    """Stop signals that come in the block, each after it was heard by whoever hears it otherwise."""
+    """Record stop signals in the block, after their own handlers."""
     heard: list[int] = []
     with _own_signals() as before:
         for number, handler in before.items():
@@ -163,8 +163,7 @@ def _heard_signals() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[dict[signal.Signals, Any]]:
-    """Who hears them, which is so again after the block: Ray takes SIGTERM for itself, and a run's stop request would
-    be lost."""
+    """Restore the signal handlers after the block: Ray takes SIGTERM for itself, and a stop request would be lost."""
     if threading.current_thread() is not threading.main_thread():
         yield {}
         return

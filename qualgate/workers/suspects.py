@@ -21,7 +21,7 @@ MOST = 8  # cases of an arm that are found
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The case that kills, and the job of the others."""
+    """The case that kills, and the job without it."""
 
     case: Prompt
     rest: Job
@@ -35,8 +35,8 @@ class _Search:
 
     @property
     def trial(self) -> Job:
-        """The half that comes later: the longest are first, and are what memory does not hold. What it leaves is not
-        what the batch leaves."""
+        """The half that comes later: it holds the longest prompts, which memory may not hold. It leaves no artifact of
+        the batch."""
         return replace(self.whole, prompts=self.suspects[len(self.suspects) // 2 :], attempt="trial")
 
 
@@ -50,30 +50,30 @@ class Suspects:
     _fruitless: Counter[tuple[str, int]] = field(default_factory=Counter)  # by arm and index: searches
 
     def may_begin(self, job: Job) -> bool:
-        """Whether one case of the job is to be looked for. Not where a turn is timed, whose batches are whole, nor
-        where a server answers, for that is paid for."""
+        """Whether to search the job for one case. Not in timed turns, whose batches stay whole, nor for servers, which
+        cost money."""
         arm = job.arm
         if len(job.prompts) == 1 or job.timed or arm.served is not None:
             return False
         return max(self._vain[arm.name], self._fruitless[_key(job)]) < IN_VAIN and self._found[arm.name] < MOST
 
     def begin(self, job: Job) -> Job:
-        """The first trial, in its place."""
+        """Start a search and return its first trial."""
         self._vain[job.arm.name] += 1
         self._open[_key(job)] = search = _Search(job, job.prompts)
         return search.trial
 
     def tries(self, job: Job) -> bool:
-        """Whether this is a trial, of which nothing counts but whether its worker lives."""
+        """Whether the job is a trial, of which only the worker's survival counts."""
         return (search := self._open.get(_key(job))) is not None and job == search.trial
 
     def answered(self, arm: str) -> None:
-        """Note that something of an arm's was."""
+        """Note that an arm gave an answer."""
         self._vain[arm] = 0
 
     def lived(self, trial: Job) -> Job:
-        """The next trial; or the job whole, where the only suspect kills nobody: the cases do it together, or it was
-        chance."""
+        """Return the next trial; or the whole job, if the only suspect kills nobody: the cases do it together, or it
+        was chance."""
         search = self._open[_key(trial)]
         self.answered(trial.arm.name)
         if len(search.suspects) == 1:
@@ -82,7 +82,7 @@ class Suspects:
         return search.trial
 
     def died(self, trial: Job) -> Job | Found:
-        """The next trial, or what was looked for."""
+        """Return the next trial, or the result."""
         search = self._open[_key(trial)]
         search.suspects = trial.prompts
         case, *more = trial.prompts
@@ -95,7 +95,7 @@ class Suspects:
         return Found(case, replace(search.whole, prompts=others))
 
     def give_up(self, trial: Job) -> Job:
-        """The job that it is of; nothing was found."""
+        """Return the job of a search without a result."""
         self._fruitless[_key(trial)] += 1
         return self._open.pop(_key(trial)).whole
 

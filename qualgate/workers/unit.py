@@ -40,33 +40,33 @@ Hired = tuple[Any, Any]  # a process and the pipe to it, as `multiprocessing` ha
 
 
 class Crew(Protocol):
-    """Who can be hired as workers of one pool."""
+    """Workers that one pool can hire."""
 
     def hire(self, count: int) -> Iterable[Hired]:
-        """So many more, or as many as have a place by now: the pool asks again while it has fewer. An error where none
-        will have one."""
+        """Hire up to so many more that have a place by now: the pool asks again while it has fewer. Raises if none will
+        have one."""
         ...
 
     def close(self) -> None:
-        """When all have been let go."""
+        """Close after all were let go."""
 
 
 class Place(Protocol):
-    """Where workers are, other than on this machine."""
+    """A place for workers other than this machine."""
 
     @property
     def most(self) -> int:
-        """Workers that are asked for, in place of the pool's own count; 0: as many as that."""
+        """Number of workers to request, in place of the pool's count; 0: the pool's."""
         ...
 
     def crew(self, body: Any, settings: WorkerSettings, count: int) -> Crew:
-        """Those for a pool of `count` that run `body` with these settings."""
+        """Return the crew for a pool of `count` workers that run `body` with these settings."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What every worker of a pool is told once."""
+    """Settings shared by every worker of a pool."""
 
     cache_dir: str  # where packed checkpoints are made and found
     sampling: dict[str, Any]
@@ -87,8 +87,8 @@ STORED = "stored"  # what it hears when a part of its job is dealt with
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The job showed a mistake in what the user supplied, or (changed) that an arm is no longer what was planned: the
-    run stops with this message (exit 64 or 14)."""
+    """A mistake in the user's input, or (changed) an arm that is no longer as planned: the run stops with this message
+    (exit 64 or 14)."""
 
     message: str
     changed: bool = False
@@ -96,8 +96,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A job's server is not to be asked for so many seconds (s), in which nobody can expect an answer. line: about it,
-    for people, "" for none."""
+    """A job's server rests for so many seconds, in which no answer is expected. line: a message for people, "" for
+    none."""
 
     seconds: float
     line: str
@@ -122,7 +122,7 @@ def serve(pipe: Connection, settings: WorkerSettings) -> None:
 
 
 def prepare() -> None:
-    """What holds in a worker from its first import on."""
+    """Prepare a worker before its first import."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     say_above_the_bar()
@@ -146,14 +146,14 @@ def import_engine() -> None:
 
 
 def told_late(pipe: Connection) -> WorkerSettings:
-    """The settings of a worker that was hired before they were known, and imports the engine until they are."""
+    """Receive the settings of a worker that was hired before they were known, importing the engine meanwhile."""
     prepare()
     import_engine()
     return pipe.recv()
 
 
 class _Arms:
-    """Those this process has loaded."""
+    """The arms loaded by this process."""
 
     def __init__(self, settings: WorkerSettings, pipe: Connection) -> None:
         self._settings, self._pipe = settings, pipe
@@ -166,7 +166,7 @@ class _Arms:
         self._ledger: Any = None
 
     def answer(self, job: Job) -> JobResult:
-        """The job's answers, by its server or by our own engine."""
+        """Answer the job, by its server or by our own engine."""
         if job.arm.served is None:
             return self.weighed(job)
         from qualgate.served.job import run_served
@@ -179,13 +179,13 @@ class _Arms:
         how = {"workers": settings.workers, "ledger": self._ledger, "hand": self._hand}
         name = job.arm.name.removesuffix(NOISE)
         job = replace(job, arm=job.arm.asked_whole(self._whole.get(name, "")))
-        result = run_served(job, settings.sampling, at_once, **how, told=lambda *told: self._pipe.send(Rest(*told)))
+        result = run_served(job, settings.sampling, at_once, **how, told=lambda *rest: self._pipe.send(Rest(*rest)))
         self._whole[name] = result.generation.asked_whole
         return result
 
     def _hand(self, part: JobResult | JobFailure) -> None:
-        """Send what comes of a job before its end, and wait until it is stored: nothing more is asked before, so a run
-        that is killed loses no answer but those on their way."""
+        """Send a partial result and wait until it is stored before more is requested: a killed run then loses only
+        answers in flight."""
         self._sent.update(part.keys)
         try:
             self._pipe.send(part)
@@ -194,25 +194,25 @@ class _Arms:
             os._exit(1)
 
     def failure(self, job: Job, error: str) -> JobFailure:
-        """Of the units that nothing was sent of."""
+        """Return the failure of the units without a result."""
         return failure_of(job.without(self._sent), error)
 
     def weighed(self, job: Job, *decoded: Any) -> JobResult:
-        """The job's answers by our own engine; decoded: what `decoded` gave of it."""
+        """Answer the job by our own engine. decoded: the result of `decoded`, if any."""
         arm = self.ready(job)
         from qualgate.engine.job import run_job
 
         return run_job(arm, job, *decoded)
 
     def decoded(self, job: Job) -> Any:
-        """Of a job that comes before the baseline's."""
+        """Decode a job that comes before the baseline's."""
         arm = self.ready(job)
         from qualgate.engine.job import decode_first
 
         return decode_first(arm, job)
 
     def ready(self, job: Job) -> LoadedArm:
-        """The job's arm, loaded if it is not at hand; warmed up once, before its first timed job."""
+        """Return the job's arm, loaded if necessary, and warmed up once before its first timed job."""
         name = job.arm.name
         arm = self._loaded.get(name)
         if arm is None or arm.spec != job.arm:
@@ -237,8 +237,8 @@ class _Arms:
         return arm
 
     def _make_room(self) -> None:
-        """Free what is loaded before the next arm is: two at once would double the memory. Before the first nothing is
-        looked for: libraries alone would be looked through, which takes as long as a small model's loading."""
+        """Free loaded arms before the next: two at once would double the memory. Before the first arm no garbage
+        collection runs, because it would take as long as loading a small model."""
         if self._new:
             self._new = False
             return
@@ -249,8 +249,8 @@ class _Arms:
 
 
 def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailure | Refused]:
-    """One of each job, in their order; but a variant that comes before the baseline decodes first, and is weighed when
-    the baseline's artifact is there."""
+    """Answer each job in order; a variant before the baseline decodes first, and is weighed once the artifact is
+    there."""
     unread, failed, waiting = {job.index for job in jobs if job.arm.is_baseline}, dict[int, str](), []
     for job in jobs:
         reads = not job.arm.is_baseline and bool(job.artifact)
@@ -276,8 +276,7 @@ def _answers(arms: _Arms, jobs: Sequence[Job]) -> Iterator[JobResult | JobFailur
 
 
 def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:
-    """What `work` gives of the job and its arm, with the most memory that loading and running took; or what went wrong
-    with the job."""
+    """Run `work` on the job and its arm. Return the result with the peak memory, or what went wrong."""
     try:
         answer, peak = with_peak(lambda: work(job), arms.device)
         if answer is None or job.arm.served is not None:  # what a server holds is not this process's
@@ -289,6 +288,6 @@ def _caught(arms: _Arms, job: Job, work: Callable[[Job], Any]) -> Any:
     except Exception as error:
         if not isinstance(error, QualgateError):
             logging.getLogger(__name__).warning("%s, job %d", job.arm.name, job.index, exc_info=True)
-        said = str(error) if isinstance(error, QualgateError) else one_line(error)
-        failed = arms.failure(job, f"{said}. {SHORT}" if is_short(error) else said)
+        message = str(error) if isinstance(error, QualgateError) else one_line(error)
+        failed = arms.failure(job, f"{message}. {SHORT}" if is_short(error) else message)
         return replace(failed, unpaid=isinstance(error, BudgetSpent))

@@ -12,7 +12,7 @@ from statistics import linear_regression, median
 from qualgate.engine.load import LoadedArm
 from qualgate.engine.schedule import Limits
 from qualgate.records import Prompt, UnitKey
-from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.propose import DraftRequest, Draft
 from qualgate.speculation.steps import Drafts
 from tests.benchmarks.speculating import Level, answered, drafted
 from tests.benchmarks.speedup import PassTimes
@@ -27,7 +27,7 @@ class Wrong:
     def __init__(self, token: int) -> None:
         self.name, self.runs_model, self.broken, self._token = "wrong", False, 0, token
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         """See `Proposer`."""
         return [Draft((self._token,) * one.most, self.name) for one in asked]
 

@@ -10,7 +10,7 @@ from random import Random
 from qualgate.engine.drafting import Drafting
 from qualgate.speculation.accept import accepted
 from qualgate.speculation.lengths import FEW, Learned, Lengths
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.steps import Drafts, Step
 
 EASY, HARD = 0.995, 0.45  # the chance that a draft's token is right
@@ -44,7 +44,7 @@ class Row:
     hard: list[bool]
     right: list[bool]
     margins: list[float]
-    said: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
 
     @property
     def length(self) -> int:
@@ -84,7 +84,7 @@ class Drafter:
         self._read: dict[int, int] = {}
         self.seconds = 0.0
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         began = self._world.now
         drafts = {one.row: 0 for one in asked}
         going = list(asked)
@@ -93,27 +93,27 @@ class Drafter:
             read = 0
             for one in going:
                 if not drafts[one.row]:
-                    unread = len(one.prompt) + len(one.said) - self._read.get(one.row, 0)
+                    unread = len(one.prompt) + len(one.generated) - self._read.get(one.row, 0)
                     read += unread if unread > FEW else 0
             costs = self._world.costs
             self._world.now += costs.draft(len(going), len(going)) + read * costs.reading
             said = dict[int, list[float]]()
             for one in going:
-                said[one.row] = [self._texts[one.row].margins[len(one.said) + drafts[one.row]]]
+                said[one.row] = [self._texts[one.row].margins[len(one.generated) + drafts[one.row]]]
                 drafts[one.row] += 1
             going = [
                 one
                 for one in going
-                if drafts[one.row] < one.most and len(one.said) + drafts[one.row] < self._texts[one.row].length
+                if drafts[one.row] < one.most and len(one.generated) + drafts[one.row] < self._texts[one.row].length
             ]
             if self.course is not None:
                 self.course.stepped(len(said), len(said), read, len(said), self._world.now - before)
                 on = self.course.goes_on(said, [one.row for one in going])
                 going = [one for one in going if one.row in on]
         self.seconds += self._world.now - began
-        found = [self._draft(self._texts[one.row], len(one.said), drafts[one.row]) for one in asked]
+        found = [self._draft(self._texts[one.row], len(one.generated), drafts[one.row]) for one in asked]
         for one, draft in zip(asked, found, strict=True):
-            self._read[one.row] = len(one.prompt) + len(one.said) + (*draft.tokens, -1).index(-1)
+            self._read[one.row] = len(one.prompt) + len(one.generated) + (*draft.tokens, -1).index(-1)
         return found
 
     def _draft(self, row: Row, at: int, count: int) -> Draft:
@@ -139,15 +139,15 @@ class World:
         going: list[Row] = []
         drafting = None if drafts is None else Drafting(drafts, lambda: self.now)
         for one in rows:
-            one.said = []
+            one.generated = []
         while waiting or going:
             joined = False
             while waiting and len(going) < self.sequences:
                 going.append(waiting.pop(0))
-                going[-1].said.append(0)  # with the prompt
+                going[-1].generated.append(0)  # with the prompt
                 joined = True
             self._pass(going, drafting, joined)
-            for one in [one for one in going if len(one.said) >= one.length]:
+            for one in [one for one in going if len(one.generated) >= one.length]:
                 going.remove(one)
                 if drafting is not None:
                     drafting.ended(one.index)
@@ -155,9 +155,11 @@ class World:
 
     def _pass(self, going: Sequence[Row], drafting: Drafting | None, joined: bool) -> None:
         offered = {}
-        texts = [one for one in going if len(one.said) < one.length]
+        texts = [one for one in going if len(one.generated) < one.length]
         if drafting is not None and texts and not drafting.rests(len(texts)):
-            asked = [Asked(one.index, one.prompt, one.said, 200, round=(len(one.said),)) for one in texts]
+            asked = [
+                DraftRequest(one.index, one.prompt, one.generated, 200, round=(len(one.generated),)) for one in texts
+            ]
             offered = drafting.draft(asked, len(texts))
         if not texts:
             return
@@ -165,12 +167,12 @@ class World:
         took = self.costs.target(len(texts), count)
         self.now += took
         for one in texts:
-            draft, at = offered.get(one.index, ()), len(one.said)
+            draft, at = offered.get(one.index, ()), len(one.generated)
             would = [*range(at, at + len(draft) + 1)]
             got = accepted(draft, would, (), one.length - at)
             if drafting is not None:
-                drafting.said(one.index, at, len(draft), got.tokens, got.count)
-            one.said += got.tokens
+                drafting.record(one.index, at, len(draft), got.tokens, got.count)
+            one.generated += got.tokens
         if drafting is not None and not joined:
             drafting.passed(len(texts), count, took)
 

@@ -187,7 +187,7 @@ class Told:
 
     def _read(self, event: Read) -> None:
         given = event.logits.double().log_softmax(-1).gather(-1, event.answer[:, None])[:, 0]
-        columns = (event.answer, event.said.tokens, event.said.logprobs, given)
+        columns = (event.answer, event.predicted.tokens, event.predicted.logprobs, given)
         assert len(event.states) == len(event.logits) == len(event.requests)
         for request, position, answer, said, logprob, own in zip(
             event.requests, event.positions, *(column.tolist() for column in columns), strict=True

@@ -155,7 +155,7 @@ def test_turned_by_our_kernel_a_model_has_the_bits_of_its_own_code(arch, gpu, mo
 
 def logits_of(model, choice, what):
     with open_decoder(model, choice) as (decoder, head):
-        states = KeysValues(choice.kept)
+        states = KeysValues(choice.cache_form)
         return row_check.read(decoder, head, what, row_check.whole(what), states=states)
 
 
@@ -165,7 +165,7 @@ def test_packed_weights_and_quantized_keys_and_values_are_read_by_its_kernels(gp
     what = [[5, 9, 200, 17, 3, 4]]
     model = quantized(tiny("llama", **ONE), INT4)
     choose_kernels(model, "fused")
-    choice = replace(choose_engine(model), kept="int8")
+    choice = replace(choose_engine(model), cache_form="int8")
     expected = logits_of(model, choice, what)
     gpu()
     model = quantized(tiny("llama", **ONE), INT4)

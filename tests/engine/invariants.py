@@ -41,7 +41,7 @@ def held() -> Iterator[None]:
             (PackedEngine, "states_of", watch.pass_of_target),
             (DraftModel, "_pass", watch.pass_of_model),
             (DraftHead, "_pass", watch.pass_of_head),
-            (Ruling, "said", watch.ruled),
+            (Ruling, "verify", watch.ruled),
             (Steering, "steered", watch.steered),
             (GrammarMask, "admitted", _admitted),
         ):
@@ -88,7 +88,7 @@ class _Watch:
         due.clear()
         for part in parts:
             one = part.stream
-            answer = one.text[len(one.request.prompt) :] if one.forced else one.said
+            answer = one.text[len(one.request.prompt) :] if one.forced else one.generated
             text = [*answer, *part.tokens[len(part.tokens) - part.drafted :]]
             last = part.first + len(part.tokens) - len(one.request.prompt) if one.forced else len(text)
             due.extend((one.index, position) for position in range(last - part.wants + 1, last + 1))
@@ -103,10 +103,10 @@ class _Watch:
             due = self.due[draft_model]
             for part in parts:
                 row, read = part.stream, len(part.tokens) - len(part.draft)
-                assert part.first == len(row.kept), _first(part.first, len(row.kept))
-                assert row.kept == row.text[: part.first], "what is kept is of another text"
+                assert part.first == len(row.cached), _first(part.first, len(row.cached))
+                assert row.cached == row.text[: part.first], "what is kept is of another text"
                 assert [*part.tokens[:read]] == row.text[part.first : part.first + read], "rows are not of their text"
-                assert row.text == [*row.text[: len(row.prompt) + row.first], *row.said]
+                assert row.text == [*row.text[: len(row.prompt) + row.first], *row.drafted]
                 _blocks(part, getattr(model._blocks, "_pool", None))
                 last = len(row.text) + len(part.draft) - len(row.prompt)
                 due.extend((row.index, position) for position in range(last - part.wants + 1, last + 1))
@@ -121,14 +121,14 @@ class _Watch:
             for part in parts:
                 row, places = part.stream, max(0, part.wants - 1)  # that are read in one pass, masked
                 ends = part.first + len(part.tokens) - places
-                assert ends == row.kept + len(row.said), _first(part.first, row.kept + len(row.said))
-                if row.said:
-                    assert [*part.tokens] == row.said[-1:], "what was drafted last is read"
+                assert ends == row.cached + len(row.drafted), _first(part.first, row.cached + len(row.drafted))
+                if row.drafted:
+                    assert [*part.tokens] == row.drafted[-1:], "what was drafted last is read"
                 else:
                     tokens = row.text[row.next + 1 - (ends - part.first) : row.next + 1]
                     assert [*part.tokens][: ends - part.first] == tokens, "pairs are not of their text"
                 _blocks(part, head._pool)
-                here = len(row.text) - len(row.prompt) + len(row.said)
+                here = len(row.text) - len(row.prompt) + len(row.drafted)
                 self.due[proposer].extend((row.index, here + place) for place in range(part.wants))
             return made(head, parts)
 
@@ -147,7 +147,7 @@ class _Watch:
         return around
 
     def ruled(self, said: Any) -> Any:
-        """Around `Ruling.said`."""
+        """Around `Ruling.verify`."""
 
         def around(ruling: Ruling, row: int, round: Any, draft: Any, *rest: Any) -> Any:
             if row in self.texts:
@@ -185,10 +185,10 @@ def _admitted(made: Any) -> Any:
 
 def _part(part: Part, pool: BlockPool) -> None:
     one, read = part.stream, len(part.tokens) - part.drafted
-    assert part.first == one.kept, _first(part.first, one.kept)
+    assert part.first == one.cached, _first(part.first, one.cached)
     assert [*part.tokens[:read]] == one.text[part.first : part.first + read], "rows are not of their text"
     assert not part.drafted or part.first + read == len(one.text), "a draft does not stand behind its text"
-    assert one.forced or one.text == [*one.request.prompt, *one.said], "a text is not what was asked and said"
+    assert one.forced or one.text == [*one.request.prompt, *one.generated], "a text is not what was asked and said"
     _blocks(part, pool)
 
 

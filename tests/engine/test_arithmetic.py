@@ -169,10 +169,10 @@ def test_no_bit_depends_on_a_head_that_reads_states_between_layers(saved, tmp_pa
 
 def test_keys_and_values_take_half_of_the_memory_and_keep_their_bits(arms):
     arm = arms(arithmetic="served")
-    assert arm.choice.kept == "bfloat16"
-    wide = replace(arm, choice=replace(arm.choice, kept="float32"))
+    assert arm.choice.cache_form == "bfloat16"
+    wide = replace(arm, choice=replace(arm.choice, cache_form="float32"))
     assert said(run_job(arm, job(arm, "", count=8))) == said(run_job(wide, job(wide, "", count=8)))
-    assert arms("v", arithmetic="served", kv_cache="int8").choice.kept == "int8"
+    assert arms("v", arithmetic="served", kv_cache="int8").choice.cache_form == "int8"
 
 
 def test_a_run_that_computes_so_is_another_engines_and_one_in_float32_is_what_it_was(arms):

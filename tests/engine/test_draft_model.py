@@ -16,7 +16,7 @@ from qualgate.engine.draft_model import DraftModel
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
 from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.steps import Drafts
 from tests.depth import examples
 from tests.engine.engines import Told, answered
@@ -35,7 +35,7 @@ def model(
 
 
 def drafted(proposer: DraftModel, said: Sequence[int], most: int, row: int = 0) -> Draft:
-    [draft] = proposer.propose([Asked(row, PROMPT, said, most)])
+    [draft] = proposer.propose([DraftRequest(row, PROMPT, said, most)])
     return draft
 
 
@@ -115,7 +115,7 @@ def test_of_what_was_accepted_whole_only_the_last_token_is_read_again():
 def test_without_a_block_there_is_no_draft_and_with_one_there_is_again():
     proposer = model(FakeDecoder(), blocks=3)  # one row's
     assert drafted(proposer, (), 2, row=0).tokens
-    both = [Asked(row, (row, *PROMPT), (), 2) for row in (1, 2)]
+    both = [DraftRequest(row, (row, *PROMPT), (), 2) for row in (1, 2)]
     assert [bool(draft.tokens) for draft in proposer.propose(both)] == [True, False]
     proposer.ended(1)
     assert proposer.propose(both[1:])[0].tokens

@@ -11,7 +11,7 @@ from qualgate.engine.drafting import Drafting
 from qualgate.speculation.lengths import MOST_RESTS, RESTS, Learned
 from qualgate.speculation.looks import ALLOWED, TRIED
 from qualgate.speculation.ngram import Ngram
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.remaining import Remaining
 from qualgate.speculation.steps import Drafts
 from tests.depth import with_proofs
@@ -99,7 +99,7 @@ class Looked:
     def __init__(self, tokens: tuple[int, ...]) -> None:
         self.tokens, self.asked = tokens, 0
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         self.asked += 1
         return [Draft(self.tokens, self.name, 8) if self.tokens else NO_DRAFT for _ in asked]
 
@@ -122,8 +122,8 @@ def learned(right: int, kind: str) -> Learned:
     return found
 
 
-def asked(said: int = 1) -> list[Asked]:
-    return [Asked(0, (1, 2, 3), [1] * said, 20)]
+def asked(said: int = 1) -> list[DraftRequest]:
+    return [DraftRequest(0, (1, 2, 3), [1] * said, 20)]
 
 
 def test_a_level_that_does_not_pay_is_left_out_for_one_below_it_that_does():
@@ -135,7 +135,7 @@ def test_a_level_that_does_not_pay_is_left_out_for_one_below_it_that_does():
     steps = []
     both = Drafting(Drafts(model, 0, steps, knows, instead=(looked,)), lambda: 0.0)
     offered = both.draft(asked(), 1)
-    both.said(0, 1, len(offered[0]), (1, 1, 1, 5), 3)
+    both.record(0, 1, len(offered[0]), (1, 1, 1, 5), 3)
     assert [one.proposer for one in steps] == ["looked up"]
 
 
@@ -172,14 +172,14 @@ def test_passes_that_rested_have_a_plain_step_each_and_their_tokens_are_counted(
     for position in range(40):
         if not drafting.rests(1):
             drafting.draft(asked(position), 1)
-            drafting.said(0, position, 0, (1,), 0)
+            drafting.record(0, position, 0, (1,), 0)
             drafting.passed(1, 1, 10e-3)
         else:
             drafting.untold.setdefault(0, position)
     drafting.ended(0, 40)
     assert [(one.position, one.proposed, one.proposer) for one in steps] == [(at, 0, "") for at in range(40)]
     told = Remaining()
-    told.said("task", 0, 40)
+    told.observe("task", 0, 40)
     told.ended("task", 40)
     assert [knows.remaining.tokens("task", at, 100) for at in (0, 39)] == [
         told.tokens("task", at, 100) for at in (0, 39)
@@ -236,7 +236,7 @@ def test_what_is_looked_up_and_not_verified_is_judged_by_what_is_said():
     drafting = Drafting(Drafts(looked, learned=knows), lambda: 0.0)
     before = knows.acceptance.tested("looked up")
     assert list(drafting.draft(asked(), 1).values()) == [()]
-    drafting.said(0, 1, 0, (1,), 0)
+    drafting.record(0, 1, 0, (1,), 0)
     assert knows.acceptance.tested("looked up") == before + 1
 
 
@@ -252,14 +252,16 @@ def looking_up(text: list[int], a_pass: float) -> tuple[Drafts, int]:
     while said < len(text):
         passes += 1
         rests = drafting.rests(1)
-        offered = () if rests else drafting.draft([Asked(0, (1, 2), text[:said], len(text) - said)], 1).get(0, ())
+        offered = (
+            () if rests else drafting.draft([DraftRequest(0, (1, 2), text[:said], len(text) - said)], 1).get(0, ())
+        )
         right = next((at for at, one in enumerate(offered) if one != text[said + at]), len(offered))
         tokens = text[said : said + right + 1]
         if rests:
             drafting.untold.setdefault(0, said)
         else:
             drafting.begins(1)
-            drafting.said(0, said, len(offered), tuple(tokens), min(right, len(tokens)))
+            drafting.record(0, said, len(offered), tuple(tokens), min(right, len(tokens)))
             drafting.passed(1, 1 + len(offered), a_pass * (1 + 0.2 * len(offered)))
         said += len(tokens)
     drafting.ended(0, said)

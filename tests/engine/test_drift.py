@@ -51,7 +51,7 @@ def weighed(pair, draws=None) -> list[np.ndarray]:
     rows = {}
     for event in events:
         found = weigh(event, head, baseline)
-        columns = (*event.said, found.given, found.kl, found.top)
+        columns = (*event.predicted, found.given, found.kl, found.top)
         for at, place in enumerate(zip(event.requests, event.positions, strict=True)):
             rows[place] = [float(column[at]) for column in columns]
     assert sorted(rows) == [(row, at) for row, answer in enumerate(baseline.answers) for at in range(len(answer))]

@@ -111,7 +111,7 @@ def test_states_are_what_gives_the_logits_of_each_token_or_are_told_where_it_was
             if isinstance(event, Spoken) and event.states is None:
                 assert any(requests[at].answer for at in event.requests)
             elif not isinstance(event, Ended):
-                said = event.tokens if isinstance(event, Spoken) else event.said.tokens.tolist()
+                said = event.tokens if isinstance(event, Spoken) else event.predicted.tokens.tolist()
                 assert event.states is not None
                 assert engine.head.logits(event.states).argmax(-1).tolist() == said
 

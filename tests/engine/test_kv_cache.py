@@ -41,10 +41,10 @@ class RoundedCache(DynamicCache):
 
     def __init__(self, kept: str) -> None:
         super().__init__()
-        self.kept = kept
+        self.cache_form = kept
 
     def update(self, key_states, value_states, layer_idx, *more: Any, **named: Any):
-        keys, values = (rounded(self.kept, one.double()).float() for one in (key_states, value_states))
+        keys, values = (rounded(self.cache_form, one.double()).float() for one in (key_states, value_states))
         return super().update(keys, values, layer_idx, *more, **named)
 
 
@@ -100,7 +100,7 @@ def test_what_a_token_takes_is_counted_by_the_format(arms):
 def test_blocks_take_the_memory_that_is_counted(arms, kept):
     arm = arms("variant", kv_cache=kept)
     run_job(arm, job(arm, "", count=4))
-    with recycled(arm.choice.kept, arm.choice.scales) as states:
+    with recycled(arm.choice.cache_form, arm.choice.scales) as states:
         blocks = [states.memory[layer] for layer in arm.choice.seen]
     measured = sum(tensor.element_size() * tensor.numel() for one in blocks for tensor in one.tensors.values())
     assert measured == sum({one.count for one in blocks}) * SLOTS * arm.choice.position_bytes

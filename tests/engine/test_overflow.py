@@ -108,7 +108,7 @@ def test_infinities_and_nan_are_not_finite_values_beyond(tmp_path):
     found = Overflows(65504.0)
     found.look("none", torch.tensor([[65504.0, float("inf"), float("nan"), -float("inf")]]))
     found.look("one", torch.tensor([[float("nan"), 65505.0, -65504.0]]))
-    assert found.found == ((1, "one", 1),)
+    assert found.overflow == ((1, "one", 1),)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_what_the_gate_file_says_goes_before_what_a_folder_declares(folder, tmp_
     for kept in ("float32", "int8"):
         arm = loaded(folder, tmp_path, kv_cache=kept, kv_said=True)
         assert arm.identity.kv_cache == {"float32": "", "int8": "int8"}[kept]
-        assert (arm.choice.kept, arm.choice.scales) == (kept, {})
+        assert (arm.choice.cache_form, arm.choice.scales) == (kept, {})
 
 
 def test_memory_that_an_arm_leaves_to_the_next_brings_no_scales_along(model, folder, tmp_path):

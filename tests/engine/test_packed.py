@@ -11,7 +11,7 @@ import pytest
 from qualgate.engine import packed
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
-from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.propose import DraftRequest, Draft
 from qualgate_kernels.slots import SLOTS
 from tests.depth import with_proofs
 from tests.engine.engines import (
@@ -40,8 +40,8 @@ class Half:
     def __init__(self, answers: Sequence[Sequence[int]]) -> None:
         self.answers = answers
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        coming = [self.answers[one.row][len(one.said) :] for one in asked]
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
+        coming = [self.answers[one.row][len(one.generated) :] for one in asked]
         return [Draft((*right[:3], 11, 12, 13)[: one.most], "own", 8) for one, right in zip(asked, coming, strict=True)]
 
     def ended(self, row: int) -> None:

@@ -30,7 +30,7 @@ def test_the_first_token_has_the_target_s_distribution_whatever_was_drafted(rule
     for seed in range(count):
         tokens = tuple(int(torch.multinomial(row, 1, generator=generator)) for row in drawn_from)
         draft = Draft(tokens, "draft", 8, drawn_from)
-        found[ruling(rule, seed, sampling).said(0, (0,), draft, LOGITS).tokens[0]] += 1
+        found[ruling(rule, seed, sampling).verify(0, (0,), draft, LOGITS).tokens[0]] += 1
     assert found[0] == 0
     squares = sum((found[token] - count * p) ** 2 / (count * p) for token, p in enumerate(law.tolist(), 1))
     assert squares < 27.6  # chi-square of two degrees: one in a million
@@ -40,8 +40,8 @@ def test_the_first_token_has_the_target_s_distribution_whatever_was_drafted(rule
 def test_log_probs_are_the_model_s_own_and_what_is_said_repeats(rule):
     one = ruling(rule, 3, Sampling(temperature=0.7, top_k=3))
     draft = Draft((2, 0), "ngram", 2)
-    said = one.said(1, (4,), draft, LOGITS)
-    assert said == one.said(1, (4,), draft, LOGITS)
+    said = one.verify(1, (4,), draft, LOGITS)
+    assert said == one.verify(1, (4,), draft, LOGITS)
     for row, token, logprob in zip(LOGITS.tolist(), said.tokens, said.logprobs, strict=False):
         assert logprob == pytest.approx(row[token] - log(sum(map(exp, row))), abs=1e-6)
 
@@ -50,7 +50,7 @@ def test_a_draft_with_fewer_tokens_than_its_target_is_judged_by_those_it_has():
     drawn_from, count = torch.tensor([[0.2, 0.8]], dtype=torch.float64), 1500
     found = Counter(
         ruling("speculative_sampling", seed, Sampling(temperature=1.0))
-        .said(0, (0,), Draft((int(seed % 5 > 0),), "draft", 8, drawn_from), LOGITS[:2])
+        .verify(0, (0,), Draft((int(seed % 5 > 0),), "draft", 8, drawn_from), LOGITS[:2])
         .tokens[0]
         for seed in range(count)
     )
@@ -60,7 +60,7 @@ def test_a_draft_with_fewer_tokens_than_its_target_is_judged_by_those_it_has():
 
 def test_rounds_and_rows_have_chances_of_their_own():
     one = ruling("speculative_sampling", 3, Sampling(temperature=2.0))
-    rows = {tuple(one.said(row, (at,), NO_DRAFT, LOGITS[:1]).tokens[0] for at in range(40)) for row in (0, 1)}
+    rows = {tuple(one.verify(row, (at,), NO_DRAFT, LOGITS[:1]).tokens[0] for at in range(40)) for row in (0, 1)}
     assert len(rows) == 2
     assert all(len(set(tokens)) > 1 for tokens in rows)
 
@@ -75,7 +75,7 @@ def test_a_draft_is_drawn_by_chances_of_its_own_and_tells_what_from():
     for seed in range(count):
         one = ruling("speculative_sampling", seed, Sampling(temperature=50.0))
         drafted, _ = one.drafted(0, (0, 0), NO_DRAFT, LOGITS[:1], "")
-        together[drafted.tokens[0], one.said(0, (0,), NO_DRAFT, LOGITS[:1]).tokens[0]] += 1
+        together[drafted.tokens[0], one.verify(0, (0,), NO_DRAFT, LOGITS[:1]).tokens[0]] += 1
     assert len(together) == 16
     assert sum((seen - count / 16) ** 2 / (count / 16) for seen in together.values()) < 60  # 15 degrees: 1 in 3 million
 
@@ -92,7 +92,7 @@ def test_what_was_tested_tells_how_likely_it_was_to_be_accepted(drawn):
     ]
     counts = set()
     for seed in range(40):
-        said = ruling("speculative_sampling", seed, Sampling(temperature=1.0)).said(0, (0,), draft, LOGITS)
+        said = ruling("speculative_sampling", seed, Sampling(temperature=1.0)).verify(0, (0,), draft, LOGITS)
         counts.add(len(said.tokens))
         assert said.overlaps == pytest.approx(chances[: min(len(said.tokens), 2)])
     assert counts >= {1, 3}

@@ -38,7 +38,7 @@ def answers(result) -> dict[tuple[str, int], tuple[tuple[int, ...], str, str]]:
 
 def drawn(logits: torch.Tensor, seed: int, cases: torch.Tensor, temperature: float, **cuts) -> torch.Tensor:
     draws = Draws(seed=seed, cases=cases, sampling=Sampling(temperature=temperature, **cuts))
-    return draws.said(logits, torch.arange(len(logits)), torch.zeros(len(logits), dtype=torch.long)).tokens
+    return draws.sample(logits, torch.arange(len(logits)), torch.zeros(len(logits), dtype=torch.long)).tokens
 
 
 # ------------------------------------------------------------------------------------------------------ one token
@@ -74,7 +74,7 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
         logits = scale * torch.randn(40, 3000)
         cases, positions = torch.arange(40) * 2**40 - 7, torch.arange(40) * 3
         draws = Draws(seed=9, cases=cases, sampling=Sampling(temperature=temperature))
-        found = draws.said(logits, torch.arange(40), positions)
+        found = draws.sample(logits, torch.arange(40), positions)
         noise = Noise(seed=9, cases=cases, positions=positions, temperature=temperature)
         noisy = logits.double() / temperature + gumbel_torch(noise, slice(0, 40), torch.arange(3000))
         best = noisy.topk(2).values
@@ -87,7 +87,9 @@ def test_a_draw_is_the_argmax_over_the_whole_vocabulary():
         torch.testing.assert_close(found.logprobs.double(), own, rtol=1e-4, atol=1e-5)
         assert found.finite.all()
     broken = logits.index_fill(1, torch.tensor([4]), torch.nan)
-    assert not replace(draws, sampling=Sampling(temperature=1.0)).said(broken, torch.arange(40), positions).finite.any()
+    assert (
+        not replace(draws, sampling=Sampling(temperature=1.0)).sample(broken, torch.arange(40), positions).finite.any()
+    )
 
 
 CUTS = [{"top_k": 12}, {"top_p": 0.8}, {"min_p": 0.1}, {"top_k": 40, "top_p": 0.9, "min_p": 0.05}]
@@ -100,7 +102,7 @@ def test_a_cut_draw_is_the_argmax_of_the_same_noise_over_what_is_left(cuts):
     logits = torch.cat([scale * torch.randn(12, 3000) for scale in (0.3, 2.0, 5.0, 60.0)])
     rows = torch.arange(len(logits))
     draws = Draws(seed=9, cases=rows * 2**40 - 7, sampling=Sampling(temperature=0.8, **cuts))
-    found = draws.said(logits, rows, rows * 3)
+    found = draws.sample(logits, rows, rows * 3)
     noise = Noise(seed=9, cases=draws.cases, positions=rows * 3)
     noisy = cut(logits.double() / 0.8, draws.sampling)
     noisy += gumbel_torch(noise, slice(0, len(rows)), torch.arange(3000))
@@ -114,7 +116,7 @@ def test_a_cut_draw_is_the_argmax_of_the_same_noise_over_what_is_left(cuts):
     torch.testing.assert_close(found.margins.double()[near], lead[near], rtol=1e-4, atol=1e-5)
     own = logits.double().log_softmax(-1).gather(-1, found.tokens[:, None])[:, 0]
     torch.testing.assert_close(found.logprobs.double(), own, rtol=1e-4, atol=1e-5)
-    whole = replace(draws, sampling=Sampling(temperature=0.8)).said(logits, rows, rows * 3).tokens
+    whole = replace(draws, sampling=Sampling(temperature=0.8)).sample(logits, rows, rows * 3).tokens
     kept = noisy.gather(-1, whole[:, None])[:, 0].isfinite()
     assert torch.equal(found.tokens[kept], whole[kept])
 
@@ -124,14 +126,14 @@ def test_of_equal_logits_a_cut_draws_by_the_noise_alone_and_breaks_no_row_beside
     even[1, 3] = torch.nan
     draws = Draws(seed=1, cases=torch.arange(3), sampling=Sampling(temperature=1.0, top_p=0.5))
     rows = torch.arange(3)
-    found = draws.said(even, rows, rows)
+    found = draws.sample(even, rows, rows)
     assert found.finite.tolist() == [True, False, True]
     assert found.tokens[[0, 2]].max() < 25, "the lowest ids are those that stay"
-    alone = draws.said(even[[0, 2]], rows[[0, 2]], rows[[0, 2]])
+    alone = draws.sample(even[[0, 2]], rows[[0, 2]], rows[[0, 2]])
     assert all(torch.equal(one, all_[[0, 2]]) for one, all_ in zip(alone, found, strict=True))
     one = replace(draws, sampling=Sampling(temperature=5.0, top_k=1))
     logits = torch.randn(3, 50)
-    assert torch.equal(one.said(logits, rows, rows).tokens, greedy(logits).tokens)
+    assert torch.equal(one.sample(logits, rows, rows).tokens, greedy(logits).tokens)
 
 
 def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_it():
@@ -139,12 +141,12 @@ def test_a_low_temperature_is_greedy_and_a_row_has_its_bits_whatever_is_beside_i
     rows, places = torch.arange(64), torch.arange(64) % 7
     logits = torch.randn(64, 500) * 3.0 ** (rows[:, None] % 3)
     draws = Draws(seed=4, cases=rows * 10**15, sampling=Sampling(temperature=0.01))
-    assert (draws.said(logits, rows, places).tokens == greedy(logits).tokens).float().mean() > 0.9
+    assert (draws.sample(logits, rows, places).tokens == greedy(logits).tokens).float().mean() > 0.9
     for cuts in ({}, *CUTS):
         draws = replace(draws, sampling=Sampling(temperature=1.0, **cuts))
-        whole = draws.said(logits, rows, places)
+        whole = draws.sample(logits, rows, places)
         for part in (*torch.randperm(64).split(17), *rows[:5].split(1)):
-            for one, all_ in zip(draws.said(logits[part], rows[part], places[part]), whole, strict=True):
+            for one, all_ in zip(draws.sample(logits[part], rows[part], places[part]), whole, strict=True):
                 assert torch.equal(one, all_[part])
 
 

@@ -17,7 +17,7 @@ from qualgate.engine.batch import Batch
 from qualgate.engine.blocks import BlockPool
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits, Schedule
-from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.propose import DraftRequest, Draft
 from qualgate.speculation.steps import Drafts
 from qualgate_kernels.slots import SLOTS
 from tests.depth import examples
@@ -38,8 +38,8 @@ class Drafting:
     def __init__(self, requests: Sequence[Request], way: Way) -> None:
         self.requests, self.way = requests, way
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        return [Draft(tuple(self.way(self.requests[one.row], one.said)), "way", 8) for one in asked]
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
+        return [Draft(tuple(self.way(self.requests[one.row], one.generated)), "way", 8) for one in asked]
 
     def ended(self, row: int) -> None:
         pass
@@ -285,7 +285,7 @@ def test_a_text_that_has_just_left_its_last_block_is_lent_none_that_is_not_free(
     schedule = Schedule([Request(prompt=(1,) * SLOTS, max_new_tokens=2)], BlockPool(2), Limits())
     [part] = schedule.next()
     schedule.passed([part])
-    schedule.said(part.stream, [1])
+    schedule.extend(part.stream, [1])
     assert len(part.stream.blocks) == 1
     taken = schedule.pool.take()
     assert schedule.lend(0, SLOTS + 1) is None

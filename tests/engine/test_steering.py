@@ -17,7 +17,7 @@ from qualgate.engine.request import Request
 from qualgate.engine.sampling import Draws
 from qualgate.records import GREEDY, Job, Sampling
 from qualgate.scoring.constraint import grammar_of
-from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.propose import DraftRequest, Draft
 from qualgate.speculation.steps import Drafts
 from tests.engine.engines import Told, answered, asked, opened, questions, reference
 from tests.engine.jobs import ENGINES, INT4, NGRAM, SELF_DRAFT, job, said, sampled
@@ -184,8 +184,8 @@ def test_a_dead_end_ends_one_answer_and_no_other(draws, rule):
     class Drafts_:
         name, runs_model = "way", False
 
-        def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-            return [Draft(tuple([*way, 70, 71][len(one.said) :][: min(3, one.most)]), "way", 8) for one in asked]
+        def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
+            return [Draft(tuple([*way, 70, 71][len(one.generated) :][: min(3, one.most)]), "way", 8) for one in asked]
 
         def ended(self, row: int) -> None:
             pass

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qualgate.speculation.accept import accepted
 from qualgate.speculation.known import Known, Sources, aligned
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.text import Text, repeated
 
 few = st.integers(0, 2)
@@ -86,7 +86,7 @@ def test_of_a_pair_that_is_said_over_and_over_the_latest_places_are_tried():
 
 
 def drafted(proposer: Known, row: int, said: Sequence[int], most: int) -> Draft:
-    [draft] = proposer.propose([Asked(row, (), said, most)])
+    [draft] = proposer.propose([DraftRequest(row, (), said, most)])
     return draft
 
 

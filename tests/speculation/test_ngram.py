@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qualgate.speculation import ngram
 from qualgate.speculation.ngram import Ngram, Suffix
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.text import Text, repeated
 
 few = st.integers(0, 2)
@@ -17,7 +17,7 @@ texts = st.lists(few, max_size=90)
 
 
 def drafted(proposer: Ngram, row: int, prompt: Sequence[int], said: Sequence[int], most: int) -> Draft:
-    [draft] = proposer.propose([Asked(row, prompt, said, most)])
+    [draft] = proposer.propose([DraftRequest(row, prompt, said, most)])
     return draft
 
 
@@ -67,7 +67,7 @@ def test_of_answers_that_ended_only_the_latest_are_remembered(monkeypatch):
     monkeypatch.setattr(ngram, "REMEMBERED", 40)
     drafter = Suffix()
     for row, first in enumerate((10, 50, 90, 130)):
-        drafter.propose([Asked(row, tuple(range(first, first + 15)), (), 3)])
+        drafter.propose([DraftRequest(row, tuple(range(first, first + 15)), (), 3)])
         drafter.ended(row)
-    assert drafter.propose([Asked(8, (131, 132, 133), (), 3)])[0].tokens == (134, 135, 136)
-    assert drafter.propose([Asked(9, (11, 12, 13), (), 3)])[0].tokens == ()
+    assert drafter.propose([DraftRequest(8, (131, 132, 133), (), 3)])[0].tokens == (134, 135, 136)
+    assert drafter.propose([DraftRequest(9, (11, 12, 13), (), 3)])[0].tokens == ()

@@ -40,7 +40,7 @@ def test_it_is_the_published_one_where_verifying_is_free(alpha, c, gamma):
     plan = best_plan({0: [alpha] * 32}, price, {0: 1.0})
     assert plan.drafted == {0: gamma}
     tokens = (1 - alpha ** (gamma + 1)) / (1 - alpha)
-    assert plan.said[0] == pytest.approx(tokens)
+    assert plan.expected[0] == pytest.approx(tokens)
     assert faster(plan, price, 1, {0: 1.0}) == pytest.approx(tokens / (1 + gamma * c))
 
 

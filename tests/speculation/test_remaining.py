@@ -13,7 +13,7 @@ def told(lengths: list[int]) -> Remaining:
     found = Remaining()
     for length in lengths:
         for at in range(length):
-            found.said("task", at, 1)
+            found.observe("task", at, 1)
         found.ended("task", length)
     return found
 
@@ -40,6 +40,6 @@ def test_answers_that_go_on_are_not_taken_for_short_ones():
     before = found.tokens("task", 0, 1000)
     for at in range(100):
         for _ in range(20):
-            found.said("task", at, 1)
+            found.observe("task", at, 1)
     found.ended("task", 8)
     assert found.tokens("task", 0, 1000) > 3 * before

@@ -90,8 +90,8 @@ def _entry() -> Any:
 
 def missing() -> str:
     """Why there is no kernel; "" where there is."""
-    found = _entry()
-    return found if isinstance(found, str) else ""
+    entry = _entry()
+    return entry if isinstance(entry, str) else ""
 
 
 def unfit(decoder: PlainDecoder) -> str:
@@ -121,7 +121,11 @@ class Decode:
             raise ValueError(f"decoder: {reason}")
         shape, count = (decoder.kv_heads, decoder.head_dim), blocks[0].count if blocks else 0
         form = blocks[0].form if blocks else ""
-        alike = all((one.count, one.kv_heads, one.head_dim, one.form) == (count, *shape, form) for one in blocks)
+        alike = all(
+            (layer_blocks.count, layer_blocks.kv_heads, layer_blocks.head_dim, layer_blocks.form)
+            == (count, *shape, form)
+            for layer_blocks in blocks
+        )
         if len(blocks) != len(decoder.layers) or not alike:
             raise ValueError(
                 f"blocks: expected {len(decoder.layers)} layers of as many blocks of {shape[0]} heads of {shape[1]}, "
@@ -191,7 +195,7 @@ def _layer(decoder: PlainDecoder, layer: DecoderLayer, blocks: Blocks) -> _Layer
 
 
 def _linears(products: Products) -> _Linears:
-    parts = [_linear(*one) for one in zip(products.weights, products.biases, strict=True)]
+    parts = [_linear(*pair) for pair in zip(products.weights, products.biases, strict=True)]
     return _Linears(count=len(parts), part=(_Linear * PARTS_MAX)(*parts))
 
 

@@ -73,10 +73,10 @@ def rows_of_torch(prepared: PreparedDense, rows: torch.Tensor) -> torch.Tensor:
     """Some rows of the weight, float32 [n, in_features]: the torch twin. rows: int64 [n]"""
     values, block, place = prepared.values, rows // BLOCK, rows % BLOCK
     if values.dim() == 4:  # a pair moves as one number
-        found = values.view(torch.int32)[block, :, place, 0].view(torch.bfloat16)
+        selected = values.view(torch.int32)[block, :, place, 0].view(torch.bfloat16)
     else:
-        found = values[block, :, place]
-    return found[:, : prepared.shape[1]].float()
+        selected = values[block, :, place]
+    return selected[:, : prepared.shape[1]].float()
 
 
 def holds(storage: torch.dtype, weight: torch.Tensor) -> bool:

@@ -101,9 +101,9 @@ def restore(prepared: Prepared) -> PackedWeight:
     taken = slice(None) if gather is None else gather >= 0
     to = slice(None) if gather is None else gather[taken].long()
     for first, last in _slices(blocks, prepared.segments * prepared.segment):
-        found = _unwoven(prepared.codes.view(blocks, -1)[first:last], rest.bits)
+        unpacked = _unwoven(prepared.codes.view(blocks, -1)[first:last], rest.bits)
         here = codes[first * BLOCK : last * BLOCK]
-        here[:, to] = found[: here.shape[0], taken]
+        here[:, to] = unpacked[: here.shape[0], taken]
     return replace(rest, codes=pack_codes(codes, rest.bits))
 
 

@@ -112,11 +112,11 @@ def load() -> Library | str:
     chosen = os.environ.get(CHOICE, "")
     if chosen == "torch":
         return f"{CHOICE}=torch"
-    found = sorted(Path(__file__).parent.glob("_kernels*.so"))
-    if not found:
+    files = sorted(Path(__file__).parent.glob("_kernels*.so"))
+    if not files:
         return "not compiled: no C compiler when qualgate was installed"
     try:
-        handle = ctypes.CDLL(str(found[0]))
+        handle = ctypes.CDLL(str(files[0]))
         has, has_int8, amx = handle.qualgate_paths(), handle.qualgate_int8_paths(), handle.qualgate_amx()
     except (OSError, AttributeError) as error:
         return f"not loaded: {error}"
@@ -176,10 +176,10 @@ def fuse(steps: int, threads: int) -> int:
 
 def described(weight: Prepared | PreparedDense) -> ctypes.Structure:
     """The weight_t of weight.h, which points into `weight`: both live as long as `weight` is held."""
-    found = _DESCRIBED.get(weight)
-    if found is None:  # several microseconds, which a small layer would feel
-        found = _DESCRIBED[weight] = _dense(weight) if isinstance(weight, PreparedDense) else _packed(weight)
-    return found
+    record = _DESCRIBED.get(weight)
+    if record is None:  # several microseconds, which a small layer would feel
+        record = _DESCRIBED[weight] = _dense(weight) if isinstance(weight, PreparedDense) else _packed(weight)
+    return record
 
 
 def _dense(weight: PreparedDense) -> _Weight:

@@ -26,8 +26,8 @@ def _entry() -> Any:
 
 def missing() -> str:
     """Why the torch twin serves; "" where C does."""
-    found = _entry()
-    return found if isinstance(found, str) else ""
+    entry = _entry()
+    return entry if isinstance(entry, str) else ""
 
 
 def serves(logits: torch.Tensor) -> bool:
@@ -40,10 +40,10 @@ def likeliest(logits: torch.Tensor, threads: int, path: str = "") -> Likeliest:
     """logits: [..., vocabulary], which `serves` said that C takes. path: one of the library's, for tests."""
     function, best = _entry()
     shape = logits.shape[:-1]
-    said = Likeliest(
+    result = Likeliest(
         torch.empty(shape, dtype=torch.int64), torch.empty(shape), torch.empty(shape),
         torch.empty(shape, dtype=torch.bool),
     )  # fmt: skip
-    pointers = [column.data_ptr() for column in said]
+    pointers = [column.data_ptr() for column in result]
     check(function(logits.data_ptr(), shape.numel(), logits.shape[-1], *pointers, threads, PATHS[path or best]))
-    return said
+    return result

@@ -65,8 +65,8 @@ def _entries() -> tuple[Any, Any] | str:
 
 def missing() -> str:
     """Why the torch twin serves; "" where C does."""
-    found = _entries()
-    return found if isinstance(found, str) else ""
+    entries = _entries()
+    return entries if isinstance(entries, str) else ""
 
 
 def keep(blocks: Blocks, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor, threads: int) -> None:
@@ -110,7 +110,7 @@ def attend(
 
 
 def _there() -> tuple[Any, Any]:
-    found = _entries()
-    if isinstance(found, str):
-        raise ValueError(f"the CPU kernels are not there: {found}")
-    return found
+    entries = _entries()
+    if isinstance(entries, str):
+        raise ValueError(f"the CPU kernels are not there: {entries}")
+    return entries

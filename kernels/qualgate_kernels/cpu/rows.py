@@ -29,12 +29,12 @@ def rows_of(prepared: PreparedDense, rows: torch.Tensor) -> torch.Tensor:
     the CPU."""
     if rows.dtype != torch.int64 or rows.dim() != 1 or rows.device.type != "cpu":
         raise ValueError(f"rows: expected int64 [n] on the CPU, got {rows.dtype} {list(rows.shape)} on {rows.device}")
-    found = torch.empty((len(rows), prepared.shape[1]), dtype=prepared.values.dtype)
+    copied = torch.empty((len(rows), prepared.shape[1]), dtype=prepared.values.dtype)
     if not len(rows):
-        return found.float()
+        return copied.float()
     rows, weight = rows.contiguous(), ctypes.byref(described(prepared))
-    code = _entry()(weight, rows.data_ptr(), len(rows), found.data_ptr(), default_threads())
+    code = _entry()(weight, rows.data_ptr(), len(rows), copied.data_ptr(), default_threads())
     if code == 2:
         raise IndexError(f"rows: expected 0 to {prepared.shape[0] - 1}, got {int(rows.min())} to {int(rows.max())}")
     check(code)
-    return found.float()
+    return copied.float()

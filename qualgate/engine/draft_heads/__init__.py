@@ -1,1 +1,1 @@
-"""Draft heads: small layers that draft from the states of their target: EAGLE-3, and the target's own (MTP)."""
+"""Draft heads: small layers that draft from their target's states: EAGLE-3, and a model's own (MTP)."""

@@ -1,8 +1,8 @@
-"""The layer that a model has for further tokens (multi-token prediction, MTP), as its own folder holds it.
+"""The multi-token prediction (MTP) layer in a model's own folder.
 
 x = W [norm of a token's embedding ; norm of the state before it], then a decoder layer of the model's own kind and a
-last norm: what comes out stands for the state at that token. DeepSeek-V3 named the parts first (2412.19437, section
-2.2); others have them by other names, as vLLM, SGLang and transformers read them. Needs no torch.
+last norm: the output stands for the state at that token. DeepSeek-V3 introduced the parts (2412.19437, section 2.2);
+other families name them differently, as in vLLM, SGLang and transformers. Needs no torch.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _AGAIN = "Fetch this checkpoint again; a library that saved it anew may have lef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AheadLayout:
-    """Names of one family. place: pattern of what stands before the names of the first layer's tensors; numbered: of
-    what is there for each layer, {at} its number; behind: numbers go on behind the model's own layers. The others are
-    modules below `place`; layer: what stands before the decoder layer's. state_first: of what W reads."""
+    """Tensor names of one family. place: pattern before the names of the first layer's tensors; numbered: of each
+    layer, {at} its number; behind: numbers continue those of the model's layers. The others are modules below `place`;
+    layer: prefix of the decoder layer. state_first: the order in W's input."""
 
     name: str
     place: str
@@ -60,30 +60,30 @@ LAYOUTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ahead:
-    """A layer that is there. prefix: of its tensors' names; entries: they, by the rest of their names."""
+    """An MTP layer in a folder. prefix: of its tensors' names; entries: by the rest of their names."""
 
     layout: AheadLayout
     prefix: str
     entries: Mapping[str, TensorEntry]
 
     def holds(self, name: str) -> bool:
-        """Whether a name of `ArmFootprint.left_out`, which has * for each number, is of tensors that it takes."""
+        """Return whether a name of `ArmFootprint.left_out` (with * for numbers) covers tensors of this layer."""
         place = re.sub(r"(?<=\.)\d+(?=\.)", "*", self.prefix)
         return name.startswith(place) and not has_no_say(name.removeprefix(place), (0,))
 
 
 def layer_ahead(folder: ModelFolder) -> Ahead:
-    """The layer of a model's folder. UsageError where it has none, or not all that its config says; NotInThisVersion
-    for several, and for one that is quantized. What is within the decoder layer, loading says."""
+    """Return the MTP layer of a model's folder. UsageError if it is missing or incomplete; NotInThisVersion for several
+    layers or a quantized one. Loading checks the decoder layer inside."""
     text = folder.files.config.get("text_config") or folder.files.config
     layers = text.get("num_hidden_layers")
     for layout in LAYOUTS:
         first = layers if layout.behind else 0
-        if type(first) is int and (found := _at(folder, layout, first)) is not None:
+        if type(first) is int and (ahead := _at(folder, layout, first)) is not None:
             _check_count(folder, layout, first, text)
-            _check_floats(folder, found)
-            _check_outer(folder, found, text.get("hidden_size"))
-            return found
+            _check_floats(folder, ahead)
+            _check_outer(folder, ahead, text.get("hidden_size"))
+            return ahead
     raise UsageError(
         f"{folder.path}: `head: own` drafts by a layer that the model has for further tokens (MTP), and its files hold "
         f"none{_although(text)}: no `layers.{layers}.eh_proj`, `mtp.fc` or `mtp_layers.0.input_proj`. {OTHERWISE}"
@@ -102,45 +102,49 @@ def _at(folder: ModelFolder, layout: AheadLayout, first: int) -> Ahead | None:
 
 def _check_count(folder: ModelFolder, layout: AheadLayout, first: int, text: Mapping[str, Any]) -> None:
     key = next((key for key in SAID if type(text.get(key)) is int), SAID[0])
-    said, there = text.get(key) or 1, 0
-    while any(re.match(layout.numbered.replace("{at}", str(first + there)), name) for name in folder.shards.entries):
-        there += 1
-    if there < said:
+    declared, present = text.get(key) or 1, 0
+    while any(re.match(layout.numbered.replace("{at}", str(first + present)), name) for name in folder.shards.entries):
+        present += 1
+    if present < declared:
         raise UsageError(
-            f"{folder.path}: its config says `{key}: {said}`, and its files hold {there} such layers ({layout.name}'s "
-            f"layout). {_AGAIN}"
+            f"{folder.path}: its config says `{key}: {declared}`, and its files hold {present} such layers "
+            f"({layout.name}'s layout). {_AGAIN}"
         )
-    if there > 1:
+    if present > 1:
         raise NotInThisVersion(
-            f"{folder.path}: {there} layers for further tokens (MTP), one for each place of a draft, and this version "
-            f"drafts by a model that has one. {OTHERWISE}"
+            f"{folder.path}: {present} layers for further tokens (MTP), one for each place of a draft, and this "
+            f"version drafts by a model that has one. {OTHERWISE}"
         )
 
 
-def _check_floats(folder: ModelFolder, found: Ahead) -> None:
-    for name, entry in found.entries.items():
+def _check_floats(folder: ModelFolder, ahead: Ahead) -> None:
+    for name, entry in ahead.entries.items():
         if entry.dtype not in FLOATS:
             raise NotInThisVersion(
-                f"{folder.path}: its layer for further tokens (MTP) is quantized ({found.prefix}{name} holds "
+                f"{folder.path}: its layer for further tokens (MTP) is quantized ({ahead.prefix}{name} holds "
                 f"{entry.dtype}), and in this version such a layer drafts as floats alone. {OTHERWISE}"
             )
 
 
-def _check_outer(folder: ModelFolder, found: Ahead, width: Any) -> None:
-    layout = found.layout
+def _check_outer(folder: ModelFolder, ahead: Ahead, width: Any) -> None:
+    layout = ahead.layout
     if type(width) is not int:
         raise UsageError(f"{folder.path}: its config does not say `hidden_size` as a whole number. {_AGAIN}")
     norms = {f"{name}.weight": (width,) for name in (layout.embedded, layout.state, layout.last)}
     for name, shape in {**norms, f"{layout.joins}.weight": (width, 2 * width)}.items():
-        entry = found.entries.get(name)
+        entry = ahead.entries.get(name)
         if entry is None or entry.shape != shape:
-            there = "is missing" if entry is None else f"holds {' x '.join(map(str, entry.shape))} numbers"
+            problem = "is missing" if entry is None else f"holds {' x '.join(map(str, entry.shape))} numbers"
             raise UsageError(
-                f"{folder.path}: {found.prefix}{name} {there}, expected {' x '.join(map(str, shape))}, as {layout.name}"
-                f" has them. {_AGAIN}"
+                f"{folder.path}: {ahead.prefix}{name} {problem}, expected {' x '.join(map(str, shape))}, as "
+                f"{layout.name} has them. {_AGAIN}"
             )
 
 
 def _although(text: Mapping[str, Any]) -> str:
-    said = next((f"{key}: {text[key]}" for key in SAID if text.get(key)), "")
-    return f", although its config says `{said}` (a library that saved it anew may have left them out)" if said else ""
+    setting = next((f"{key}: {text[key]}" for key in SAID if text.get(key)), "")
+    return (
+        f", although its config says `{setting}` (a library that saved it anew may have left them out)"
+        if setting
+        else ""
+    )

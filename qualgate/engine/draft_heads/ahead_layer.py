@@ -1,9 +1,8 @@
-"""The layer that a model has for further tokens (see `ahead`), built from the class of the model's own layers.
+"""Build a model's MTP layer (see `ahead`) from the class of the model's own layers.
 
-It runs as packed models do: its own modules, our attention. What comes out behind its last norm is read by the output
-head, and by the next step in the place of the target's state. (SGLang, transformers, and vLLM since its pull request
-47448 hand on the same; vLLM's earlier releases handed on what enters that norm. None of the texts' first embeddings is
-left out, as vLLM does and the others do not.)
+It runs like packed models: its own modules, our attention. The output behind its last norm goes to the output head, and
+to the next step in place of the target's state. (SGLang, transformers, and vLLM since its pull request 47448 do the
+same; earlier vLLM releases pass on the input of that norm. The first embedding of a text is used, unlike in vLLM.)
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ AGAIN = "Fetch this checkpoint again."
 
 
 class _Parts(nn.Module):
-    """Its modules, without their numbers. Their config is their own: it says how they attend and take experts."""
+    """Modules of the layer, without weights. They have their own config, which sets attention and experts."""
 
     def __init__(self, model: PreTrainedModel, like: int) -> None:
         super().__init__()
@@ -45,31 +44,32 @@ class _Parts(nn.Module):
         self.embedded, self.state, self.last = (copy.deepcopy(decoder.norm) for _ in range(3))
 
     def get_experts_implementation(self) -> Any:
-        """As of a model."""
+        """Return the experts implementation, as a model does."""
         return self.config._experts_implementation
 
     def set_experts_implementation(self, name: Any) -> None:
-        """As of a model."""
+        """Set the experts implementation, as a model does."""
         self.config._experts_implementation = name
 
 
 class OwnHead:
-    """An output head that the layer has beside its target's, finished as that is."""
+    """An output head that the layer has besides its target's, with the same final scaling."""
 
     def __init__(self, weight: torch.Tensor, after: After) -> None:
         """weight: [vocabulary, width]."""
         self.vocabulary, self._module, self._after = len(weight), dense.head_of({"weight": weight}), after
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """float32 [..., vocabulary] of states [..., width]."""
+        """Return float32 [..., vocabulary] for states [..., width]."""
         return finished(self._module(states), self._after).float()
 
 
 class AheadLayer:
-    """As `Eagle3Layer`. numbers: that it holds; head, embed: its own, None where they are its target's."""
+    """An MTP layer with the interface of `Eagle3Layer`. numbers: count of its weights; head, embed: its own, None where
+    it uses the target's."""
 
     def __init__(self, ahead: Ahead, model: PreTrainedModel, dtype: torch.dtype, where: str) -> None:
-        """dtype: of its weights, as the target's are. UsageError for tensors that are not its class's, NotInThisVersion
+        """dtype: of its weights, as the target's. UsageError for tensors that do not fit its class, NotInThisVersion
         for a model whose layers cannot be built alone."""
         attention.register()
         self.place, self._state_first = like(model), ahead.layout.state_first
@@ -84,11 +84,12 @@ class AheadLayer:
         own = {name: tensors.pop(name) for name in (EMBEDDING, HEAD) if name in tensors}
         rounded = {name for name, _ in parts.named_parameters()}
         parts.load_state_dict(
-            {name: (one.to(dtype) if name in rounded else one).float() for name, one in tensors.items()}, assign=True
+            {name: (tensor.to(dtype) if name in rounded else tensor).float() for name, tensor in tensors.items()},
+            assign=True,
         )
-        if any(one.is_meta for one in (*parts.parameters(), *parts.buffers())):
+        if any(tensor.is_meta for tensor in (*parts.parameters(), *parts.buffers())):
             raise _unbuilt(where, model, "it makes numbers of its own that no file holds")
-        self.numbers = sum(one.numel() for one in tensors.values())
+        self.numbers = sum(tensor.numel() for tensor in tensors.values())
         self._parts = parts.eval().requires_grad_(False)
         if reason := dense.lay_out(self._parts):
             raise _unbuilt(where, model, reason)
@@ -101,11 +102,11 @@ class AheadLayer:
             self.numbers += own[EMBEDDING].numel()
 
     def entered(self, states: torch.Tensor) -> torch.Tensor:
-        """What is read of the target's states: they are it."""
+        """Return what the layer reads from the target's states: the states themselves."""
         return states
 
     def joined(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """What the layer reads of embeddings and states, float32 [rows, width] each."""
+        """Return the layer's input from embeddings and states, float32 [rows, width] each."""
         both = self._parts.embedded(embedded), self._parts.state(states)
         return self._parts.joins(torch.cat(both[::-1] if self._state_first else both, -1))
 
@@ -113,7 +114,7 @@ class AheadLayer:
         """See `Eagle3Layer.forward`; x: [rows, width]."""
         positions = batch.positions[None]
         with attending(batch, states, threads):
-            found = self._parts.layer(
+            output = self._parts.layer(
                 x[None],
                 attention_mask=None,
                 position_ids=positions,
@@ -121,13 +122,13 @@ class AheadLayer:
                 use_cache=False,
                 position_embeddings=self._turning(x[None], positions),
             )
-        found = found[0] if isinstance(found, tuple) else found
-        return self._parts.last(found[0, batch.wanted])
+        output = output[0] if isinstance(output, tuple) else output
+        return self._parts.last(output[0, batch.wanted])
 
 
 def like(model: PreTrainedModel) -> int:
-    """Which of the model's layers it is made as: the last that attends as the config says of layers ahead, and to all
-    positions where it says nothing."""
+    """Return the index of the model's layer to build from: the last one with the attention type that the config gives
+    for MTP layers, full attention by default."""
     config: Any = model.config.get_text_config(decoder=True)
     kinds, layers = getattr(config, "layer_types", None) or (), int(config.num_hidden_layers)
     wanted = (getattr(config, "mtp_layer_types", None) or ["full_attention"])[0]
@@ -135,8 +136,9 @@ def like(model: PreTrainedModel) -> int:
 
 
 def _numbers(ahead: Ahead, parts: _Parts, model: PreTrainedModel, where: str) -> dict[str, torch.Tensor]:
-    """By the names of `parts`, each as its class wants it; and copies of embedding and head by the files' names."""
-    wanted = {_theirs(name, ahead.layout): (name, tuple(one.shape)) for name, one in parts.state_dict().items()}
+    """Return tensors by the names of `parts`, in the form of its class; and copies of embedding and head by the files'
+    names."""
+    wanted = {_theirs(name, ahead.layout): (name, tuple(tensor.shape)) for name, tensor in parts.state_dict().items()}
     expected = dict[str, tuple[int, ...]]()
     for theirs, (_, shape) in wanted.items():
         expected |= {theirs: shape} if theirs in ahead.entries else dict(_flat(_pieces(theirs, shape)))
@@ -145,19 +147,21 @@ def _numbers(ahead: Ahead, parts: _Parts, model: PreTrainedModel, where: str) ->
     expected |= {name: (size, width) for name, size in sizes.items() if name in ahead.entries}
     tensors = _read(ahead, where)
     place = ahead.prefix
-    named = {place + name: one for name, one in tensors.items()}
+    named = {place + name: tensor for name, tensor in tensors.items()}
     check_tensors(named, {place + name: shape for name, shape in expected.items()}, where, AGAIN)
-    found = {name: tensors[name] for name in sizes if name in tensors}
+    numbers = {name: tensors[name] for name in sizes if name in tensors}
     for theirs, (name, shape) in wanted.items():
         if theirs in tensors:
-            found[name] = tensors[theirs]
+            numbers[name] = tensors[theirs]
         else:
-            found[name] = torch.stack([torch.cat([tensors[one] for one, _ in some]) for some in _pieces(theirs, shape)])
-    return found
+            numbers[name] = torch.stack(
+                [torch.cat([tensors[piece] for piece, _ in pieces]) for pieces in _pieces(theirs, shape)]
+            )
+    return numbers
 
 
 def _theirs(name: str, layout: AheadLayout) -> str:
-    """What files call a tensor of `_Parts`."""
+    """Return the files' name of a tensor of `_Parts`."""
     part, _, rest = name.partition(".")
     return layout.layer + rest if part == "layer" else f"{getattr(layout, part)}.{rest}"
 
@@ -166,7 +170,7 @@ _Pieces = list[list[tuple[str, tuple[int, ...]]]]
 
 
 def _pieces(name: str, shape: tuple[int, ...]) -> _Pieces:
-    """Of what is one tensor of all experts here, an expert each, what files hold of it; of another tensor itself."""
+    """Return the files' tensors that make up one tensor, per expert if it holds all experts."""
     root, _, last = name.rpartition(".")
     halves = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(last)
     if len(shape) != 3 or halves is None:
@@ -177,26 +181,26 @@ def _pieces(name: str, shape: tuple[int, ...]) -> _Pieces:
 
 
 def _flat(pieces: _Pieces) -> Iterator[tuple[str, tuple[int, ...]]]:
-    return (one for some in pieces for one in some)
+    return (piece for expert_pieces in pieces for piece in expert_pieces)
 
 
 def _read(ahead: Ahead, where: str) -> dict[str, torch.Tensor]:
-    found = dict[str, torch.Tensor]()
+    tensors = dict[str, torch.Tensor]()
     try:
         for file in {entry.file for entry in ahead.entries.values()}:
             with safe_open(file, "pt") as opened:
-                found |= {
+                tensors |= {
                     name: opened.get_tensor(ahead.prefix + name)
                     for name, entry in ahead.entries.items()
                     if entry.file == file
                 }
     except (SafetensorError, OSError) as error:
         raise UsageError(f"{where}: its weights cannot be read ({one_line(error)}). {AGAIN}") from None
-    return found
+    return tensors
 
 
 def same(ours: torch.Tensor, theirs: torch.Tensor | None) -> bool:
-    """Whether both hold the same numbers, each in its own dtype."""
+    """Return whether both hold the same numbers, each in its own dtype."""
     return theirs is not None and ours.shape == theirs.shape and torch.equal(ours.float(), theirs.float())
 
 

@@ -1,9 +1,8 @@
-"""The layer of an EAGLE-3 head as its authors publish it (2503.01840, section 3.1, and their released `cnets.py`).
+"""The layer of a published EAGLE-3 head (2503.01840, section 3.1, and the released `cnets.py`).
 
-Residual streams behind some of the target's layers, three as a rule, become one state by `fc`. The layer's attention
-reads that state beside the token's embedding, each through a norm of its own; its output goes on unnormed, and through
-a last norm and an output head over fewer tokens, which `d2t` maps to the target's. What `Eagle3Form` names is done as
-the library `speculators` does it (its release 0.9).
+Residual streams after some of the target's layers, usually three, become one state by `fc`. Attention reads that state
+beside the token's embedding, each through its own norm; the output goes on unnormed, and through a last norm and an
+output head over fewer tokens, which `d2t` maps to the target's. The options in `Eagle3Form` follow `speculators` 0.9.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 def eagle3_tensors(shape: HeadShape, drafted: int, form: Eagle3Form = PLAIN) -> dict[str, tuple[int, ...]]:
-    """Names and shapes, "midlayer." left out. drafted: tokens that the head's own output head has."""
+    """Return the expected names, without "midlayer.", and shapes. drafted: size of the head's own output head."""
     width, inner, taps = shape.width, shape.inner, form.taps
-    heads, kept = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    query_width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return {
         **({"input_norm.weight": (taps * width,)} if form.norm_before_fc else {}),
         **({f"fc_norm.{tap}.weight": (width,) for tap in range(taps)} if form.fc_norm else {}),
@@ -39,10 +38,10 @@ def eagle3_tensors(shape: HeadShape, drafted: int, form: Eagle3Form = PLAIN) -> 
         "fc.weight": (width, taps * width),
         "hidden_norm.weight": (width,),
         "input_layernorm.weight": (width,),
-        "self_attn.q_proj.weight": (heads, 2 * width),
-        "self_attn.k_proj.weight": (kept, 2 * width),
-        "self_attn.v_proj.weight": (kept, 2 * width),
-        "self_attn.o_proj.weight": (width, heads),
+        "self_attn.q_proj.weight": (query_width, 2 * width),
+        "self_attn.k_proj.weight": (kv_width, 2 * width),
+        "self_attn.v_proj.weight": (kv_width, 2 * width),
+        "self_attn.o_proj.weight": (width, query_width),
         "post_attention_layernorm.weight": (width,),
         "mlp.gate_proj.weight": (inner, width),
         "mlp.up_proj.weight": (inner, width),
@@ -53,14 +52,14 @@ def eagle3_tensors(shape: HeadShape, drafted: int, form: Eagle3Form = PLAIN) -> 
 
 
 class Eagle3Layer:
-    """A head's layer, by kernels for its products and its attention. A row's bits are its own."""
+    """An EAGLE-3 layer on our kernels for products and attention: batching does not change a row's bits."""
 
     def __init__(
         self, tensors: Tensors, shape: HeadShape, turned: Callable[[torch.Tensor], Any], form: Eagle3Form = PLAIN
     ) -> None:
-        """turned: int64 [rows] → cosines and sines, float32 [rows, head_dim], of positions."""
+        """turned: int64 [rows] positions → their cosines and sines, float32 [rows, head_dim]."""
         self.shape, self._angles, self._form = shape, turned, form
-        self._norms = {name: one.float() for name, one in tensors.items() if one.dim() == 1 and name != "d2t"}
+        self._norms = {name: tensor.float() for name, tensor in tensors.items() if tensor.dim() == 1 and name != "d2t"}
         self._fc = _linear(tensors, "fc")
         self._heads = _linear(tensors, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         self._out, self._down = _linear(tensors, "self_attn.o_proj"), _linear(tensors, "mlp.down_proj")
@@ -68,7 +67,7 @@ class Eagle3Layer:
         self._seen = Seen(scale=shape.head_dim**-0.5, soft_cap=0.0, window=form.window, sinks=None)
 
     def entered(self, states: torch.Tensor) -> torch.Tensor:
-        """float32 [rows, taps * width], what the target's layers left → [rows, width]."""
+        """Combine the target's tapped states, float32 [rows, taps * width], into [rows, width]."""
         if self._form.norm_before_fc:
             states = self._normed(states, "input_norm")
         if self._form.fc_norm:
@@ -77,11 +76,11 @@ class Eagle3Layer:
         return self._fc(states)
 
     def joined(self, embedded: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """What the layer reads of embeddings and states, float32 [rows, width] each: side by side."""
+        """Return the layer's input from embeddings and states, float32 [rows, width] each: side by side."""
         return torch.cat([embedded, states], -1)
 
     def forward(self, x: torch.Tensor, batch: Batch, states: KeysValues, threads: int) -> torch.Tensor:
-        """float32 [wanted, width] of x [rows, 2 width]; all rows' keys and values are kept."""
+        """Return float32 [wanted, width] for x [rows, 2 width]; all rows' keys and values are kept."""
         shape, form = self.shape, self._form
         embedded, before = x.split(shape.width, -1)
         entering = self._normed(before, "hidden_norm")
@@ -105,10 +104,10 @@ class Eagle3Layer:
 
 
 class Eagle3Head:
-    """An output head over the tokens that the head has, as one over the target's."""
+    """An output head over the drafted tokens, with logits over the target's vocabulary."""
 
     def __init__(self, tensors: Tensors, shape: HeadShape, form: Eagle3Form = PLAIN) -> None:
-        """tensors: with "d2t", int64 [drafted], what is added to an id to get the target's, or without: they are it."""
+        """tensors: may hold "d2t", int64 [drafted], the offset from a drafted id to the target's."""
         self.vocabulary, self._eps = shape.vocabulary, shape.eps
         self._norm = None if form.norm_output else tensors["norm.weight"].float()
         self._head = _linear(tensors, "lm_head")
@@ -116,15 +115,15 @@ class Eagle3Head:
         self._ids = None if shift is None else torch.arange(len(shift)) + shift
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """float32 [rows, vocabulary]; `NEVER` where the head has no such token."""
-        found = self._head(states if self._norm is None else normed(states, self._norm, self._eps))
+        """Return float32 [rows, vocabulary]; `NEVER` for tokens that the head lacks."""
+        logits = self._head(states if self._norm is None else normed(states, self._norm, self._eps))
         if self._ids is None:
-            return found
-        return found.new_full((len(found), self.vocabulary), NEVER).index_copy_(1, self._ids, found)
+            return logits
+        return logits.new_full((len(logits), self.vocabulary), NEVER).index_copy_(1, self._ids, logits)
 
 
 def normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """As Llama norms, float32."""
+    """Return the RMS norm of x as in Llama, in float32."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 

@@ -1,4 +1,4 @@
-"""A draft head's folder: `config.json` says its layout and its sizes, `model.safetensors` holds its numbers."""
+"""A draft head's folder: layout and sizes in `config.json`, weights in `model.safetensors`."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class HeadShape:
     eps: float = 1e-6
 
     @property
-    def kept(self) -> int:
-        """Numbers that one position keeps."""
+    def cache_numbers(self) -> int:
+        """Numbers stored per position in the KV cache."""
         return 2 * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadFolder:
-    """A head as its folder says it. sha256: over its files. published, form: of the layout
-    "eagle3", its config and how it computes; ahead: of the layout "mtp", what is in the target's own folder."""
+    """A head as described by its folder. sha256: over its files. published, form: the config and options of "eagle3";
+    ahead: the "mtp" layer in the target's own folder."""
 
     path: Path
     layout: Literal["eagle3", "mtp"]
@@ -64,13 +64,12 @@ class HeadFolder:
 
 
 def head_of_draft(draft: DraftSource, target: ModelFolder) -> HeadFolder:
-    """The head that a draft names, which drafts for the model in this folder. Errors as of `read_head_folder`."""
+    """Return the head named by `draft` for the model in `target`. Errors as for `read_head_folder`."""
     return own_head(target) if draft.head == OWN else read_head_folder(Path(draft.head))
 
 
 def own_head(target: ModelFolder) -> HeadFolder:
-    """The layer that a model has for further tokens. UsageError where it has none that can be read, NotInThisVersion
-    for what this version does not draft by."""
+    """Return the model's own MTP layer. UsageError if there is none, NotInThisVersion if it is not supported."""
     ahead, config = layer_ahead(target), target.files.config
     with _sizes(target.path):
         shape = _shape(shape_said(config.get("text_config") or config))
@@ -82,8 +81,8 @@ def own_head(target: ModelFolder) -> HeadFolder:
 
 
 def read_head_folder(path: Path) -> HeadFolder:
-    """The head in a folder, each file read once. UsageError where there is none, NotInThisVersion for one that this
-    version does not read."""
+    """Return the head in a folder, reading each file once. UsageError if there is none, NotInThisVersion if it is not
+    supported."""
     with readable(path):
         if not path.is_dir():
             raise UsageError(no_model_folder(str(path), path))
@@ -99,9 +98,9 @@ def read_head_folder(path: Path) -> HeadFolder:
 
 
 def check_head(arm: str, head: HeadFolder, *, width: int | None, vocabulary: int | None) -> None:
-    """Raise UsageError for a head whose sizes are not the target's. arm: a variant's name; None: not known."""
-    found = {"hidden size": (head.shape.width, width), "vocabulary": (head.shape.vocabulary, vocabulary)}
-    for what, (ours, theirs) in found.items():
+    """Raise UsageError for a head whose sizes differ from the target's. arm: the variant's name; None: unknown size."""
+    sizes = {"hidden size": (head.shape.width, width), "vocabulary": (head.shape.vocabulary, vocabulary)}
+    for what, (ours, theirs) in sizes.items():
         if theirs is not None and ours != theirs:
             raise UsageError(
                 f"{arm}: the draft head {head.path} was made for a {what} of {ours:,}, and its target has {theirs:,}. "
@@ -131,8 +130,8 @@ def _sizes(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _shape(said: Mapping[str, Any]) -> HeadShape:
-    shape = HeadShape(**said)
+def _shape(sizes: Mapping[str, Any]) -> HeadShape:
+    shape = HeadShape(**sizes)
     for item in fields(HeadShape):
         if item.name not in ("theta", "eps"):
             _count(getattr(shape, item.name))

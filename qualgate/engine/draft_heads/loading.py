@@ -1,4 +1,4 @@
-"""A draft head that can run, laid out once for an arm that it drafts for."""
+"""Load draft heads and lay them out for the arm that they draft for."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedHead:
-    """A head laid out for the kernels. numbers: that it holds; head, embed: its own output head and embedding, None:
-    the target's; taps: behind how many of the target's layers it reads, (): what enters the target's output head."""
+    """A head laid out for the kernels. numbers: count of its weights; head, embed: its own output head and embedding,
+    None for the target's; taps: after how many layers of the target it reads, () for the output head's input."""
 
     folder: HeadFolder
     numbers: int
@@ -49,7 +49,7 @@ class LoadedHead:
 
     @property
     def reads(self) -> int:
-        """Numbers of a state that it is handed."""
+        """Numbers of a state that it receives."""
         return max(1, len(self.taps)) * self.folder.shape.width
 
     def proposer(
@@ -63,7 +63,7 @@ class LoadedHead:
         stop_ids: frozenset[int],
         draws: Draws | Ruling | None = None,
     ) -> DraftHead:
-        """Who drafts by it; see `DraftHead`."""
+        """Return a proposer that drafts with this head; see `DraftHead`."""
         return DraftHead(
             name, self.layer, self.head or head, self.embed or embed,
             blocks=blocks, threads=threads, stop_ids=stop_ids, draws=draws,
@@ -71,15 +71,15 @@ class LoadedHead:
 
 
 def load_head(folder: HeadFolder, layers: int, embedding: torch.Tensor) -> LoadedHead:
-    """The head of an EAGLE-3 folder.
+    """Load the head of an EAGLE-3 folder.
 
     Args:
-        folder: As `read_head_folder` reads it.
-        layers: How many the target has.
-        embedding: The target's, [vocabulary, width]. A head that brings another drafts by its own.
+        folder: The result of `read_head_folder`.
+        layers: Number of the target's layers.
+        embedding: The target's, [vocabulary, width]. A head with another embedding uses its own.
 
     Raises:
-        UsageError: Where its tensors are not what its config says, or where it reads layers that the target has not.
+        UsageError: If its tensors contradict its config, or it reads layers that the target lacks.
     """
     tensors = read_head_tensors(folder)
     own = tensors.pop(EMBEDDING, None)
@@ -87,7 +87,7 @@ def load_head(folder: HeadFolder, layers: int, embedding: torch.Tensor) -> Loade
         own = None
     return LoadedHead(
         folder=folder,
-        numbers=sum(one.numel() for one in (*tensors.values(), *(() if own is None else (own,)))),
+        numbers=sum(tensor.numel() for tensor in (*tensors.values(), *(() if own is None else (own,)))),
         layer=Eagle3Layer(tensors, folder.shape, turning(folder.published), folder.form),
         head=Eagle3Head(tensors, folder.shape, folder.form),
         embed=None if own is None else DenseEmbedding(own),
@@ -97,7 +97,7 @@ def load_head(folder: HeadFolder, layers: int, embedding: torch.Tensor) -> Loade
 
 @dataclass(frozen=True, slots=True)
 class _Three:
-    """Rows of a text that nobody wrote, see `batch.Rows`."""
+    """Rows of a made-up text, see `batch.Rows`."""
 
     blocks: tuple[int, ...] = (0,)
     first: int = 0
@@ -112,17 +112,19 @@ class _Three:
 def load_own(
     folder: HeadFolder, ahead: Ahead, model: PreTrainedModel, choice: Choice, dtype: torch.dtype
 ) -> LoadedHead:
-    """The layer that a model has for further tokens, tried once. UsageError for tensors that are not its class's,
-    NotInThisVersion where it cannot be built alone or attends as no layer of the model does."""
-    layer, kept = AheadLayer(ahead, model, dtype, str(folder.path)), KeysValues()
+    """Load a model's own MTP layer and try it once. UsageError for tensors that do not fit its class, NotInThisVersion
+    if it cannot be built alone or attends unlike the model's layers."""
+    layer, cache = AheadLayer(ahead, model, dtype, str(folder.path)), KeysValues()
     try:
         with torch.inference_mode():
             three = torch.zeros(3, folder.shape.width)
-            layer.forward(layer.joined(three, three), batch([_Three()], 1), kept, 1)
-        ours, theirs = (states[layer.place] for states in (kept.seen, choice.seen))
+            layer.forward(layer.joined(three, three), batch([_Three()], 1), cache, 1)
+        ours, theirs = (states[layer.place] for states in (cache.seen, choice.seen))
         alike = (ours.scale, ours.soft_cap, ours.window) == (theirs.scale, theirs.soft_cap, theirs.window)
         why = (
-            "" if alike and kept.numbers[layer.place] == folder.shape.kept else "it attends as its config does not say"
+            ""
+            if alike and cache.numbers[layer.place] == folder.shape.cache_numbers
+            else "it attends as its config does not say"
         )
     except Exception as error:  # whatever a layer does that its model does not call as others do
         if is_short(error):
@@ -136,7 +138,7 @@ def load_own(
 
 
 def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
-    """Those of an EAGLE-3 folder that it drafts by, as `eagle3_tensors` names them, and a copy of an embedding."""
+    """Return the tensors of an EAGLE-3 folder, named as in `eagle3_tensors`, and a copy of an embedding."""
     path = folder.path / WEIGHTS
     try:
         with readable(folder.path):
@@ -161,8 +163,8 @@ def read_head_tensors(folder: HeadFolder) -> dict[str, torch.Tensor]:
 
 
 def check_fits(spec: ArmSpec, model: PreTrainedModel, choice: Choice, head: HeadFolder) -> None:
-    """Raise UsageError for a head that is not the arm's, NotInThisVersion for an arm whose states are not what enters
-    its head."""
+    """Raise UsageError for a head of another model, NotInThisVersion for an arm whose states do not lead to its
+    logits."""
     if not choice.whole:
         raise NotInThisVersion(
             f"{spec.name}: {spec.model} changes its logits after its output head in a way that nobody here knows, so "

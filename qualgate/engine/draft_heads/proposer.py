@@ -1,8 +1,8 @@
 """A proposer that reads its target's states: all rows draft side by side in packed passes of one layer.
 
-At a pair (the state before a token, the token) the layer's output stands for the state at that token. The first token
-of a draft is read off it; the next pass has that output and that token for a pair, and so on (EAGLE, 2401.15077). What
-its own outputs left in the blocks is written over once the target's states are there.
+For a pair (state before a token, token) the layer's output stands for the state at that token. It gives the first token
+of a draft; the next pass takes that output and that token as a pair, and so on (EAGLE, 2401.15077). The target's states
+later overwrite what the layer's own outputs left in the blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qualgate.engine.draft_model import Head
 from qualgate.engine.room import is_short
 from qualgate.engine.ruling import Ruling
 from qualgate.engine.sampling import Draws, say
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.text import MOST_MATCHED
 from qualgate_kernels.slots import SLOTS
 
@@ -31,7 +31,7 @@ ROWS = 512  # of a pass that reads
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Rows of one text in a pass, see `batch.Rows`; states: float32 [rows, width], one a token."""
+    """Rows of one text in a pass, see `batch.Rows`; states: float32 [rows, width], one per token."""
 
     stream: Row
     first: int
@@ -41,7 +41,7 @@ class _Part:
 
 
 class DraftHead:
-    """Drafts by `layer`, greedily or with the noise by which the target draws."""
+    """Draft with `layer`, greedily or with the target's noise."""
 
     runs_model = True
 
@@ -57,8 +57,8 @@ class DraftHead:
         stop_ids: frozenset[int],
         draws: Draws | Ruling | None = None,
     ) -> None:
-        """head, embed: the target's own, which reads int64 [n] as [n, width]; blocks: of keys and values. draws: as a
-        `DraftModel` has them."""
+        """head, embed: the target's; embed maps int64 [n] to [n, width]; blocks: for keys and values. draws: as in
+        `DraftModel`."""
         self.name = name
         self.broken = 0  # drafts that ended with logits that are no numbers
         self._layer, self._head, self._embed, self._threads = layer, head, embed, threads
@@ -70,40 +70,41 @@ class DraftHead:
         self._off = False
 
     def read(self, row: int, prompt: Sequence[int], first: int, states: torch.Tensor) -> None:
-        """See `Reader`. Of a row that nobody asks for no more is held than of others: it begins anew when it is."""
+        """See `Reader`. A row that nobody drafts for keeps only the last states, and starts anew when it is drafted
+        for."""
         if self._off:
             return
-        one = self._rows.get(row)
-        if one is None or not one.add(first, states):
+        head_row = self._rows.get(row)
+        if head_row is None or not head_row.add(first, states):
             self.ended(row)
-            one = self._rows[row] = begun(row, prompt, first, self._pool)
-            one.add(first, states)
-        if one.end - one.next <= HELD:
+            head_row = self._rows[row] = begun(row, prompt, first, self._pool)
+            head_row.add(first, states)
+        if head_row.end - head_row.next <= HELD:
             return
-        if one.next + HELD < len(prompt):
-            one.text = [*prompt[: one.next + HELD + 1]]
-            self._guarded(lambda: self._read_on(one))
-        elif one.next < first:
+        if head_row.next + HELD < len(prompt):
+            head_row.text = [*prompt[: head_row.next + HELD + 1]]
+            self._guarded(lambda: self._read_on(head_row))
+        elif head_row.next < first:
             self.ended(row)
             self.read(row, prompt, first, states)
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See `Proposer`. No drafts any more once memory was short."""
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """See `Proposer`. Returns no drafts once memory was short."""
         if self._off:
-            return [NO_DRAFT] * len(asked)
-        self._asked = {one.row for one in asked}
-        rows = [self._row(one) for one in asked]
+            return [NO_DRAFT] * len(requests)
+        self._asked = {request.row for request in requests}
+        rows = [self._row(request) for request in requests]
         self._guarded(lambda: self._go(rows))
-        return [self._drafted(row) if row.said else NO_DRAFT for row in rows]
+        return [self._drafted(row) if row.drafted else NO_DRAFT for row in rows]
 
     def ended(self, row: int) -> None:
         """See `Proposer`."""
-        if one := self._rows.pop(row, None):
-            self._pool.release(one.blocks)
+        if ended_row := self._rows.pop(row, None):
+            self._pool.release(ended_row.blocks)
 
     @property
     def blocks_used(self) -> int:
-        """Blocks that rows hold."""
+        """Number of blocks in use."""
         return self._pool.used
 
     def _guarded(self, what: Callable[[], None]) -> None:
@@ -116,32 +117,33 @@ class DraftHead:
             for row in list(self._rows):
                 self.ended(row)
 
-    def _row(self, one: Asked) -> Row:
-        """Its row as it was asked for; one without states is not drafted for."""
-        row = self._rows.get(one.row) or Row(one.row, one.prompt)
-        row.text, row.said, row.state = [*one.prompt, *one.said], [], None
-        row.first, row.most, row.round, row.drawn_from = len(one.said), one.most, one.round, []
+    def _row(self, request: DraftRequest) -> Row:
+        """Return the row of a request. A row without states is not drafted for."""
+        row = self._rows.get(request.row) or Row(request.row, request.prompt)
+        row.text, row.drafted, row.state = [*request.prompt, *request.generated], [], None
+        row.first, row.most, row.round, row.drawn_from = len(request.generated), request.most, request.round, []
         row.over = row.end < len(row.text) - 1 or row.pending < 1
         return row
 
     def _go(self, rows: Sequence[Row]) -> None:
-        while going := [row for row in rows if row.left > 0]:
-            if parts := self._parts(going):
+        while drafting := [row for row in rows if row.left > 0]:
+            if parts := self._parts(drafting):
                 self._pass(parts)
 
     def _read_on(self, row: Row) -> None:
-        row.over, row.most, row.said = False, 0, []
+        row.over, row.most, row.drafted = False, 0, []
         if part := self._part(row, row.pending):
             self._pass([part])
         else:
             self.ended(row.index)
 
     def _parts(self, rows: Sequence[Row]) -> list[_Part]:
-        """The next pass: of texts that begin alike the first is read before the others begin behind its blocks."""
+        """Return the parts of the next pass. Of texts with the same beginning the first is read before the others reuse
+        its blocks."""
         parts, count = list[_Part](), 0
         begins = any(row.whole and row.pending > 0 and row.next < len(row.prompt) - 1 for row in rows)
         for row in rows:
-            if not row.whole and not row.kept:
+            if not row.whole and not row.cached:
                 if begins:
                     continue
                 adopt(row, self._pool)
@@ -153,15 +155,15 @@ class DraftHead:
         return parts
 
     def _part(self, row: Row, most: int) -> _Part | None:
-        """Its next rows: pairs that the target left, at most so many, or the pair that it drafted itself."""
+        """Return its next rows: up to `most` pairs from the target, or the pair that it drafted itself."""
         if row.pending > 0:
             count = min(row.pending, most)
             tokens, wants = row.text[row.next + 1 : row.next + 1 + count], int(count == row.pending and row.most > 0)
-            if self._room(row, row.kept + count):
-                first, states = row.kept, self._layer.entered(row.take(count))
+            if self._room(row, row.cached + count):
+                first, states = row.cached, self._layer.entered(row.take(count))
                 return _Part(row, first, tokens, wants, states)
-        elif row.state is not None and self._room(row, row.kept + len(row.said)):
-            return _Part(row, row.kept + len(row.said) - 1, row.said[-1:], 1, row.state)
+        elif row.state is not None and self._room(row, row.cached + len(row.drafted)):
+            return _Part(row, row.cached + len(row.drafted) - 1, row.drafted[-1:], 1, row.state)
         row.over = True
         return None
 
@@ -173,36 +175,36 @@ class DraftHead:
         for part in parts:
             row = part.stream
             if row.whole and part.first < len(row.prompt) - 1:
-                self._pool.know(row.blocks, pairs_of(row.prompt)[: row.kept])
+                self._pool.know(row.blocks, pairs_of(row.prompt)[: row.cached])
         if wanting := [part for part in parts if part.wants]:
             self._say(wanting, states)
 
     def _say(self, parts: Sequence[_Part], states: torch.Tensor) -> None:
         rows, logits = [part.stream for part in parts], self._head.logits(states)
-        said = say(self._draws, logits, [row.index for row in rows], [row.first + len(row.said) for row in rows])
-        tokens, finite = said.tokens.tolist(), said.finite.tolist()
+        sampled = say(self._draws, logits, [row.index for row in rows], [row.first + len(row.drafted) for row in rows])
+        tokens, finite = sampled.tokens.tolist(), sampled.finite.tolist()
         for at, row in enumerate(rows):
             if not finite[at]:  # the target goes on alone
                 self.broken += 1
                 row.over = True
                 continue
             token = tokens[at] if self._ruling is None else self._ruled(self._ruling, row, logits[at : at + 1])
-            row.said.append(token)
+            row.drafted.append(token)
             row.state = states[at : at + 1]
             row.over = token in self._stop_ids
 
     def _ruled(self, ruling: Ruling, row: Row, logits: torch.Tensor) -> int:
-        draft, _ = ruling.drafted(row.index, (*row.round, len(row.said)), NO_DRAFT, logits, self.name)
+        draft, _ = ruling.drafted(row.index, (*row.round, len(row.drafted)), NO_DRAFT, logits, self.name)
         assert draft.drawn_from is not None, "a rule tells what it drew from"
         row.drawn_from.append(draft.drawn_from)
         return draft.tokens[0]
 
     def _drafted(self, row: Row) -> Draft:
         drawn_from = torch.cat(row.drawn_from) if row.drawn_from else None
-        return Draft(tuple(row.said), self.name, MOST_MATCHED, drawn_from)
+        return Draft(tuple(row.drafted), self.name, MOST_MATCHED, drawn_from)
 
     def _room(self, row: Row, positions: int) -> bool:
-        """Blocks for so many positions; who is not drafted for now leaves its own if there are no more."""
+        """Return whether there are blocks for so many positions; rows that are not drafted for now may lose theirs."""
         wanted = -(-positions // SLOTS) - len(row.blocks)
         for other in list(self._rows.values()) if wanted > self._pool.free else ():
             if other.index not in self._asked and other is not row:

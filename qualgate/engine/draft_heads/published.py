@@ -1,10 +1,10 @@
-"""EAGLE-3 heads as others publish them: which are read, and what a folder says of its head. Needs no torch, but for
-the folders of `speculators`.
+"""EAGLE-3 heads as published: which layouts are read, and what a folder tells about its head. Needs no torch, except
+for the folders of `speculators`.
 
-Two layouts. EAGLE-3 as its authors release it: `config.json` names an architecture such as `LlamaForCausalLMEagle3`,
-and one safetensors file holds `fc`, `midlayer.*` (or `layers.0.*`), `norm`, `lm_head` and, where the head drafts fewer
-tokens than the target has, `d2t`. And as the library `speculators` writes it: the same tensors and further norms, with
-`speculators_model_type: eagle3` and the layer's sizes in `transformer_layer_config`. Of a target both give sizes alone.
+Two layouts. The authors' release: `config.json` names an architecture such as `LlamaForCausalLMEagle3`, and one
+safetensors file holds `fc`, `midlayer.*` (or `layers.0.*`), `norm`, `lm_head` and, if the head drafts fewer tokens than
+the target has, `d2t`. The layout of `speculators`: the same tensors and further norms, `speculators_model_type:
+eagle3`, and the layer's sizes in `transformer_layer_config`. Both describe the target by sizes alone.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ NORMS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eagle3Form:
-    """How a head computes, by the names of `speculators`.
+    """Options of a head, named as in `speculators`.
 
-    taps: layers of the target that it reads. norm_before_fc: the states side by side pass one norm before `fc`;
-    fc_norm: each passes its own. norm_before_residual: the layer's residual is the normed state. norm_output: what the
-    layer hands on is normed. head_norms: queries and keys are normed, as in Qwen3. window: positions that attention
-    sees, 0: all.
+    taps: tapped layers of the target. norm_before_fc: one norm over all tapped states before `fc`; fc_norm: one norm
+    each. norm_before_residual: the layer's residual is the normed state. norm_output: the layer's output is normed.
+    head_norms: queries and keys are normed, as in Qwen3. window: positions that attention sees, 0 for all.
     """
 
     taps: int = 3
@@ -48,17 +47,24 @@ class Eagle3Form:
 
 
 def is_published(config: Mapping[str, Any]) -> bool:
-    """Whether a folder's config is that of a head by others, of whatever layout."""
+    """Return whether a config is that of a published head, of any layout."""
     return KIND in config or any(
         word in name for name in _architectures(config) for word in ("Eagle", "Medusa", "MTP", "DFlash")
     )
 
 
 def check_no_layers_ahead(path: Path, config: Mapping[str, Any]) -> None:
-    """UsageError for a model whose own folder holds layers that predict further tokens: they are no head of another."""
+    """Raise UsageError for a model whose own folder holds MTP layers: it is not a separate head."""
     text = config.get("text_config")
-    said = next((one for one in (config, text) if isinstance(one, dict) and one.get("num_nextn_predict_layers")), None)
-    if said is not None:
+    model_config = next(
+        (
+            candidate
+            for candidate in (config, text)
+            if isinstance(candidate, dict) and candidate.get("num_nextn_predict_layers")
+        ),
+        None,
+    )
+    if model_config is not None:
         raise UsageError(
             f"{path} holds a model, with a layer of its own that predicts further tokens (MTP, "
             "`num_nextn_predict_layers`). A variant of that model drafts by it: draft: {head: own}"
@@ -99,8 +105,8 @@ def published_config(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def _layer_of_speculators(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All keys of the layer's config: the library leaves out those at the defaults of transformers."""
-    layer: dict[str, Any] = found if isinstance(found := config.get(LAYER), dict) else {}
+    """All keys of the layer's config, including those at transformers' defaults, which `speculators` leaves out."""
+    layer: dict[str, Any] = layer_config if isinstance(layer_config := config.get(LAYER), dict) else {}
     kind = layer.get("model_type")
     if kind not in LAYERS:
         raise NotInThisVersion(
@@ -116,13 +122,13 @@ def _layer_of_speculators(path: Path, config: Mapping[str, Any]) -> Mapping[str,
 
 
 def hash_of(path: Path, config: Mapping[str, Any]) -> str:
-    """sha256 over both files."""
+    """Return the sha256 over both files."""
     with (path / WEIGHTS).open("rb") as file:
         return content_hash([config, hashlib.file_digest(file, "sha256").hexdigest()])
 
 
 def form_of(config: Mapping[str, Any]) -> Eagle3Form:
-    """How the head of a `published_config` computes. TypeError, ValueError for keys of a wrong kind."""
+    """Return the options in a `published_config`. TypeError, ValueError for values of a wrong kind."""
     flags = {name: config.get(name) or False for name in NORMS}
     slides = (config.get("layer_types") or [""])[0] == "sliding_attention"
     window = config.get("sliding_window") if slides else 0
@@ -133,7 +139,7 @@ def form_of(config: Mapping[str, Any]) -> Eagle3Form:
 
 
 def shape_said(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Of `HeadShape`, by the names of transformers. KeyError for one that is not said."""
+    """Return the fields of `HeadShape` from the names of transformers. KeyError for a missing one."""
     heads = config["num_attention_heads"]
     rope = config.get("rope_parameters") or {}
     return {
@@ -149,7 +155,7 @@ def shape_said(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taps(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    """Behind how many of the target's layers its residual stream is read. Three where the config names none."""
+    """Return after how many layers of the target the head reads its residual stream. Three if the config names none."""
     ids = _tapped(config) or (2, layers // 2, layers - 3)
     if list(ids) != sorted(ids) or not all(0 < at < layers for at in ids):
         raise UsageError(
@@ -161,8 +167,8 @@ def taps(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
 
 
 def _tapped(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """As `taps`, those that the config names. At the top level it says just that (vLLM's key); within `eagle_config` it
-    says after which layer, counted from 0 (SGLang's). ValueError for others than whole numbers."""
+    """Return the layer ids in the config. At the top level they count layers (vLLM's key); within `eagle_config` they
+    name a layer from 0 (SGLang's). ValueError unless all are whole numbers."""
     within, top = (config.get("eagle_config") or {}).get(TAPS), config.get(TAPS)
     ids = tuple(top or within or ())
     if not all(type(at) is int for at in ids):
@@ -171,7 +177,7 @@ def _tapped(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def own_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """As `eagle3_tensors` names them."""
+    """Return the tensors by the names of `eagle3_tensors`."""
     return {
         name.removeprefix("model.").removeprefix("midlayer.").removeprefix("layers.0."): tensor
         for name, tensor in tensors.items()
@@ -179,15 +185,15 @@ def own_names(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def turning(config: Mapping[str, Any]) -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-    """Cosines and sines of positions, as transformers turns them for such a config."""
+    """Return a function from positions to their cosines and sines, as transformers computes them for such a config."""
     import torch
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
     known = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
     rope = ("rope_theta", "rope_scaling", "rope_parameters")
-    said = {name: config[name] for name in (*known, *rope) if config.get(name) is not None}
-    rotary = LlamaRotaryEmbedding(LlamaConfig(**said))
+    settings = {name: config[name] for name in (*known, *rope) if config.get(name) is not None}
+    rotary = LlamaRotaryEmbedding(LlamaConfig(**settings))
 
     def turned(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         cosine, sine = rotary(torch.zeros(1), positions[None])
@@ -197,5 +203,5 @@ def turning(config: Mapping[str, Any]) -> Callable[[torch.Tensor], tuple[torch.T
 
 
 def _architectures(config: Mapping[str, Any]) -> list[str]:
-    found = config.get("architectures")
-    return [str(name) for name in found] if isinstance(found, list) else []
+    architectures = config.get("architectures")
+    return [str(name) for name in architectures] if isinstance(architectures, list) else []

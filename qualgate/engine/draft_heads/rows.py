@@ -1,8 +1,8 @@
-"""Rows for a draft head: the states that its target handed over, and the places up to which it has read them.
+"""Rows for a draft head: the states from its target, and how far they were read.
 
-A pair is a state with the token behind it. The states of a text's first positions may be missing, where its target
-found them in blocks that it shares. A head then begins behind blocks of its own, as far as these hold the same pairs,
-and goes on with the first state that it has: what lies between, its layer never sees. That costs acceptance alone.
+A pair is a state with the token behind it. The states of a text's first positions may be missing, if its target shared
+blocks for them. A head then starts from its own blocks for the same pairs, as far as there are any, and continues with
+the first state that it has; its layer never sees what lies between. That only costs acceptance.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ HELD = 512  # states of a row that wait to be read
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """kept: pairs that stand in `blocks`; next: place in the text of the pair behind them; states: from there on, each
-    piece with its first. text: prompt and answer; said: what is drafted now, from `first` of the answer on; state: of
-    the last of it; round: see `Asked`; drawn_from: of what is drafted, see `Draft`, a row each."""
+    """A row of a draft head. cached: pairs in `blocks`; next: place in the text of the pair behind them; states: from
+    there on, each piece with its first position. text: prompt and answer; drafted: the current draft, from position
+    `first` of the answer on; state: of its last token; round: see `DraftRequest`; drawn_from: see `Draft`, one row per
+    token."""
 
     index: int
     prompt: Sequence[int]
-    kept: int = 0
+    cached: int = 0
     next: int = 0
     blocks: list[int] = field(default_factory=list)
     states: list[tuple[int, torch.Tensor]] = field(default_factory=list)
     text: list[int] = field(default_factory=list)
-    said: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
     state: torch.Tensor | None = None
     first: int = 0
     most: int = 0
@@ -42,27 +43,26 @@ class Row:
 
     @property
     def whole(self) -> bool:
-        """Whether no pair before the next is left out."""
-        return self.next == self.kept
+        """Whether no pair before the next is missing."""
+        return self.next == self.cached
 
     @property
     def end(self) -> int:
-        """The first position whose state nobody handed over."""
+        """The first position without a state."""
         return self.states[-1][0] + len(self.states[-1][1]) if self.states else self.next
 
     @property
     def left(self) -> int:
         """Tokens that it may still draft."""
-        return 0 if self.over else self.most - len(self.said)
+        return 0 if self.over else self.most - len(self.drafted)
 
     @property
     def pending(self) -> int:
-        """Pairs to be read before it drafts."""
+        """Pairs to read before it drafts."""
         return len(self.text) - 1 - self.next
 
     def add(self, first: int, states: torch.Tensor) -> bool:
-        """States from position `first` on, in the place of what was there from it on; whether they go on from those
-        that it has."""
+        """Add states from position `first` on, replacing later ones; return whether they continue those that it has."""
         if first > self.end:
             return False
         if first < self.next:
@@ -77,32 +77,32 @@ class Row:
         return True
 
     def take(self, pairs: int) -> torch.Tensor:
-        """States of the next pairs, float32 [pairs, width], which then count as read."""
+        """Return the states of the next pairs, float32 [pairs, width], which then count as read."""
         joined = torch.cat([states for _, states in self.states])
-        self.kept, self.next = self.kept + pairs, self.next + pairs
+        self.cached, self.next = self.cached + pairs, self.next + pairs
         self.states = [(self.next, joined[pairs:])] if len(joined) > pairs else []
         return joined[:pairs]
 
 
 def pairs_of(prompt: Sequence[int]) -> list[int]:
-    """A number for each token of a prompt with the one behind it: of blocks of pairs what tokens are of others."""
-    return [one << 32 | other for one, other in pairwise(prompt)]
+    """Return a number for each token of a prompt together with the next: pairs are indexed in blocks by these."""
+    return [token << 32 | following for token, following in pairwise(prompt)]
 
 
 def begun(index: int, prompt: Sequence[int], first: int, pool: BlockPool) -> Row:
-    """A row whose states are handed over from position `first` on."""
+    """Return a row whose states arrive from position `first` on."""
     row = Row(index, prompt, next=first)
     adopt(row, pool)
     return row
 
 
 def adopt(row: Row, pool: BlockPool) -> None:
-    """Begin behind the known blocks that hold the first pairs of its prompt, where it holds none."""
-    if row.kept:
+    """Reuse known blocks with the first pairs of its prompt, if it has none."""
+    if row.cached:
         return
     pairs = pairs_of(row.prompt)
     row.blocks = pool.shared(pairs, most=len(pairs) // SLOTS)
-    row.kept = len(row.blocks) * SLOTS
-    waiting, row.states, row.next = row.states, [], max(row.next, row.kept)
+    row.cached = len(row.blocks) * SLOTS
+    waiting, row.states, row.next = row.states, [], max(row.next, row.cached)
     for first, states in waiting:
         row.add(first, states)

@@ -15,12 +15,12 @@ def check_tensors(
     where: str,
     again: str = "Fetch this head again.",
 ) -> None:
-    """UsageError naming the first tensor that is missing, too many, of another shape or holds what is no number."""
+    """Raise UsageError for the first tensor that is missing, unexpected, of another shape, or not finite."""
     for name in sorted(wanted.keys() | tensors.keys()):
-        found = tensors.get(name)
-        if found is None or name not in wanted or tuple(found.shape) != wanted[name]:
-            there = "is missing" if found is None else f"holds {' x '.join(map(str, found.shape))} numbers"
+        tensor = tensors.get(name)
+        if tensor is None or name not in wanted or tuple(tensor.shape) != wanted[name]:
+            problem = "is missing" if tensor is None else f"holds {' x '.join(map(str, tensor.shape))} numbers"
             expected = " x ".join(map(str, wanted[name])) if name in wanted else "no such tensor"
-            raise UsageError(f"{where}: {name} {there}, expected {expected}. {again}")
-        if not found.isfinite().all():
+            raise UsageError(f"{where}: {name} {problem}, expected {expected}. {again}")
+        if not tensor.isfinite().all():
             raise UsageError(f"{where}: {name} holds NaN or infinities. {again}")

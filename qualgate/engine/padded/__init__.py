@@ -1,1 +1,1 @@
-"""The engine of padded batches, for models that packed passes do not serve: transformers' own attention over a mask."""
+"""The engine of padded batches, for models without packed passes: transformers' own attention with a mask."""

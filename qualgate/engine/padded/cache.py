@@ -49,15 +49,15 @@ class KVLayer(CacheLayerMixin):
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(slots that are read with `query_length` new ones, the first of them)."""
+        """Return (slots read with `query_length` new ones, the first of them)."""
         return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Slots that are filled."""
+        """Return the number of filled slots."""
         return self.length
 
     def get_max_length(self) -> int:
-        """-1: it grows."""
+        """Return -1: the cache grows."""
         return -1
 
 
@@ -87,7 +87,7 @@ def new_cache(config: PreTrainedConfig) -> Cache:
 
 
 def regroup(rows: Sequence[CachedRow], config: PreTrainedConfig) -> Cache:
-    """A new cache with these rows, right-aligned, with room to grow. Takes the layers out of the old ones."""
+    """Move these rows into a new right-aligned cache with room to grow. The old caches lose their layers."""
     cache = new_cache(config)
     width = max(row.stop - row.start for row in rows)
     sources = list({id(row.cache): row.cache for row in rows}.values())
@@ -108,7 +108,7 @@ def regroup(rows: Sequence[CachedRow], config: PreTrainedConfig) -> Cache:
 
 
 def compacted(rows: Sequence[CachedRow], config: PreTrainedConfig) -> list[CachedRow]:
-    """The same rows in a small cache of their own, so that the one they were in can go."""
+    """Copy the rows into a small cache of their own, so that the old one can be freed."""
     if not rows:
         return []
     cache = regroup(rows, config)

@@ -1,6 +1,7 @@
-"""The engine of padded batches behind the face of all: slower than packed passes, for models that these do not serve.
+"""The engine of padded batches, with the common interface: slower than packed passes, for models that these do not
+serve.
 
-A row's bits depend on the batch it stands in; its tokens do only where two logits nearly tie.
+A row's bits depend on its batch; its tokens do only if two logits nearly tie.
 """
 
 from __future__ import annotations
@@ -52,9 +53,8 @@ class PaddedEngine:
         on_event: Callable[[Event], None],
         draws: Draws | None = None,
     ) -> None:
-        """See `Engine.run`. drafts: nobody is asked; in a padded batch all rows would wait for the longest draft, so
-        the answers that requests bring are its only drafts.
-        """
+        """See `Engine.run`. drafts: unused, because all rows of a padded batch would wait for the longest draft; only
+        the answers in the requests are drafts."""
         self._transcript = transcript = Transcript(requests, self.head, on_event, draws, self.tally)
         try:
             for batch in _batches(transcript.rows):
@@ -73,7 +73,7 @@ def open_padded(model: PreTrainedModel, stored: str = "float32") -> Iterator[Pad
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows of like length, longest expected first."""
+    """Yield batches of rows of similar length, longest expected first."""
     ordered = sorted(rows, key=lambda row: -_expected(row.request))
     for start in range(0, len(ordered), ROWS):
         yield ordered[start : start + ROWS]

@@ -1,4 +1,4 @@
-"""One call of the model's `forward` on a ragged batch, padded. Nothing else in this package calls the model."""
+"""Call the model's `forward` on a padded ragged batch. Nothing else in this package calls the model."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ TRIED = 8  # tokens on which it is tried whether the head is all there is
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """states: what entered the output head, [rows, kept, width], or the logits where the head is not `whole`; logits:
-    float32 [rows, kept, vocabulary], or of no slot in a lean step, where `OutputHead.logits` gives them."""
+    """The result of a forward pass. states: input of the output head, [rows, kept, width], or the logits if the head is
+    not `whole`; logits: float32 [rows, kept, vocabulary], empty in a lean step, where `OutputHead.logits` gives
+    them."""
 
     states: torch.Tensor
     logits: torch.Tensor
 
 
 class Decoder:
-    """A model ready to be stepped. Made by `open_decoder`, which also takes its hook away again."""
+    """A model that can be stepped. Made by `open_decoder`, which also removes its hook."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self.config = model.config.get_text_config(decoder=True)
         self.head = OutputHead(model)
-        self.overflows: Overflows | None = None  # where the dtype cannot hold what float32 can
+        self.overflows: Overflows | None = None  # if the dtype has a smaller range than float32
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._takes_keep = "logits_to_keep" in accepted
         self._hidden: torch.Tensor | None = None
-        self._lean: bool | None = None  # of the step that goes on
+        self._lean: bool | None = None  # of the current step
 
     @property
     def device(self) -> torch.device:
-        """Where the output head is."""
+        """The device of the output head."""
         return self.head.device
 
     @property
     def overflow(self) -> tuple[Overflow, ...]:
-        """What a server's dtype would not have held so far."""
-        return self.overflows.found if self.overflows else ()
+        """Values so far beyond the range of the server's dtype."""
+        return self.overflows.overflow if self.overflows else ()
 
     def forward(self, token_ids: torch.Tensor, lengths: torch.Tensor, cache: Cache | None, keep: int) -> Step:
-        """Read `token_ids` [rows, new], the last `new` slots of rows that are right-aligned.
+        """Read `token_ids` [rows, new], the last `new` slots of right-aligned rows.
 
-        lengths: [rows], each row's filled slots including the new ones; everything left of them is padding.
-        cache: read and extended; None reads without keeping anything. keep: of how many last slots something is asked.
+        lengths: [rows], each row's filled slots including the new ones; slots to their left are padding. cache: read
+        and extended, or None. keep: number of last slots with results.
         """
         new = token_ids.shape[1]
         width = new + (cache.get_seq_length() if cache is not None else 0)
@@ -70,9 +71,9 @@ class Decoder:
     def step(
         self, token_ids: torch.Tensor, mask: torch.Tensor, cache: Cache | None, keep: int, *, lean: bool = False
     ) -> Step:
-        """As `forward`, with the mask [rows, width] given: True where a slot holds a token of the row.
+        """Like `forward`, with a mask [rows, width]: True for slots that hold a token of the row.
 
-        lean: no logits, where the head is `whole`. NotInThisVersion for a layer that does not hold its slots.
+        lean: no logits if the head is `whole`. NotInThisVersion for a layer that does not keep its slots.
         """
         inputs: dict[str, Any] = {"input_ids": token_ids, "attention_mask": mask, "use_cache": cache is not None}
         if cache is not None:
@@ -104,7 +105,7 @@ class Decoder:
         self.head.whole = torch.equal(self.head.logits(step.states).nan_to_num(), step.logits.nan_to_num())
 
     def _look_at(self, cache: Cache, new: int, slots: int) -> None:
-        """At what each layer keeps: all `slots`, and of the `new` ones what a server could not hold."""
+        """Check that each layer keeps all `slots`, and look for overflows in the `new` ones."""
         for index, layer in enumerate(cache.layers):
             if not isinstance(layer, KVLayer):
                 continue
@@ -141,14 +142,15 @@ def open_decoder(model: PreTrainedModel, stored: str = "float32") -> Iterator[De
 
 
 def pad(sequences: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right-aligned token ids [rows, longest] and lengths [rows]. Padding is token 0, which the mask hides."""
+    """Return right-aligned token ids [rows, longest] and lengths [rows]. Padding is token 0, which the mask hides."""
     width = max(map(len, sequences))
     rows = [[0] * (width - len(sequence)) + list(sequence) for sequence in sequences]
     return torch.tensor(rows, device=device), torch.tensor([*map(len, sequences)], device=device)
 
 
 def split(widths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Indices in parts of like width, longest first; rows x width of a part stays within `budget` (one row may not)."""
+    """Yield groups of indices of similar width, longest first; rows x width of a group stays within `budget`, unless
+    one row alone exceeds it."""
     part: list[int] = []
     for row in sorted(range(len(widths)), key=lambda row: -widths[row]):
         if part and (len(part) + 1) * widths[part[0]] > budget:

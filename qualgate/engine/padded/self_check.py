@@ -1,8 +1,7 @@
-"""Before a model answers anything in padded batches: does it give there what it gives when it is read whole, by its own
-plain code?
+"""Check a model before it answers in padded batches: does it give the same as its own plain code on whole texts?
 
-A model whose architecture ignores the cache it is given, or reads what is yet to come, says other tokens step by step
-than it was trained to say, and nothing else would tell.
+A model whose architecture ignores its cache, or looks ahead, generates other tokens step by step than it was trained
+to, and nothing else would show it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ SHORT = 7  # tokens of the row beside it, padded on the left
 
 
 def check_runs_right(model: PreTrainedModel) -> int:
-    """Numbers that one position leaves in the cache.
+    """Return how many numbers one position leaves in the cache.
 
-    Logits that are not finite are the run's to name. Raises NotInThisVersion where `model` gives other logits in two
-    parts with a cache, padded beside another row, or here than in transformers' eager code.
+    The run reports logits that are not finite. Raises NotInThisVersion if `model` gives other logits in two parts with
+    a cache, padded beside another row, or than transformers' eager code.
     """
     try:
         return _check(model)
@@ -56,8 +55,8 @@ def _check(model: PreTrainedModel) -> int:
             "padded beside another row": (beside, whole[:SHORT]),
             "by transformers' eager code": (eager(model, [drawn])[0], whole),
         }
-    for way, (found, expected) in ways.items():
-        if not apart(found, expected) <= noise(model):
+    for way, (logits, expected) in ways.items():
+        if not apart(logits, expected) <= noise(model):
             raise NotInThisVersion(
                 f"{_named(model)} gives other logits {way} than when its tokens are "
                 "read whole, so its answers here would not be its own. This version runs decoders that attend to "
@@ -71,13 +70,13 @@ def _named(model: PreTrainedModel) -> str:
 
 
 def _in_parts(decoder: Decoder, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Logits [TOKENS, vocabulary] and [SHORT, vocabulary], of the tokens and of the first few beside them; and the
-    numbers that one position left in the cache."""
+    """Return the logits in two parts [TOKENS, vocabulary] and of the padded row [SHORT, vocabulary]; and the numbers
+    that one position left in the cache."""
     padded = torch.cat([ids.new_zeros(TOKENS - SHORT), ids[:SHORT]])
     rows, lengths = torch.stack([ids, padded]), ids.new_tensor([TOKENS, SHORT])
     cache, later = new_cache(decoder.config), TOKENS - FIRST
     first = decoder.forward(rows[:, :FIRST], lengths - later, cache, keep=FIRST).logits
-    kept = [side for layer in cache.layers if isinstance(layer, KVLayer) for side in (layer.keys, layer.values)]
-    numbers = sum(side.shape[1] * side.shape[3] for side in kept if side is not None)
+    states = [side for layer in cache.layers if isinstance(layer, KVLayer) for side in (layer.keys, layer.values)]
+    numbers = sum(side.shape[1] * side.shape[3] for side in states if side is not None)
     both = torch.cat([first, decoder.forward(rows[:, FIRST:], lengths, cache, keep=later).logits], dim=1)
     return both[0], both[1, TOKENS - SHORT :], numbers

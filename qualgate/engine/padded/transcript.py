@@ -1,6 +1,4 @@
-"""The requests of a run as far as they are answered: from states and logits to tokens, and to the events that tell
-them.
-"""
+"""Progress of a run's requests: from states and logits to tokens and events."""
 
 from __future__ import annotations
 
@@ -22,18 +20,18 @@ LOGITS_AT_ONCE = 2**22  # numbers: 16 MB of float32
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A request on its way. said: token ids; proposed, accepted: see `Ended`, which `ended` says was told."""
+    """A request in progress. generated: token ids; proposed, accepted: see `Ended`; ended: whether it was sent."""
 
     index: int
     request: Request
-    said: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
     proposed: int = 0
     accepted: int = 0
     ended: bool = False
 
 
 class Transcript:
-    """Of one run. rows: one a request, in the order they were asked."""
+    """The transcript of one run. rows: one per request, in order."""
 
     def __init__(
         self,
@@ -53,27 +51,27 @@ class Transcript:
         self._aborted.append(index)
 
     def take_out(self) -> None:
-        """End those that were aborted, wherever they are. What has ended stays as it did."""
+        """End aborted requests, wherever they are. Ended ones stay as they are."""
         while self._aborted:
             index = self._aborted.popleft()
             if 0 <= index < len(self.rows) and not self.rows[index].ended:
                 self._end(self.rows[index], "abort")
 
     def say(self, rows: Sequence[Row], logits: torch.Tensor, states: torch.Tensor) -> None:
-        """Each of `rows` says a token after a pass: of logits [rows, vocabulary]; states: as `Spoken` has them."""
+        """Generate a token for each of `rows` from logits [rows, vocabulary]; states: as in `Spoken`."""
         self._tally.passes += 1
-        requests, positions = [row.index for row in rows], [len(row.said) for row in rows]
-        said = self._would_say(logits, requests, positions, read=False)
-        whole = zip(rows, said.tokens.tolist(), said.finite.tolist(), strict=True)
+        requests, positions = [row.index for row in rows], [len(row.generated) for row in rows]
+        sampled = self._would_say(logits, requests, positions, read=False)
+        whole = zip(rows, sampled.tokens.tolist(), sampled.finite.tolist(), strict=True)
         reasons: list[Reason | None] = [self._advance(row, (), [token], [finite])[1] for row, token, finite in whole]
-        self._tell_spoken(requests, positions, said, states.contiguous())  # a view would keep all of its pass
+        self._tell_spoken(requests, positions, sampled, states.contiguous())  # a view would keep all of its pass
         self._end_where(zip(rows, reasons, strict=True))
 
     def read(self, rows: Sequence[Row], states: torch.Tensor) -> None:
-        """Each of `rows` has read its answer in a pass, and says what it agrees with and a token of its own, if it is
-        to answer.
+        """Handle rows that have read their answers: each generates the agreed tokens and one of its own, if it is to
+        answer.
 
-        states: [tokens of all answers, row after row, ...], what entered the head where each was to be said.
+        states: [tokens of all answers, row after row, ...], the input of the head at each of them.
         """
         self._tally.passes += 1
         would = self._tell_read(rows, states)
@@ -86,7 +84,7 @@ class Transcript:
             if row.request.max_new_tokens:
                 count, reason = self._advance(row, row.request.answer, tokens[here], finite[here])
                 spoken += [(row.index, at, first + at) for at in range(count)]
-                self._tally.forked += reason is None and tuple(row.said) != row.request.answer[:count]
+                self._tally.forked += reason is None and tuple(row.generated) != row.request.answer[:count]
             else:
                 reason = "length" if all(finite[here]) else "broken"
             reasons.append(reason)
@@ -97,51 +95,51 @@ class Transcript:
         self._end_where(zip(rows, reasons, strict=True))
 
     def _would_say(self, logits: torch.Tensor, requests: Sequence[int], positions: Sequence[int], read: bool) -> Said:
-        """read: an answer that is given, and not what was said."""
-        said = say(self._draws, logits, requests, positions)
+        """Return the model's tokens at the positions. read: they stand in a given answer, not in a generated one."""
+        sampled = say(self._draws, logits, requests, positions)
         steered = {
-            index: (steering, row.request.answer if read else row.said)
+            index: (steering, row.request.answer if read else row.generated)
             for index in dict.fromkeys(requests)
             if (steering := (row := self.rows[index]).request.steering) is not None
         }
         if steered:
-            choose(self._draws, logits, requests, positions, steered, said)
-        return said
+            choose(self._draws, logits, requests, positions, steered, sampled)
+        return sampled
 
     def _tell_read(self, rows: Sequence[Row], states: torch.Tensor) -> Said:
-        """What would be said at every place, told a few places at a time."""
+        """Return the model's tokens at every position of the answers, sending `Read` events for a few at a time."""
         requests = [row.index for row in rows for _ in row.request.answer]
         positions = [place for row in rows for place in range(len(row.request.answer))]
         answer = torch.tensor([token for row in rows for token in row.request.answer], device=states.device)
-        found: list[Said] = []
+        parts: list[Said] = []
         at_once = max(1, LOGITS_AT_ONCE // self._head.vocabulary)
         for start in range(0, len(requests), at_once):
             here = slice(start, start + at_once)
             logits = self._head.logits(states[here])
-            found.append(self._would_say(logits, requests[here], positions[here], read=True))
+            parts.append(self._would_say(logits, requests[here], positions[here], read=True))
             self._tell(
                 Read(
                     requests=requests[here],
                     positions=positions[here],
                     answer=answer[here],
-                    said=found[-1],
+                    predicted=parts[-1],
                     states=states[here],
                     logits=logits,
                     seconds=self._seconds,
                 )
             )
-        return Said(*(torch.cat(columns) for columns in zip(*found, strict=True)))
+        return Said(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
     def _tell_spoken(
-        self, requests: Sequence[int], positions: Sequence[int], said: Said, states: torch.Tensor | None
+        self, requests: Sequence[int], positions: Sequence[int], sampled: Said, states: torch.Tensor | None
     ) -> None:
         self._tell(
             Spoken(
                 requests=requests,
                 positions=positions,
-                tokens=said.tokens.tolist(),
-                logprobs=said.logprobs.tolist(),
-                margins=said.margins.tolist(),
+                tokens=sampled.tokens.tolist(),
+                logprobs=sampled.logprobs.tolist(),
+                margins=sampled.margins.tolist(),
                 states=states,
                 seconds=self._seconds,
             )
@@ -150,9 +148,9 @@ class Transcript:
     def _advance(
         self, row: Row, offered: Sequence[int], would: Sequence[int], finite: Sequence[bool]
     ) -> tuple[int, Reason | None]:
-        """How many tokens that says, and why the last of them is the last."""
-        got = advance(row.request, row.said, offered, would, finite)
-        row.said += got.tokens
+        """Advance a row. Return how many tokens it generated, and the reason if it ended."""
+        got = advance(row.request, row.generated, offered, would, finite)
+        row.generated += got.tokens
         self._tally.tokens += len(got.tokens)
         row.proposed += len(offered)
         row.accepted += got.agreed

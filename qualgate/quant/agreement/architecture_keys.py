@@ -65,7 +65,7 @@ def architecture_differences(variant: ModelFolder, baseline: ModelFolder) -> tup
         return ()
     ours, theirs = (_meaning(folder.files) for folder in (variant, baseline))
     size = max(known_tokens(folder.files) for folder in (variant, baseline))
-    if size and all(one.get("vocab_size", 0) >= size for one in (ours, theirs)):
+    if size and all(config.get("vocab_size", 0) >= size for config in (ours, theirs)):
         ours["vocab_size"] = theirs["vocab_size"] = size  # rows beyond are padding, which no token reaches
     return tuple(
         Difference(key=key, ours=shown(ours.get(key)), theirs=shown(theirs.get(key)))
@@ -76,8 +76,8 @@ def architecture_differences(variant: ModelFolder, baseline: ModelFolder) -> tup
 
 def _said(config: dict[str, Any]) -> dict[str, Any]:
     """What of a config's own text may have a part in a forward pass."""
-    kept = {key: value for key, value in config.items() if not _NO_PART.match(key)}
-    return {**kept, "text_config": config.get("text_config"), "architectures": config.get("architectures")}
+    relevant = {key: value for key, value in config.items() if not _NO_PART.match(key)}
+    return {**relevant, "text_config": config.get("text_config"), "architectures": config.get("architectures")}
 
 
 def _meaning(files: ModelFiles) -> dict[str, Any]:
@@ -91,22 +91,22 @@ def _meaning(files: ModelFiles) -> dict[str, Any]:
     except Exception as error:  # whatever a config can make a class's constructor do
         raise UsageError(f"{files.path / 'config.json'}: transformers cannot read it: {one_line(error)}") from error
     rope = config.pop("rope_parameters", None) or {}
-    found = {key: as_float32(value) for key, value in config.items() if not _NO_PART.match(key)}
+    meaning = {key: as_float32(value) for key, value in config.items() if not _NO_PART.match(key)}
     heads, width = config.get("num_attention_heads"), config.get("hidden_size")
     if type(heads) is int and heads > 0 and type(width) is int:
-        found["head_dim"] = config.get("head_dim") or width // heads
-        found["num_key_value_heads"] = config.get("num_key_value_heads") or heads
+        meaning["head_dim"] = config.get("head_dim") or width // heads
+        meaning["num_key_value_heads"] = config.get("num_key_value_heads") or heads
     for key in _without_part(config, default):
-        found.pop(key, None)
-    if isinstance(found.get("hidden_act"), str):
-        found["hidden_act"] = _SAME.get(found["hidden_act"], found["hidden_act"])
-    found |= {f"rope_parameters.{key}": value for key, value in settings_by_layer(rope, config).items()}
-    found.pop("partial_rotary_factor", None)  # which is among them now
+        meaning.pop(key, None)
+    if isinstance(meaning.get("hidden_act"), str):
+        meaning["hidden_act"] = _SAME.get(meaning["hidden_act"], meaning["hidden_act"])
+    meaning |= {f"rope_parameters.{key}": value for key, value in settings_by_layer(rope, config).items()}
+    meaning.pop("partial_rotary_factor", None)  # which is among them now
     nested = files.config.get("text_config")
-    for place, said in (("", files.config), ("text_config.", nested if isinstance(nested, dict) else {})):
-        named = said.get("architectures")  # in its order: vLLM takes the first that it knows
-        found[f"{place}architectures"] = ", ".join(map(str, named)) if isinstance(named, list) and named else named
-    return {key: value for key, value in found.items() if not _says_nothing(key, value, default)}
+    for place, source in (("", files.config), ("text_config.", nested if isinstance(nested, dict) else {})):
+        named = source.get("architectures")  # in its order: vLLM takes the first that it knows
+        meaning[f"{place}architectures"] = ", ".join(map(str, named)) if isinstance(named, list) and named else named
+    return {key: value for key, value in meaning.items() if not _says_nothing(key, value, default)}
 
 
 def _without_part(config: dict[str, Any], default: dict[str, Any]) -> Iterator[str]:

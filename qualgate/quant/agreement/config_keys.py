@@ -121,8 +121,8 @@ def _check(format: Format, settings: dict[str, Any], known: tuple[str, ...], rea
     """read: those of the known keys whose values count."""
     for key, value in settings.items():
         allowed = _VALUES.get(key, ()) if key in read else ()
-        if value is not None and allowed and not any(_is(value, one) for one in allowed):
-            words = " or ".join(one.__name__ if isinstance(one, type) else repr(one) for one in allowed)
+        if value is not None and allowed and not any(_is(value, choice) for choice in allowed):
+            words = " or ".join(choice.__name__ if isinstance(choice, type) else repr(choice) for choice in allowed)
             raise UsageError(f"{format.where}: {key} is {value!s:.60}, expected {words}. Correct it there.")
         near = () if key in known else close_names(key, known)
         off = value in (None, "", [], {}) or (value is False and not near)  # misspelt, the right key has its default
@@ -155,10 +155,10 @@ def check_status(format: Format, read_as: str | None) -> None:
     status = format.settings.get("quantization_status")
     if format.method != "compressed-tensors" or status == "compressed" or read_as in ("vllm", "sglang"):
         return
-    said = "has no `quantization_status`" if status is None else f"says quantization_status {status!r:.30}"
+    status_text = "has no `quantization_status`" if status is None else f"says quantization_status {status!r:.30}"
     raise UsageError(
-        f"{format.where} {said}: transformers starts quantized weights anew unless it is 'compressed', vLLM and SGLang "
-        'do not read it. Write `"quantization_status": "compressed"` there, or `read_as: vllm` beside the model.'
+        f"{format.where} {status_text}: transformers starts quantized weights anew unless it is 'compressed', vLLM and "
+        'SGLang do not read it. Write `"quantization_status": "compressed"` there, or `read_as: vllm` beside the model.'
     )
 
 
@@ -169,8 +169,8 @@ def check_quant_type(format: Format) -> None:
         return
     kind = format.settings.get("quant_type")
     default = kind.get("default") if isinstance(kind, dict) else None
-    said = default if isinstance(default, dict) else {}
-    name, whole = said.get("_type"), isinstance(said.get("_data"), dict) and "_version" in said
+    settings = default if isinstance(default, dict) else {}
+    name, whole = settings.get("_type"), isinstance(settings.get("_data"), dict) and "_version" in settings
     if not (isinstance(name, str) and name.endswith("Config") and whole):
         raise UsageError(
             f"{format.where}: quant_type is {kind!s:.80}, expected {{default: {{_type: …Config, _data, _version}}}}, "

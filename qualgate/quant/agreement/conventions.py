@@ -23,19 +23,19 @@ def check_zero_points(config: Path, module: str, codes: torch.Tensor, zeros: tor
     middle = 2 ** (bits - 1)
     if sym is False or bool((zeros == middle).all()):
         return
-    found, first = "gptq" if v1 else "gptq_v2", int(zeros.flatten()[0])
+    declared, first = "gptq" if v1 else "gptq_v2", int(zeros.flatten()[0])
     one_off = bool((zeros == first).all()) and first == middle + (1 if v1 else -1)
     # Whether the codes gather around the middle, as symmetric ones do, or around the zero point that is read.
     mean = float(unpack_codes(codes, bits, codes.shape[1] * 8 // bits).float().mean()) if one_off else 0.0
     if one_off and abs(mean - middle) < abs(mean - first):
         raise UsageError(
-            f"{config} says checkpoint_format {found!r}, by which every zero point of {module} is {first}; its codes "
-            f"gather around {middle}, so its zero points are stored as {_OTHER[found]!r} stores them, and read so each "
-            f"weight is a step off. Set `checkpoint_format` (and `format`) to {_OTHER[found]!r} there."
+            f"{config} says checkpoint_format {declared!r}, by which every zero point of {module} is {first}; its "
+            f"codes gather around {middle}, so its zero points are stored as {_OTHER[declared]!r} stores them, and "
+            f"read so each weight is a step off. Set `checkpoint_format` (and `format`) to {_OTHER[declared]!r} there."
         )
-    said = "says `sym: true`" if sym is True else "does not say `sym`, which means true"
+    sym_text = "says `sym: true`" if sym is True else "does not say `sym`, which means true"
     raise UsageError(
-        f"{config} {said}, but {module} has zero points other than {middle}, from {int(zeros.min())} to "
+        f"{config} {sym_text}, but {module} has zero points other than {middle}, from {int(zeros.min())} to "
         f"{int(zeros.max())}: {READINGS['gptq: sym'].sentence}. Set `sym` to false if the weights were quantized with "
         "zero points; else save the checkpoint again."
     )
@@ -46,9 +46,9 @@ def check_order(config: Path, module: str, g_idx: torch.Tensor | None, *, given:
     """Raise UsageError for a g_idx that contradicts `desc_act`. g_idx: None where it says nothing; given: whether the
     file has one."""
     if g_idx is not None and desc_act in (None, False):
-        said = "says `desc_act: false`" if desc_act is False else "does not say `desc_act`, which means false"
+        order_text = "says `desc_act: false`" if desc_act is False else "does not say `desc_act`, which means false"
         raise UsageError(
-            f"{config} {said}, but the g_idx of {module} permutes its in_features: "
+            f"{config} {order_text}, but the g_idx of {module} permutes its in_features: "
             f"{READINGS['gptq: g_idx'].sentence}. Set `desc_act` to true there."
         )
     if not given and desc_act is True and groups > 1:

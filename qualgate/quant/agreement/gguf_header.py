@@ -42,21 +42,26 @@ def checked_header(files: ModelFiles, shards: Shards, server: ReadAs | None) -> 
     is llama.cpp: then those of the header are judged.
     """
     file = open_gguf(shards.files[0])
-    found = [one for one in _differences(files, file) if server != "llama.cpp" or not one.judged_by_header]
-    if found:
-        more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    differences = [
+        difference
+        for difference in _differences(files, file)
+        if server != "llama.cpp" or not difference.judged_by_header
+    ]
+    if differences:
+        more = f" and {len(differences) - _MOST_SHOWN} more" if len(differences) > _MOST_SHOWN else ""
         each = "; ".join(
-            f"{one.key} is {one.header} in the header and {one.beside} in {one.file}" for one in found[:_MOST_SHOWN]
+            f"{difference.key} is {difference.header} in the header and {difference.beside} in {difference.file}"
+            for difference in differences[:_MOST_SHOWN]
         )
         way_on = (
             "say `read_as: llama.cpp`, and answers end as the header says"
-            if all(one.judged_by_header for one in found)
+            if all(difference.judged_by_header for difference in differences)
             else "convert the model again"
         )
         raise UsageError(
-            f"{file.path} contradicts the files beside it in {counted(len(found), 'place')}: {each}{more}. llama.cpp "
-            "serves by the header, and qualgate computes by the files beside it, so it would judge what no server "
-            f"does. Put the files of the model there that this one was converted from, or {way_on}."
+            f"{file.path} contradicts the files beside it in {counted(len(differences), 'place')}: {each}{more}. "
+            "llama.cpp serves by the header, and qualgate computes by the files beside it, so it would judge what no "
+            f"server does. Put the files of the model there that this one was converted from, or {way_on}."
         )
     return file.fields if file.array("tokenizer.ggml.tokens") else None
 
@@ -66,13 +71,13 @@ def _differences(files: ModelFiles, file: GGUFFile) -> Iterator[Contradiction]:
     if kind != file.architecture and kind in _ARCHITECTURES and file.architecture in _ARCHITECTURES:
         yield Contradiction("general.architecture", file.architecture, f"model_type {kind}", _CONFIG)
     header, config = _Header(file), _Config(files)
-    for one in _COUNTERPARTS:
-        theirs = header.get(one.key)
-        if theirs is None and one.default is not None:
-            theirs = one.default(header)
-        ours = one.read(config) if theirs is not None else None
+    for counterpart in _COUNTERPARTS:
+        theirs = header.get(counterpart.key)
+        if theirs is None and counterpart.default is not None:
+            theirs = counterpart.default(header)
+        ours = counterpart.read(config) if theirs is not None else None
         if theirs is not None and ours is not None and not _same(theirs, ours):
-            yield Contradiction(f"{file.architecture}.{one.key}", theirs, ours, _CONFIG)
+            yield Contradiction(f"{file.architecture}.{counterpart.key}", theirs, ours, _CONFIG)
     yield from _rope_differences(header, config)
     for key, name in _SAMPLING.items():
         theirs, ours = file.fields.get(f"general.sampling.{key}"), files.json("generation_config.json").get(name)
@@ -141,16 +146,16 @@ class _Config:
 
     def head_width(self) -> int | None:
         """Numbers of one head."""
-        width, heads, said = self.get("hidden_size"), self.get("num_attention_heads"), self.stated("head_dim")
-        if said is not None:
-            return said
+        width, heads, stated = self.get("hidden_size"), self.get("num_attention_heads"), self.stated("head_dim")
+        if stated is not None:
+            return stated
         return width // heads if type(width) is int and type(heads) is int and heads > 0 else None
 
     @property
     def rope(self) -> dict[str, Any]:
         """Its settings of positions, scaling among them."""
-        found = self.stated("rope_parameters", "rope_scaling")
-        return found if isinstance(found, dict) else {}
+        settings = self.stated("rope_parameters", "rope_scaling")
+        return settings if isinstance(settings, dict) else {}
 
     @property
     def rope_kind(self) -> str:
@@ -169,8 +174,8 @@ class _Config:
 
     def original_context(self) -> Any:
         """Tokens that the model was first made for."""
-        said = self.rope.get("original_max_position_embeddings", self.stated("original_max_position_embeddings"))
-        return said or self.get("max_position_embeddings")
+        length = self.rope.get("original_max_position_embeddings", self.stated("original_max_position_embeddings"))
+        return length or self.get("max_position_embeddings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +241,7 @@ def check_header_keys(path: Path, allowed: Iterable[str]) -> None:
     """Raise UsageError for a key of a GGUF file's header that no meaning is known for, unless it is off (0, false,
     empty) or one of `allowed`."""
     file = open_gguf(path)
-    compared = {f"ARCHITECTURE.{one.key}" for one in _COUNTERPARTS}
+    compared = {f"ARCHITECTURE.{counterpart.key}" for counterpart in _COUNTERPARTS}
     for key in (*file.fields, *file.arrays):
         name = key.replace(f"{file.architecture}.", "ARCHITECTURE.", 1) if key.startswith(file.architecture) else key
         value = file.fields.get(key, "a list")
@@ -260,9 +265,9 @@ def _rope_differences(header: _Header, config: _Config) -> Iterator[Contradictio
     if not _same(1.0 if factor is None else factor, expected, 1e-5):
         yield Contradiction("rope.scaling.attn_factor", factor, expected, _CONFIG)
     for name, wanted in _wanted_factors(config).items():
-        found = header.factors(name)
-        if (found is not None or wanted is not None) and not _alike(found, wanted):
-            shown = ["no tensor" if one is None else str(one[-3:]) for one in (found, wanted)]
+        factors = header.factors(name)
+        if (factors is not None or wanted is not None) and not _alike(factors, wanted):
+            shown = ["no tensor" if values is None else str(values[-3:]) for values in (factors, wanted)]
             yield Contradiction(f"{name}.weight", shown[0], f"{shown[1]:.60}", f"rope_scaling of {_CONFIG}")
 
 
@@ -290,13 +295,18 @@ def _scaling(kind: str, factor: Any, original: Any) -> str:
 def _attention_factor(config: _Config) -> float:
     """What llama.cpp multiplies attention by beyond what it works out itself."""
     rope, most, original = config.rope, config.get("max_position_embeddings"), config.original_context()
-    said, factor = rope.get("attention_factor"), rope.get("factor")
-    if config.rope_kind == "yarn" and isinstance(said, int | float) and isinstance(factor, int | float) and factor > 1:
-        return said / (0.1 * math.log(factor) + 1)
+    stated, factor = rope.get("attention_factor"), rope.get("factor")
+    if (
+        config.rope_kind == "yarn"
+        and isinstance(stated, int | float)
+        and isinstance(factor, int | float)
+        and factor > 1
+    ):
+        return stated / (0.1 * math.log(factor) + 1)
     if config.rope_kind != "longrope":
         return 1.0
-    if isinstance(said, int | float):
-        return float(said)
+    if isinstance(stated, int | float):
+        return float(stated)
     known = type(most) is int and type(original) is int and most > original > 1
     return math.sqrt(1 + math.log(most / original) / math.log(original)) if known else 1.0
 
@@ -305,7 +315,7 @@ def _wanted_factors(config: _Config) -> dict[str, list[float] | None]:
     """Tensor → what each frequency is divided by; None: nothing."""
     rope, kind = config.rope, config.rope_kind
     sets = {name: rope.get(f"{name}_factor") if kind == "longrope" else None for name in ("long", "short")}
-    wanted = {f"rope_factors_{name}": one if isinstance(one, list) else None for name, one in sets.items()}
+    wanted = {f"rope_factors_{name}": factors if isinstance(factors, list) else None for name, factors in sets.items()}
     return {"rope_freqs": _llama3_factors(config) if kind == "llama3" else None, **wanted}
 
 
@@ -313,7 +323,7 @@ def _llama3_factors(config: _Config) -> list[float] | None:
     """As transformers' modeling_rope_utils.py: _compute_llama3_parameters."""
     names = ("factor", "low_freq_factor", "high_freq_factor")
     width, numbers = config.rotated(), [*map(config.rope.get, names), config.base(), config.original_context()]
-    if not all(isinstance(one, int | float) and 0 < _single(one) < math.inf for one in numbers):
+    if not all(isinstance(number, int | float) and 0 < _single(number) < math.inf for number in numbers):
         return None
     if width is None or width > _WIDEST:
         return None
@@ -324,7 +334,7 @@ def _llama3_factors(config: _Config) -> list[float] | None:
 
 
 def _same(theirs: Any, ours: Any, tolerance: float = 0.0) -> bool:
-    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in (theirs, ours)):
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (theirs, ours)):
         return theirs == ours
     return math.isclose(_single(theirs), _single(ours), rel_tol=tolerance)
 
@@ -337,8 +347,10 @@ def _single(number: float) -> float:
         return math.inf
 
 
-def _alike(found: list[float] | None, wanted: list[Any] | None) -> bool:
-    left, right = (found if found is not None else [1.0] * len(wanted or ())), wanted or [1.0] * len(found or ())
-    if not all(isinstance(one, int | float) for one in right) or len(left) != len(right):
+def _alike(factors: list[float] | None, wanted: list[Any] | None) -> bool:
+    left, right = (factors if factors is not None else [1.0] * len(wanted or ())), wanted or [1.0] * len(factors or ())
+    if not all(isinstance(factor, int | float) for factor in right) or len(left) != len(right):
         return False
-    return all(math.isclose(one, _single(other), rel_tol=1e-4) for one, other in zip(left, right, strict=True))
+    return all(
+        math.isclose(factor, _single(expected), rel_tol=1e-4) for factor, expected in zip(left, right, strict=True)
+    )

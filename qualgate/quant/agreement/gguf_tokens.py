@@ -83,7 +83,9 @@ def _template_differences(files: ModelFiles, file: GGUFFile) -> Iterator[Contrad
     for name in [DEFAULT, *sorted({*ours, *theirs} - {DEFAULT})]:
         left, right = theirs.get(name), ours.get(name)
         if left != right and (left is None or right is None or as_compiled(str(left)) != as_compiled(right)):
-            shown = ["not there" if one is None else f"{len(str(one))} characters" for one in (left, right)]
+            shown = [
+                "not there" if template is None else f"{len(str(template))} characters" for template in (left, right)
+            ]
             if shown[0] == shown[1]:
                 shown[0] += " that differ"
             place = key if name == DEFAULT else f"{key}.{name}"
@@ -96,15 +98,15 @@ def _added_ends(files: ModelFiles, file: GGUFFile) -> Iterator[Contradiction]:
     first, last = ends_of_texts(files)
     kind = fields.get("tokenizer.ggml.model")
     by_default = {"bos": kind == _PIECES or fields.get("tokenizer.ggml.pre") in _BOS_BY_DEFAULT, "eos": False}
-    for name, found in (("bos", first), ("eos", last)):
-        said = settings.get(f"add_{name}_token")
-        ours = said if isinstance(said, bool) else found
+    for name, added in (("bos", first), ("eos", last)):
+        setting = settings.get(f"add_{name}_token")
+        ours = setting if isinstance(setting, bool) else added
         theirs = fields.get(f"tokenizer.ggml.add_{name}_token", by_default[name])
         if ours is not None and theirs != ours:
             yield Contradiction(f"tokenizer.ggml.add_{name}_token", theirs, ours, "the tokenizer's files")
     known = named_token(files, "bos_token")
     config = [files.config.get("bos_token_id"), files.json("generation_config.json").get("bos_token_id")]
-    known += [one for one in config if type(one) is int]
+    known += [token for token in config if type(token) is int]
     theirs = fields.get("tokenizer.ggml.bos_token_id")
     if theirs is None and fields.get("tokenizer.ggml.add_bos_token", by_default["bos"]):
         theirs = _LLAMA_CPP_BOS.get(str(kind))
@@ -204,10 +206,16 @@ def _added(files: ModelFiles) -> dict[int, bool]:
         files.json(_TOKENIZER).get("added_tokens"),
     )
     listed = (
-        [(int(token), one) for token, one in decoder.items() if is_token_id(token)] if isinstance(decoder, dict) else []
+        [(int(token), entry) for token, entry in decoder.items() if is_token_id(token)]
+        if isinstance(decoder, dict)
+        else []
     )
-    listed += [(one.get("id"), one) for one in added if isinstance(one, dict)] if isinstance(added, list) else []
-    return {token: one.get("special") is True for token, one in listed if isinstance(one, dict) and type(token) is int}
+    listed += (
+        [(entry.get("id"), entry) for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
+    )
+    return {
+        token: entry.get("special") is True for token, entry in listed if isinstance(entry, dict) and type(token) is int
+    }
 
 
 def _kind(types: Sequence[Any], token: int) -> Any:
@@ -219,10 +227,10 @@ def _merge_differences(written: dict[str, Any], file: GGUFFile) -> Iterator[Cont
     ours = model.get("merges") if isinstance(model, dict) else None
     if theirs is None or not isinstance(ours, list):
         return
-    ours = [" ".join(map(_spelled, one)) if isinstance(one, list) else one for one in ours]
+    ours = [" ".join(map(_spelled, merge)) if isinstance(merge, list) else merge for merge in ours]
     if theirs != ours:
         place = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), -1)
-        shown = [f"{one[place]!r:.40}" if place >= 0 else f"{len(one)} merges" for one in (theirs, ours)]
+        shown = [f"{merges[place]!r:.40}" if place >= 0 else f"{len(merges)} merges" for merges in (theirs, ours)]
         yield Contradiction(
             "tokenizer.ggml.merges" + (f"[{place}]" if place >= 0 else ""), shown[0], shown[1], _TOKENIZER
         )

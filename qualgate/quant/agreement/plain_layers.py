@@ -71,7 +71,7 @@ def check_listed(format: Format, name: str) -> None:
     """Raise UsageError for a quantized layer that the config leaves out by its name. Needs no architecture."""
     rule = _LISTED.get(format.method)
     if rule is not None and rule(format, Module(name=name, classes=("Linear",))):
-        keys = " or ".join(f"`{one}`" for one in _LISTS[format.method])
+        keys = " or ".join(f"`{key}`" for key in _LISTS[format.method])
         raise UsageError(
             f"{format.where} leaves {name} out of quantization ({keys}), but its weights are quantized: servers would "
             "look for a plain weight there. Take it from the list if it is meant to be quantized; else save the "
@@ -102,7 +102,7 @@ def _plain_unlisted(format: Format, names: list[str]) -> str:
     return (
         f"{format.where} says that the weights are {format.method}, but {names[0]}{more} "
         f"{'hold plain weights' if more else 'holds a plain weight'} and "
-        f"{' or '.join(f'`{one}`' for one in _LISTS[format.method])} does not leave it out: "
+        f"{' or '.join(f'`{listed}`' for listed in _LISTS[format.method])} does not leave it out: "
         f"{READINGS[f'plain: {format.method}'].sentence}. If it is meant to be plain, name it there in full "
         f"({_example(key, names[0])}); else save the checkpoint again."
     )
@@ -139,11 +139,11 @@ _NAMES_EMBEDDING = {
 def _names(format: Format, *keys: str) -> list[str] | None:
     """The first of the lists that is set; None where none is. UsageError for anything but names."""
     for key in keys:
-        found = format.settings.get(key)
-        if found is not None:
-            if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-                raise UsageError(f"{format.where}: {key} is {found!s:.40}, expected a list of names.")
-            return found
+        listed = format.settings.get(key)
+        if listed is not None:
+            if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+                raise UsageError(f"{format.where}: {key} is {listed!s:.40}, expected a list of names.")
+            return listed
     return None
 
 
@@ -165,13 +165,19 @@ def _defaults(module: Module) -> bool:
 
 def _ct(format: Format, module: Module) -> bool:
     def named(patterns: list[str]) -> bool:
-        return any(name_fits(one, module.name, format.where) or one in module.classes for one in patterns)
+        return any(name_fits(pattern, module.name, format.where) or pattern in module.classes for pattern in patterns)
 
     groups = format.settings.get("config_groups")
-    found = [group.get("targets") for group in groups.values() if isinstance(group, dict)] if isinstance(
+    target_lists = [group.get("targets") for group in groups.values() if isinstance(group, dict)] if isinstance(
         groups, dict
     ) else []  # fmt: skip
-    targets = [one for each in found if isinstance(each, list) for one in each if isinstance(one, str)]
+    targets = [
+        pattern
+        for patterns in target_lists
+        if isinstance(patterns, list)
+        for pattern in patterns
+        if isinstance(pattern, str)
+    ]
     return not named(targets) or named(_names(format, "ignore") or [])
 
 
@@ -211,9 +217,9 @@ def _left_by_dynamic(format: Format, module: Module) -> bool:
 
 
 def _in_blocks(format: Format) -> list[str]:
-    found = format.settings.get("modules_in_block_to_quantize") or []
-    inner = found if isinstance(found, list) else [found]
-    return [str(name) for one in inner for name in (one if isinstance(one, list) else [one])]
+    blocks = format.settings.get("modules_in_block_to_quantize") or []
+    inner = blocks if isinstance(blocks, list) else [blocks]
+    return [str(name) for block in inner for name in (block if isinstance(block, list) else [block])]
 
 
 def _gptq_listed(format: Format, module: Module) -> bool:
@@ -241,13 +247,13 @@ def _modelopt(format: Format, module: Module) -> bool:
     inside = Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
     names = _names(inside, "ignore", "exclude_modules") or []
     short = module.name.removeprefix("language_model.")
-    return any(fnmatchcase(name, one) or one in name for one in names for name in {module.name, short})
+    return any(fnmatchcase(name, pattern) or pattern in name for pattern in names for name in {module.name, short})
 
 
 def _modelopt_listed(format: Format, module: Module) -> bool:
     inner: Any = format.settings.get("quantization")
     inside = Format(method=format.method, settings=inner, where=format.where) if isinstance(inner, dict) else format
-    return any(fnmatchcase(module.name, one) for one in _names(inside, "ignore", "exclude_modules") or [])
+    return any(fnmatchcase(module.name, pattern) for pattern in _names(inside, "ignore", "exclude_modules") or [])
 
 
 def _bitsandbytes(format: Format, module: Module) -> bool:
@@ -273,8 +279,8 @@ def _torchao(format: Format, module: Module) -> bool:
     if module.is_embedding or (module.is_head if names is None else _by_ends(names, module.name)):
         return True
     by_name = _torchao_names(format)
-    own = [by_name[one] for one in (module.name, f"{module.name}.weight") if one in by_name]
-    own += [by_name[one] for one in by_name if one.startswith("re:") and regex_fits(one[3:], module.name, format.where)]
+    own = [by_name[key] for key in (module.name, f"{module.name}.weight") if key in by_name]
+    own += [by_name[key] for key in by_name if key.startswith("re:") and regex_fits(key[3:], module.name, format.where)]
     return bool(by_name) and (own[0] if own else by_name.get("_default")) is None
 
 
@@ -283,8 +289,8 @@ def _torchao_names(format: Format) -> dict[str, Any]:
     kind: Any = format.settings.get("quant_type")
     for key in ("default", "_data"):
         kind = kind.get(key) if isinstance(kind, dict) else None
-    found = (kind.get("fqn_to_config") or kind.get("module_fqn_to_config")) if isinstance(kind, dict) else None
-    return found if isinstance(found, dict) else {}
+    configs = (kind.get("fqn_to_config") or kind.get("module_fqn_to_config")) if isinstance(kind, dict) else None
+    return configs if isinstance(configs, dict) else {}
 
 
 _ROUTER = re.compile(r"(^|\.)(gate|router|shared_expert_gate)(\.|$)")
@@ -293,8 +299,8 @@ _LISTED: dict[str, Rule] = {
     "gptq": _gptq_listed,
     "awq": _awq_listed,
     "compressed-tensors": lambda format, module: any(
-        name_fits(one, module.name, format.where) or module.name.endswith(f".{one}")
-        for one in _names(format, "ignore") or []
+        name_fits(name, module.name, format.where) or module.name.endswith(f".{name}")
+        for name in _names(format, "ignore") or []
     ),  # a name's end is SGLang's
     "fp8": lambda format, module: any(_by_ends(_names(format, key) or [], module.name) for key in _LISTS["fp8"]),
     "modelopt": _modelopt_listed,

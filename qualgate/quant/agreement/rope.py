@@ -35,20 +35,22 @@ def said_twice(files: ModelFiles) -> Iterator[tuple[str, str, str, str]]:
 def spelling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> Iterator[str]:
     """A line on each arm that says its rope settings in `rope_parameters` alone where another arm has the older keys
     alone: transformers 4 reads only these, and takes its default for the rest."""
-    found = []
+    arm_configs = []
     for name, files in arms:
         text = files.config.get("text_config")
         config = text if isinstance(text, dict) else files.config
-        found.append((name, files, config, any(config.get(key) is not None for key in ("rope_theta", "rope_scaling"))))
-    earlier = [name for name, _, config, old in found if old and not config.get("rope_parameters")]
-    for name, files, config, old in found if earlier else ():
+        arm_configs.append(
+            (name, files, config, any(config.get(key) is not None for key in ("rope_theta", "rope_scaling")))
+        )
+    earlier = [name for name, _, config, old in arm_configs if old and not config.get("rope_parameters")]
+    for name, files, config, old in arm_configs if earlier else ():
         new = config.get("rope_parameters")
         if old or not isinstance(new, dict):
             continue
         default = _class_default(files)
-        kept = settings_by_layer(default, config)
-        if settings_by_layer({"rope_theta": default.get("rope_theta"), **new}, config) != kept:
-            listed = ", ".join(f"{key} {shown(value)}" for key, value in kept.items()) or "none"
+        default_settings = settings_by_layer(default, config)
+        if settings_by_layer({"rope_theta": default.get("rope_theta"), **new}, config) != default_settings:
+            listed = ", ".join(f"{key} {shown(value)}" for key, value in default_settings.items()) or "none"
             yield (
                 f"{name}: {files.path / 'config.json'} says its rope settings in rope_parameters alone, and that of "
                 f"{', '.join(earlier)} in rope_theta and rope_scaling alone: servers built on transformers 4 do not "
@@ -68,34 +70,41 @@ def _class_default(files: ModelFiles) -> dict[str, Any]:
 
 def settings_by_layer(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """The settings that each kind of layer reads: "rope_theta", or "sliding_attention.rope_theta"."""
-    each = {f"{kind}.": one for kind, one in rope.items() if isinstance(one, dict)} or {"": rope}
-    return {f"{kind}{key}": value for kind, one in each.items() for key, value in rope_settings(one, config).items()}
+    each = {f"{kind}.": settings for kind, settings in rope.items() if isinstance(settings, dict)} or {"": rope}
+    return {
+        f"{kind}{key}": value
+        for kind, settings in each.items()
+        for key, value in rope_settings(settings, config).items()
+    }
 
 
-def rope_settings(said: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+def rope_settings(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """The settings of one set of frequencies, without those that its kind does not read."""
-    kind = said.get("rope_type", said.get("type", "default"))
-    told = {key: value for key, value in said.items() if value is not None and key not in ("type", "rope_type")}
-    found = {key: as_float32(value) for key, value in told.items()}
-    if kind in ("default", None) or (kind in ("linear", "dynamic") and found.get("factor") == 1):
-        kind, found = "default", {key: found[key] for key in ("rope_theta", "partial_rotary_factor") if key in found}
-    trained = found.get("original_max_position_embeddings", config.get("original_max_position_embeddings"))
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    given = {key: value for key, value in rope.items() if value is not None and key not in ("type", "rope_type")}
+    settings = {key: as_float32(value) for key, value in given.items()}
+    if kind in ("default", None) or (kind in ("linear", "dynamic") and settings.get("factor") == 1):
+        kind, settings = (
+            "default",
+            {key: settings[key] for key in ("rope_theta", "partial_rotary_factor") if key in settings},
+        )
+    trained = settings.get("original_max_position_embeddings", config.get("original_max_position_embeddings"))
     longest = config.get("max_position_embeddings")
     if kind in ("longrope", "su") and isinstance(trained, int) and isinstance(longest, int) and 0 < trained < 2**53:
-        kind, found["original_max_position_embeddings"] = "longrope", trained  # Phi-3 says it beside rope_scaling
+        kind, settings["original_max_position_embeddings"] = "longrope", trained  # Phi-3 says it beside rope_scaling
         taken = as_float32(longest / trained) if 0 < longest < 2**53 else None  # where no factor is said
-        found = {key: value for key, value in found.items() if key != "factor" or value != taken}
-    found = {key: value for key, value in found.items() if kind != "yarn" or _YARN_DEFAULTS.get(key) != value}
-    partial = found.pop("partial_rotary_factor", as_float32(config.get("partial_rotary_factor") or 1.0))
-    return {"rope_type": kind, **found, **({} if partial == 1 else {"partial_rotary_factor": partial})}
+        settings = {key: value for key, value in settings.items() if key != "factor" or value != taken}
+    settings = {key: value for key, value in settings.items() if kind != "yarn" or _YARN_DEFAULTS.get(key) != value}
+    partial = settings.pop("partial_rotary_factor", as_float32(config.get("partial_rotary_factor") or 1.0))
+    return {"rope_type": kind, **settings, **({} if partial == 1 else {"partial_rotary_factor": partial})}
 
 
 def as_float32(value: Any) -> Any:
     """A number as float32 holds it, in lists and mappings too."""
     if isinstance(value, dict):
-        return {str(key): as_float32(one) for key, one in value.items()}
+        return {str(key): as_float32(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_float32(one) for one in value]
+        return [as_float32(item) for item in value]
     if isinstance(value, float):
         try:
             return struct.unpack("f", struct.pack("f", value))[0]

@@ -63,12 +63,12 @@ def sampling_defaults(files: ModelFiles) -> dict[str, Any]:
             f"{files.path / 'generation_config.json'}: do_sample is {settings['do_sample']!r:.60}, expected true or "
             "false: servers take other values for either. Correct it there."
         )
-    found = {
+    changed = {
         key: settings[key]
         for key, neutral in _NEUTRAL.items()
         if settings.get(key) is not None and settings[key] not in neutral
     }
-    return {} if found.keys() <= {"do_sample"} and found.get("do_sample") is not True else found
+    return {} if changed.keys() <= {"do_sample"} and changed.get("do_sample") is not True else changed
 
 
 def sampling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> list[str]:
@@ -77,11 +77,11 @@ def sampling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> list[str]:
     Args:
         arms: Name and files of each arm with a folder, the baseline first.
     """
-    found = [(name, sampling_defaults(files)) for name, files in arms]
-    if not any(defaults for _, defaults in found):
+    by_arm = [(name, sampling_defaults(files)) for name, files in arms]
+    if not any(defaults for _, defaults in by_arm):
         return []
     groups: list[tuple[dict[str, Any], list[str]]] = []
-    for name, defaults in found:
+    for name, defaults in by_arm:
         known = next((names for other, names in groups if other == defaults), None)
         if known is None:
             groups.append((defaults, [name]))
@@ -99,7 +99,7 @@ def sampling_notes(arms: Iterable[tuple[str, ModelFiles]]) -> list[str]:
 
 def _servers(sets: Iterable[dict[str, Any]]) -> list[str]:
     keys = {key for defaults in sets for key in defaults}
-    return [one.server for one in APPLIED if keys.intersection(one.keys)]
+    return [reader.server for reader in APPLIED if keys.intersection(reader.keys)]
 
 
 def _listed(defaults: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ def with_scales_checked(file: Path, name: str, layer: Layer) -> Layer:
             f"{file}: by its scales half of the weights of {name} are above {middle:.3g}, and no trained model has "
             f"such weights: scales that were written the wrong way round (1 / scale) look so. {_DAMAGED}"
         )
-    told = f"half of its weights above {_LOUD:g}, as scales give that were inverted" if middle > _LOUD else ""
+    oddity = f"half of its weights above {_LOUD:g}, as scales give that were inverted" if middle > _LOUD else ""
     if bool((scales_float(weight) == 1).all()):
         largest = _LARGEST.get(weight.code, float(2 ** (weight.bits - 1) - 1))
         if most >= _FULL * largest:
@@ -43,10 +43,10 @@ def with_scales_checked(file: Path, name: str, layer: Layer) -> Layer:
                 f"{file}: every scale of {name} is 1, and its codes fill their range up to {most:.3g}: a quantizer "
                 f"writes the scales that brought them there. {_DAMAGED}"
             )
-        told = "scales of 1 alone: its weights were cast and not scaled, so most of the codes are not used"
+        oddity = "scales of 1 alone: its weights were cast and not scaled, so most of the codes are not used"
     elif 0 < most < _LEAST:
-        told = f"weights below {_LEAST:g} alone, as its scales have it"
-    return replace(layer, oddities=(*layer.oddities, told)) if told else layer
+        oddity = f"weights below {_LEAST:g} alone, as its scales have it"
+    return replace(layer, oddities=(*layer.oddities, oddity)) if oddity else layer
 
 
 def _first_rows(weight: PackedWeight) -> PackedWeight:

@@ -74,8 +74,11 @@ def readings(files: ModelFiles, header: Mapping[str, Any] | None = None) -> dict
     Raises:
         UsageError: An eos_token_id is none.
     """
-    found = {name: tuple(source(files, header)) for name, source in _SOURCES.items()}
-    return {one.server: tuple(sorted({id for name in one.sources for id in found[name]})) for one in READINGS}
+    by_source = {name: tuple(source(files, header)) for name, source in _SOURCES.items()}
+    return {
+        reading.server: tuple(sorted({id for name in reading.sources for id in by_source[name]}))
+        for reading in READINGS
+    }
 
 
 def stop_ids(
@@ -83,14 +86,18 @@ def stop_ids(
 ) -> tuple[int, ...]:
     """Every token that ends an answer, in ascending order: as `read_as` reads them, else all that the folder's
     configs and tokenizer name. UsageError where an eos_token_id is none."""
-    found = readings(files, header)
-    return found[read_as] if read_as else tuple(sorted({*found["transformers"], *found["vllm"], *found["sglang"]}))
+    ids_by_server = readings(files, header)
+    return (
+        ids_by_server[read_as]
+        if read_as
+        else tuple(sorted({*ids_by_server["transformers"], *ids_by_server["vllm"], *ids_by_server["sglang"]}))
+    )
 
 
-def by_server(found: Mapping[ReadAs, tuple[int, ...]]) -> str:
+def by_server(ids_by_server: Mapping[ReadAs, tuple[int, ...]]) -> str:
     """ "transformers 0; vllm, sglang 0 and 2"."""
     servers: dict[tuple[int, ...], list[str]] = {}
-    for server, ids in found.items():
+    for server, ids in ids_by_server.items():
         servers.setdefault(ids, []).append(server)
     return "; ".join(f"{', '.join(names)} {_listed(ids)}" for ids, names in servers.items())
 

@@ -75,7 +75,7 @@ def templates_sha256(files: ModelFiles) -> str:
 
 def differing_template(ours: ModelFiles, theirs: ModelFiles) -> tuple[str, str]:
     """The first template that two folders do not share: what to call it, and what mends it."""
-    left, right = ({name: as_compiled(text) for name, text in templates(one).items()} for one in (ours, theirs))
+    left, right = ({name: as_compiled(text) for name, text in templates(files).items()} for files in (ours, theirs))
     names = sorted({*left, *right} - {DEFAULT})
     known = [name for name in names if left.get(name, left.get(DEFAULT)) != right.get(name, right.get(DEFAULT))]
     if left.get(DEFAULT) != right.get(DEFAULT) or not known:
@@ -97,7 +97,7 @@ def check_templates(files: ModelFiles, server: ReadAs | None) -> None:
     model, and the arm's `read_as`, `server`, does not say whose reading counts."""
     by_files, by_config = _in_files(files), _in_config(files)
     for name in sorted({*by_files, *by_config}) if by_files and by_config else ():
-        both = [as_compiled(one[name]) if name in one else None for one in (by_files, by_config)]
+        both = [as_compiled(texts[name]) if name in texts else None for texts in (by_files, by_config)]
         if both[0] != both[1] and server is None:
             _refuse(files, name, f"{_place(files, name) if name in by_files else TEMPLATE_FILE}", ORDERS[:2])
     text = files.json(PROCESSOR_TEMPLATE_FILE).get("chat_template")
@@ -135,24 +135,26 @@ def as_compiled(text: str) -> str:
 
 
 def _in_files(files: ModelFiles) -> dict[str, str]:
-    found = {DEFAULT: files.text(TEMPLATE_FILE)} if files.has(TEMPLATE_FILE) else {}
+    texts = {DEFAULT: files.text(TEMPLATE_FILE)} if files.has(TEMPLATE_FILE) else {}
     for file in sorted(files.raw):
         if file.startswith(f"{TEMPLATE_FOLDER}/"):
-            found[file.removeprefix(f"{TEMPLATE_FOLDER}/").removesuffix(".jinja")] = files.text(file)
-    return found
+            texts[file.removeprefix(f"{TEMPLATE_FOLDER}/").removesuffix(".jinja")] = files.text(file)
+    return texts
 
 
 def _in_config(files: ModelFiles) -> dict[str, str]:
-    found: Any = files.json(_CONFIG).get("chat_template") or {}
-    if isinstance(found, str):
-        return {DEFAULT: found}
-    if isinstance(found, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found):
-        found = {one["name"]: one.get("template") for one in found}
-    texts = found.values() if isinstance(found, dict) else (found,)
+    value: Any = files.json(_CONFIG).get("chat_template") or {}
+    if isinstance(value, str):
+        return {DEFAULT: value}
+    if isinstance(value, list) and all(
+        isinstance(entry, dict) and isinstance(entry.get("name"), str) for entry in value
+    ):
+        value = {entry["name"]: entry.get("template") for entry in value}
+    texts = value.values() if isinstance(value, dict) else (value,)
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(
                 f"{files.path / _CONFIG}: the chat_template is {type(text).__name__}, expected a text, "
                 f'or a list of {{"name", "template"}}. {AGAIN}'
             )
-    return dict(found)
+    return dict(value)

@@ -25,11 +25,11 @@ def check_special_tokens(files: ModelFiles) -> None:
     the first over the second, unless that has `added_tokens_decoder` (5.23.0, tokenization_utils_base.py)."""
     settings = files.json("tokenizer_config.json")
     for key, value in files.json("special_tokens_map.json").items() if "added_tokens_decoder" not in settings else ():
-        one, two = (it.get("content") if isinstance(it, dict) else it for it in (settings.get(key), value))
-        if key.endswith("_token") and one is not None and one != two:
+        own, mapped = (it.get("content") if isinstance(it, dict) else it for it in (settings.get(key), value))
+        if key.endswith("_token") and own is not None and own != mapped:
             raise UsageError(
-                f"{files.path / 'special_tokens_map.json'} says {key} {two!r:.60}, and tokenizer_config.json "
-                f"{one!r:.60}: transformers takes the first, and vLLM and SGLang with it; other readers take the "
+                f"{files.path / 'special_tokens_map.json'} says {key} {mapped!r:.60}, and tokenizer_config.json "
+                f"{own!r:.60}: transformers takes the first, and vLLM and SGLang with it; other readers take the "
                 "second. Correct the one that is wrong, or remove special_tokens_map.json."
             )
 

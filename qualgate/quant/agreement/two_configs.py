@@ -27,22 +27,22 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def check_configs_agree(found: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
+def check_configs_agree(configs: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Raise UsageError for a key that two files of a folder give differently. found: each file, and what it says."""
-    for other, theirs in found[1:]:
-        where, ours = found[0]
+    for other, theirs in configs[1:]:
+        where, ours = configs[0]
         if other == where and ours != theirs:
             raise UsageError(
                 f"{where} has quantization_config and compression_config, and they differ: servers read the first. "
                 "Take compression_config out, or correct the one that is wrong."
             )
         for names in _KEYS:
-            one, two = _value(ours, names), _value(theirs, names)
-            if one is not None and two is not None and one != two:
+            our_value, their_value = _value(ours, names), _value(theirs, names)
+            if our_value is not None and their_value is not None and our_value != their_value:
                 raise UsageError(
-                    f"{where} says {_key(ours, names)} {one!r:.80}, and {other} says {_key(theirs, names)} "
-                    f"{two!r:.80}: {READINGS['two configs'].sentence}, while the library that wrote {other.name} "
-                    "reads that file. Correct the one that is wrong, or remove it."
+                    f"{where} says {_key(ours, names)} {our_value!r:.80}, and {other} says {_key(theirs, names)} "
+                    f"{their_value!r:.80}: {READINGS['two configs'].sentence}, while the library that wrote "
+                    f"{other.name} reads that file. Correct the one that is wrong, or remove it."
                 )
 
 
@@ -70,12 +70,16 @@ def _value(settings: Mapping[str, Any], names: tuple[str, ...]) -> Any:
                 return "fp8" if kind == (8, "float") else "nvfp4" if kind == (4, "float") else value
             if isinstance(value, str):
                 return value.lower()
-            if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            if isinstance(value, list) and all(isinstance(item, str) for item in value):
                 return sorted(value)
             if value is not None:
                 return value
     if "group_size" in names and isinstance(groups := settings.get("config_groups"), dict):
         weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)]
-        sizes = [one["group_size"] for one in weights if isinstance(one, dict) and one.get("group_size") is not None]
+        sizes = [
+            scheme["group_size"]
+            for scheme in weights
+            if isinstance(scheme, dict) and scheme.get("group_size") is not None
+        ]
         return sizes[0] if sizes and sizes.count(sizes[0]) == len(sizes) else None
     return _DEFAULTS.get(str(settings.get("quant_method")), {}).get(names[0])

@@ -36,8 +36,8 @@ def check_index(index: Path | None, listed: Mapping[str, str], read: Mapping[str
             )
     for name, file in listed.items():
         if name not in read.get(file, {}):
-            found = " and ".join(holders.get(name, ())) or "no file of the index"
-            raise UsageError(f"{index} says that {name} is in {file}, but it is in {found}. {_AGAIN}")
+            places = " and ".join(holders.get(name, ())) or "no file of the index"
+            raise UsageError(f"{index} says that {name} is in {file}, but it is in {places}. {_AGAIN}")
     if index is not None and (unlisted := sorted(holders.keys() - listed.keys())):
         more = f" (and {counted(len(unlisted) - 1, 'further tensor')})" if len(unlisted) > 1 else ""
         raise UsageError(
@@ -56,7 +56,7 @@ def files_beside(
     """
     own = {entry.file.name for entry in model.values()}
     others = [file for kind in _NOT_LOADED for file in sorted(folder.glob(kind)) if file.is_file()]
-    found = {name: 0 for file in others if (name := file.relative_to(folder).as_posix()) not in own}
+    counts = {name: 0 for file in others if (name := file.relative_to(folder).as_posix()) not in own}
     _check_index_holds(folder, model, own, listed, header)
     listed = listed or set()
     for file in sorted(folder.glob("*.safetensors")):
@@ -72,8 +72,8 @@ def files_beside(
                 f"{counted(len(entries), 'tensor')}) is not the model's, and {READINGS[situation].sentence}. Keep "
                 "the file that is meant, and remove the other one."
             )
-        found[file.name] = len(entries)
-    return found
+        counts[file.name] = len(entries)
+    return counts
 
 
 def _check_index_holds(
@@ -83,8 +83,8 @@ def _check_index_holds(
     if listed is None or own & listed or not all(file.endswith(".safetensors") for file in own):
         return
     there = [folder / file for file in listed if (folder / file).is_file()]
-    held = {name for file in there for name in header(file)}
-    if missing := sorted(model.keys() - held):
+    names = {name for file in there for name in header(file)}
+    if missing := sorted(model.keys() - names):
         raise UsageError(
             f"{folder} holds {min(own)} beside model.safetensors.index.json, whose files ({len(there)} of "
             f"{len(listed)} are there) do not hold {missing[0]}: {READINGS['index alone'].sentence}. Remove the index "
@@ -138,11 +138,11 @@ def _differing(model: Mapping[str, TensorEntry], entries: Mapping[str, TensorEnt
     ]
 
 
-def same_bytes(one: TensorEntry, other: TensorEntry) -> bool:
+def same_bytes(left: TensorEntry, right: TensorEntry) -> bool:
     """Whether two tensors of safetensors files are the same to the bit."""
-    if (one.dtype, one.shape, one.nbytes) != (other.dtype, other.shape, other.nbytes):
+    if (left.dtype, left.shape, left.nbytes) != (right.dtype, right.shape, right.nbytes):
         return False
-    return all(ours == theirs for ours, theirs in zip(_chunks(one), _chunks(other), strict=True))
+    return all(ours == theirs for ours, theirs in zip(_chunks(left), _chunks(right), strict=True))
 
 
 def _chunks(entry: TensorEntry) -> Iterable[bytes]:

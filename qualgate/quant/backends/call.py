@@ -98,10 +98,10 @@ def _listen(environment: Environment, job: BackendJob, room: Path, progress: Cal
     order, log = room / "order.json", room / "log.txt"
     order.write_text(json.dumps(job.as_json()), encoding="utf-8")
     answer: dict = {}
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     # -I: neither the user's packages nor the script's folder come before the library's own.
     command = [str(environment.python), "-I", str(script), str(order)]
-    with log.open("wb") as noise, _started(environment, command, noise, room, {**kept, **SETTINGS}) as process:
+    with log.open("wb") as noise, _started(environment, command, noise, room, {**inherited, **SETTINGS}) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -119,10 +119,10 @@ def _listen(environment: Environment, job: BackendJob, room: Path, progress: Cal
     if "refused" in answer:
         raise UsageError(f"{job.backend}: {answer['refused']}")
     tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:])
-    said = answer.get("error") or f"it ended with {process.returncode} and no word"
-    if said.startswith(("ModuleNotFoundError", "ImportError")):  # the order was never looked at
-        said += f"\nIts environment may be damaged. {how_to_make(environment)}"
-    raise InfrastructureError(f"{job.backend} failed: {said}\nIts last lines:\n{tail}")
+    reason = answer.get("error") or f"it ended with {process.returncode} and no word"
+    if reason.startswith(("ModuleNotFoundError", "ImportError")):  # the order was never looked at
+        reason += f"\nIts environment may be damaged. {how_to_make(environment)}"
+    raise InfrastructureError(f"{job.backend} failed: {reason}\nIts last lines:\n{tail}")
 
 
 def _started(

@@ -81,10 +81,10 @@ def set_up(name: str, folder: Path | None = None, say: Callable[[str], None] = l
     _check_name(name)
     place = (folder or default_folder()) / name
     try:
-        found = find(name, folder)
-        if _versions(found.python) == found.versions:
+        environment = find(name, folder)
+        if _versions(environment.python) == environment.versions:
             say(f"{name}: ready in {place}")
-            return found
+            return environment
         say(f"{name}: {place} no longer has the packages it was made with")
     except UsageError:
         pass

@@ -71,8 +71,8 @@ def backend_job(
         )
     untold: dict[str, Any] = {"keep": recipe.keep, "clip": recipe.clip, "element": recipe.element}
     untold["granularity"] = recipe.granularity if recipe.granularity != "block" else ""
-    for what, asked in untold.items():
-        if asked:
+    for what, value in untold.items():
+        if value:
             raise UsageError(f"Backend {backend} cannot be told `{what}`. Leave it out, or leave --backend out.")
     formats = formats_of(backend, recipe.method)
     if format and format not in formats:

@@ -87,8 +87,8 @@ def _nf4(source: Source, module: str) -> Layer:
     state = _state(source, f"{module}{_STATE}nf4")
     rows, columns = _shape(source, name, state)
     block = _whole(source, name, state, "blocksize")
-    held = source.expect(name, (torch.uint8, *FLOATS), [None] * source.tensor(name).dim(), "bnb_4bit_quant_storage")
-    stored = held.contiguous().view(torch.uint8).flatten()
+    tensor = source.expect(name, (torch.uint8, *FLOATS), [None] * source.tensor(name).dim(), "bnb_4bit_quant_storage")
+    stored = tensor.contiguous().view(torch.uint8).flatten()
     if rows * columns % 2 or stored.numel() * 2 != rows * columns:
         raise UsageError(
             f"{source.where(name)}: tensor {name} holds {stored.numel() * 2} 4-bit weights, but its state says "

@@ -52,11 +52,11 @@ class QuantizedCheckpoint:
     @property
     def oddities(self) -> dict[str, int]:
         """What readers would want to know, and of how many layers it was found."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for layer in self.layers.values():
             for oddity in layer.oddities:
-                found[oddity] = found.get(oddity, 0) + 1
-        return found
+                counts[oddity] = counts.get(oddity, 0) + 1
+        return counts
 
 
 def read_quantized(folder: Path) -> QuantizedCheckpoint:
@@ -72,14 +72,16 @@ def read_checkpoint(shards: Shards, format: Format | None, *, weightless: bool =
     weightless: all is read and checked, one layer at a time, and weights are kept as shapes alone, on the meta device.
     """
     with _opened(shards, format) as source:
-        found = {name: _weightless(layer) if weightless else layer for name, layer in _checked(source)}
+        layers = {name: _weightless(layer) if weightless else layer for name, layer in _checked(source)}
         tensors = {name: tensor.to("meta") if weightless else tensor for name, tensor in _plain(source).items()}
-        return QuantizedCheckpoint(folder=shards.folder, format=source.format, layers=found, tensors=tensors)
+        return QuantizedCheckpoint(folder=shards.folder, format=source.format, layers=layers, tensors=tensors)
 
 
 def _weightless(layer: Layer) -> Layer:
     weight = layer.weight
-    return replace(layer, weight=replace(weight, **{name: one.to("meta") for name, one in weight.tensors.items()}))
+    return replace(
+        layer, weight=replace(weight, **{name: tensor.to("meta") for name, tensor in weight.tensors.items()})
+    )
 
 
 def layers(folder: Path) -> Iterator[tuple[str, Layer]]:
@@ -142,7 +144,7 @@ def _checked(source: Source) -> Iterator[tuple[str, Layer]]:
 def _plain(source: Source) -> dict[str, torch.Tensor]:
     if source.format.method == "gguf":
         return gguf.plain_tensors(source)
-    found = {}
+    tensors = {}
     for name in source.rest():
         tensor = source.tensor(name)
         if tensor.dtype not in _FLOATS and tensor.dim() >= 2 and not has_no_say(name, tuple(tensor.shape)):
@@ -151,5 +153,5 @@ def _plain(source: Source) -> dict[str, torch.Tensor]:
                 f"{list(tensor.shape)}, which {source.format.method} as {source.format.where} describes it does not "
                 f"explain: a quantized weight without its scales? {AGAIN}"
             )
-        found[name] = tensor
-    return found
+        tensors[name] = tensor
+    return tensors

@@ -103,8 +103,8 @@ def _rotates_while_running(transforms: Any) -> str:
     groups = transforms.get("config_groups") if isinstance(transforms, dict) else None
     for name, group in groups.items() if isinstance(groups, dict) else [("config_groups", None)]:
         applied = group.get("apply") if isinstance(group, dict) else None
-        for one in applied if isinstance(applied, list) else [None]:
-            place = one.get("location") if isinstance(one, dict) else None
+        for transform in applied if isinstance(applied, list) else [None]:
+            place = transform.get("location") if isinstance(transform, dict) else None
             if place not in ("weight_input", "weight_output"):
                 return f"{name}: {place!r:.40}"
     return ""
@@ -199,12 +199,12 @@ def _block(where: str, block: Any) -> tuple[int, int]:
 
 def _activations(source: Source, module: str, args: Any) -> Activations:
     """What the config says of the inputs, with the scales that the layer has for it."""
-    found = _rounding(source, module, args) if args else Activations()
+    activations = _rounding(source, module, args) if args else Activations()
     for name in (f"{module}.{part}" for part in ("input_scale", "input_zero_point", "input_global_scale")):
         if source.has(name) and not source.taken(name):
             source.take(name)
-            found = Activations(unsupported=f"{name} is there, for which its config has no use")
-    return found
+            activations = Activations(unsupported=f"{name} is there, for which its config has no use")
+    return activations
 
 
 def _rounding(source: Source, module: str, args: Any) -> Activations:
@@ -215,7 +215,7 @@ def _rounding(source: Source, module: str, args: Any) -> Activations:
     code = {("float", 8): "e4m3", ("float", 4): "e2m1", ("int", 8): "int", ("int", 4): "int"}.get(
         (str(args.get("type")), bits if type(bits) is int else 0)
     )
-    one: dict[str, Any] = {"code": code, "bits": bits, "symmetric": symmetric}
+    common: dict[str, Any] = {"code": code, "bits": bits, "symmetric": symmetric}
     size = size if type(size) is int and 0 < size < 2**31 else 0
     grouped = strategy == "group" and size > 0
     if code is None or not (symmetric or code == "int"):
@@ -229,17 +229,17 @@ def _rounding(source: Source, module: str, args: Any) -> Activations:
         zeros, scale = f"{module}.input_zero_point", source.scale(f"{module}.input_scale")
         _refuse_zero_points(source, zeros, symmetric)
         zero_point = 0 if symmetric else source.zero_point(zeros)
-        return Activations(rounding=Rounding(**one, scale=scale, zero_point=zero_point))
+        return Activations(rounding=Rounding(**common, scale=scale, zero_point=zero_point))
     elif dynamic is True and strategy == "token":
-        return Activations(rounding=Rounding(**one))
+        return Activations(rounding=Rounding(**common))
     elif dynamic is True and grouped and scales is None and code != "e2m1":
-        return Activations(rounding=Rounding(**one, group_size=size))
+        return Activations(rounding=Rounding(**common, group_size=size))
     elif dynamic is True and grouped and scales == "torch.uint8" and size == MXFP4_BLOCK and code != "int":
-        return Activations(rounding=Rounding(**one, group_size=size, rule="e8m0 rounded"))
+        return Activations(rounding=Rounding(**common, group_size=size, rule="e8m0 rounded"))
     elif dynamic == "local" and strategy == "tensor_group" and size == NVFP4_BLOCK and code == "e2m1":
         whole = source.scale(f"{module}.input_global_scale")
         return Activations(
-            rounding=Rounding(**one, group_size=size, rule="e4m3", tensor_scale=whole, tensor_divides=True)
+            rounding=Rounding(**common, group_size=size, rule="e4m3", tensor_scale=whole, tensor_divides=True)
         )
     wide = f"{bits!r:.20}-bit {args.get('type')!s:.20}{'' if symmetric else ' asymmetric'}"
     fixed = "" if dynamic is True else f", dynamic {dynamic!r:.20}"
@@ -317,8 +317,8 @@ def _scales(source: Source, module: str, shape: tuple[int, int], words: str, *dt
     """The scales as [rows, groups]; a single scale may be written [1] or without any extent."""
     name = f"{module}.weight_scale"
     if shape == (1, 1):
-        found = source.tensor(name)
-        return source.expect(name, dtypes or FLOATS, [1] * found.dim(), words).reshape(1, 1)
+        tensor = source.tensor(name)
+        return source.expect(name, dtypes or FLOATS, [1] * tensor.dim(), words).reshape(1, 1)
     return source.expect(name, dtypes or FLOATS, shape, words).contiguous()
 
 
@@ -336,8 +336,8 @@ def _packed_integers(source: Source, module: str, scheme: Scheme) -> PackedWeigh
             f"{source.where(name)}: tensor {name} {list(words.shape)} does not hold {rows} x {columns} weights of "
             f"{bits} bits, which weight_shape and {source.format.where.name} announce. {AGAIN}"
         )
-    shape, group_size, block_rows, said = _grid(source, module, scheme, rows, columns)
-    scales = _scales(source, module, shape, said)
+    shape, group_size, block_rows, meaning = _grid(source, module, scheme, rows, columns)
+    scales = _scales(source, module, shape, meaning)
     zeros = None if scheme.symmetric else _packed_zeros(source, module, bits, (rows, columns), shape)
     return packed(
         source,
@@ -366,32 +366,32 @@ def _packed_zeros(
 
 
 def _plain_zeros(source: Source, module: str, bits: int, shape: tuple[int, int]) -> torch.Tensor:
-    found = source.tensor(f"{module}.weight_zero_point")
-    extents = [1] * found.dim() if shape == (1, 1) else shape
-    found = source.expect(f"{module}.weight_zero_point", (torch.int8,), extents)
-    return (found.reshape(shape).to(torch.int16) + 2 ** (bits - 1)).contiguous()
+    tensor = source.tensor(f"{module}.weight_zero_point")
+    extents = [1] * tensor.dim() if shape == (1, 1) else shape
+    tensor = source.expect(f"{module}.weight_zero_point", (torch.int8,), extents)
+    return (tensor.reshape(shape).to(torch.int16) + 2 ** (bits - 1)).contiguous()
 
 
 def _g_idx(source: Source, module: str, columns: int, groups: int, actorder: Any) -> torch.Tensor | None:
     """None without one, and where it says nothing: -1 everywhere, or every in_feature in the group of its place."""
-    name, found = f"{module}.weight_g_idx", None
+    name, g_idx = f"{module}.weight_g_idx", None
     if source.has(name):
         given = source.expect(name, (torch.int32, torch.int64), (columns,)).to(torch.int32)
         plain = torch.arange(columns, dtype=torch.int32) // max(1, columns // groups)
-        found = None if torch.equal(given, plain) or bool((given == -1).all()) else given.contiguous()
-    check_activation_order(source.format.where, module, found, given=source.has(name), actorder=actorder)
-    return found
+        g_idx = None if torch.equal(given, plain) or bool((given == -1).all()) else given.contiguous()
+    check_activation_order(source.format.where, module, g_idx, given=source.has(name), actorder=actorder)
+    return g_idx
 
 
 def _integers(source: Source, module: str, scheme: Scheme) -> PackedWeight:
     name = f"{module}.weight"
     codes = int8_codes(source, name, scheme.bits, source.format.where.name)
-    shape, group_size, block_rows, said = _grid(source, module, scheme, *codes["shape"])
+    shape, group_size, block_rows, meaning = _grid(source, module, scheme, *codes["shape"])
     return packed(
         source,
         name,
         **codes,
-        scales=_scales(source, module, shape, said),
+        scales=_scales(source, module, shape, meaning),
         group_size=group_size,
         block_rows=block_rows,
         zero_points=None if scheme.symmetric else _plain_zeros(source, module, scheme.bits, shape),
@@ -406,9 +406,9 @@ def _fp8(source: Source, module: str, scheme: Scheme) -> PackedWeight:
             f"{source.where(name)}: tensor {name} holds 8-bit floats, but {source.format.where.name} says "
             f"{scheme.bits} bits. {AGAIN}"
         )
-    shape, group_size, block_rows, said = _grid(source, module, scheme, *codes["shape"])
+    shape, group_size, block_rows, meaning = _grid(source, module, scheme, *codes["shape"])
     dtypes = (torch.uint8,) if scheme.format == _MXFP8 else (*FLOATS, torch.float8_e8m0fnu)
-    scales = as_exponents(_scales(source, module, shape, said, *dtypes))
+    scales = as_exponents(_scales(source, module, shape, meaning, *dtypes))
     return packed(source, name, **codes, scales=scales, group_size=group_size, block_rows=block_rows)
 
 

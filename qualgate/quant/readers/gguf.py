@@ -61,13 +61,13 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 def plain_tensors(source: Source) -> dict[str, torch.Tensor]:
     """The tensors that are not quantized, under transformers' names."""
     file = _file(source)
-    found = {}
+    tensors = {}
     for name in source.rest():
         source.take(name)
         if name.startswith(("rope_freqs", "rope_factors")):  # what config.json's rope_scaling says
             continue
-        found[_name(file, name)] = _plain(file, name, file.tensors[name])
-    return found
+        tensors[_name(file, name)] = _plain(file, name, file.tensors[name])
+    return tensors
 
 
 def _file(source: Source) -> GGUFFile:
@@ -117,12 +117,12 @@ def _plain(file: GGUFFile, name: str, tensor: GGUFTensor) -> torch.Tensor:
     data = np.frombuffer(tensor.data.tobytes(), dtype=_PLAIN[tensor.type]) if tensor.type in _PLAIN else None
     if data is None:
         raise NotInThisVersion(f"{file.path}: tensor {name} is {tensor.type}, which is read as a matrix only.")
-    found = torch.from_numpy(data.copy())
+    values = torch.from_numpy(data.copy())
     if tensor.type == "BF16":
-        found = found.view(torch.bfloat16)
-    found = found.view(tensor.shape)
+        values = values.view(torch.bfloat16)
+    values = values.view(tensor.shape)
     rows = _rows(file, name, tensor.shape[0])
-    return found if rows is None else found[rows].contiguous()
+    return values if rows is None else values[rows].contiguous()
 
 
 def _unpacked(file: GGUFFile, name: str, tensor: GGUFTensor) -> dict[str, Any]:

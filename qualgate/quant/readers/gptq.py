@@ -66,7 +66,7 @@ def _is_v1(format: Format) -> bool:
 
 def _of_module(format: Format, module: str) -> dict[str, Any]:
     """bits, group_size, sym and desc_act of one module; GPTQModel's `dynamic` gives some modules their own."""
-    found = {
+    settings = {
         "bits": format.setting("bits", kind=int),
         "group_size": format.setting("group_size", kind=int, default=-1),
         **{key: format.settings.get(key) for key in ("sym", "desc_act")},
@@ -75,18 +75,18 @@ def _of_module(format: Format, module: str) -> dict[str, Any]:
     for pattern, own in dynamic.items():
         takes = isinstance(own, dict) and not pattern.startswith("-:")
         if takes and regex_fits(pattern.removeprefix("+:"), module, format.where):
-            found |= {key: own[key] for key in found if key in own}
+            settings |= {key: own[key] for key in settings if key in own}
             break
-    bits, group_size = found["bits"], found["group_size"]
+    bits, group_size = settings["bits"], settings["group_size"]
     if type(bits) is not int or bits not in _BITS:
         raise UsageError(f"{format.where}: bits is {bits!r:.20}, expected one of 2, 3, 4, 8.")
     if type(group_size) is not int or group_size < -1 or group_size == 0:
         raise UsageError(f"{format.where}: group_size is {group_size!r:.20}, expected -1 (a whole row) or more than 0.")
-    return found
+    return settings
 
 
-def _layer(source: Source, module: str, said: dict[str, Any], v1: bool, borrows: bool) -> Layer:
-    bits, group_size, first = said["bits"], said["group_size"], v1
+def _layer(source: Source, module: str, settings: dict[str, Any], v1: bool, borrows: bool) -> Layer:
+    bits, group_size, first = settings["bits"], settings["group_size"], v1
     words = source.expect(f"{module}.qweight", (torch.int32,), (None, None))
     columns, out_features = words.shape[0] * 32 // bits, words.shape[1]
     given = source.expect(f"{module}.g_idx", (torch.int32,), (None,)) if source.has(f"{module}.g_idx") else None
@@ -123,8 +123,8 @@ def _layer(source: Source, module: str, said: dict[str, Any], v1: bool, borrows:
     symmetric = bool((zeros == 2 ** (bits - 1)).all())
     codes, g_idx = per_row_words(words.T), _g_idx(given, in_features, groups)
     config = source.format.where
-    check_zero_points(config, module, codes, zeros, bits, v1=first, sym=said["sym"])
-    check_order(config, module, g_idx, given=given is not None, desc_act=said["desc_act"], groups=groups)
+    check_zero_points(config, module, codes, zeros, bits, v1=first, sym=settings["sym"])
+    check_order(config, module, g_idx, given=given is not None, desc_act=settings["desc_act"], groups=groups)
     bias, odd_bias = source.bias(module, out_features)
     weight = packed(
         source,

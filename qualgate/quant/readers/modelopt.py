@@ -49,16 +49,16 @@ def read(source: Source) -> Iterator[tuple[str, Layer]]:
 def _algorithm(source: Source) -> str:
     settings, where = source.format.settings, source.format.where
     inner = settings.get("quantization")
-    said = (inner if isinstance(inner, dict) else settings).get("quant_algo")
-    if not isinstance(said, str):
-        raise UsageError(f"{where}: quant_algo is {said!r:.40}, expected a name such as 'FP8'. {AGAIN}")
-    if said.upper() not in ALGORITHMS:
+    algorithm = (inner if isinstance(inner, dict) else settings).get("quant_algo")
+    if not isinstance(algorithm, str):
+        raise UsageError(f"{where}: quant_algo is {algorithm!r:.40}, expected a name such as 'FP8'. {AGAIN}")
+    if algorithm.upper() not in ALGORITHMS:
         raise NotInThisVersion(
-            f"{where}: quant_algo {said!r:.40} of ModelOpt is not read in this version, only {', '.join(ALGORITHMS)}. "
-            "Give the checkpoint in one of these, or the full-precision folder, of which a variant can be made here: "
-            "quantize: int4"
+            f"{where}: quant_algo {algorithm!r:.40} of ModelOpt is not read in this version, only "
+            f"{', '.join(ALGORITHMS)}. Give the checkpoint in one of these, or the full-precision folder, of which a "
+            "variant can be made here: quantize: int4"
         )
-    return said.upper()
+    return algorithm.upper()
 
 
 def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def _fp8(source: Source, module: str, algorithm: str) -> dict[str, Any]:
         scales = source.tensor(name)
         scales = source.expect(name, FLOATS, [1] * scales.dim(), "one scale a tensor").reshape(1, 1)
         return {**codes, "scales": scales, "group_size": 0, "block_rows": 0}
-    rows, found = codes["shape"][0], source.tensor(name)
-    scales = source.expect(name, FLOATS, (rows, 1) if found.dim() == 2 else (rows,), "one scale a row")
+    rows, stored = codes["shape"][0], source.tensor(name)
+    scales = source.expect(name, FLOATS, (rows, 1) if stored.dim() == 2 else (rows,), "one scale a row")
     return {**codes, "scales": scales.reshape(rows, 1), "group_size": 0, "block_rows": 1}
 
 
@@ -77,10 +77,10 @@ def _nvfp4(source: Source, module: str) -> dict[str, Any]:
     name = f"{module}.weight"
     codes = source.expect(name, (torch.uint8,), (None, None), "two 4-bit floats a byte")
     rows, columns = codes.shape[0], 2 * codes.shape[1]
-    if (said := _block_said(source.format.settings)) not in (None, NVFP4_BLOCK):
+    if (block := _block_said(source.format.settings)) not in (None, NVFP4_BLOCK):
         raise NotInThisVersion(
-            f"{source.format.where}: group_size is {said!r:.20}, and NVFP4 is read in blocks of {NVFP4_BLOCK}, as vLLM "
-            f"does. Quantize the model again with blocks of {NVFP4_BLOCK}."
+            f"{source.format.where}: group_size is {block!r:.20}, and NVFP4 is read in blocks of {NVFP4_BLOCK}, as "
+            f"vLLM does. Quantize the model again with blocks of {NVFP4_BLOCK}."
         )
     if columns % NVFP4_BLOCK:
         raise UsageError(
@@ -106,9 +106,9 @@ def _block_said(settings: dict[str, Any]) -> Any:
     groups, inner = settings.get("config_groups"), settings.get("quantization")
     group = next(iter(groups.values()), None) if isinstance(groups, dict) else None
     weights = group.get("weights") if isinstance(group, dict) else None
-    for said in (weights, inner, settings):
-        if isinstance(said, dict) and said.get("group_size") is not None:
-            return said["group_size"]
+    for source in (weights, inner, settings):
+        if isinstance(source, dict) and source.get("group_size") is not None:
+            return source["group_size"]
     return None
 
 

@@ -51,8 +51,8 @@ class Source:
 
     def modules(self, ending: str) -> list[str]:
         """Modules that have a tensor called MODULE + ending, in the order of their names, numbers as numbers."""
-        found = [name.removesuffix(ending) for name in self.entries if name.endswith(ending)]
-        return sorted(found, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
+        modules = [name.removesuffix(ending) for name in self.entries if name.endswith(ending)]
+        return sorted(modules, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
                                                for part in name.split(".")])  # fmt: skip
 
     def has(self, name: str) -> bool:
@@ -91,18 +91,18 @@ class Source:
 
         meaning: why that shape, e.g. "64 in_features in groups of 32". Raises UsageError naming the tensor.
         """
-        found = self.tensor(name)
-        fits = len(found.shape) == len(shape) and all(
-            want is None or have == want for have, want in zip(found.shape, shape, strict=True)
+        tensor = self.tensor(name)
+        fits = len(tensor.shape) == len(shape) and all(
+            want is None or have == want for have, want in zip(tensor.shape, shape, strict=True)
         )
-        if found.dtype not in dtypes or not fits:
+        if tensor.dtype not in dtypes or not fits:
             wanted = ["any" if extent is None else extent for extent in shape]
             raise UsageError(
-                f"{self.where(name)}: tensor {name} is {_plain(found.dtype)} {list(found.shape)}, expected "
+                f"{self.where(name)}: tensor {name} is {_plain(tensor.dtype)} {list(tensor.shape)}, expected "
                 f"{' or '.join(map(_plain, dtypes))} {wanted}{f' ({meaning})' if meaning else ''}. Its config and its "
                 "weights disagree: fetch or save this checkpoint again."
             )
-        return found
+        return tensor
 
     def bias(self, module: str, out_features: int) -> tuple[torch.Tensor | None, tuple[str, ...]]:
         """(the module's bias or None, oddities). AutoGPTQ writes biases of zeros for layers that have none."""
@@ -116,16 +116,16 @@ class Source:
 
     def scale(self, name: str, meaning: str = "one scale for all inputs") -> float:
         """The one number of a tensor, finite and above 0. Raises UsageError naming the tensor."""
-        found = self.tensor(name)
-        number = float(self.expect(name, FLOATS, [1] * found.dim(), meaning))
+        tensor = self.tensor(name)
+        number = float(self.expect(name, FLOATS, [1] * tensor.dim(), meaning))
         if not 0 < number < float("inf"):
             raise UsageError(f"{self.where(name)}: tensor {name} is {number:g}, expected a positive number. {AGAIN}")
         return number
 
     def zero_point(self, name: str) -> int:
         """The one number of a tensor that zero is stored as, counted in codes of 8 bits."""
-        found = self.tensor(name)
-        return int(self.expect(name, (torch.int8,), [1] * found.dim(), "one zero point for all inputs"))
+        tensor = self.tensor(name)
+        return int(self.expect(name, (torch.int8,), [1] * tensor.dim(), "one zero point for all inputs"))
 
     def where(self, name: str) -> Path:
         """The tensor's file; the folder where there is none."""

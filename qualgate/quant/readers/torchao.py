@@ -80,8 +80,8 @@ def _activations(source: Source, module: str, attributes: dict[str, Any], parts:
     make = _INPUTS.get(str(kind))
     if make is None or not isinstance(inner, dict):
         return Activations(unsupported=f"activations as {str(kind) or 'torchao'!s:.40} describes them")
-    found = make(source, f"{module}._weight_", inner, parts)
-    return Activations(unsupported=found) if isinstance(found, str) else Activations(rounding=found)
+    rounding = make(source, f"{module}._weight_", inner, parts)
+    return Activations(unsupported=rounding) if isinstance(rounding, str) else Activations(rounding=rounding)
 
 
 def _int8_inputs(source: Source, prefix: str, how: dict[str, Any], parts: tuple[str, ...]) -> Rounding | str:
@@ -153,8 +153,8 @@ def _integers(source: Source, module: str, attributes: dict[str, Any], parts: tu
     scales, sharing = _scales(source, module, attributes, codes["shape"])
     zeros = None
     if "zero_point" in parts:
-        found = source.expect(f"{module}._weight_zero_point", (torch.int8,), tuple(scales.shape), "like the scales")
-        zeros = (found.to(torch.int16) + 2 ** (bits - 1)).contiguous() if found.any() else None
+        offsets = source.expect(f"{module}._weight_zero_point", (torch.int8,), tuple(scales.shape), "like the scales")
+        zeros = (offsets.to(torch.int16) + 2 ** (bits - 1)).contiguous() if offsets.any() else None
     return packed(source, name, **codes, scales=scales, zero_points=zeros, **sharing)
 
 
@@ -203,14 +203,14 @@ def _nvfp4(source: Source, module: str, attributes: dict[str, Any], parts: tuple
     groups, scale_name = columns // 16, f"{module}._weight_scale"
     if attributes.get("is_swizzled_scales"):
         shape = (32 * -(-rows // 128), 16 * -(-groups // 4))
-        found = source.expect(scale_name, (torch.float8_e4m3fn,), shape, "swizzled scales")
-        scales = _unswizzled(found.view(torch.uint8), rows, groups).view(torch.float8_e4m3fn)
+        tensor = source.expect(scale_name, (torch.float8_e4m3fn,), shape, "swizzled scales")
+        scales = _unswizzled(tensor.view(torch.uint8), rows, groups).view(torch.float8_e4m3fn)
     else:
         scales = source.expect(scale_name, (torch.float8_e4m3fn,), (rows, groups), "one scale a block of 16")
     whole = None
     if "per_tensor_scale" in parts:
-        found = source.tensor(f"{module}._weight_per_tensor_scale")
-        whole = source.expect(f"{module}._weight_per_tensor_scale", (torch.float32,), [1] * found.dim()).reshape(())
+        tensor = source.tensor(f"{module}._weight_per_tensor_scale")
+        whole = source.expect(f"{module}._weight_per_tensor_scale", (torch.float32,), [1] * tensor.dim()).reshape(())
     return packed(
         source,
         name,

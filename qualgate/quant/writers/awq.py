@@ -35,7 +35,7 @@ def tensors(name: str, weight: PackedWeight) -> dict[str, torch.Tensor]:
     }
 
 
-def config(weights: Mapping[str, PackedWeight], kept: Sequence[str]) -> dict[str, Any]:
+def config(weights: Mapping[str, PackedWeight], plain: Sequence[str]) -> dict[str, Any]:
     """quantization_config. kept: modules that stay floats. UsageError for group sizes the format cannot tell apart."""
     sizes = {weight.group_size or weight.shape[1] for weight in weights.values()}
     rows = all(weight.group_size == 0 for weight in weights.values())
@@ -45,14 +45,14 @@ def config(weights: Mapping[str, PackedWeight], kept: Sequence[str]) -> dict[str
             "for all. Write them as compressed-tensors."
         )
     # AutoAWQ and transformers read modules_to_not_convert; gptqmodel overlooks it and reads `dynamic`.
-    overlooked = {"dynamic": {f"-:^{re.escape(name)}$": {} for name in kept}} if kept else {}
+    overlooked = {"dynamic": {f"-:^{re.escape(name)}$": {} for name in plain}} if plain else {}
     return {
         "quant_method": "awq",
         "bits": 4,
         "group_size": -1 if rows else sizes.pop(),
         "zero_point": True,
         "version": "gemm",
-        "modules_to_not_convert": list(kept) or None,
+        "modules_to_not_convert": list(plain) or None,
         **overlooked,
     }
 

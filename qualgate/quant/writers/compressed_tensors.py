@@ -24,27 +24,27 @@ def tensors(name: str, weight: PackedWeight, activations: str = "") -> dict[str,
     format = format_of(name, weight, activations)
     rows, columns = weight.shape
     if format == "pack-quantized":
-        found = {
+        parts = {
             "weight_packed": words(weight.codes),
             "weight_scale": weight.scales,
             "weight_shape": torch.tensor([rows, columns], dtype=torch.int64),
         }
         if weight.zero_points is not None:
-            found["weight_zero_point"] = packed_words(zero_points(weight).T, weight.bits).T.contiguous()
+            parts["weight_zero_point"] = packed_words(zero_points(weight).T, weight.bits).T.contiguous()
     elif format == "int-quantized":
         codes = unpack_codes(weight.codes, weight.bits, columns).to(torch.int16) - 2 ** (weight.bits - 1)
-        found = {"weight": codes.to(torch.int8), "weight_scale": weight.scales}
+        parts = {"weight": codes.to(torch.int8), "weight_scale": weight.scales}
     elif format in ("float-quantized", "mxfp8-quantized"):
-        found = {"weight": weight.codes.view(torch.float8_e4m3fn), "weight_scale": weight.scales}
+        parts = {"weight": weight.codes.view(torch.float8_e4m3fn), "weight_scale": weight.scales}
     else:
-        found = {"weight_packed": weight.codes, "weight_scale": weight.scales}
+        parts = {"weight_packed": weight.codes, "weight_scale": weight.scales}
         if weight.tensor_scale is not None:
             # This format divides by the global scale.
             scale = weight.tensor_scale if weight.tensor_divides else 1 / weight.tensor_scale
-            found["weight_global_scale"] = scale.view(1)
+            parts["weight_global_scale"] = scale.view(1)
     if weight.block_rows == 0 and weight.group_size == 0:
-        found["weight_scale"] = weight.scales.view(1)
-    return {f"{name}.{part}": tensor for part, tensor in found.items()}
+        parts["weight_scale"] = weight.scales.view(1)
+    return {f"{name}.{part}": tensor for part, tensor in parts.items()}
 
 
 def format_of(name: str, weight: PackedWeight, activations: str = "") -> str:
@@ -68,7 +68,7 @@ def format_of(name: str, weight: PackedWeight, activations: str = "") -> str:
     raise UsageError(f"{name} is {weight.format}, which compressed-tensors has no format for.")
 
 
-def config(weights: Mapping[str, PackedWeight], kept: Sequence[str], activations: Mapping[str, str]) -> dict[str, Any]:
+def config(weights: Mapping[str, PackedWeight], plain: Sequence[str], activations: Mapping[str, str]) -> dict[str, Any]:
     """quantization_config. kept: modules that stay floats; activations: what a module's inputs are rounded to."""
     schemes: list[dict[str, Any]] = []
     members: list[list[str]] = []
@@ -88,7 +88,7 @@ def config(weights: Mapping[str, PackedWeight], kept: Sequence[str], activations
         "quantization_status": "compressed",
         "format": schemes[0]["format"] if alone else "mixed-precision",
         "config_groups": groups,
-        "ignore": list(kept),
+        "ignore": list(plain),
         "kv_cache_scheme": None,
         "global_compression_ratio": None,
         "sparsity_config": {},

@@ -90,18 +90,18 @@ def _quantization_config(
     model_folder: Path, packed: PackedModel, format: Format, provenance: Provenance, activations: dict[str, str]
 ) -> dict[str, Any]:
     """What config.json says of the weights. UsageError for layers that the format cannot hold."""
-    kept = _kept(model_folder, packed)
-    asked = sorted({name for name, to in activations.items() if to})
-    if asked and format != "compressed-tensors":
+    plain = _kept(model_folder, packed)
+    rounded = sorted({name for name, to in activations.items() if to})
+    if rounded and format != "compressed-tensors":
         raise UsageError(
-            f"{asked[0]} rounds its activations, which only the compressed-tensors format can say. Use that one."
+            f"{rounded[0]} rounds its activations, which only the compressed-tensors format can say. Use that one."
         )
     made_by = f"qualgate:{provenance.versions.get('qualgate', 'source')}"
     if format == "compressed-tensors":
-        return compressed_tensors.config(packed.weights, kept, activations)
+        return compressed_tensors.config(packed.weights, plain, activations)
     if format == "awq":
-        return awq.config(packed.weights, kept)
-    return gptq.config(packed.weights, [name for name in kept if name != "lm_head"], v2=format == "gptq_v2",
+        return awq.config(packed.weights, plain)
+    return gptq.config(packed.weights, [name for name in plain if name != "lm_head"], v2=format == "gptq_v2",
                        made_by=made_by)  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _save(folder: Path, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
     """`model.safetensors`, or shards of 4 GiB and their index."""
     shards: list[dict[str, torch.Tensor]] = [{}]
     names: list[tuple[str, int]] = []  # (tensor, shard)
-    total = held = 0
+    total = shard_bytes = 0
 
     def flush(number: int) -> None:
         save_file(shards[-1], folder / f"shard-{number}", metadata={"format": "pt"})
@@ -157,12 +157,12 @@ def _save(folder: Path, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
 
     number = 0
     for name, tensor in tensors:
-        if held and held + tensor.nbytes > SHARD_BYTES:
+        if shard_bytes and shard_bytes + tensor.nbytes > SHARD_BYTES:
             flush(number)
-            number, held = number + 1, 0
+            number, shard_bytes = number + 1, 0
         shards[-1][name] = tensor.detach().cpu().contiguous()
         names.append((name, number))
-        held, total = held + tensor.nbytes, total + tensor.nbytes
+        shard_bytes, total = shard_bytes + tensor.nbytes, total + tensor.nbytes
     flush(number)
     if number == 0:
         (folder / "shard-0").rename(folder / "model.safetensors")

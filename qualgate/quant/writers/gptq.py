@@ -49,14 +49,14 @@ def tensors(name: str, weight: PackedWeight, *, v2: bool) -> dict[str, torch.Ten
     }
 
 
-def config(weights: Mapping[str, PackedWeight], kept: Sequence[str], *, v2: bool, made_by: str) -> dict[str, Any]:
+def config(weights: Mapping[str, PackedWeight], plain: Sequence[str], *, v2: bool, made_by: str) -> dict[str, Any]:
     """quantization_config, and quantize_config.json alike. kept: modules that stay floats.
 
     What most layers have stands on top; the others, and those that are kept, are `dynamic` rules by name.
     """
     layouts = [_layout(weight) for weight in weights.values()]
     common = max(layouts, key=layouts.count)
-    dynamic: dict[str, dict[str, Any]] = {f"-:^{re.escape(name)}$": {} for name in kept}
+    dynamic: dict[str, dict[str, Any]] = {f"-:^{re.escape(name)}$": {} for name in plain}
     for name, layout in zip(weights, layouts, strict=True):
         if layout != common:
             dynamic[f"+:^{re.escape(name)}$"] = layout

@@ -20,7 +20,7 @@ from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.job import run_job
 from qualgate.engine.load import LoadedArm
 from qualgate.records import CACHE_TOKEN, DRAFT_WEIGHTS, DraftSource, Sampling, Speculation
-from qualgate.speculation.propose import Asked
+from qualgate.speculation.propose import DraftRequest
 from tests.depth import with_proofs
 from tests.engine.draft_heads.heads import states_of
 from tests.engine.draft_heads.models_ahead import KINDS, NAMES, WEIGHTS, ModelAhead, put, save_model_ahead
@@ -53,7 +53,7 @@ def drafts_of(arm: LoadedArm, text: list[int], count: int) -> list[tuple[int, ..
         assert isinstance(proposer, DraftHead)
         proposer.read(0, prompt, 0, states[:1])
         for length in range(2, len(text) + 1):
-            (draft,) = proposer.propose([Asked(0, prompt, text[2:length], count)])
+            (draft,) = proposer.propose([DraftRequest(0, prompt, text[2:length], count)])
             found.append(draft.tokens)
             proposer.read(0, prompt, length - 1, states[length - 1 : length])
     return found

@@ -18,7 +18,7 @@ from qualgate.engine.draft_heads.loading import load_head
 from qualgate.engine.draft_heads.proposer import DraftHead
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Limits
-from qualgate.speculation.propose import NO_DRAFT, Asked
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest
 from tests.engine.draft_heads.heads import save_eagle3, states_of
 from tests.engine.engines import answered, opened
 from tests.tiny_models import END
@@ -99,10 +99,10 @@ def test_a_draft_is_that_of_a_head_that_reads_all_anew_whatever_was_rejected(eng
     going.read(0, prompt, 0, states[:30])
     going.read(0, prompt, 30, states[30:45])
     while length < 60:
-        (mine,) = going.propose([Asked(0, prompt, text[45:length], 4)])
+        (mine,) = going.propose([DraftRequest(0, prompt, text[45:length], 4)])
         fresh = made()
         fresh.read(0, tuple(text[:length]), 0, states[: length - 1])
-        (anew,) = fresh.propose([Asked(0, tuple(text[:length]), (), 4)])
+        (anew,) = fresh.propose([DraftRequest(0, tuple(text[:length]), (), 4)])
         assert mine.tokens == anew.tokens
         assert mine.tokens
         accepted = draw.randrange(4)
@@ -115,7 +115,7 @@ def test_a_draft_is_that_of_a_head_that_reads_all_anew_whatever_was_rejected(eng
 
 def test_a_row_without_states_is_not_drafted_for_and_one_that_nobody_asks_for_holds_few(made):
     proposer = made()
-    assert proposer.propose([Asked(3, (1, 2), (5,), 4)]) == [NO_DRAFT]
+    assert proposer.propose([DraftRequest(3, (1, 2), (5,), 4)]) == [NO_DRAFT]
     proposer.read(0, (1, 2), 0, torch.randn(2, 64))
     for at in range(2, 2 + 3 * held.HELD):
         proposer.read(0, (1, 2), at, torch.randn(1, 64))
@@ -144,7 +144,7 @@ def test_logits_that_are_no_numbers_or_want_of_memory_end_a_draft_and_not_the_an
     proposer = made()
     assert answered(engine, requests(), proposer=proposer, tokens=3).tokens == plain.tokens
     assert proposer.blocks_used == 0
-    assert proposer.propose([Asked(0, (1,), (2,), 3)]) == [NO_DRAFT]
+    assert proposer.propose([DraftRequest(0, (1,), (2,), 3)]) == [NO_DRAFT]
 
 
 def test_texts_that_begin_alike_share_the_blocks_of_their_beginning(engine, made):

@@ -26,25 +26,25 @@ def test_a_row_begins_behind_the_blocks_that_hold_its_prompt_s_beginning():
     first.blocks = [pool.take() for _ in range(3)]
     pool.know(first.blocks, pairs_of(prompt))
     second = begun(1, prompt, SLOTS + 5, pool)
-    assert (second.next, second.kept, second.blocks, second.whole) == (2 * SLOTS, 2 * SLOTS, first.blocks[:2], True)
+    assert (second.next, second.cached, second.blocks, second.whole) == (2 * SLOTS, 2 * SLOTS, first.blocks[:2], True)
     assert second.add(SLOTS + 5, numbered(SLOTS + 5, 3 * SLOTS))
     assert second.states[0][0] == 2 * SLOTS
     other = begun(2, (7, *prompt[1:]), SLOTS, pool)
-    assert (other.next, other.kept, other.blocks, other.whole) == (SLOTS, 0, [], False)
+    assert (other.next, other.cached, other.blocks, other.whole) == (SLOTS, 0, [], False)
 
 
 def test_pairs_between_known_blocks_and_the_first_state_are_left_out():
     pool, prompt = BlockPool(8), tuple(range(4 * SLOTS))
     late = begun(1, prompt, 2 * SLOTS + 3, pool)
     late.add(2 * SLOTS + 3, numbered(2 * SLOTS + 3, 4 * SLOTS))
-    assert (late.next, late.kept) == (2 * SLOTS + 3, 0)
+    assert (late.next, late.cached) == (2 * SLOTS + 3, 0)
     pool.know([pool.take()], pairs_of(prompt)[:SLOTS])
     adopt(late, pool)
-    assert (late.next, late.kept, late.whole) == (2 * SLOTS + 3, SLOTS, False)
+    assert (late.next, late.cached, late.whole) == (2 * SLOTS + 3, SLOTS, False)
     late.text = list(prompt)
     assert late.pending == 2 * SLOTS - 4
     assert late.take(2)[:, 0].tolist() == [2 * SLOTS + 3, 2 * SLOTS + 4]
-    assert (late.next, late.kept) == (2 * SLOTS + 5, SLOTS + 2)
+    assert (late.next, late.cached) == (2 * SLOTS + 5, SLOTS + 2)
 
 
 def test_a_pair_is_told_from_every_other():

@@ -105,7 +105,7 @@ def test_states_are_the_logits_of_a_model_that_does_more_to_them_than_its_config
     for event in (*told.events, *again.events):
         if isinstance(event, Read | Spoken) and event.states is not None:
             logits = event.states
-            tokens = event.tokens if isinstance(event, Spoken) else event.said.tokens.tolist()
+            tokens = event.tokens if isinstance(event, Spoken) else event.predicted.tokens.tolist()
             assert logits.argmax(-1).tolist() == tokens
     del model.forward
     with open_padded(model) as plain:

@@ -25,7 +25,7 @@ from qualgate.engine.schedule import Limits
 from qualgate.quant.recipes import parse_recipe
 from qualgate.records import GREEDY, ArmSpec, DraftSource, Prompt, Sampling, Speculation
 from qualgate.speculation.known import Known, Sources
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft, Proposer
 from qualgate.speculation.steps import Drafts
 from tests.benchmarks.questions import MODEL, asked
 from tests.benchmarks.shape import told
@@ -253,8 +253,8 @@ class Spoiled:
     def __init__(self, answers: Sequence[Sequence[int]]) -> None:
         self._answers = answers
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        coming = [self._spoiled(one.row)[len(one.said) : len(one.said) + one.most] for one in asked]
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
+        coming = [self._spoiled(one.row)[len(one.generated) : len(one.generated) + one.most] for one in asked]
         return [Draft(tokens, "sibling", 8) if tokens else NO_DRAFT for tokens in coming]
 
     def ended(self, row: int) -> None: ...

@@ -20,7 +20,7 @@ from qualgate.engine.sampling import Draws, Said
 from qualgate.records import Sampling
 from qualgate.speculation.known import Known, Sources
 from qualgate.speculation.ngram import Ngram, Suffix
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft, Proposer
 from qualgate.speculation.steps import Drafts
 from tests.engine.fake_decoder import FakeDecoder
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way
@@ -96,9 +96,9 @@ def telling(made: type[DraftModel]) -> type[DraftModel]:
     """As `made`, and its decoder knows for which texts it drafts."""
 
     class Telling(made):
-        def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
             assert isinstance(self._decoder, ModelDecoder)
-            self._decoder.behind = [(*one.prompt, *one.said) for one in asked]
+            self._decoder.behind = [(*one.prompt, *one.generated) for one in asked]
             return super().propose(asked)
 
     return Telling
@@ -167,7 +167,7 @@ class Level:
     def _said(self, said: Tokens, most: int, below: Draft, numbers: Numbers) -> Draft:
         proposer: Any = self._made(numbers, Enumerated, None if self.below is None else _Given(below))
         proposer.course = _OneStep()
-        [draft] = proposer.propose([Asked(0, PROMPT, said, most)])
+        [draft] = proposer.propose([DraftRequest(0, PROMPT, said, most)])
         return draft
 
     def _made(self, numbers: Numbers, chance: type[Enumerated], below: Proposer | None) -> DraftModel:
@@ -203,7 +203,7 @@ class _Given:
     name = "given"
     runs_model = False
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         assert all(len(self.draft.tokens) <= one.most for one in asked), "a level asks for fewer tokens than it may"
         return [self.draft]
 
@@ -215,11 +215,11 @@ class Around:
     """Drafts by another proposer, otherwise than it does."""
 
     inner: Proposer
-    by: Callable[[Proposer, Sequence[Asked]], list[Draft]]
+    by: Callable[[Proposer, Sequence[DraftRequest]], list[Draft]]
     runs_model: bool = True
     name: str = "around"
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         return self.by(self.inner, asked)
 
     def ended(self, row: int) -> None:
@@ -238,7 +238,7 @@ class Found:
 
     def drafts(self, said: Tokens, most: int) -> Laws:
         found: Laws = {}
-        add(found, self.make().propose([Asked(0, PROMPT, said, most)])[0] if most else NO_DRAFT, 1.0)
+        add(found, self.make().propose([DraftRequest(0, PROMPT, said, most)])[0] if most else NO_DRAFT, 1.0)
         return found
 
 
@@ -248,12 +248,12 @@ def texts(vocabulary: int) -> dict[str, Found]:
     pairs = [token for a in range(vocabulary) for b in range(vocabulary) for token in (a, b, (a + 2 * b) % vocabulary)]
     answer = tuple((place * place + 1) % vocabulary for place in range(9))
 
-    def asking(inner: Proposer, asked: Sequence[Asked]) -> list[Draft]:
+    def asking(inner: Proposer, asked: Sequence[DraftRequest]) -> list[Draft]:
         return inner.propose([replace(one, prompt=pairs) for one in asked])
 
     def suffix() -> Suffix:
         found = Suffix()
-        found.propose([Asked(1, pairs, answer, 1)])
+        found.propose([DraftRequest(1, pairs, answer, 1)])
         found.ended(1)
         return found
 
@@ -307,7 +307,9 @@ class Resting:
     def begun(self, numbers: Numbers, chance: type[Enumerated] = Enumerated) -> Proposer:
         return Around(
             self.inner.begun(numbers, chance),
-            lambda inner, asked: [inner.propose([one])[0] if len(one.said) % 2 == 0 else NO_DRAFT for one in asked],
+            lambda inner, asked: [
+                inner.propose([one])[0] if len(one.generated) % 2 == 0 else NO_DRAFT for one in asked
+            ],
         )
 
     def drafts(self, said: Tokens, most: int) -> Laws:

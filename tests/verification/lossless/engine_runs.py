@@ -25,7 +25,7 @@ from qualgate.engine.schedule import Limits
 from qualgate.engine.steering import Steering
 from qualgate.records import DraftSource, Speculation
 from qualgate.speculation.chance import HashedChance
-from qualgate.speculation.propose import Asked, Draft
+from qualgate.speculation.propose import DraftRequest, Draft
 from qualgate.speculation.steps import Drafts
 from tests.verification.lossless.constrained import fresh_mask
 from tests.verification.lossless.engine_law import (
@@ -173,7 +173,7 @@ class Offers:
     def __init__(self, sampling: str) -> None:
         self._sampling = sampling
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        return [Draft(offered(tuple(one.said), one.most, self._sampling), self.name, 8) for one in asked]
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
+        return [Draft(offered(tuple(one.generated), one.most, self._sampling), self.name, 8) for one in asked]
 
     def ended(self, row: int) -> None: ...

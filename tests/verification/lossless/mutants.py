@@ -247,10 +247,10 @@ _DRAFTED = "ruling.drafted(row.index, "
 AT_ONCE = {
     "every round draws the same numbers": _numbered,
     "a draft model does not tell its passes' numbers from its asker's": by_passes(
-        f"{_DRAFTED}(*row.round, len(row.said)), below", f"{_DRAFTED}row.round, below"
+        f"{_DRAFTED}(*row.round, len(row.drafted)), below", f"{_DRAFTED}row.round, below"
     ),
     "what was rejected stays among a draft model's keys and values": by_blocks(
-        "del row.kept[min(agreed(row.kept, row.text), len(row.text) - 1) :]", "del row.kept[len(row.text) - 1 :]"
+        "del row.cached[min(agreed(row.cached, row.text), len(row.text) - 1) :]", "del row.cached[len(row.text) - 1 :]"
     ),
     "a constraint's state stays behind a draft that was rejected": _masked,
 }

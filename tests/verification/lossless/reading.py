@@ -12,7 +12,7 @@ from qualgate.engine.draft_heads.loading import LoadedHead
 from qualgate.engine.handed_over import handed_over
 from qualgate.engine.request import Request
 from qualgate.engine.schedule import Part, Stream
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft, Proposer
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft, Proposer
 from tests.engine.draft_heads.heads import tiny_shape
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way
 from tests.verification.lossless.drafting import BLOCKS, PROMPT, UNDRAWN, Enumerating, Laws, add
@@ -56,7 +56,7 @@ class Reading:
             return NO_DRAFT
         proposer = self.begun(numbers)
         handed(proposer, (*PROMPT, *said[:-1]) if said else PROMPT[:-1], 0)
-        return proposer.propose([Asked(0, PROMPT, said, most)])[0]
+        return proposer.propose([DraftRequest(0, PROMPT, said, most)])[0]
 
 
 def handed(proposer: Proposer, text: Tokens, first: int) -> None:

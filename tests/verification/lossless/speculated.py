@@ -13,7 +13,7 @@ from math import fsum
 
 import torch
 
-from qualgate.speculation.propose import NO_DRAFT, Asked, Draft
+from qualgate.speculation.propose import NO_DRAFT, DraftRequest, Draft
 from qualgate.speculation.rules import Rule
 from tests.verification.lossless.chances import Enumerated, Numbers, every_way, law
 from tests.verification.lossless.constrained import Constrained
@@ -95,7 +95,7 @@ class Speculated:
         while len(said) < length:
             most, draft, round = self._most(said, length), NO_DRAFT, (len(said),)
             if most:
-                [draft] = proposer.propose([Asked(0, PROMPT, said, most, round)])
+                [draft] = proposer.propose([DraftRequest(0, PROMPT, said, most, round)])
             handed(proposer, (*PROMPT, *said, *draft.tokens), len(PROMPT) + len(said) - 1)
             chance = self.chance(seed=0, case=0, round=round, numbers=numbers)
             said = (*said, *self.verified(self.behind(target, said, draft), draft, chance))

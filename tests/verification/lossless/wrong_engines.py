@@ -25,7 +25,7 @@ from tests.verification.lossless.engine_law import VOCABULARY
 from tests.verification.lossless.mutants import mask_not_rewound
 from tests.verification.lossless.ways import CONSTRAINED, HEAD, MODEL, PENALIZED, PLAIN, TEXTS, Way
 
-_said, _drafted = Draws.said, DraftHead._drafted
+_said, _drafted = Draws.sample, DraftHead._drafted
 
 
 def _believed(
@@ -87,9 +87,9 @@ def _wrong(place: Any, name: str, made: Any, **way: Any) -> Wrong:
 
 WRONG = {
     "the first token of a draft is believed": _wrong(packed, "advance", _believed),
-    "greedy, whatever the temperature": _wrong(Draws, "said", _only_greedy),
-    "a temperature that is a quarter too low": _wrong(Draws, "said", _colder),
-    "the same noise at every position": _wrong(Draws, "said", _without_position),
+    "greedy, whatever the temperature": _wrong(Draws, "sample", _only_greedy),
+    "a temperature that is a quarter too low": _wrong(Draws, "sample", _colder),
+    "the same noise at every position": _wrong(Draws, "sample", _without_position),
     "penalties count what was said, and nothing of the draft before a row": _wrong(
         steering, "penalized", _counts_stand_still, sampling=PENALIZED
     ),
